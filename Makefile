@@ -1,0 +1,78 @@
+# Everything a developer types. `make help` lists it; `make demo` and `make test` need only
+# Python 3.11+ and make: scripts/bootstrap.sh sees to the rest.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.ONESHELL:
+.SHELLFLAGS := -eu -c
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+SCALE ?= 0.1
+# pytest's -m of `make test`; `make full` runs the rest as well.
+SHORT := not full
+PYTEST := $(BIN)/python -m pytest -q --durations=5 --durations-min=5
+
+# $(call stage,name,command): runs the command, prints the seconds it took, stops at a failure.
+define stage
+echo "== $(1)"
+start=$$(date +%s)
+if $(2); then
+	echo "== $(1): passed in $$(( $$(date +%s) - start )) s"
+else
+	rc=$$?
+	echo "== $(1): FAILED after $$(( $$(date +%s) - start )) s"
+	exit $$rc
+fi
+endef
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z.]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: bootstrap
+bootstrap: ## Virtual environment and Java, when missing or out of date
+	@scripts/bootstrap.sh
+
+.PHONY: demo
+demo: bootstrap ## Local cluster, Spark on TPC-H data, crashes, report (SCALE=0.1)
+	@$(BIN)/bookkeeper demo --scale $(SCALE)
+
+.PHONY: check
+check: bootstrap ## Format, lint, types and tidiness; seconds
+	@$(call stage,format,$(BIN)/ruff format --check --quiet .)
+	$(call stage,lint,$(BIN)/ruff check --quiet .)
+	$(call stage,types,$(BIN)/mypy --no-error-summary)
+	$(call stage,tidy,$(PYTEST) tests/test_tidy.py)
+
+.PHONY: test
+test: check ## What CI runs: check, then unit, ZooKeeper, process and Spark tests
+	@rest="--ignore=tests/test_tidy.py"
+	$(call stage,unit tests,$(PYTEST) $$rest -m "$(SHORT) and not zookeeper and not spark and not integration")
+	$(call stage,process tests,$(PYTEST) $$rest -m "$(SHORT) and (zookeeper or integration) and not spark")
+	$(call stage,spark tests,$(PYTEST) $$rest -m "$(SHORT) and spark")
+
+.PHONY: full
+full: check ## Every test, the long ones too
+	@$(call stage,all tests,$(PYTEST) --timeout=3600)
+
+.PHONY: soak
+soak: bootstrap ## The demo over and over for MINUTES=60, at SCALE
+	@end=$$(( $$(date +%s) + $${MINUTES:-60} * 60 ))
+	runs=0
+	while [ $$(date +%s) -lt $$end ]; do
+		$(BIN)/bookkeeper demo --scale $(SCALE)
+		runs=$$(( runs + 1 ))
+		echo "== soak: $$runs runs passed"
+	done
+
+.PHONY: dist
+dist: bootstrap ## Wheel and source archive in dist/
+	@rm -rf dist
+	PIP_CONSTRAINT=$$PWD/constraints.txt $(BIN)/python -m build --outdir dist . >/dev/null
+	ls dist
+
+.PHONY: clean
+clean: ## Removes everything that can be made again
+	@rm -rf .venv dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,299 @@
+"""Bookie: admission, journals and storage put together; everything but the network.
+
+One event loop owns the state. The life of an add: ``add`` asks :class:`Admission`, a ``Persist``
+goes to the ledger's journal thread, the synced group comes back to ``_group_done``, which applies
+it to storage and only then lets the replies out. Reads answer from memory or, through a few
+threads, from entry logs. Checkpoints run beside all that in a thread of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from bookie_server.core.admission import Admission, same_entries
+from bookie_server.core.effects import Compare, Effect, Persist, Reply, ReplyTo
+from bookie_server.core.verdicts import status_of, status_of_absence
+from bookie_server.journal_thread import JournalThread, size_bytes
+from bookie_server.settings import BookieSettings
+from bookie_server.storage.checkpoint import CheckpointResult
+from bookie_server.storage.engine import Storage
+from bookie_server.storage.errors import StorageFailedError
+from bookie_server.storage.id_pattern import Stripe as StoredStripe
+from bookie_server.storage.journal import JournalPosition
+from bookie_server.storage.read_plan import Presence, ReadOutcome, ReadPlan
+from bookie_server.wire.messages import (
+    EntryList,
+    IdRange,
+    ReadLacReply,
+    ReadRequest,
+    Section,
+    Status,
+    StoredReply,
+)
+from bookie_server.wire.record import parse_run
+
+READ_SIZE_BYTES_MAX = 2 * 1024 * 1024
+"""Records in one reply, whatever was asked for; one entry is returned whatever its size."""
+_CHECKPOINT_LOOK_S = 0.2
+"""How often the write cache's size and age are looked at."""
+
+
+class Bookie:
+    """Use within one event loop, between ``start`` and ``stop``."""
+
+    def __init__(self, storage: Storage, settings: BookieSettings) -> None:
+        self.storage = storage
+        self.failed: asyncio.Future[StorageFailedError] = asyncio.get_running_loop().create_future()
+        """Completes when the bookie must stop: nothing more may be acknowledged."""
+        self._settings = settings
+        self._admission = Admission(storage)
+        self._journals: tuple[JournalThread, ...] = ()
+        self._readers = ThreadPoolExecutor(self._settings.read_threads, "entry-log-read")
+        self._writer = ThreadPoolExecutor(1, "checkpoint")
+        self._pending_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._checkpoints: asyncio.Task[None] | None = None
+        self._comparing: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Start the journal threads and checkpoints."""
+        self._journals = tuple(
+            JournalThread(
+                journal, self._settings.group_bytes_max, self._group_done, self._group_failed
+            )
+            for journal in self.storage.journals
+        )
+        self._checkpoints = asyncio.create_task(self._checkpoint_forever(), name="checkpoints")
+
+    async def stop(self) -> None:
+        """Write out what was admitted, checkpoint, and close the files."""
+        if self._checkpoints is not None:
+            self._checkpoints.cancel()
+            await asyncio.gather(self._checkpoints, return_exceptions=True)
+        for journal in self._journals:
+            await journal.stop()
+        self._readers.shutdown()
+        # The loop may still have a finished checkpoint to take note of: let the thread end first.
+        await asyncio.to_thread(self._writer.shutdown)
+        if not self.failed.done() and not self.storage.is_checkpointing:
+            await asyncio.to_thread(self.storage.commit_facts)
+        self.storage.close()
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def add(self, section: Section, to: ReplyTo) -> None:
+        """Admit a section; ``to`` is told once its entries are durable, or why they are not."""
+        self._run(self._admission.add(section, to))
+
+    async def room(self) -> None:
+        """Wait until another frame may be admitted: bounds what is pending or only in memory."""
+        await self._room.wait()
+
+    async def settled(self) -> None:
+        """Wait until nothing admitted is pending."""
+        await self._idle.wait()
+
+    async def fence(self, ledger_id: int, master_key: bytes) -> Status:
+        """Fence a ledger; OK means durably."""
+        answer, to = self._answer()
+        self._run(self._admission.fence(ledger_id, master_key, to))
+        return await answer
+
+    async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
+        """Remember an explicit LAC packet."""
+        answer, to = self._answer()
+        self._run(self._admission.set_explicit_lac(ledger_id, master_key, packet, to))
+        return await answer
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def read(self, request: ReadRequest) -> StoredReply:
+        """The wanted entries, and a status for each that is not returned.
+
+        A fencing read answers nothing, absence included, before the fence is durable.
+        """
+        ledger_id = request.ledger_id
+        if request.is_fencing:
+            status = await self.fence(ledger_id, request.master_key)
+            if status is not Status.OK:
+                missing = IdRange(request.first_entry, request.last_entry, status)
+                return StoredReply((), (missing,), -1)
+        if self._admission.is_pending(ledger_id, request.first_entry, request.last_entry):
+            answer, to = self._answer()
+            self._run(self._admission.settle(ledger_id, to))
+            await answer
+        wanted = request.stripe
+        plan = self.storage.plan_read(
+            ledger_id,
+            request.first_entry,
+            request.last_entry,
+            stripe=StoredStripe(wanted.ensemble_size, wanted.write_quorum, wanted.index)
+            if wanted is not None
+            else None,
+            size_bytes_max=min(request.size_bytes_max, READ_SIZE_BYTES_MAX),
+        )
+        outcome = await self._execute(plan)
+        facts = self.storage.ledgers.get(ledger_id)
+        absence = self._absence(ledger_id)
+        missing_ids = tuple(
+            IdRange(span.first, span.last, status_of(span.presence, absence))
+            for span in outcome.spans
+            if span.presence is not Presence.FOUND
+        )
+        lac = facts.last_add_confirmed if facts is not None else -1
+        return StoredReply(tuple(outcome.chunks), missing_ids, lac)
+
+    async def read_lac(
+        self, ledger_id: int, *, is_fencing: bool, master_key: bytes
+    ) -> ReadLacReply:
+        """The highest entry and the explicit LAC; with ``is_fencing`` after fencing, durably."""
+        if is_fencing:
+            status = await self.fence(ledger_id, master_key)
+            if status is not Status.OK:
+                return ReadLacReply(status)
+        facts = self.storage.ledgers.get(ledger_id)
+        absence = self._absence(ledger_id)
+        last_entry = self.storage.last_entry(ledger_id)
+        explicit_lac = facts.explicit_lac if facts is not None else None
+        if absence is Status.UNKNOWN:
+            return ReadLacReply(Status.UNKNOWN)
+        if last_entry is None:
+            status = Status.OK if explicit_lac is not None else absence
+            return ReadLacReply(status, None, explicit_lac)
+        plan = self.storage.plan_read(ledger_id, last_entry, last_entry, size_bytes_max=1)
+        outcome = await self._execute(plan)
+        if not outcome.entry_count:
+            return ReadLacReply(Status.UNKNOWN)  # it is there and cannot be read
+        return ReadLacReply(Status.OK, b"".join(outcome.chunks), explicit_lac)
+
+    def list_entries(self, ledger_id: int) -> EntryList:
+        """Which entries are stored; UNKNOWN when some may be missing from the list."""
+        absence = self._absence(ledger_id)
+        if absence is not Status.NO_ENTRY:
+            return EntryList(absence)
+        held: list[IdRange] = []
+        for ids in self.storage.entry_ids(ledger_id):
+            if ids[-1] - ids[0] + 1 == len(ids):
+                held.append(IdRange(ids[0], ids[-1], Status.OK))
+            else:
+                held.extend(IdRange(entry_id, entry_id, Status.OK) for entry_id in ids)
+        return EntryList(Status.OK, tuple(held))
+
+    # -- carrying out effects -----------------------------------------------------------------------
+
+    def _run(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Reply(to, status):
+                    to(status)
+                case Persist():
+                    self._account(size_bytes(effect))
+                    self._idle.clear()
+                    journal = self.storage.journal_of(effect.ledger_id)
+                    self._journals[journal].submit(effect)
+                case Compare():
+                    task = asyncio.create_task(self._compare(effect), name="compare-duplicate")
+                    self._comparing.add(task)
+                    task.add_done_callback(self._comparing.discard)
+
+    async def _compare(self, effect: Compare) -> None:
+        """Answer for an add of entries that were stored already."""
+        outcome = await self._execute(self.storage.plan_compare(effect.run))
+        if any(span.presence is Presence.DAMAGED for span in outcome.spans):
+            effect.to(Status.UNKNOWN)
+            return
+        same = all(
+            same_entries(effect.run, parse_run(chunk), effect.digest_size)
+            for chunk in outcome.chunks
+        )
+        effect.to(Status.OK if same else Status.CONFLICT)
+
+    def _group_done(self, group: Sequence[Persist], position: JournalPosition) -> None:
+        records = [record for persist in group for record in persist.records]
+        try:
+            self.storage.apply(records, position)
+        except StorageFailedError as error:
+            self._group_failed(group, error)
+            return
+        for persist in group:
+            effects = self._admission.durable(persist.ticket)
+            self._run(persist.then)
+            self._run(effects)
+        self._account(-sum(map(size_bytes, group)))
+        if not self._admission.pending_count:
+            self._idle.set()
+
+    def _group_failed(self, group: Sequence[Persist], error: StorageFailedError) -> None:
+        if not self.failed.done():
+            self.failed.set_result(error)
+        for persist in group:
+            self._run(self._admission.failed(persist.ticket))
+            self._run([Reply(effect.to, Status.UNKNOWN) for effect in persist.then])
+
+    async def _execute(self, plan: ReadPlan) -> ReadOutcome:
+        if not plan.needs_disk:
+            return self.storage.execute(plan)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, self.storage.execute, plan)
+
+    def _absence(self, ledger_id: int) -> Status:
+        return status_of_absence(
+            self.storage.ledgers.get(ledger_id), is_storage_damaged=self.storage.is_damaged
+        )
+
+    def _answer(self) -> tuple[asyncio.Future[Status], ReplyTo]:
+        answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
+
+        def to(status: Status) -> None:
+            if not answer.done():  # the caller may have gone away
+                answer.set_result(status)
+
+        return answer, to
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def _account(self, size_bytes: int) -> None:
+        self._pending_bytes += size_bytes
+        self._look_for_room()
+
+    def _look_for_room(self) -> None:
+        # Twice the cache: one half being written out, the other filling.
+        in_memory = self._pending_bytes + self.storage.cached_bytes
+        if in_memory < 2 * self._settings.write_cache_size_bytes:
+            self._room.set()
+        else:
+            self._room.clear()
+
+    async def _checkpoint_forever(self) -> None:
+        loop = asyncio.get_running_loop()
+        last_s = loop.time()
+        while True:
+            await asyncio.sleep(_CHECKPOINT_LOOK_S)
+            is_due = loop.time() - last_s >= self._settings.checkpoint_interval_ms / 1000
+            if not is_due and self.storage.cached_bytes < self._settings.write_cache_size_bytes:
+                continue
+            last_s = loop.time()
+            try:
+                await self._checkpoint()
+            except StorageFailedError as error:
+                self._group_failed((), error)
+                return
+
+    async def _checkpoint(self) -> None:
+        plan = self.storage.begin_checkpoint()
+        if plan is not None:
+            loop = asyncio.get_running_loop()
+            writing = loop.run_in_executor(self._writer, self.storage.write_checkpoint, plan)
+            # Once begun it is finished, whoever cancels: entries in the snapshot need their rows.
+            writing.add_done_callback(self._checkpoint_written)
+            await asyncio.shield(writing)
+
+    def _checkpoint_written(self, writing: asyncio.Future[CheckpointResult]) -> None:
+        if writing.exception() is None:
+            self.storage.finish_checkpoint(writing.result())
+        self._look_for_room()

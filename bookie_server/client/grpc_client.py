@@ -1,0 +1,114 @@
+"""BookieClient over gRPC: one channel, one stream of adds, one stream of reads, a few calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+
+from bookie_server.client.interface import BookieClient
+from bookie_server.client.read_stream import ReadStream, unreachable
+from bookie_server.client.settings import ConnectionSettings
+from bookie_server.client.write_stream import WriteStream
+from bookie_server.wire import codec
+from bookie_server.wire.messages import (
+    BookieInfo,
+    EncodedSection,
+    EntryList,
+    ReadLacReply,
+    ReadReply,
+    ReadRequest,
+    Status,
+)
+
+Reply = TypeVar("Reply")
+
+SERVICE = "bookkeeper.Bookie"
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", codec.FRAME_SIZE_MAX),
+    ("grpc.max_send_message_length", codec.FRAME_SIZE_MAX),
+    # Own connections: a client that is closed must not leave its socket to another one's fate.
+    ("grpc.use_local_subchannel_pool", 1),
+    # Bookies are addressed directly; a proxy of the environment is meant for something else.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+)
+
+
+class GrpcBookieClient(BookieClient):
+    """Connects on first use; must be made and used on one event loop."""
+
+    def __init__(self, bookie_id: str, address: str, settings: ConnectionSettings) -> None:
+        self.bookie_id = bookie_id
+        self._settings = settings
+        self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._writes = WriteStream(self._stream("Write"), settings)
+        self._reads = ReadStream(self._stream("Read"), settings.read_timeout_ms)
+        self._is_closed = False
+
+    def write(self, section: EncodedSection, done: Callable[[Status], None]) -> None:
+        self._writes.write(section, done)
+
+    async def read(self, request: ReadRequest) -> ReadReply:
+        if self._is_closed:
+            return unreachable(request)
+        return await self._reads.read(request)
+
+    async def read_lac(
+        self, ledger_id: int, *, is_fencing: bool = False, master_key: bytes = b""
+    ) -> ReadLacReply:
+        request = codec.encode_read_lac_request(
+            ledger_id, is_fencing=is_fencing, master_key=master_key
+        )
+        data = await self._call("ReadLac", request)
+        reply = None if data is None else _parsed(codec.parse_read_lac_reply, data)
+        return reply or ReadLacReply(Status.UNREACHABLE)
+
+    async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
+        request = codec.encode_write_lac_request(ledger_id, master_key, packet)
+        data = await self._call("WriteLac", request)
+        reply = None if data is None else _parsed(codec.parse_status, data)
+        return reply or Status.UNREACHABLE
+
+    async def info(self) -> BookieInfo | None:
+        data = await self._call("Info", b"")
+        return None if data is None else _parsed(codec.parse_info, data)
+
+    async def list_entries(self, ledger_id: int) -> EntryList:
+        data = await self._call("ListEntries", codec.encode_list_entries_request(ledger_id))
+        reply = None if data is None else _parsed(codec.parse_entry_list, data)
+        return reply or EntryList(Status.UNREACHABLE)
+
+    async def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            await asyncio.gather(self._writes.close(), self._reads.close())
+            await self._channel.close()
+
+    def _stream(self, method: str) -> Callable[[], object]:
+        open_call: Callable[[], object] = self._channel.stream_stream(f"/{SERVICE}/{method}")
+        return open_call
+
+    async def _call(self, method: str, request: bytes) -> bytes | None:
+        """The reply, or ``None`` when there is none, for whatever reason."""
+        if self._is_closed:
+            return None
+        call = self._channel.unary_unary(f"/{SERVICE}/{method}")
+        try:
+            reply: bytes = await call(request, timeout=self._settings.read_timeout_ms / 1000)
+        except grpc.RpcError:
+            return None
+        return reply
+
+
+def _parsed(parse: Callable[[bytes], Reply], data: bytes) -> Reply | None:
+    """A reply that does not parse tells as little as none."""
+    try:
+        return parse(data)
+    except codec.MalformedFrameError:
+        return None

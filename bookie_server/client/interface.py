@@ -1,0 +1,62 @@
+"""BookieClient: one bookie as its clients see it, whatever the transport.
+
+A client never raises for what a bookie or the network did: outcomes are values. Whatever cannot be
+known comes back as ``UNREACHABLE`` or ``UNKNOWN``, never as absence.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from bookie_server.wire.messages import (
+    BookieInfo,
+    EncodedSection,
+    EntryList,
+    ReadLacReply,
+    ReadReply,
+    ReadRequest,
+    Status,
+)
+
+
+class BookieClient(ABC):
+    """The requests of bookie.proto; one object per bookie and event loop, safe to share there."""
+
+    bookie_id: str
+
+    @abstractmethod
+    def write(self, section: EncodedSection, done: Callable[[Status], None]) -> None:
+        """Send a section.
+
+        ``done`` is called exactly once, on the event loop and never from within this call: with the
+        bookie's status, or ``UNREACHABLE`` when none came in time, in which case the entries may or
+        may not be stored. The same bytes are sent again after a broken connection; bookies store an
+        entry once.
+        """
+
+    @abstractmethod
+    async def read(self, request: ReadRequest) -> ReadReply:
+        """Records, and a status for each wanted id not among them."""
+
+    @abstractmethod
+    async def read_lac(
+        self, ledger_id: int, *, is_fencing: bool = False, master_key: bytes = b""
+    ) -> ReadLacReply:
+        """The highest entry held and the explicit LAC; with ``is_fencing`` also fence, durably."""
+
+    @abstractmethod
+    async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
+        """Leave an explicit LAC packet."""
+
+    @abstractmethod
+    async def info(self) -> BookieInfo | None:
+        """Who it is; ``None`` when it does not answer."""
+
+    @abstractmethod
+    async def list_entries(self, ledger_id: int) -> EntryList:
+        """Which entries of a ledger it holds."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Give up what is outstanding (``UNREACHABLE``) and release the connection."""

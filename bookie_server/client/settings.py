@@ -1,0 +1,34 @@
+"""The numbers of a connection to a bookie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """How long to wait for one bookie, and how much to send it at once."""
+
+    add_timeout_ms: int = 10_000
+    """Longest an add waits for its bookie, resends included; then the bookie counts as failed.
+    Twice Apache's 5 s ``addEntryTimeout``: a loaded disk's fsync takes seconds."""
+    read_timeout_ms: int = 10_000
+    """Longest a read or request waits for its bookie."""
+    reconnect_timeout_ms: int = 3_000
+    """Longest a bookie may be unreachable before its adds fail. A restart takes about a second;
+    shorter fails over faster, longer rides out slower restarts."""
+    frame_size_bytes_target: int = 64 * 1024
+    """A frame this big is sent although others are unanswered; smaller adds wait for company."""
+    frame_size_bytes_max: int = 1024 * 1024
+    """Sections are joined up to this size. A message costs the same CPU whatever its size."""
+    frames_in_flight_max: int = 3
+    """Unanswered frames per bookie; more adds only latency."""
+
+    def __post_init__(self) -> None:
+        wrong = [
+            f"{name}={getattr(self, name)}"
+            for name in self.__dataclass_fields__
+            if getattr(self, name) <= 0
+        ]
+        if wrong:
+            raise ValueError(f"connection settings must be positive: {', '.join(wrong)}")

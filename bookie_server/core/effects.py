@@ -1,0 +1,49 @@
+"""What the admission core decided, for the shell to carry out in order.
+
+What must be durable first is nested: a reply that needs an fsync rides in ``Persist.then``, so an
+acknowledgement before the sync cannot be written by accident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bookie_server.storage.journal_record import JournalRecord
+from bookie_server.wire.messages import Status
+from bookie_server.wire.record import Run
+
+ReplyTo = Callable[[Status], None]
+"""Where an answer goes. Opaque to the core, called by the shell, exactly once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer now."""
+
+    to: ReplyTo
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Answer OK if what is stored equals ``run`` in ids, lengths and payloads, CONFLICT if not,
+    UNKNOWN if what is stored cannot be read. ``digest_size`` says where payloads begin.
+    """
+
+    run: Run
+    digest_size: int
+    to: ReplyTo
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Make ``records`` durable in the journal of ``ledger_id``; then, and only then, do ``then``."""
+
+    ticket: int
+    ledger_id: int
+    records: tuple[JournalRecord, ...]
+    then: tuple[Reply | Compare, ...]
+
+
+Effect = Reply | Compare | Persist

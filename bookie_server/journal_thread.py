@@ -1,0 +1,99 @@
+"""JournalThread: the one thread that writes a journal, and the one that prepares its files.
+
+Group commit arises by itself: whatever was submitted while the last group was being synced is the
+next group. Nothing is retried: the first failure ends the journal for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from bookie_server.core.effects import Persist
+from bookie_server.storage.errors import StorageFailedError
+from bookie_server.storage.journal import Journal, JournalPosition
+from bookie_server.storage.journal_record import Add
+
+GroupDone = Callable[[Sequence[Persist], JournalPosition], None]
+GroupFailed = Callable[[Sequence[Persist], StorageFailedError], None]
+
+
+def size_bytes(persist: Persist) -> int:
+    """Journal bytes of a persist, but for its few facts."""
+    return sum(record.run.size_bytes for record in persist.records if isinstance(record, Add))
+
+
+class JournalThread:
+    """Submits come from the event loop and outcomes go back to it, a whole group at a time."""
+
+    def __init__(
+        self, journal: Journal, group_bytes_max: int, done: GroupDone, failed: GroupFailed
+    ) -> None:
+        self._journal = journal
+        self._group_bytes_max = group_bytes_max
+        self._done = done
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Persist] = deque()
+        self._work = threading.Event()
+        self._room_used = threading.Event()
+        self._is_stopping = False
+        self._threads = (
+            threading.Thread(target=self._write, name=f"journal-{journal.index}", daemon=True),
+            threading.Thread(
+                target=self._prepare, name=f"journal-{journal.index}-prepare", daemon=True
+            ),
+        )
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, persist: Persist) -> None:
+        """Have it written with the next group."""
+        self._waiting.append(persist)
+        self._work.set()
+
+    async def stop(self) -> None:
+        """Write what was submitted, then end the threads."""
+        self._is_stopping = True
+        self._work.set()
+        self._room_used.set()
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join)
+
+    def _write(self) -> None:
+        while True:
+            self._work.wait()
+            self._work.clear()
+            while group := self._next_group():
+                try:
+                    records = [record for persist in group for record in persist.records]
+                    position = self._journal.write_group(records)
+                except StorageFailedError as error:
+                    self._loop.call_soon_threadsafe(self._failed, group, error)
+                    return
+                self._loop.call_soon_threadsafe(self._done, group, position)
+                self._room_used.set()
+            if self._is_stopping and not self._waiting:
+                return
+
+    def _next_group(self) -> list[Persist]:
+        group: list[Persist] = []
+        size = 0
+        while self._waiting and size < self._group_bytes_max:
+            persist = self._waiting.popleft()
+            size += size_bytes(persist)
+            group.append(persist)
+        return group
+
+    def _prepare(self) -> None:
+        while not self._is_stopping:
+            try:
+                while self._journal.prepare() and not self._is_stopping:
+                    pass
+            except StorageFailedError as error:
+                self._loop.call_soon_threadsafe(self._failed, (), error)
+                return
+            self._room_used.wait()
+            self._room_used.clear()

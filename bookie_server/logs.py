@@ -1,0 +1,32 @@
+"""How a process logs: one line per event on standard error, for people or for machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time (ms since the epoch), level, logger, message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event: dict[str, object] = {
+            "time_ms": int(record.created * 1000),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            event["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(event)
+
+
+def set_up_logging(level: str, log_format: str) -> None:
+    """Send everything at ``level`` and above to standard error, as ``text`` or ``json``."""
+    handler = logging.StreamHandler(sys.stderr)
+    text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s %(message)s")
+    handler.setFormatter(JsonLines() if log_format == "json" else text)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # kazoo narrates every connection attempt; what matters is raised or logged by us.
+    logging.getLogger("kazoo").setLevel(logging.ERROR)

@@ -1,0 +1,162 @@
+"""The bookie process: composition of storage, bookie, gRPC and registration; start, drain, stop.
+
+Order of a start: the port is bound first (two bookies cannot share one), storage is opened and
+replayed, damage is judged against the metadata (limbo), the service answers, and only then is the
+bookie registered, for registration says "write to me". A stop goes the other way round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+import time
+import uuid
+
+import grpc.aio
+
+from bookie_server.bookie import Bookie
+from bookie_server.limbo import judge_damage
+from bookie_server.service import SERVER_OPTIONS, BookieIdentity, BookieService
+from bookie_server.settings import BookieSettings
+from bookie_server.storage.engine import Storage
+from bookie_server.storage.files import RealFileSystem
+from metadata.bookies import BOOKIE_ENDPOINT, GRPC, BookieRegistry, BookieServiceInfo, Endpoint
+from metadata.cluster import instance_id, read_layout
+from metadata.connect import connect
+from metadata.errors import BookKeeperError, ClusterNotInitializedError
+from metadata.store import MetadataStore
+
+_LOGGER = logging.getLogger(__name__)
+VERSION = "0.1.0"
+
+
+def run(settings: BookieSettings) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code: 0 stopped, 1 could not go on.
+
+    The first signal drains for at most ``drain_timeout_ms``, a second one ends the process at once.
+    """
+    # Frames are acyclic and short-lived: frequent collections only cost time (docs/performance.md).
+    gc.set_threshold(50_000, 20, 100)
+    try:
+        return asyncio.run(_serve(settings))
+    except (BookKeeperError, OSError) as error:
+        name = error.name if isinstance(error, BookKeeperError) else "BK_BOOKIE_FAILED"
+        _LOGGER.error("bookie stopped. error=%s detail=%s", name, error)
+        return 1
+
+
+async def _serve(settings: BookieSettings) -> int:
+    stopping = asyncio.Event()
+    _on_signals(stopping)
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    port = server.add_insecure_port(f"{settings.host}:{settings.port}")
+    bookie_id = settings.bookie_id or f"{settings.host}:{port}"
+    store, root = await connect(settings.metadata_service_uri)
+    try:
+        cluster_id = await _cluster_id(store, root)
+        storage = await asyncio.to_thread(_open_storage, settings, cluster_id, bookie_id)
+        bookie = Bookie(storage, settings)
+        if storage.is_damaged:
+            await judge_damage(storage, store, root, bookie_id)
+        directory = settings.ledger_directories[0]
+        service = BookieService(bookie, BookieIdentity(bookie_id, cluster_id, VERSION, directory))
+        await bookie.start()
+        server.add_generic_rpc_handlers((service.handler(),))
+        await server.start()
+        endpoint = Endpoint(BOOKIE_ENDPOINT, settings.host, port, GRPC)
+        registration = await BookieRegistry(store, root).register(
+            bookie_id, BookieServiceInfo((endpoint,))
+        )
+        _LOGGER.info("bookie ready. bookie_id=%s port=%d pid=%d", bookie_id, port, os.getpid())
+        stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
+        await asyncio.wait((stopped, bookie.failed), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if bookie.failed.done():
+            _LOGGER.error("storage failed. detail=%s", bookie.failed.result())
+            # Whatever is in memory is not to be trusted with another write: leave at once.
+            _exit_now(1)
+        await registration.withdraw()
+        await _drain(server, service, bookie, settings.drain_timeout_ms / 1000)
+        await bookie.stop()
+        _LOGGER.info("bookie stopped. bookie_id=%s", bookie_id)
+        return 0
+    finally:
+        await server.stop(0)
+        await store.close()
+
+
+def _open_storage(settings: BookieSettings, cluster_id: str, bookie_id: str) -> Storage:
+    """Blocks for as long as the replay takes; says so now and then."""
+    started_s = time.monotonic()
+    spoke_s = started_s
+
+    def progress(replayed: int) -> None:
+        nonlocal spoke_s
+        if time.monotonic() - spoke_s > 1:
+            spoke_s = time.monotonic()
+            _LOGGER.info("replaying journal. mib=%d", replayed >> 20)
+
+    # One cluster's bookie under one name: another's files are refused, whoever copied them here.
+    own_id = uuid.uuid5(uuid.UUID(cluster_id), bookie_id).bytes
+    storage = Storage.open(
+        RealFileSystem(),
+        settings.storage,
+        instance_id=own_id,
+        clock_ms=lambda: time.time_ns() // 1_000_000,
+        progress=progress,
+    )
+    report = storage.recovery
+    _LOGGER.info(
+        "storage open. ledgers=%d replayed_records=%d replayed_bytes=%d torn_bytes=%d ms=%d",
+        len(storage.ledgers),
+        report.records,
+        report.bytes_replayed,
+        report.bytes_torn,
+        (time.monotonic() - started_s) * 1000,
+    )
+    for damage in report.damage:
+        _LOGGER.error("storage damaged. %s", damage)
+    return storage
+
+
+async def _cluster_id(store: MetadataStore, root: str) -> str:
+    await read_layout(store, root)  # raises when there is no cluster here
+    found = await instance_id(store, root)
+    if found is None:
+        raise ClusterNotInitializedError(root)
+    return found
+
+
+async def _drain(
+    server: grpc.aio.Server, service: BookieService, bookie: Bookie, timeout_s: float
+) -> None:
+    """Answer what was admitted, take nothing more."""
+    service.is_draining = True
+    try:
+        async with asyncio.timeout(timeout_s):
+            await bookie.settled()
+            await asyncio.sleep(0)  # replies of the last group are queued behind us
+    except TimeoutError:
+        _LOGGER.warning("drain timed out; unanswered adds are left to their writers")
+    await server.stop(0.1)
+
+
+def _on_signals(stopping: asyncio.Event) -> None:
+    def on_signal() -> None:
+        if stopping.is_set():
+            _exit_now(1)
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+
+
+def _exit_now(code: int) -> None:
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)

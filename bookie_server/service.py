@@ -1,0 +1,183 @@
+"""The gRPC face of a bookie: frames in, replies out; no decisions.
+
+Generic handlers over raw bytes. A frame that does not parse ends its stream with INVALID_ARGUMENT;
+everything else is answered with a status per section or per range. One reply message carries
+whatever became answerable since the last one, so a journal group costs one message per stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from bookie_server.bookie import Bookie
+from bookie_server.wire import codec
+from bookie_server.wire.messages import BookieInfo, ReadRequest, Section, SectionReply, Status
+
+SERVICE = "bookkeeper.Bookie"
+READS_IN_FLIGHT_MAX = 64
+"""Reads of one stream worked on at once; more wait in the stream."""
+_LOGGER = logging.getLogger(__name__)
+
+SERVER_OPTIONS = (
+    ("grpc.max_receive_message_length", codec.FRAME_SIZE_MAX),
+    ("grpc.max_send_message_length", codec.FRAME_SIZE_MAX),
+    # Two bookies on one port would each get half of the clients.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_concurrent_streams", 1_000),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BookieIdentity:
+    """What a bookie says of itself when asked."""
+
+    bookie_id: str
+    instance_id: str
+    """The cluster's."""
+    version: str
+    directory: str
+    """Whose disk is reported: the first ledger directory."""
+
+
+class BookieService:
+    """Handlers of bookie.proto's methods over one :class:`Bookie`."""
+
+    def __init__(self, bookie: Bookie, identity: BookieIdentity) -> None:
+        self._bookie = bookie
+        self._identity = identity
+        self.is_draining = False
+        """Set when stopping: frames are not taken from streams any more."""
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """To add to a ``grpc.aio.server``."""
+        stream, unary = grpc.stream_stream_rpc_method_handler, grpc.unary_unary_rpc_method_handler
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "Write": stream(self._write),
+                "Read": stream(self._read),
+                "ReadLac": unary(_checked(self._read_lac)),
+                "WriteLac": unary(_checked(self._write_lac)),
+                "Info": unary(_checked(self._info)),
+                "ListEntries": unary(_checked(self._list_entries)),
+            },
+        )
+
+    async def _write(self, frames: AsyncIterator[bytes], context: Any) -> None:
+        replies: list[SectionReply] = []
+        wake = asyncio.Event()
+
+        def answer(section: Section, status: Status) -> None:
+            run = section.run
+            ends = run.first_entry, run.last_entry
+            replies.append(SectionReply(section.ledger_id, *ends, section.is_recovery, status))
+            wake.set()
+
+        is_last = False
+
+        async def send_replies() -> None:
+            while replies or not is_last:
+                await wake.wait()
+                wake.clear()
+                ready = replies.copy()
+                replies.clear()
+                if ready:
+                    await context.write(codec.encode_write_reply(ready))
+
+        sender = asyncio.create_task(send_replies(), name="write-replies")
+        try:
+            async for frame in frames:
+                if self.is_draining:
+                    break
+                for section in codec.parse_frame(frame):
+                    self._bookie.add(section, partial(answer, section))
+                await self._bookie.room()
+            await self._bookie.settled()
+            is_last = True
+            wake.set()
+            await sender
+        except codec.MalformedFrameError as error:
+            _LOGGER.warning("malformed frame refused. peer=%s detail=%s", context.peer(), error)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        finally:
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
+
+    async def _read(self, requests: AsyncIterator[bytes], context: Any) -> None:
+        slots = asyncio.Semaphore(READS_IN_FLIGHT_MAX)
+        writing = asyncio.Lock()
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def answer(request_id: int, request: ReadRequest) -> None:
+            try:
+                reply = await self._bookie.read(request)
+                frame = codec.encode_read_reply(request_id, reply)
+                async with writing:
+                    await context.write(frame)
+            finally:
+                slots.release()
+
+        try:
+            async for data in requests:
+                request_id, request = codec.parse_read_request(data)
+                await slots.acquire()
+                task = asyncio.create_task(answer(request_id, request), name="read")
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+        except codec.MalformedFrameError as error:
+            _LOGGER.warning("malformed read refused. peer=%s detail=%s", context.peer(), error)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        finally:
+            for task in list(tasks):
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read_lac(self, data: bytes) -> bytes:
+        ledger_id, is_fencing, master_key = codec.parse_read_lac_request(data)
+        reply = await self._bookie.read_lac(ledger_id, is_fencing=is_fencing, master_key=master_key)
+        return codec.encode_read_lac_reply(reply)
+
+    async def _write_lac(self, data: bytes) -> bytes:
+        ledger_id, master_key, packet = codec.parse_write_lac_request(data)
+        return codec.encode_status(await self._bookie.write_lac(ledger_id, master_key, packet))
+
+    async def _info(self, data: bytes) -> bytes:
+        disk = await asyncio.to_thread(shutil.disk_usage, self._identity.directory)
+        return codec.encode_info(
+            BookieInfo(
+                bookie_id=self._identity.bookie_id,
+                instance_id=self._identity.instance_id,
+                version=self._identity.version,
+                ledger_count=len(self._bookie.storage.ledgers),
+                disk_total_bytes=disk.total,
+                disk_free_bytes=disk.free,
+            )
+        )
+
+    async def _list_entries(self, data: bytes) -> bytes:
+        ledger_id = codec.parse_list_entries_request(data)
+        return codec.encode_entry_list(self._bookie.list_entries(ledger_id))
+
+
+def _checked(
+    method: Callable[[bytes], Awaitable[bytes]],
+) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    """A unary handler that refuses what does not parse."""
+
+    async def handle(data: bytes, context: Any) -> bytes:
+        try:
+            return await method(data)
+        except codec.MalformedFrameError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+
+    return handle

@@ -1,0 +1,297 @@
+"""What can be set about a bookie: numbers with units, checked all at once, each explained.
+
+Precedence rises from default over configuration file (TOML) and environment (``BOOKKEEPER_`` and
+the name in capitals) to flag. A setting's help is the docstring below its field, so that flags,
+file and documentation never say different things.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from ipaddress import ip_address
+from typing import Any
+
+_MIB = 1024 * 1024
+ENVIRONMENT_PREFIX = "BOOKKEEPER_"
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageSettings:
+    """How a bookie lays its bytes out; see ``BookieSettings`` for what each number trades."""
+
+    journal_directories: tuple[str, ...]
+    ledger_directories: tuple[str, ...]
+    journal_file_size_bytes: int = 256 * _MIB
+    journal_zero_chunk_bytes: int = 8 * _MIB
+    write_cache_size_bytes: int = 64 * _MIB
+    block_size_bytes: int = 64 * 1024
+
+    def __post_init__(self) -> None:
+        defects = []
+        for name in ("journal_directories", "ledger_directories"):
+            directories = getattr(self, name)
+            if not directories or len(set(directories)) != len(directories):
+                defects.append(f"{name} must name at least one directory, each once")
+        if set(self.journal_directories) & set(self.ledger_directories):
+            defects.append("journal_directories and ledger_directories must not share a directory")
+        for name, least in (
+            ("journal_file_size_bytes", 64 * 1024),
+            ("journal_zero_chunk_bytes", 4096),
+            ("write_cache_size_bytes", 4096),
+            ("block_size_bytes", 512),
+        ):
+            if getattr(self, name) < least:
+                defects.append(f"{name} must be at least {least}; {name}={getattr(self, name)}")
+        if defects:
+            raise ValueError("; ".join(defects))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BookieSettings:
+    """Everything one bookie process is told."""
+
+    bookie_id: str = ""
+    """Name under which the bookie registers for good. Empty: `host:port`, which ties its data to its address."""
+    host: str = "127.0.0.1"
+    """Address to listen on. Beyond loopback there is neither TLS nor authentication yet: needs `insecure`."""
+    port: int = 3181
+    """TCP port of the gRPC service. 0 takes a free one, of use only with a `bookie_id` of its own."""
+    metadata_service_uri: str = "zk+hierarchical://127.0.0.1:2181/ledgers"
+    """Where the cluster's metadata lives, in Apache's notation."""
+    journal_directories: tuple[str, ...] = ()
+    """Directories of the journals, one thread and one sync queue each; best a disk of their own each."""
+    ledger_directories: tuple[str, ...] = ()
+    """Directories of entry logs and index; a ledger stays in one. Append new ones at the end only."""
+    insecure: bool = False
+    """Allow a host beyond loopback without TLS: anybody who reaches the port can read and write."""
+    journal_file_size_bytes: int = 256 * _MIB
+    """Size at which a journal file is left for the next. Larger: fewer rolls, more disk kept after a checkpoint."""
+    journal_zero_chunk_bytes: int = 8 * _MIB
+    """How much is zero-filled ahead at a time. Larger: fewer syncs in the background, each competing longer."""
+    group_bytes_max: int = 4 * _MIB
+    """Bytes one journal write takes at most. Larger: more throughput, longer waits behind a group."""
+    write_cache_size_bytes: int = 64 * _MIB
+    """Synced bytes kept in memory before a checkpoint starts. Larger: fewer, larger entry logs, longer replay."""
+    checkpoint_interval_ms: int = 10_000
+    """Longest time between checkpoints when something changed (Apache's flushInterval is 10 s)."""
+    block_size_bytes: int = 64 * 1024
+    """Unit of index and checksum in an entry log. Larger: smaller index, more read for one small entry."""
+    read_threads: int = 4
+    """Threads that read entry logs; each holds one read of about 1 MiB at a time."""
+    drain_timeout_ms: int = 10_000
+    """How long a stopping bookie waits for what it has begun; a second SIGTERM ends it at once."""
+    log_level: str = "info"
+    """Least severe event logged: debug, info, warning or error."""
+    log_format: str = "text"
+    """One line per event: `text` with key=value facts, or `json` for machines."""
+
+    def __post_init__(self) -> None:
+        defects = _defects(self)
+        if defects:
+            raise ValueError("; ".join(defects))
+
+    @property
+    def registered_id(self) -> str:
+        """The bookie id in force."""
+        return self.bookie_id or f"{self.host}:{self.port}"
+
+    @property
+    def storage(self) -> StorageSettings:
+        """The part the storage needs.
+
+        Raises:
+            ValueError: directories are missing or clash.
+        """
+        return StorageSettings(
+            **{
+                field.name: getattr(self, field.name)
+                for field in dataclasses.fields(StorageSettings)
+            }
+        )
+
+
+def _defects(settings: BookieSettings) -> list[str]:
+    found: list[str] = []
+    if not 0 <= settings.port <= 65535:
+        found.append(f"port must be 0..65535; port={settings.port}")
+    if "/" in settings.bookie_id or settings.bookie_id == "readonly":
+        found.append(
+            f"bookie_id must not contain '/' nor be 'readonly'; bookie_id={settings.bookie_id}"
+        )
+    if not settings.insecure and not is_loopback(settings.host):
+        found.append(
+            "BK_INSECURE: a host beyond loopback has no TLS and no authentication; "
+            f"set insecure to accept that; host={settings.host}"
+        )
+    for name, least in (
+        ("journal_file_size_bytes", 64 * 1024),
+        ("journal_zero_chunk_bytes", 4096),
+        ("group_bytes_max", 4096),
+        ("write_cache_size_bytes", 4096),
+        ("checkpoint_interval_ms", 1),
+        ("block_size_bytes", 512),
+        ("read_threads", 1),
+        ("drain_timeout_ms", 0),
+    ):
+        if getattr(settings, name) < least:
+            found.append(f"{name} must be at least {least}; {name}={getattr(settings, name)}")
+    if settings.log_level not in LOG_LEVELS:
+        found.append(
+            f"log_level must be one of {', '.join(LOG_LEVELS)}; log_level={settings.log_level}"
+        )
+    if settings.log_format not in LOG_FORMATS:
+        found.append(
+            f"log_format must be one of {', '.join(LOG_FORMATS)}; log_format={settings.log_format}"
+        )
+    return found
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` can only be reached from this machine. Other names are not resolved."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting, as flags and documentation show it."""
+
+    name: str
+    type: type
+    """``str``, ``int``, ``bool`` or ``tuple`` (of strings, given comma-separated)."""
+    default: Any
+    help: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+
+@cache
+def bookie_settings_table() -> tuple[Setting, ...]:
+    """All settings of a bookie in the order of their declaration."""
+    helps = _field_helps(BookieSettings)
+    return tuple(
+        Setting(field.name, type(field.default), field.default, helps[field.name])
+        for field in dataclasses.fields(BookieSettings)
+    )
+
+
+def _field_helps(owner: type) -> dict[str, str]:
+    """The docstring below each field of a dataclass, read from its source."""
+    body = ast.parse(inspect.getsource(owner)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    helps: dict[str, str] = {}
+    for statement, following in zip(body.body, body.body[1:], strict=False):
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+        ):
+            helps[statement.target.id] = inspect.cleandoc(str(following.value.value))
+    return helps
+
+
+def load_bookie_settings(
+    *,
+    config_path: str | None = None,
+    environment: Mapping[str, str],
+    flags: Mapping[str, Any],
+) -> BookieSettings:
+    """The settings in force; a flag that is ``None`` was not given.
+
+    Environment variables of the prefix that name no setting of a bookie are left to others.
+
+    Raises:
+        ValueError: unknown keys (naming the nearest), wrong types and impossible values, all at once.
+        OSError: the file cannot be read.
+    """
+    table = {setting.name: setting for setting in bookie_settings_table()}
+    values: dict[str, Any] = {}
+    defects: list[str] = []
+    for source, given in (
+        ("file", _read_toml(config_path) if config_path else {}),
+        ("environment", _from_environment(environment, table)),
+        ("flag", {name: value for name, value in flags.items() if value is not None}),
+    ):
+        for name, value in given.items():
+            if name not in table:
+                defects.append(_unknown(name, source, list(table)))
+                continue
+            try:
+                values[name] = _converted(table[name], value)
+            except ValueError as cause:
+                defects.append(f"{source}: {cause}")
+    try:
+        settings = BookieSettings(**values)
+    except ValueError as cause:
+        raise ValueError("; ".join([*defects, str(cause)])) from cause
+    if defects:
+        raise ValueError("; ".join(defects))
+    return settings
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        try:
+            return tomllib.load(file)
+        except tomllib.TOMLDecodeError as cause:
+            raise ValueError(f"not a TOML file: {cause}; path={path}") from cause
+
+
+def _from_environment(
+    environment: Mapping[str, str], table: Mapping[str, Setting]
+) -> dict[str, str]:
+    return {
+        name: environment[setting.variable]
+        for name, setting in table.items()
+        if setting.variable in environment
+    }
+
+
+def _unknown(name: str, source: str, known: Sequence[str]) -> str:
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)
+    return f"{source}: unknown setting {name}; did you mean {nearest[0]}?"
+
+
+def _converted(setting: Setting, value: Any) -> Any:
+    if setting.type is tuple:
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+            raise ValueError(f"{setting.name} must be a list of strings; {setting.name}={value!r}")
+        return tuple(part.strip() for part in parts if part.strip())
+    if setting.type is bool and isinstance(value, str):
+        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        if value.lower() not in words:
+            raise ValueError(f"{setting.name} must be true or false; {setting.name}={value!r}")
+        return words[value.lower()]
+    if setting.type is int and isinstance(value, str):
+        try:
+            return int(value.replace("_", ""))
+        except ValueError:
+            raise ValueError(
+                f"{setting.name} must be a whole number; {setting.name}={value!r}"
+            ) from None
+    if type(value) is not setting.type:
+        raise ValueError(
+            f"{setting.name} must be {setting.type.__name__}; {setting.name}={value!r}"
+        )
+    return value

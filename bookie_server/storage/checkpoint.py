@@ -1,0 +1,98 @@
+"""One checkpoint's work off the loop: entry logs, then the index of every directory, then deletion.
+
+The order is the whole point. An entry log is durable before an index names it (BOOKKEEPER-447);
+every directory commits the marks, also one without new entries, and whatever facts changed, also
+when no entry did (Apache #3329, #4843); a journal file goes only when the smallest mark over all
+directories is behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bookie_server.storage.entry_log import log_ids, write_entry_log
+from bookie_server.storage.files import FileSystem
+from bookie_server.storage.group import GroupEnd
+from bookie_server.storage.index import DirectoryIndex
+from bookie_server.storage.index_delta import IndexDelta, IndexState
+from bookie_server.storage.journal import file_ids, file_name
+from bookie_server.storage.write_cache import WriteCache
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPlan:
+    """Everything a checkpoint writes, captured at one instant of the loop thread."""
+
+    number: int
+    cache: WriteCache
+    """Frozen; readers keep using it until the checkpoint is finished."""
+    ledgers_by_directory: tuple[tuple[int, ...], ...]
+    """Ids of ``cache``'s ledgers, per directory."""
+    facts: dict[int, bytes]
+    tombstones: list[tuple[int, int]]
+    marks: dict[int, GroupEnd]
+    journal_count: int
+    is_damaged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointResult:
+    """What became durable; hand it to ``Storage.finish_checkpoint`` on the loop thread."""
+
+    plan: CheckpointPlan = field(repr=False)
+    rows_by_directory: tuple[dict[int, bytes], ...] = field(repr=False)
+    log_bytes: int
+    journal_files_deleted: int
+
+
+def write_plan(
+    files: FileSystem,
+    indexes: Sequence[DirectoryIndex],
+    journal_directories: Sequence[str],
+    plan: CheckpointPlan,
+    *,
+    instance_id: bytes,
+    block_size_bytes: int,
+) -> CheckpointResult:
+    """Carry the plan out; blocks for as long as the disks take.
+
+    Raises:
+        OSError: storage must stop; a restart replays from the marks that are durable.
+    """
+    rows_by_directory: list[dict[int, bytes]] = []
+    log_bytes = 0
+    for index, ledger_ids in zip(indexes, plan.ledgers_by_directory, strict=True):
+        last_log_id, rows = index.state.last_log_id, dict[int, bytes]()
+        if ledger_ids:
+            last_log_id = max([last_log_id, *log_ids(files, index.directory)]) + 1
+            written = write_entry_log(
+                files,
+                index.directory,
+                last_log_id,
+                plan.cache,
+                ledger_ids,
+                instance_id=instance_id,
+                block_size_bytes=block_size_bytes,
+            )
+            rows, log_bytes = written.rows, log_bytes + written.size_bytes
+        state = IndexState(
+            plan.number, last_log_id, plan.journal_count, len(indexes), plan.is_damaged
+        )
+        index.commit(IndexDelta(state, plan.marks, plan.facts, plan.tombstones, rows))
+        rows_by_directory.append(rows)
+    deleted = 0
+    for journal_index, directory in enumerate(journal_directories):
+        mark = min(index.marks[journal_index] for index in indexes)
+        deleted += _delete_below(files, directory, mark)
+    return CheckpointResult(plan, tuple(rows_by_directory), log_bytes, deleted)
+
+
+def _delete_below(files: FileSystem, directory: str, mark: GroupEnd) -> int:
+    """Delete the journal files that lie wholly below the mark, oldest first."""
+    doomed = [id for id in file_ids(files, directory) if id < mark.file_id]
+    for file_id in doomed:
+        files.delete(f"{directory}/{file_name(file_id)}")
+    if doomed:
+        files.sync_dir(directory)
+    return len(doomed)

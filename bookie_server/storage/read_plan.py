@@ -1,0 +1,309 @@
+"""Finding entries, in two steps: the loop thread plans where they are, any thread fetches them.
+
+A plan is immutable: cached runs by reference, blocks by location, wanted ids. What the plan does not
+find in cache, snapshot or index is *absent*; what it finds but cannot be read with a good checksum
+is *damaged*, and never absent; what the byte limit leaves out is *not reached*. Damage of one block
+concerns the ids in that block only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, unique
+
+from bookie_server.storage.entry_log import file_name
+from bookie_server.storage.files import Buffer, FileSystem
+from bookie_server.storage.group import crc32c_of
+from bookie_server.storage.id_pattern import Stripe, clip
+from bookie_server.storage.journal_record import Add, decode_records
+from bookie_server.storage.rows import Row
+from bookie_server.storage.write_cache import pieces_of
+from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
+from metadata.invariant import invariant
+
+PREAD_SIZE_MAX = 1024 * 1024
+"""Neighbouring blocks are fetched together up to this size."""
+
+
+@unique
+class Presence(Enum):
+    """What storage can say about an asked id."""
+
+    FOUND = "found"
+    ABSENT = "absent"
+    """Surely stored nowhere here; evidence only if the ledger is not in limbo."""
+    NOT_REACHED = "not_reached"
+    DAMAGED = "damaged"
+    """Stored here, but unreadable now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """All *asked* ids in ``first..last`` have this presence; with a stripe not every id is asked."""
+
+    first: int
+    last: int
+    presence: Presence
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Wanted ids and the one place all of them are in."""
+
+    ids: Sequence[int]
+    place: Run | Row
+    directory: str = ""
+    """Of a row."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the wanted records; estimated where the block must be read to know."""
+        if isinstance(self.place, Run):
+            return self.place.size_bytes * len(self.ids) // len(self.place)
+        return self.place.block.size_bytes * len(self.ids) // self.place.block.entry_count
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """Where the asked entries are; made on the loop thread, executed on any."""
+
+    ledger_id: int
+    first: int
+    last: int
+    stripe: Stripe
+    size_bytes_max: int
+    stored: tuple[Stored, ...]
+    """Ascending, spans disjoint."""
+    planned_last: int
+    """Highest id looked for; what is behind it was not reached."""
+
+    @property
+    def needs_disk(self) -> bool:
+        """Whether executing it blocks on files."""
+        return any(isinstance(item.place, Row) for item in self.stored)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOutcome:
+    """Records as chunks to send in this order, and the presence of every asked id."""
+
+    chunks: list[Buffer]
+    spans: list[Span]
+    size_bytes: int
+    entry_count: int
+
+    def of(self, presence: Presence) -> list[tuple[int, int]]:
+        """``(first, last)`` of the spans of that presence."""
+        return [(span.first, span.last) for span in self.spans if span.presence is presence]
+
+
+def merge_stored(sources: Iterable[Iterator[Stored]]) -> Iterator[Stored]:
+    """Ascending pieces of several ascending sources that share no id, cut where spans interleave."""
+    heads: list[tuple[Stored, Iterator[Stored]]] = []
+    for source in sources:
+        head = next(source, None)
+        if head is not None:
+            heads.append((head, source))
+    while heads:
+        at = min(range(len(heads)), key=lambda index: heads[index][0].ids[0])
+        head, source = heads.pop(at)
+        limit = min((other.ids[0] for other, _ in heads), default=None)
+        rest: Stored | None = None
+        if limit is not None and head.ids[-1] >= limit:
+            rest = Stored(clip(head.ids, limit, head.ids[-1]), head.place, head.directory)
+            head = Stored(clip(head.ids, head.ids[0], limit - 1), head.place, head.directory)
+        yield head
+        following = rest if rest is not None else next(source, None)
+        if following is not None:
+            heads.append((following, source))
+
+
+@dataclass(slots=True)
+class _Collector:
+    """Puts the outcome together, in ascending order of ids."""
+
+    stripe: Stripe
+    cursor: int
+    """The next asked id that has no presence yet."""
+    size_bytes_max: int
+    chunks: list[Buffer] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    size_bytes: int = 0
+    entry_count: int = 0
+    is_full: bool = False
+    _joint: tuple[memoryview, int, int] | None = None
+    """The last chunk as part of a larger buffer, so that neighbours become one chunk."""
+
+    def found(self, run: Run, within: tuple[memoryview, int] | None = None) -> None:
+        """Take as much of a run of asked ids as the limit allows.
+
+        ``within`` says which buffer, and where in it, the run's bytes are.
+        """
+        room = self.size_bytes_max - self.size_bytes
+        if run.size_bytes > room:
+            self.is_full = True
+            count = 0
+            while count < len(run) and run.end_of(count) <= room:
+                count += 1
+            if not count and self.entry_count:
+                return
+            run = run.slice(0, max(count, 1))
+        self.mark(run.entry_ids, Presence.FOUND)
+        self.size_bytes += run.size_bytes
+        self.entry_count += len(run)
+        self._append(run, within)
+
+    def _append(self, run: Run, within: tuple[memoryview, int] | None) -> None:
+        if within is None:
+            self.chunks.append(run.data)
+            self._joint = None
+            return
+        buffer, begin = within
+        end = begin + run.size_bytes
+        if self._joint is not None and self._joint[0] is buffer and self._joint[2] == begin:
+            begin = self._joint[1]
+            self.chunks[-1] = buffer[begin:end]
+        else:
+            self.chunks.append(buffer[begin:end])
+        self._joint = buffer, begin, end
+
+    def mark(self, ids: Sequence[int], presence: Presence) -> None:
+        """Give asked ids a presence; asked ones passed over on the way to them are absent."""
+        rank = self.stripe.rank
+        if rank(ids[-1]) - rank(ids[0]) + 1 == len(ids):
+            self._extend(ids[0], ids[-1], presence)
+            return
+        for entry_id in ids:
+            self._extend(entry_id, entry_id, presence)
+
+    def _extend(self, first: int, last: int, presence: Presence) -> None:
+        if first > self.cursor:
+            self.span(self.cursor, first - 1, Presence.ABSENT)
+        self.span(first, last, presence)
+        self.cursor = self.stripe.next(last + 1)
+
+    def span(self, first: int, last: int, presence: Presence) -> None:
+        """Append to the outcome, joining neighbours of one presence."""
+        before = self.spans[-1] if self.spans else None
+        if before is not None and before.presence is presence:
+            self.spans[-1] = Span(before.first, last, presence)
+        else:
+            self.spans.append(Span(first, last, presence))
+
+
+def execute_plan(files: FileSystem, plan: ReadPlan) -> ReadOutcome:
+    """Fetch what the plan names; any thread. Never raises for what a disk does."""
+    into = _Collector(plan.stripe, plan.stripe.next(plan.first), plan.size_bytes_max)
+    for batch in _batches(plan.stored):
+        if into.is_full:
+            break
+        if isinstance(batch[0].place, Run):
+            for item in batch:
+                assert isinstance(item.place, Run)
+                for piece in pieces_of(item.place, item.ids):
+                    if not into.is_full:
+                        into.found(piece)
+        else:
+            _read_batch(files, plan.ledger_id, batch, into)
+    if not into.is_full and into.cursor <= plan.planned_last:
+        into.span(into.cursor, plan.planned_last, Presence.ABSENT)
+        into.cursor = plan.stripe.next(plan.planned_last + 1)
+    if into.cursor <= plan.last:
+        into.span(into.cursor, plan.last, Presence.NOT_REACHED)
+    return ReadOutcome(into.chunks, into.spans, into.size_bytes, into.entry_count)
+
+
+def _batches(stored: Sequence[Stored]) -> Iterator[list[Stored]]:
+    """Neighbours to fetch with one read: adjacent blocks of one log, or one block in parts."""
+    batch: list[Stored] = []
+    for item in stored:
+        if batch and not _joins(batch, item):
+            yield batch
+            batch = []
+        batch.append(item)
+    if batch:
+        yield batch
+
+
+def _joins(batch: Sequence[Stored], item: Stored) -> bool:
+    first, before, place = batch[0].place, batch[-1].place, item.place
+    if not (isinstance(first, Row) and isinstance(before, Row) and isinstance(place, Row)):
+        return False
+    if place.block.log_id != first.block.log_id or item.directory != batch[0].directory:
+        return False
+    if place.block == before.block:
+        return True
+    end = place.block.offset + place.block.size_bytes
+    is_next = place.block.offset == before.block.offset + before.block.size_bytes
+    return is_next and end - first.block.offset <= PREAD_SIZE_MAX
+
+
+def _read_batch(
+    files: FileSystem, ledger_id: int, batch: Sequence[Stored], into: _Collector
+) -> None:
+    rows = [item.place for item in batch if isinstance(item.place, Row)]
+    begin = rows[0].block.offset
+    size = rows[-1].block.offset + rows[-1].block.size_bytes - begin
+    path = f"{batch[0].directory}/{file_name(rows[0].block.log_id)}"
+    buffer = memoryview(_read(files, path, begin, size))
+    for item, row in zip(batch, rows, strict=True):
+        if into.is_full:
+            return
+        at, block = row.block.offset - begin, row.block
+        within = buffer
+        if len(buffer) < at + block.size_bytes:
+            # The common read failed or came up short; only the blocks concerned may suffer.
+            within, at = memoryview(_read(files, path, block.offset, block.size_bytes)), 0
+        content = within[at : at + block.size_bytes]
+        runs = _sound_runs(ledger_id, item, row, content)
+        if runs is None:
+            into.mark(item.ids, Presence.DAMAGED)
+            continue
+        for offset, run in runs:
+            if not into.is_full:
+                into.found(run, (within, at + offset))
+
+
+def _read(files: FileSystem, path: str, offset: int, size: int) -> bytes:
+    """The bytes, or none when the disk refuses: the caller's checksum then says "damaged"."""
+    try:
+        file = files.open(path)
+        try:
+            return file.read_at(offset, size)
+        finally:
+            file.close()
+    except OSError:
+        return b""
+
+
+def _sound_runs(
+    ledger_id: int, item: Stored, row: Row, content: memoryview
+) -> list[tuple[int, Run]] | None:
+    """The wanted records of a block with their offsets in it; ``None`` when it is damaged."""
+    if len(content) != row.block.size_bytes or crc32c_of(content) != row.block.checksum:
+        return None
+    try:
+        whole = parse_run(content)
+    except MalformedRecordsError:
+        return None
+    if whole.ledger_id != ledger_id:
+        return None
+    if len(item.ids) == len(whole):
+        return [(0, whole)]
+    found: list[tuple[int, Run]] = []
+    for piece in pieces_of(whole, item.ids):
+        offset = whole.offsets[whole.entry_ids.index(piece.first_entry)]
+        found.append((offset, piece))
+    return found
+
+
+def runs_of(outcome: ReadOutcome) -> list[Run]:
+    """The records of an outcome as runs again, for a caller that must look into them."""
+    runs: list[Run] = []
+    for chunk in outcome.chunks:
+        for record in decode_records(memoryview(chunk)):
+            invariant(isinstance(record, Add), "a reply holds entries only")
+            assert isinstance(record, Add)
+            runs.append(record.run)
+    return runs

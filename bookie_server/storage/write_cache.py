@@ -1,0 +1,130 @@
+"""Synced entries that no entry log holds yet, kept as the runs they arrived in.
+
+Per ledger a list of runs, ascending, whose *spans* of ids never overlap: a late or interleaving run
+splits its neighbours, by slicing and without copying. So lookup is a bisection, and a thousand
+small entries that came in one frame are one element.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+
+from bookie_server.wire.record import Run
+
+
+class LedgerRuns:
+    """The cached runs of one ledger."""
+
+    __slots__ = ("_firsts", "runs")
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self.runs: list[Run] = []
+
+    def insert(self, run: Run) -> None:
+        """Add a run of which no entry is here yet."""
+        if not self.runs or run.first_entry > self.runs[-1].last_entry:
+            self.runs.append(run)
+            self._firsts.append(run.first_entry)
+            return
+        start = self._start(run.first_entry)
+        stop = bisect_right(self._firsts, run.last_entry)
+        pieces = _interleave(self.runs[start:stop], run)
+        self.runs[start:stop] = pieces
+        self._firsts[start:stop] = [piece.first_entry for piece in pieces]
+
+    def between(self, first: int, last: int) -> Iterator[Run]:
+        """The runs whose spans touch ``first..last``, ascending, uncut."""
+        for index in range(self._start(first), len(self.runs)):
+            run = self.runs[index]
+            if run.first_entry > last:
+                return
+            yield run
+
+    @property
+    def last_entry(self) -> int:
+        return self.runs[-1].last_entry
+
+    def _start(self, first: int) -> int:
+        """Index of the first run that ends at or behind ``first``."""
+        at = bisect_right(self._firsts, first)
+        return at - 1 if at and self.runs[at - 1].last_entry >= first else at
+
+
+def _interleave(olds: Sequence[Run], new: Run) -> list[Run]:
+    """All entries of ``olds`` (ascending, disjoint spans) and ``new`` as runs of disjoint spans."""
+    pieces: list[Run] = []
+    rest: Run | None = new
+    for old in olds:
+        left: Run | None = old
+        while left is not None and rest is not None:
+            if rest.first_entry < left.first_entry:
+                piece, rest = _cut(rest, left.first_entry)
+            else:
+                piece, left = _cut(left, rest.first_entry)
+            pieces.append(piece)
+        if left is not None:
+            pieces.append(left)
+    if rest is not None:
+        pieces.append(rest)
+    return pieces
+
+
+def _cut(run: Run, entry_id: int) -> tuple[Run, Run | None]:
+    """The run's entries below ``entry_id``, and the others."""
+    at = bisect_left(run.entry_ids, entry_id)
+    return run.slice(0, at), run.slice(at, len(run)) if at < len(run) else None
+
+
+class WriteCache:
+    """Runs of all ledgers; filled on the loop thread, frozen once a checkpoint took it."""
+
+    def __init__(self) -> None:
+        self.ledgers: dict[int, LedgerRuns] = {}
+        self.size_bytes = 0
+
+    def insert(self, run: Run) -> None:
+        """Keep a run of which no entry is in this cache."""
+        runs = self.ledgers.get(run.ledger_id)
+        if runs is None:
+            runs = self.ledgers[run.ledger_id] = LedgerRuns()
+        runs.insert(run)
+        self.size_bytes += run.size_bytes
+
+    def between(self, ledger_id: int, first: int, last: int) -> Iterator[Run]:
+        """Runs of the ledger that touch ``first..last``, ascending, uncut."""
+        runs = self.ledgers.get(ledger_id)
+        return iter(()) if runs is None else runs.between(first, last)
+
+    def last_entry(self, ledger_id: int) -> int | None:
+        """The highest cached entry of the ledger."""
+        runs = self.ledgers.get(ledger_id)
+        return None if runs is None else runs.last_entry
+
+
+def pieces_of(run: Run, entry_ids: Sequence[int]) -> list[Run]:
+    """The entries ``entry_ids`` (ascending, all in ``run``) as few slices of it as possible."""
+    if not entry_ids:
+        return []
+    start = bisect_left(run.entry_ids, entry_ids[0])
+    if _same(run.entry_ids[start : start + len(entry_ids)], entry_ids):
+        return [run.slice(start, start + len(entry_ids))]
+    pieces: list[Run] = []
+    begin = stop = start
+    for entry_id in entry_ids:
+        at = stop if run.entry_ids[stop] == entry_id else bisect_left(run.entry_ids, entry_id)
+        if at != stop:
+            pieces.append(run.slice(begin, stop))
+            begin = at
+        stop = at + 1
+    pieces.append(run.slice(begin, stop))
+    return pieces
+
+
+def _same(left: Sequence[int], right: Sequence[int]) -> bool:
+    if len(left) != len(right):
+        return False
+    if isinstance(left, range) and isinstance(right, range):
+        return left == right
+    return left[-1] == right[-1] and list(left) == list(right)

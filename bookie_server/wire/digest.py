@@ -1,0 +1,123 @@
+"""Entry digests: computed once by the writer, checked at every hop that can.
+
+The digest covers an entry's 32 header bytes and its payload, so bytes of one entry can never pass
+for another's. CRC-32C and CRC-32 need no secret, so bookies check them too; HMAC-SHA1 is keyed by
+the ledger password and only clients can check it; DUMMY checks nothing.
+Source: Apache ``DigestManager`` and its subclasses; golden vectors in tests/bookie_server/wire.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+import zlib
+from abc import ABC, abstractmethod
+
+from google_crc32c import extend as crc32c_extend
+from google_crc32c import value as crc32c_value
+
+from metadata.model import DigestType
+
+MASTER_KEY_SIZE = 20
+
+
+def crc32c(data: bytes) -> int:
+    """CRC-32C (Castagnoli) of ``data``; what every checksum of our own formats is."""
+    return int(crc32c_value(data))
+
+
+def crc32c_chain(checksum: int, data: bytes) -> int:
+    """CRC-32C of everything ``checksum`` stands for, followed by ``data``."""
+    return int(crc32c_extend(checksum, data))
+
+
+def master_key(password: bytes) -> bytes:
+    """The key a bookie binds to a ledger at its first add or fence: SHA-1 of "ledger" + password.
+
+    An integrity token against mistakes, not a secret: it is derivable from the metadata.
+    Source: Apache ``MacDigestManager.genDigest("ledger", password)``.
+    """
+    return hashlib.sha1(b"ledger" + password, usedforsecurity=False).digest()
+
+
+class Digest(ABC):
+    """How one ledger's entries are checked."""
+
+    type: DigestType
+    size: int
+    """Bytes the digest takes between header and payload."""
+
+    @abstractmethod
+    def compute(self, header: bytes, payload: bytes) -> bytes:
+        """The ``size`` bytes stored after ``header``."""
+
+    def verifies(self, header: bytes, stored: bytes, payload: bytes) -> bool:
+        """Whether ``stored`` is the digest of ``header`` and ``payload``."""
+        return hmac.compare_digest(self.compute(header, payload), stored)
+
+
+class Crc32cDigest(Digest):
+    """Four bytes, the default."""
+
+    type = DigestType.CRC32C
+    size = 4
+    _pack = struct.Struct(">I").pack
+
+    def compute(self, header: bytes, payload: bytes) -> bytes:
+        return self._pack(crc32c_extend(crc32c_value(header), payload))
+
+    def verifies(self, header: bytes, stored: bytes, payload: bytes) -> bool:
+        return bool(self._pack(crc32c_extend(crc32c_value(header), payload)) == stored)
+
+
+class Crc32Digest(Digest):
+    """Eight bytes: zlib's CRC-32, zero-extended as Java's ``long`` is."""
+
+    type = DigestType.CRC32
+    size = 8
+    _pack = struct.Struct(">Q").pack
+
+    def compute(self, header: bytes, payload: bytes) -> bytes:
+        return self._pack(zlib.crc32(payload, zlib.crc32(header)))
+
+
+class HmacDigest(Digest):
+    """Twenty bytes: HMAC-SHA1 under SHA-1 of "mac" + password."""
+
+    type = DigestType.HMAC
+    size = 20
+
+    def __init__(self, password: bytes) -> None:
+        self._key = hashlib.sha1(b"mac" + password, usedforsecurity=False).digest()
+
+    def compute(self, header: bytes, payload: bytes) -> bytes:
+        return hmac.digest(self._key, header + payload, "sha1")
+
+
+class DummyDigest(Digest):
+    """No bytes at all; every entry verifies."""
+
+    type = DigestType.DUMMY
+    size = 0
+
+    def compute(self, header: bytes, payload: bytes) -> bytes:
+        return b""
+
+
+def digest_for(digest_type: DigestType, password: bytes) -> Digest:
+    """The digest of a ledger, as its client computes and checks it."""
+    match digest_type:
+        case DigestType.CRC32C:
+            return Crc32cDigest()
+        case DigestType.CRC32:
+            return Crc32Digest()
+        case DigestType.HMAC:
+            return HmacDigest(password)
+        case DigestType.DUMMY:
+            return DummyDigest()
+
+
+def keyless_digest(digest_type: DigestType) -> Digest | None:
+    """The digest as a bookie, which knows no password, can check it; ``None`` when it cannot."""
+    return None if digest_type is DigestType.HMAC else digest_for(digest_type, b"")

@@ -1,0 +1,245 @@
+"""The record: one encoding of an entry, in frames, journals, entry logs and read replies alike.
+
+    record = int32 length · entry          (big-endian; length counts the entry only)
+    entry  = int64 ledger id · int64 entry id · int64 LAC · int64 length · digest · payload
+
+``length`` in the entry is cumulative: payload bytes of the ledger up to and including this entry.
+A *run* is records of one ledger in ascending entry order, back to back. It is parsed once on
+arrival and never re-encoded: everything downstream slices the bytes as received.
+Source of the entry layout: Apache ``DigestManager.computeDigestAndPackageForSending``.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bookie_server.wire.digest import Digest
+from metadata.invariant import invariant
+
+LENGTH_SIZE = 4
+HEADER_SIZE = 32
+RECORD_OVERHEAD = LENGTH_SIZE + HEADER_SIZE
+"""Bytes of a record besides digest and payload."""
+ENTRY_SIZE_MAX = 5 * 1024 * 1024 - 500
+"""Largest entry (header, digest and payload): Apache's frame limit less what it reserves."""
+
+_LENGTH = struct.Struct(">i")
+_HEADER = struct.Struct(">qqqq")
+_RECORD_HEAD = struct.Struct(">iqqqq")
+_IDS = struct.Struct(">iqq")
+
+
+class MalformedRecordsError(ValueError):
+    """Bytes that are not a run of records, or not of the ledger they claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Records of one ledger, ascending by entry id, as received.
+
+    ``range`` objects stand for ids and offsets wherever records are consecutive and of one size, so
+    a run of a thousand small entries costs no more than a run of one.
+    """
+
+    ledger_id: int
+    entry_ids: Sequence[int]
+    offsets: Sequence[int]
+    """Where each record starts in ``data``."""
+    data: bytes | memoryview
+
+    @property
+    def first_entry(self) -> int:
+        return self.entry_ids[0]
+
+    @property
+    def last_entry(self) -> int:
+        return self.entry_ids[-1]
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
+
+    def __len__(self) -> int:
+        return len(self.entry_ids)
+
+    def end_of(self, index: int) -> int:
+        """Offset just behind record ``index``."""
+        return self.offsets[index + 1] if index + 1 < len(self.offsets) else len(self.data)
+
+    def slice(self, start: int, stop: int) -> Run:
+        """Records ``start`` up to, not including, ``stop``; shares the bytes."""
+        invariant(0 <= start < stop <= len(self.entry_ids), "a slice of a run holds a record")
+        if start == 0 and stop == len(self.entry_ids):
+            return self
+        begin, end = self.offsets[start], self.end_of(stop - 1)
+        return Run(
+            self.ledger_id,
+            self.entry_ids[start:stop],
+            _shifted(self.offsets[start:stop], begin),
+            memoryview(self.data)[begin:end],
+        )
+
+    def between(self, first_entry: int, last_entry: int) -> Run | None:
+        """The records with ids in ``first_entry..last_entry``, ``None`` when there is none."""
+        start = bisect_left(self.entry_ids, first_entry)
+        stop = bisect_left(self.entry_ids, last_entry + 1)
+        return self.slice(start, stop) if start < stop else None
+
+    def record(self, index: int) -> memoryview:
+        """Record ``index``, its length prefix included."""
+        return memoryview(self.data)[self.offsets[index] : self.end_of(index)]
+
+    def last_add_confirmed(self) -> int:
+        """The highest LAC the records carry: the last one's, since writers never let it fall."""
+        return int(_RECORD_HEAD.unpack_from(self.data, self.offsets[-1])[3])
+
+
+def _shifted(offsets: Sequence[int], by: int) -> Sequence[int]:
+    if isinstance(offsets, range):
+        return range(offsets.start - by, offsets.stop - by, offsets.step)
+    return [offset - by for offset in offsets]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryHeader:
+    """The 32 bytes in front of every entry."""
+
+    ledger_id: int
+    entry_id: int
+    last_add_confirmed: int
+    length: int
+
+
+def parse_header(record: bytes | memoryview, offset: int = 0) -> EntryHeader:
+    """The header of the record that starts at ``offset``."""
+    _, ledger_id, entry_id, lac, length = _RECORD_HEAD.unpack_from(record, offset)
+    return EntryHeader(ledger_id, entry_id, lac, length)
+
+
+def encode_records(
+    digest: Digest,
+    ledger_id: int,
+    first_entry: int,
+    payloads: Sequence[bytes],
+    *,
+    last_add_confirmed: int,
+    length_before: int,
+) -> list[bytes]:
+    """Package consecutive payloads, as parts to join: length and header, digest, payload, …
+
+    ``length_before`` is the ledger's cumulative length in front of ``first_entry``. Three parts a
+    record, so a striping writer can pick the records of one bookie without copying twice.
+    """
+    parts: list[bytes] = []
+    append = parts.append
+    pack_length, pack_header, compute = _LENGTH.pack, _HEADER.pack, digest.compute
+    overhead = HEADER_SIZE + digest.size
+    entry_id, length = first_entry, length_before
+    for payload in payloads:
+        size = len(payload)
+        length += size
+        header = pack_header(ledger_id, entry_id, last_add_confirmed, length)
+        append(pack_length(overhead + size) + header)
+        append(compute(header, payload))
+        append(payload)
+        entry_id += 1
+    return parts
+
+
+def parse_run(data: bytes | memoryview) -> Run:
+    """Find the records of a non-empty run; ids ascend and belong to one ledger.
+
+    Raises:
+        MalformedRecordsError: anything else. Bytes are never read past a record's own length.
+    """
+    if len(data) < RECORD_OVERHEAD:
+        raise MalformedRecordsError(f"{len(data)} bytes hold no record")
+    return _parse_uniform(data) or _parse_mixed(data)
+
+
+def _parse_uniform(data: bytes | memoryview) -> Run | None:
+    """Records of one size with consecutive ids, checked in bulk; ``None`` when they are not that."""
+    size, ledger_id, first_entry = _IDS.unpack_from(data, 0)
+    stride = LENGTH_SIZE + size
+    if not HEADER_SIZE <= size <= ENTRY_SIZE_MAX or len(data) % stride:
+        return None
+    count = len(data) // stride
+    if count > 1:
+        table = np.frombuffer(
+            data,
+            np.dtype(
+                [("size", ">i4"), ("ledger", ">i8"), ("entry", ">i8"), ("rest", f"V{stride - 20}")]
+            ),
+        )
+        if not (
+            (table["size"] == size).all()
+            and (table["ledger"] == ledger_id).all()
+            and (table["entry"] == np.arange(first_entry, first_entry + count)).all()
+        ):
+            return None
+    return Run(
+        ledger_id, range(first_entry, first_entry + count), range(0, len(data), stride), data
+    )
+
+
+def _parse_mixed(data: bytes | memoryview) -> Run:
+    ids: list[int] = []
+    offsets: list[int] = []
+    ledger_id = _IDS.unpack_from(data, 0)[1]
+    offset, end = 0, len(data)
+    while offset < end:
+        if end - offset < RECORD_OVERHEAD:
+            raise MalformedRecordsError(f"{end - offset} bytes behind the last record")
+        size, ledger, entry_id = _IDS.unpack_from(data, offset)
+        if not HEADER_SIZE <= size <= min(ENTRY_SIZE_MAX, end - offset - LENGTH_SIZE):
+            raise MalformedRecordsError(f"impossible record length {size} at offset {offset}")
+        if ledger != ledger_id:
+            raise MalformedRecordsError(
+                f"a run of ledger {ledger_id} holds a record of ledger {ledger}"
+            )
+        if ids and entry_id <= ids[-1]:
+            raise MalformedRecordsError(f"entry {entry_id} follows entry {ids[-1]}")
+        ids.append(entry_id)
+        offsets.append(offset)
+        offset += LENGTH_SIZE + size
+    consecutive = ids[-1] - ids[0] + 1 == len(ids)
+    return Run(ledger_id, range(ids[0], ids[-1] + 1) if consecutive else ids, offsets, data)
+
+
+def run_verifies(run: Run, digest: Digest) -> bool:
+    """Whether every record of the run matches its digest."""
+    return first_unverified(run, digest) is None
+
+
+def first_unverified(run: Run, digest: Digest) -> int | None:
+    """Index of the first record whose digest does not match; ``None`` when all do."""
+    for index, (header, stored, payload) in enumerate(split_records(run, digest.size)):
+        if not digest.verifies(header, stored, payload):
+            return index
+    return None
+
+
+def split_records(run: Run, digest_size: int) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """``(header, digest, payload)`` of each record. A record too short for its digest has an empty
+    or clipped one, which no digest verifies.
+    """
+    if isinstance(run.offsets, range):
+        payload_size = run.offsets.step - RECORD_OVERHEAD - digest_size
+        if payload_size >= 0:
+            layout = struct.Struct(f">4x{HEADER_SIZE}s{digest_size}s{payload_size}s")
+            yield from layout.iter_unpack(run.data)
+            return
+    data = memoryview(run.data)
+    for index, offset in enumerate(run.offsets):
+        at = offset + RECORD_OVERHEAD
+        end = run.end_of(index)
+        yield (
+            bytes(data[offset + LENGTH_SIZE : at]),
+            bytes(data[at : min(at + digest_size, end)]),
+            bytes(data[at + digest_size : end]),
+        )

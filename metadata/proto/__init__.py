@@ -1,0 +1,1 @@
+"""Apache's protobuf messages for values in ZooKeeper; generated code, see the ``.proto`` files."""

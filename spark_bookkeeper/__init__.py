@@ -1,0 +1,39 @@
+"""BookKeeper ledgers in Python and Spark.
+
+``BookKeeper`` is the client, ``LocalCluster`` a cluster to try it on; the same as coroutines is in
+:mod:`spark_bookkeeper.aio`, errors are in :mod:`spark_bookkeeper.errors`. Names are imported when
+they are first used, so that Spark's look for data sources loads none of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spark_bookkeeper.blocking.read_handle import ReadHandle
+    from spark_bookkeeper.blocking.write_handle import WriteHandle
+    from spark_bookkeeper.bookkeeper import BookKeeper
+    from spark_bookkeeper.ledger.entry import Entry
+    from spark_bookkeeper.local.cluster import LocalCluster
+    from spark_bookkeeper.settings import ClientSettings
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "BookKeeper": "spark_bookkeeper.bookkeeper",
+    "ClientSettings": "spark_bookkeeper.settings",
+    "Entry": "spark_bookkeeper.ledger.entry",
+    "LocalCluster": "spark_bookkeeper.local.cluster",
+    "ReadHandle": "spark_bookkeeper.blocking.read_handle",
+    "WriteHandle": "spark_bookkeeper.blocking.write_handle",
+}
+
+__all__ = ["BookKeeper", "ClientSettings", "Entry", "LocalCluster", "ReadHandle", "WriteHandle"]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)

@@ -1,0 +1,170 @@
+"""The public API as coroutines: the names of :mod:`spark_bookkeeper`, without threads.
+
+Everything belongs to the event loop it was made on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from random import SystemRandom
+from types import TracebackType
+from typing import Self
+
+from bookie_server.client.grpc_client import GrpcBookieClient
+from bookie_server.client.interface import BookieClient
+from metadata.connect import connect
+from metadata.errors import ClientClosedError
+from metadata.ledgers import Accompany
+from metadata.model import LedgerMetadata
+from metadata.store import MetadataStore
+from spark_bookkeeper.ledger.client import BookieStatus, LedgerClient
+from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.entry import Entry
+from spark_bookkeeper.ledger.read_handle import ReadHandle
+from spark_bookkeeper.ledger.write_handle import WriteHandle
+from spark_bookkeeper.settings import ClientSettings
+
+METADATA_URI_VARIABLE = "BOOKKEEPER_METADATA_URI"
+
+
+def metadata_uri(given: str | None) -> str:
+    """The URI to use: the one given, else the environment's.
+
+    Raises:
+        ValueError: neither is set; names both ways to set it.
+    """
+    uri = given or os.environ.get(METADATA_URI_VARIABLE)
+    if not uri:
+        raise ValueError(
+            "no cluster named: pass a metadata service URI such as "
+            f"zk+hierarchical://127.0.0.1:2181/ledgers, or set {METADATA_URI_VARIABLE}"
+        )
+    return uri
+
+
+def _grpc_client(bookie_id: str, address: str, settings: ClientSettings) -> BookieClient:
+    return GrpcBookieClient(bookie_id, address, settings.connection)
+
+
+class BookKeeper:
+    """A client of one cluster; connects when entered or first used."""
+
+    def __init__(
+        self,
+        metadata_service_uri: str | None = None,
+        *,
+        settings: ClientSettings | None = None,
+    ) -> None:
+        self.metadata_service_uri = metadata_uri(metadata_service_uri)
+        self.settings = settings or ClientSettings()
+        self._ledgers: LedgerClient | None = None
+        self._store: MetadataStore | None = None
+        self._is_closed = False
+
+    async def connect(self) -> LedgerClient:
+        """The connected ledger client; connects on the first call.
+
+        Raises:
+            MetadataUnavailableError: no metadata server answered in time.
+            ClientClosedError: this object was closed.
+        """
+        if self._is_closed:
+            raise ClientClosedError("BookKeeper")
+        if self._ledgers is None:
+            store, root = await connect(
+                self.metadata_service_uri, connect_timeout_ms=self.settings.metadata_timeout_ms
+            )
+            if self._ledgers is not None:  # somebody connected while we did
+                await store.close()
+                return self._ledgers
+            self._store = store
+            cluster = Cluster(
+                store,
+                root,
+                settings=self.settings,
+                random=SystemRandom(),
+                make_client=_grpc_client,
+            )
+            self._ledgers = LedgerClient(cluster)
+        return self._ledgers
+
+    async def create_ledger(
+        self,
+        *,
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        digest_type: str = "CRC32C",
+        password: bytes = b"",
+        custom_metadata: Mapping[str, bytes] | None = None,
+        ledger_id: int | None = None,
+        accompany: Accompany | None = None,
+    ) -> WriteHandle:
+        """See :meth:`spark_bookkeeper.ledger.client.LedgerClient.create_ledger`."""
+        client = await self.connect()
+        return await client.create_ledger(
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            digest_type=digest_type,
+            password=password,
+            custom_metadata=custom_metadata,
+            ledger_id=ledger_id,
+            accompany=accompany,
+        )
+
+    async def open_ledger(
+        self, ledger_id: int, *, password: bytes = b"", recovery: bool = False
+    ) -> ReadHandle:
+        """See :meth:`spark_bookkeeper.ledger.client.LedgerClient.open_ledger`."""
+        client = await self.connect()
+        return await client.open_ledger(ledger_id, password=password, recovery=recovery)
+
+    async def delete_ledger(self, ledger_id: int, *, force: bool = False) -> None:
+        """See :meth:`spark_bookkeeper.ledger.client.LedgerClient.delete_ledger`."""
+        await (await self.connect()).delete_ledger(ledger_id, force=force)
+
+    async def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
+        """Raises NoSuchLedgerError, MetadataCorruptError."""
+        return await (await self.connect()).ledger_metadata(ledger_id)
+
+    async def list_ledgers(self) -> AsyncIterator[int]:
+        """Ids of all ledgers, ascending."""
+        async for ledger_id in (await self.connect()).list_ledgers():
+            yield ledger_id
+
+    async def bookies(self) -> list[BookieStatus]:
+        """All registered bookies, by id."""
+        return await (await self.connect()).bookies()
+
+    async def close(self) -> None:
+        """Close all connections. Idempotent; open handles stop working."""
+        self._is_closed = True
+        if self._ledgers is not None:
+            await self._ledgers.cluster.close()
+        if self._store is not None:
+            await self._store.close()
+        self._ledgers = self._store = None
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+__all__ = [
+    "BookKeeper",
+    "BookieStatus",
+    "ClientSettings",
+    "Entry",
+    "ReadHandle",
+    "WriteHandle",
+]

@@ -1,0 +1,113 @@
+"""AddFuture: the outcome of one asynchronous append, as light as it can be.
+
+``concurrent.futures.Future`` costs a condition per entry, which halves the rate of small appends
+(docs/performance.md). This one shares a condition with all futures of its handle and is told of its
+outcome together with the rest of its frame.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+from metadata.errors import BookKeeperError
+
+
+class Waiters:
+    """Whoever blocks on any future of one handle; woken once per acknowledged frame."""
+
+    __slots__ = ("condition", "count")
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.count = 0
+
+    def wake(self) -> None:
+        """Let all of them look again, if there are any."""
+        if self.count:
+            with self.condition:
+                self.condition.notify_all()
+
+
+class AddFuture:
+    """Completes exactly once, with the entry id or the reason why there is none.
+
+    The methods are ``concurrent.futures.Future``'s. It cannot be cancelled: an entry that was
+    handed over may be stored whatever its appender wishes.
+    """
+
+    __slots__ = ("_callbacks", "_entry_id", "_error", "_is_done", "_waiters")
+
+    def __init__(self, waiters: Waiters) -> None:
+        self._waiters = waiters
+        self._is_done = False
+        self._entry_id = -1
+        self._error: BookKeeperError | None = None
+        self._callbacks: list[Callable[[AddFuture], object]] | None = None
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self._is_done
+
+    def result(self, timeout: float | None = None) -> int:
+        """The entry id, once acknowledged.
+
+        Raises:
+            TimeoutError: not known within ``timeout`` seconds; it may still be acknowledged.
+            BookKeeperError: why it was not acknowledged.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._entry_id
+
+    def exception(self, timeout: float | None = None) -> BookKeeperError | None:
+        """The reason why there is no entry id, ``None`` when there is one.
+
+        Raises:
+            TimeoutError: not known within ``timeout`` seconds.
+        """
+        if not self._is_done:
+            self._wait(timeout)
+        return self._error
+
+    def add_done_callback(self, callback: Callable[[AddFuture], object]) -> None:
+        """Call ``callback(self)`` once done: at once, or on the client's event loop thread."""
+        if self._callbacks is None:
+            self._callbacks = []
+        self._callbacks.append(callback)
+        if self._is_done:
+            self._call_back()
+
+    def complete(self, entry_id: int, error: BookKeeperError | None) -> None:
+        """For the handle: set the outcome. Waiters are woken by :meth:`Waiters.wake`."""
+        self._entry_id = entry_id
+        self._error = error
+        self._is_done = True
+        if self._callbacks:
+            self._call_back()
+
+    def _call_back(self) -> None:
+        # ``pop`` is atomic: whoever completes and whoever registers late never both get one.
+        callbacks = self._callbacks
+        while callbacks:
+            try:
+                callback = callbacks.pop(0)
+            except IndexError:
+                return
+            callback(self)
+
+    def _wait(self, timeout: float | None) -> None:
+        deadline = None if timeout is None else monotonic() + timeout
+        waiters = self._waiters
+        with waiters.condition:
+            waiters.count += 1
+            try:
+                while not self._is_done:
+                    left = None if deadline is None else deadline - monotonic()
+                    if left is not None and left <= 0:
+                        raise TimeoutError("not acknowledged yet")
+                    waiters.condition.wait(left)
+            finally:
+                waiters.count -= 1

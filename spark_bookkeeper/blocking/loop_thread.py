@@ -1,0 +1,58 @@
+"""LoopThread: an event loop in a daemon thread, for callers who have none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from metadata.errors import ClientClosedError
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs until stopped; belongs to the process that made it, never to a forked child."""
+
+    def __init__(self, name: str) -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run on the loop; blocks until it is done.
+
+        Raises:
+            ClientClosedError: the loop was stopped, or is another process's.
+        """
+        if not self.is_usable:
+            coroutine.close()
+            raise ClientClosedError("event loop")
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether coroutines can be run here, in this process."""
+        return self.pid == os.getpid() and self._thread.is_alive() and self.loop.is_running()
+
+    def stop(self) -> None:
+        """Cancel what still runs and end the thread. Idempotent; nothing in a forked child."""
+        if self.pid != os.getpid() or not self._thread.is_alive():
+            return
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            tasks = asyncio.all_tasks(self.loop)
+            for task in tasks:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()

@@ -1,0 +1,219 @@
+"""WriteHandle for callers without an event loop: appends cross to the loop in batches.
+
+Callers' threads put payloads in a list and wake the loop only when it is not coming anyway; the
+loop takes all that is there. That costs a fraction of a microsecond per entry where a hand-over
+per entry costs eleven.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from metadata.errors import (
+    BookKeeperError,
+    ClientClosedError,
+    EntryTooLargeError,
+    LedgerClosedError,
+)
+from metadata.model import LedgerMetadata
+from spark_bookkeeper.blocking.add_future import AddFuture, Waiters
+from spark_bookkeeper.blocking.loop_thread import LoopThread
+from spark_bookkeeper.ledger import write_handle as aio
+
+
+class _Batch:
+    """Appends that went to the loop together; completes them as their entries are acknowledged."""
+
+    __slots__ = ("_done", "_first_entry", "_futures", "_waiters")
+
+    def __init__(self, first_entry: int, futures: list[AddFuture], waiters: Waiters) -> None:
+        self._first_entry = first_entry
+        self._futures = futures
+        self._waiters = waiters
+        self._done = 0
+
+    def __call__(self, acknowledged: int, error: BookKeeperError | None) -> bool:
+        count = len(self._futures)
+        if error is None:
+            count = min(count, acknowledged - self._first_entry + 1)
+        entry_id = self._first_entry + self._done
+        for future in self._futures[self._done : count]:
+            future.complete(entry_id, error)
+            entry_id += 1
+        self._done = max(self._done, count)
+        self._waiters.wake()
+        return self._done == len(self._futures)
+
+
+class WriteHandle:
+    """The single writer of one ledger; safe to share between threads, not with a forked child."""
+
+    def __init__(self, thread: LoopThread, handle: aio.WriteHandle, bytes_max: int) -> None:
+        self.ledger_id = handle.ledger_id
+        self._thread = thread
+        self._handle = handle
+        self._bytes_max = bytes_max
+        self._waiters = Waiters()
+        self._lock = threading.Lock()
+        self._has_room = threading.Condition(self._lock)
+        self._queue: list[tuple[bytes, AddFuture]] = []
+        self._is_drain_due = False
+        self._held_bytes = 0
+        self._is_closed = False
+        handle.on_release = self._released
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """The ledger's metadata as this handle last wrote or read it."""
+        return self._handle.metadata
+
+    @property
+    def last_add_pushed(self) -> int:
+        """Highest entry id handed out; -1 before the first."""
+        return self._handle.last_add_pushed
+
+    @property
+    def last_add_confirmed(self) -> int:
+        """Highest entry id acknowledged; -1 before the first."""
+        return self._handle.last_add_confirmed
+
+    @property
+    def length(self) -> int:
+        """Payload bytes of all acknowledged entries."""
+        return self._handle.length
+
+    def append(self, payload: bytes | bytearray | memoryview) -> int:
+        """Append one entry; returns its id when it is acknowledged.
+
+        Raises: as :meth:`append_async` and :meth:`AddFuture.result`.
+        """
+        return self.append_async(payload).result()
+
+    def append_async(self, payload: bytes | bytearray | memoryview) -> AddFuture:
+        """Append without waiting for the acknowledgement; futures complete in entry order.
+
+        Waits while ``max_in_flight_bytes`` are held for bookies that have not answered.
+
+        Raises:
+            EntryTooLargeError, LedgerClosedError, ClientClosedError: surely not appended.
+        """
+        if type(payload) is not bytes:
+            payload = bytes(payload)
+        size = len(payload)
+        if size > self._handle.payload_size_max:
+            raise EntryTooLargeError(size, self._handle.payload_size_max)
+        future = AddFuture(self._waiters)
+        with self._lock:
+            self._enter(size)
+            self._queue.append((payload, future))
+            if self._is_drain_due:
+                return future
+            self._is_drain_due = True
+        self._check_process()
+        self._thread.loop.call_soon_threadsafe(self._drain)
+        return future
+
+    def append_many(self, payloads: Sequence[bytes]) -> range:
+        """Append all, pipelined; returns their ids when the last one is acknowledged.
+
+        Raises: as :meth:`append`; a prefix may have been acknowledged all the same.
+        """
+        self._check_process()
+        with self._lock:
+            self._enter(sum(map(len, payloads)))
+        return self._thread.run(self._append_many(payloads))
+
+    def flush(self) -> None:
+        """Wait until every entry appended so far is acknowledged.
+
+        Raises:
+            BookKeeperError: why some never will be.
+        """
+        self._check_process()
+        self._thread.run(self._flush())
+
+    def close(self) -> None:
+        """Wait for what is in flight, then close the ledger at its last acknowledged entry.
+
+        Idempotent; appends from now on raise ``LedgerClosedError``.
+
+        Raises:
+            LedgerFencedError: a recovering client decides about the end of this ledger.
+        """
+        self._check_process()
+        with self._lock:
+            self._is_closed = True
+        self._thread.run(self._close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def abandon(self, error: BookKeeperError) -> None:
+        """On the loop: tell everybody who waits that nothing more will be acknowledged."""
+        with self._lock:
+            self._is_closed = True
+        self._drain()
+        self._handle.abandon(error)
+
+    def _enter(self, size_bytes: int) -> None:
+        """Under the lock: wait for room and take it."""
+        if self._held_bytes >= self._bytes_max:
+            self._has_room.wait_for(lambda: self._held_bytes < self._bytes_max)
+        if self._is_closed:
+            raise LedgerClosedError(self.ledger_id)
+        self._held_bytes += size_bytes
+
+    async def _append_many(self, payloads: Sequence[bytes]) -> range:
+        self._drain()  # what other calls appended before comes first
+        first_entry = self._handle.last_add_pushed + 1
+        try:
+            return await self._handle.append_many(payloads)
+        finally:
+            if self._handle.last_add_pushed < first_entry:  # refused as a whole
+                self._released(sum(map(len, payloads)))
+
+    async def _flush(self) -> None:
+        self._drain()
+        await self._handle.flush()
+
+    async def _close(self) -> None:
+        self._drain()
+        await self._handle.close()
+
+    def _drain(self) -> None:
+        """On the loop: take everything that waits, as one event."""
+        with self._lock:
+            batch, self._queue = self._queue, []
+            self._is_drain_due = False
+        if not batch:
+            return
+        futures = [future for _, future in batch]
+        payloads = [payload for payload, _ in batch]
+        complete = _Batch(self._handle.last_add_pushed + 1, futures, self._waiters)
+        try:
+            self._handle.push(payloads, complete)
+        except BookKeeperError as error:
+            self._released(sum(map(len, payloads)))
+            complete(-1, error)
+
+    def _released(self, size_bytes: int) -> None:
+        with self._lock:
+            self._held_bytes -= size_bytes
+            if self._held_bytes < self._bytes_max:
+                self._has_room.notify_all()
+
+    def _check_process(self) -> None:
+        if self._thread.pid != os.getpid():
+            raise ClientClosedError("a write handle opened before fork")

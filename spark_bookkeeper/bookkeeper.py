@@ -1,0 +1,197 @@
+"""BookKeeper: the client of one cluster for ordinary, synchronous Python.
+
+Connects on first use, in the process that uses it: an object made before ``fork`` connects anew in
+the child, while handles opened before belong to the parent alone.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Coroutine, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from metadata.errors import ClientClosedError
+from metadata.ledgers import Accompany
+from metadata.model import LedgerMetadata
+from spark_bookkeeper import aio
+from spark_bookkeeper.blocking.loop_thread import LoopThread
+from spark_bookkeeper.blocking.read_handle import ReadHandle
+from spark_bookkeeper.blocking.write_handle import WriteHandle
+from spark_bookkeeper.ledger.client import BookieStatus, LedgerClient
+from spark_bookkeeper.settings import ClientSettings
+
+T = TypeVar("T")
+
+
+class BookKeeper:
+    """Create, open, list and delete ledgers; safe to share between threads."""
+
+    def __init__(
+        self,
+        metadata_service_uri: str | None = None,
+        *,
+        settings: ClientSettings | None = None,
+    ) -> None:
+        """Name the cluster, here or in ``BOOKKEEPER_METADATA_URI``; nothing is connected yet.
+
+        Raises:
+            ValueError: no cluster is named.
+        """
+        self.metadata_service_uri = aio.metadata_uri(metadata_service_uri)
+        self.settings = settings or ClientSettings()
+        self._lock = threading.Lock()
+        self._thread: LoopThread | None = None
+        self._client: aio.BookKeeper | None = None
+        self._writers: weakref.WeakSet[WriteHandle] = weakref.WeakSet()
+        self._is_closed = False
+
+    def create_ledger(
+        self,
+        *,
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        digest_type: str = "CRC32C",
+        password: bytes = b"",
+        custom_metadata: Mapping[str, bytes] | None = None,
+        ledger_id: int | None = None,
+        accompany: Accompany | None = None,
+    ) -> WriteHandle:
+        """Create a ledger and become its writer.
+
+        Raises:
+            ValueError: impossible quorums or digest type.
+            NotEnoughBookiesError: fewer than ``ensemble_size`` bookies are writable.
+            LedgerExistsError: ``ledger_id`` is taken.
+        """
+        thread, client = self._connected()
+        handle = thread.run(
+            client.create_ledger(
+                ensemble_size=ensemble_size,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
+                digest_type=digest_type,
+                password=password,
+                custom_metadata=custom_metadata,
+                ledger_id=ledger_id,
+                accompany=accompany,
+            )
+        )
+        writer = WriteHandle(thread, handle, self.settings.max_in_flight_bytes)
+        self._writers.add(writer)
+        return writer
+
+    def open_ledger(
+        self, ledger_id: int, *, password: bytes = b"", recovery: bool = False
+    ) -> ReadHandle:
+        """Open for reading; ``recovery`` first takes an open ledger over from its writer.
+
+        Raises:
+            NoSuchLedgerError, UnauthorizedError: surely.
+            LedgerRecoveryError, EntryUnreadableError: too few bookies answer.
+        """
+        thread, client = self._connected()
+        opened = thread.run(client.open_ledger(ledger_id, password=password, recovery=recovery))
+        return ReadHandle(thread, opened)
+
+    def delete_ledger(self, ledger_id: int, *, force: bool = False) -> None:
+        """Delete a ledger, recovering it first if it is open (``force`` skips that).
+
+        Raises:
+            NoSuchLedgerError: there was none.
+            LedgerInUseError: it belongs to a log.
+        """
+        thread, client = self._connected()
+        thread.run(client.delete_ledger(ledger_id, force=force))
+
+    def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
+        """Raises NoSuchLedgerError, MetadataCorruptError."""
+        thread, client = self._connected()
+        return thread.run(client.ledger_metadata(ledger_id))
+
+    def list_ledgers(self) -> Iterator[int]:
+        """Ids of all ledgers, ascending."""
+        thread, client = self._connected()
+        ids = client.list_ledgers()
+
+        async def next_id() -> int | None:
+            return await anext(ids, None)
+
+        while (ledger_id := thread.run(next_id())) is not None:
+            yield ledger_id
+
+    def bookies(self) -> list[BookieStatus]:
+        """All registered bookies, by id."""
+        thread, client = self._connected()
+        return thread.run(client.bookies())
+
+    # -- for the layers above -------------------------------------------------------------------
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on this client's event loop; blocks until it is done."""
+        thread, _ = self._connected()
+        return thread.run(coroutine)
+
+    @property
+    def ledgers(self) -> LedgerClient:
+        """The connected ledger client, to use on this client's event loop."""
+        thread, client = self._connected()
+        return thread.run(client.connect())
+
+    def close(self) -> None:
+        """Close all connections; appends not acknowledged yet fail. Idempotent."""
+        with self._lock:
+            thread, client = self._thread, self._client
+            self._thread = self._client = None
+            self._is_closed = True
+        if thread is not None and client is not None and thread.is_usable:
+            thread.run(self._shut(client, list(self._writers)))
+            thread.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def _shut(self, client: aio.BookKeeper, writers: list[WriteHandle]) -> None:
+        for writer in writers:
+            writer.abandon(ClientClosedError("BookKeeper"))
+        await client.close()
+
+    def _connected(self) -> tuple[LoopThread, aio.BookKeeper]:
+        with self._lock:
+            if self._is_closed:
+                raise ClientClosedError("BookKeeper")
+            if self._thread is None or self._thread.pid != os.getpid():
+                # After a fork the parent's loop thread does not exist here: make our own.
+                self._thread = LoopThread("bookkeeper-client")
+                self._client = aio.BookKeeper(self.metadata_service_uri, settings=self.settings)
+                self._writers = weakref.WeakSet()
+            assert self._client is not None
+            return self._thread, self._client
+
+
+_shared: dict[tuple[int, str, ClientSettings], BookKeeper] = {}
+_shared_lock = threading.Lock()
+
+
+def shared(metadata_service_uri: str, settings: ClientSettings | None = None) -> BookKeeper:
+    """The one client of this process for a cluster and settings; never closed by its users.
+
+    For processes that do many short pieces of work, such as Spark's Python workers.
+    """
+    key = (os.getpid(), metadata_service_uri, settings or ClientSettings())
+    with _shared_lock:
+        client = _shared.get(key)
+        if client is None:
+            client = _shared[key] = BookKeeper(metadata_service_uri, settings=settings)
+        return client

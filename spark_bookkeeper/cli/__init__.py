@@ -1,0 +1,80 @@
+"""The ``bookkeeper`` command: one file per noun, and here what all of them share at the end.
+
+Exit codes: 0 done, 1 failed, 2 wrong use. An error is one line, ``BK_NAME: message``; ``--debug``
+adds the traceback. Results go to standard output, everything else to standard error. Commands
+import what they need when they run, so ``--help`` stays quick and works with half an installation.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from metadata.errors import BookKeeperError
+from spark_bookkeeper.cli.bookie import bookie
+from spark_bookkeeper.cli.bookies import bookies
+from spark_bookkeeper.cli.cluster import cluster
+from spark_bookkeeper.cli.demo import demo
+from spark_bookkeeper.cli.ledgers import ledgers
+from spark_bookkeeper.cli.local import local
+from spark_bookkeeper.cli.logs import logs
+from spark_bookkeeper.cli.options import State
+
+EXIT_FAILED = 1
+EXIT_WRONG_USE = 2
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="spark-bookkeeper", prog_name="bookkeeper")
+def commands() -> None:
+    """Run and look after BookKeeper ledgers, logs and bookies."""
+
+
+for command in (bookie, bookies, cluster, demo, ledgers, local, logs):
+    commands.add_command(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit the process with its code."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code and raises nothing."""
+    state = State()
+    try:
+        code = commands.main(args=arguments, standalone_mode=False, obj=state)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.UsageError as error:
+        error.show()
+        return EXIT_WRONG_USE
+    except click.ClickException as error:
+        _report("BK_USAGE", error.format_message(), state)
+        return EXIT_WRONG_USE
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("aborted", err=True)
+        return EXIT_FAILED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python would complain again at exit.
+        sys.stdout = None
+        return EXIT_FAILED
+    except BookKeeperError as error:
+        _report(error.name, str(error), state)
+        return EXIT_FAILED
+    except ValueError as error:
+        _report("BK_USAGE", str(error), state)
+        return EXIT_WRONG_USE
+    except Exception as error:  # noqa: BLE001 - the last place that can say what happened
+        _report(BookKeeperError.name, f"{type(error).__name__}: {error}", state)
+        return EXIT_FAILED
+
+
+def _report(name: str, message: str, state: State) -> None:
+    if state.is_debug:
+        traceback.print_exc()
+    click.echo(f"{name}: {message}", err=True)

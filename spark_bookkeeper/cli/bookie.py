@@ -1,0 +1,56 @@
+"""``bookkeeper bookie``: one bookie in the foreground.
+
+Its flags are made from the table of the bookie's settings, so that flags, configuration file and
+environment can never disagree about what there is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from bookie_server.settings import Setting, bookie_settings_table, load_bookie_settings
+from spark_bookkeeper.cli.options import URI_VARIABLE, debug_option
+
+_SETTING_URI_VARIABLE = "BOOKKEEPER_METADATA_SERVICE_URI"
+
+
+def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for setting in reversed(bookie_settings_table()):
+        command = _option(setting)(command)
+    return command
+
+
+def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    default = ", ".join(setting.default) if setting.type is tuple else setting.default
+    shown = f"  [env: {setting.variable}; default: {default if default != '' else 'none'}]"
+    if setting.type is bool:
+        declaration = f"{setting.flag}/--no-{setting.flag.removeprefix('--')}"
+        return click.option(declaration, setting.name, default=None, help=setting.help + shown)
+    metavar = {int: "NUMBER", tuple: "A,B,..."}.get(setting.type, "TEXT")
+    return click.option(
+        setting.flag, setting.name, default=None, metavar=metavar, help=setting.help + shown
+    )
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    help="TOML file with any of the settings below, under their names with underscores.",
+)
+@_setting_options
+@debug_option
+@click.pass_context
+def bookie(context: click.Context, config: str | None, **flags: Any) -> None:
+    """Run one bookie until SIGTERM or Ctrl-C; a flag beats the environment beats the file."""
+    from bookie_server.server import run
+
+    environment = dict(os.environ)
+    if URI_VARIABLE in environment:
+        environment.setdefault(_SETTING_URI_VARIABLE, environment[URI_VARIABLE])
+    settings = load_bookie_settings(config_path=config, environment=environment, flags=flags)
+    context.exit(run(settings))

@@ -1,0 +1,36 @@
+"""``bookkeeper bookies``: who can store entries."""
+
+from __future__ import annotations
+
+import click
+
+from spark_bookkeeper.cli.options import debug_option, json_option, open_client, uri_option
+from spark_bookkeeper.cli.output import print_json, print_table
+
+
+@click.group()
+def bookies() -> None:
+    """The bookies of a cluster."""
+
+
+@bookies.command("list")
+@uri_option
+@json_option
+@debug_option
+def list_bookies(uri: str, as_json: bool) -> None:
+    """List the bookies registered now."""
+    with open_client(uri) as client:
+        found = [
+            {"bookie_id": each.bookie_id, "address": each.address, "writable": each.writable}
+            for each in client.bookies()
+        ]
+    if as_json:
+        print_json({"bookies": found})
+    else:
+        print_table(
+            ("bookie", "address", "state"),
+            (
+                (each["bookie_id"], each["address"], "writable" if each["writable"] else "readonly")
+                for each in found
+            ),
+        )

@@ -1,0 +1,75 @@
+"""``bookkeeper cluster``: the metadata a cluster stands on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from spark_bookkeeper.cli.options import debug_option, json_option, uri_option
+from spark_bookkeeper.cli.output import print_facts, print_json
+
+
+@click.group()
+def cluster() -> None:
+    """A cluster's metadata: format it, show it."""
+
+
+@cluster.command()
+@uri_option
+@debug_option
+def init(uri: str) -> None:
+    """Format the metadata of a new cluster; refuses where there is one already."""
+    instance_id = asyncio.run(_init(uri))
+    click.echo(f"initialized {uri} as instance {instance_id}")
+
+
+@cluster.command()
+@uri_option
+@json_option
+@debug_option
+def info(uri: str, as_json: bool) -> None:
+    """Show layout, instance id and bookies."""
+    facts = asyncio.run(_info(uri))
+    if as_json:
+        print_json(facts)
+    else:
+        print_facts({key.replace("_", " "): _text(value) for key, value in facts.items()})
+
+
+async def _init(uri: str) -> str:
+    from metadata.cluster import initialize
+    from metadata.connect import connect
+    from metadata.paths import LedgerLayout, parse_uri
+
+    layout = parse_uri(uri).layout or LedgerLayout.HIERARCHICAL
+    store, root = await connect(uri)
+    try:
+        return await initialize(store, root, layout=layout)
+    finally:
+        await store.close()
+
+
+async def _info(uri: str) -> dict[str, Any]:
+    from metadata.bookies import BookieRegistry
+    from metadata.cluster import instance_id, read_layout
+    from metadata.connect import connect
+
+    store, root = await connect(uri)
+    try:
+        registry = BookieRegistry(store, root)
+        return {
+            "metadata_service": store.service,
+            "ledgers_root": root,
+            "layout": (await read_layout(store, root)).value,
+            "instance_id": await instance_id(store, root),
+            "bookies_writable": sorted(await registry.writable()),
+            "bookies_readonly": sorted(await registry.readonly()),
+        }
+    finally:
+        await store.close()
+
+
+def _text(value: Any) -> str:
+    return ", ".join(value) or "none" if isinstance(value, list) else str(value)

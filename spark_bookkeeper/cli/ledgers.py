@@ -1,0 +1,259 @@
+"""``bookkeeper ledgers``: an operator's work on ledgers.
+
+A ledger has one writer from its creation to its close, so ``create`` makes an empty closed ledger,
+and ``append`` writes standard input to one it creates itself.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from spark_bookkeeper.cli.options import (
+    debug_option,
+    json_option,
+    open_client,
+    password_option,
+    uri_option,
+    yes_option,
+)
+from spark_bookkeeper.cli.output import print_facts, print_json, print_table, printable
+
+if TYPE_CHECKING:
+    from metadata.model import LedgerMetadata
+
+APPEND_BATCH_BYTES_MAX = 4 * 1024 * 1024
+APPEND_BATCH_ENTRIES_MAX = 1_000
+"""Standard input is sent in batches of at most this much, each acknowledged before the next."""
+
+
+@click.group()
+def ledgers() -> None:
+    """Ledgers: list, show, create, append, read, verify, delete."""
+
+
+def creation_options(command: Any) -> Any:
+    """How a new ledger is replicated."""
+    for option in (
+        click.option("--ledger-id", type=int, help="Use this id.  [default: the next free one]"),
+        click.option("--ack-quorum", default=2, show_default=True, help="Acks per entry."),
+        click.option("--write-quorum", default=3, show_default=True, help="Copies per entry."),
+        click.option("--ensemble-size", default=3, show_default=True, help="Bookies per fragment."),
+        click.option(
+            "--digest-type",
+            type=click.Choice(["CRC32C", "CRC32", "HMAC", "DUMMY"], case_sensitive=False),
+            default="CRC32C",
+            show_default=True,
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@ledgers.command("list")
+@uri_option
+@json_option
+@debug_option
+def list_ledgers(uri: str, as_json: bool) -> None:
+    """List every ledger with its state."""
+    from metadata.errors import NoSuchLedgerError
+
+    found = []
+    with open_client(uri) as client:
+        for ledger_id in client.list_ledgers():
+            try:
+                metadata = client.ledger_metadata(ledger_id)
+            except NoSuchLedgerError:
+                continue  # deleted since it was listed
+            found.append(_summary(ledger_id, metadata))
+    if as_json:
+        print_json({"ledgers": found})
+        return
+    keys = ("ledger_id", "state", "last_entry", "length", "quorums", "fragments")
+    print_table(
+        ("ledger", "state", "last entry", "bytes", "E/WQ/AQ", "fragments"),
+        ([each[key] for key in keys] for each in found),
+    )
+
+
+@ledgers.command()
+@click.argument("ledger_id", type=int)
+@uri_option
+@json_option
+@debug_option
+def show(ledger_id: int, uri: str, as_json: bool) -> None:
+    """Show a ledger's metadata."""
+    with open_client(uri) as client:
+        metadata = client.ledger_metadata(ledger_id)
+    document = describe(ledger_id, metadata)
+    if as_json:
+        print_json(document)
+        return
+    fragments = document.pop("fragments")
+    custom = document.pop("custom_metadata")
+    print_facts({key.replace("_", " "): value for key, value in document.items()})
+    for key, value in custom.items():
+        click.echo(f"custom {key} = {value}")
+    print_table(
+        ("first entry", "ensemble"),
+        ((each["first_entry"], ", ".join(each["ensemble"])) for each in fragments),
+    )
+
+
+@ledgers.command()
+@creation_options
+@password_option
+@uri_option
+@json_option
+@debug_option
+def create(uri: str, as_json: bool, **settings: Any) -> None:
+    """Create an empty, closed ledger and print its id."""
+    with open_client(uri) as client, client.create_ledger(**settings) as writer:
+        ledger_id = writer.ledger_id
+    _print_written(ledger_id, 0, as_json)
+
+
+@ledgers.command()
+@click.option(
+    "--length-prefixed",
+    is_flag=True,
+    help="Records of a 4-byte big-endian length and that many bytes, instead of lines.",
+)
+@creation_options
+@password_option
+@uri_option
+@json_option
+@debug_option
+def append(uri: str, as_json: bool, length_prefixed: bool, **settings: Any) -> None:
+    """Write standard input to a new ledger, an entry per line; close it and print its id."""
+    stream = sys.stdin.buffer
+    records = _length_prefixed(stream) if length_prefixed else _lines(stream)
+    count = 0
+    with open_client(uri) as client, client.create_ledger(**settings) as writer:
+        for batch in _batches(records):
+            writer.append_many(batch)
+            count += len(batch)
+        ledger_id = writer.ledger_id
+    _print_written(ledger_id, count, as_json)
+
+
+@ledgers.command()
+@click.argument("ledger_id", type=int)
+@click.option("--first", default=0, show_default=True, help="First entry.")
+@click.option("--last", type=int, help="Last entry.  [default: the last add confirmed]")
+@click.option(
+    "--recover", is_flag=True, help="Take an open ledger over: fence its writer, close it."
+)
+@click.option("--raw", is_flag=True, help="Payload bytes only, nothing between them.")
+@password_option
+@uri_option
+@json_option
+@debug_option
+def read(
+    ledger_id: int, *, uri: str, as_json: bool, raw: bool, recover: bool, **wanted: Any
+) -> None:
+    """Print entries, one per line; with --json one document per line."""
+    import json
+
+    with (
+        open_client(uri) as client,
+        client.open_ledger(ledger_id, password=wanted["password"], recovery=recover) as reader,
+    ):
+        last = reader.last_add_confirmed if wanted["last"] is None else wanted["last"]
+        if last < wanted["first"]:
+            return
+        for entry in reader.read(wanted["first"], last):
+            payload = bytes(entry.payload)
+            if raw:
+                sys.stdout.buffer.write(payload)
+            elif as_json:
+                line = {"entry_id": entry.entry_id, "payload": printable(payload)}
+                click.echo(json.dumps(line))
+            else:
+                click.echo(printable(payload))
+    sys.stdout.flush()
+
+
+@ledgers.command()
+@click.argument("ledger_id", type=int)
+@yes_option
+@uri_option
+@debug_option
+def delete(ledger_id: int, is_sure: bool, uri: str) -> None:
+    """Delete a ledger for ever; one that is open is recovered first."""
+    if not is_sure:
+        click.confirm(f"Delete ledger {ledger_id} and all its entries?", abort=True)
+    with open_client(uri) as client:
+        client.delete_ledger(ledger_id)
+    click.echo(f"deleted ledger {ledger_id}")
+
+
+def describe(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
+    """A ledger's metadata as a JSON document with stable keys; the password stays out."""
+    return {
+        "ledger_id": ledger_id,
+        "state": metadata.state.name,
+        "last_entry": metadata.last_entry if metadata.is_closed else None,
+        "length": metadata.length if metadata.is_closed else None,
+        "ensemble_size": metadata.ensemble_size,
+        "write_quorum": metadata.write_quorum,
+        "ack_quorum": metadata.ack_quorum,
+        "digest_type": metadata.digest_type.name,
+        "created_ms": metadata.created_ms,
+        "custom_metadata": {
+            key: printable(value) for key, value in metadata.custom_metadata.items()
+        },
+        "fragments": [
+            {"first_entry": each.first_entry, "ensemble": list(each.ensemble)}
+            for each in metadata.fragments
+        ],
+    }
+
+
+def _summary(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
+    return {
+        "ledger_id": ledger_id,
+        "state": metadata.state.name,
+        "last_entry": metadata.last_entry if metadata.is_closed else None,
+        "length": metadata.length if metadata.is_closed else None,
+        "quorums": f"{metadata.ensemble_size}/{metadata.write_quorum}/{metadata.ack_quorum}",
+        "fragments": len(metadata.fragments),
+    }
+
+
+def _print_written(ledger_id: int, entry_count: int, as_json: bool) -> None:
+    if as_json:
+        print_json({"ledger_id": ledger_id, "entries": entry_count})
+    else:
+        click.echo(ledger_id)
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    for line in stream:
+        yield line.removesuffix(b"\n")
+
+
+def _length_prefixed(stream: IO[bytes]) -> Iterator[bytes]:
+    while prefix := stream.read(4):
+        size = struct.unpack(">I", prefix)[0] if len(prefix) == 4 else -1
+        record = stream.read(size) if size >= 0 else b""
+        if len(record) != size:
+            raise ValueError("standard input ends within a record")
+        yield record
+
+
+def _batches(records: Iterator[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    size_bytes = 0
+    for record in records:
+        batch.append(record)
+        size_bytes += len(record)
+        if size_bytes >= APPEND_BATCH_BYTES_MAX or len(batch) >= APPEND_BATCH_ENTRIES_MAX:
+            yield batch
+            batch, size_bytes = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,74 @@
+"""``bookkeeper local``: a whole cluster in the foreground."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import click
+
+from spark_bookkeeper.cli.options import debug_option
+from spark_bookkeeper.cli.output import print_json
+
+SNIPPET = """\
+from spark_bookkeeper import BookKeeper
+with BookKeeper("{uri}") as bk:
+    with bk.create_ledger(password=b"secret") as writer:
+        writer.append(b"hello")
+    print(bk.ledger_metadata(writer.ledger_id))
+"""
+
+
+@click.command()
+@click.option("--bookies", default=3, show_default=True, help="How many bookies.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep the data here between runs.  [default: temporary]",
+)
+@click.option("--autorecovery", is_flag=True, help="Also run the auditor and replication worker.")
+@click.option("--port", type=int, help="ZooKeeper's port.  [default: a free one]")
+@click.option("--json", "as_json", is_flag=True, help="Say what runs as one JSON document.")
+@debug_option
+def local(
+    bookies: int, directory: Path | None, autorecovery: bool, port: int | None, as_json: bool
+) -> None:
+    """Run ZooKeeper and bookies on this machine until Ctrl-C."""
+    from spark_bookkeeper.local.cluster import LocalCluster
+
+    cluster = LocalCluster(bookies, directory=directory, autorecovery=autorecovery, port=port)
+    ended = threading.Event()
+    # Both mean the same here: drain, stop all, exit 0. While draining, a second one exits at once
+    # (the guard then kills what is left).
+    received: list[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        if received:
+            os._exit(1)
+        received.append(number)
+        ended.set()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    click.echo(f"starting ZooKeeper and {bookies} bookies ...", err=True)
+    with cluster:
+        uri = cluster.metadata_service_uri
+        if as_json:
+            members = [
+                {"bookie_id": each.bookie_id, "pid": each.pid, "directory": str(each.directory)}
+                for each in cluster.bookies
+            ]
+            print_json({"metadata_service_uri": uri, "bookies": members})
+        else:
+            click.echo(f"metadata service URI: {uri}")
+            click.echo(f"bookies: {', '.join(each.bookie_id for each in cluster.bookies)}")
+            click.echo(f"data: {cluster.directory}")
+            click.echo(f"\nexport BOOKKEEPER_METADATA_URI='{uri}'\n\n{SNIPPET.format(uri=uri)}")
+            click.echo("Ctrl-C stops it.")
+        # Waiting with a timeout lets signal handlers run on every platform.
+        while not ended.wait(1.0):
+            pass
+        click.echo("stopping ...", err=True)

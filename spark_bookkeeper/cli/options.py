@@ -1,0 +1,83 @@
+"""Options that mean the same in every command, and the client they lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from spark_bookkeeper import BookKeeper
+
+URI_VARIABLE = "BOOKKEEPER_METADATA_URI"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass
+class State:
+    """What ``main`` learns from the options of the command it runs."""
+
+    is_debug: bool = False
+
+
+def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        context.ensure_object(State).is_debug = True
+
+
+def debug_option(command: Function) -> Function:
+    """``--debug``: errors come with their traceback."""
+    return click.option(
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_set_debug,
+        help="Show the traceback of an error.",
+    )(command)
+
+
+def uri_option(command: Function) -> Function:
+    """``--metadata-service-uri``, also from the environment, as parameter ``uri``."""
+    return click.option(
+        "--metadata-service-uri",
+        "uri",
+        envvar=URI_VARIABLE,
+        required=True,
+        show_envvar=True,
+        metavar="URI",
+        help="The cluster, e.g. zk+hierarchical://127.0.0.1:2181/ledgers.",
+    )(command)
+
+
+def json_option(command: Function) -> Function:
+    """``--json``: one document for machines, as parameter ``as_json``."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON document instead of text."
+    )(command)
+
+
+def yes_option(command: Function) -> Function:
+    """``--yes``: a destructive command does not ask, as parameter ``is_sure``."""
+    return click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")(command)
+
+
+def password_option(command: Function) -> Function:
+    """``--password``, as parameter ``password`` of bytes."""
+    return click.option(
+        "--password",
+        envvar="BOOKKEEPER_PASSWORD",
+        default="",
+        callback=lambda _context, _parameter, value: value.encode(),
+        help="The ledger's password.  [env: BOOKKEEPER_PASSWORD; default: empty]",
+    )(command)
+
+
+def open_client(uri: str) -> BookKeeper:
+    """A client of the cluster at ``uri``; the caller closes it."""
+    from spark_bookkeeper import BookKeeper
+
+    return BookKeeper(uri)

@@ -1,0 +1,211 @@
+"""Spark schemas, Arrow schemas, and what a log keeps of both.
+
+A log's schema is what Spark said, made nullable throughout as Spark's own file sources do, so that
+any later DataFrame of the same columns can be appended. Columns are matched by name and stored in
+the log's order. The Arrow schema is stored beside Spark's, because entries must stay readable if a
+later PySpark maps a type differently. Pure.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from spark_bookkeeper.datasource.errors import SchemaMismatchError, UnsupportedTypeError
+
+SCHEMA_VERSION = 1
+RAW_COLUMN = "value"
+"""The one column of a log with raw payloads."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSchema:
+    """One schema of a log: Spark's, nullable throughout, and Arrow's without field metadata."""
+
+    spark: StructType
+    arrow: pa.Schema
+
+    def encode(self) -> bytes:
+        """The value of the log's schema node: JSON, so that operators can read it."""
+        value = {
+            "version": SCHEMA_VERSION,
+            "spark": self.spark.jsonValue(),
+            "arrow": base64.b64encode(self.arrow.serialize().to_pybytes()).decode(),
+        }
+        return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+
+def parse_log_schema(value: bytes) -> LogSchema:
+    """The schema in a schema node.
+
+    Raises:
+        ValueError: the value is none of ours, or of a later version.
+    """
+    found = json.loads(value)
+    if not isinstance(found, dict) or found.get("version") != SCHEMA_VERSION:
+        raise ValueError(f"not a schema of version {SCHEMA_VERSION}")
+    try:
+        arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found["arrow"], validate=True)))
+        return LogSchema(StructType.fromJson(found["spark"]), arrow)
+    except (KeyError, TypeError, ValueError, AttributeError, OSError, PySparkException) as e:
+        raise ValueError(f"schema cannot be understood: {e}") from e
+
+
+def log_schema_of(schema: StructType) -> LogSchema:
+    """The schema a log would have that holds rows of ``schema``.
+
+    Raises:
+        UnsupportedTypeError: names every column whose type Spark cannot express in Arrow.
+    """
+    nullable = _nullable(schema)
+    unsupported = [field.name for field in nullable if not _is_supported(field)]
+    if unsupported:
+        raise UnsupportedTypeError(tuple(unsupported))
+    return LogSchema(nullable, arrow_schema(nullable).remove_metadata())
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Exactly what Spark expects a reader's batches of ``schema`` to look like."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def check_fits(log: str, stored: StructType, given: StructType) -> None:
+    """Refuse rows whose columns are not the log's; order, nullability and comments do not matter.
+
+    Raises:
+        SchemaMismatchError: with one line per column.
+    """
+    differences = _differences(stored, _nullable(given))
+    if differences:
+        raise SchemaMismatchError(log, tuple(differences))
+
+
+def check_raw(log: str, given: StructType) -> None:
+    """Refuse anything but the one column of a raw log.
+
+    Raises:
+        SchemaMismatchError: says what raw payloads need.
+    """
+    fits = [field.name for field in given] == [RAW_COLUMN]
+    if not fits or not isinstance(given[0].dataType, BinaryType | StringType):
+        columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in given)
+        raise SchemaMismatchError(
+            log, (f"payloadFormat=raw stores one column value of binary or string, not {columns}",)
+        )
+
+
+def check_readable(log: str, stored: StructType, wanted: StructType) -> None:
+    """Refuse a user's ``.schema(…)`` that is not some of the log's columns with their types.
+
+    Raises:
+        SchemaMismatchError: with one line per column.
+    """
+    names = set(wanted.names)
+    kept = StructType([field for field in stored if field.name in names])
+    differences = _differences(kept, _nullable(wanted))
+    if differences:
+        raise SchemaMismatchError(log, tuple(differences))
+
+
+def cast_batch(
+    batch: pa.RecordBatch, target: pa.Schema, positions: Sequence[int] | None = None
+) -> pa.RecordBatch:
+    """The same rows with exactly the target's types, taking columns by position.
+
+    ``positions`` says which of the batch's columns each of the target's is; in order when ``None``.
+    Costs nothing where types are equal. Spark's session zone and ``useLargeVarTypes`` change only
+    how a value is represented, so every cast here is without loss.
+
+    Raises:
+        pyarrow.ArrowInvalid: a value does not fit, which a checked schema rules out.
+    """
+    if positions is None and batch.schema.equals(target):
+        return batch
+    order = range(len(target)) if positions is None else positions
+    columns = [
+        column if column.type.equals(field.type) else column.cast(field.type)
+        for column, field in zip((batch.column(at) for at in order), target, strict=True)
+    ]
+    if not columns:
+        # A batch without columns still has rows, which from_arrays would forget.
+        return batch.select([])
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _differences(stored: StructType, given: StructType) -> list[str]:
+    found = []
+    stored_types = {field.name: field.dataType for field in stored}
+    given_types = {field.name: field.dataType for field in given}
+    if len(given_types) != len(given.fields):
+        found.append("a column name stands twice")
+    by_lower = {name.lower(): name for name in given_types}
+    for name, stored_type in stored_types.items():
+        expected = stored_type.simpleString()
+        if name not in given_types:
+            other = by_lower.get(name.lower())
+            hint = f" (there is {other}: names differ in case)" if other else ""
+            found.append(f"{name}: missing, the log has {expected}{hint}")
+        elif _bare(given_types[name]) != _bare(stored_type):
+            found.append(f"{name}: is {given_types[name].simpleString()}, the log has {expected}")
+    found += [
+        f"{name}: is {given_type.simpleString()}, the log has no such column"
+        for name, given_type in given_types.items()
+        if name not in stored_types
+    ]
+    return found
+
+
+def _nullable(schema: StructType) -> StructType:
+    nullable = _nullable_type(schema)
+    assert isinstance(nullable, StructType)
+    return nullable
+
+
+def _nullable_type(of: DataType) -> DataType:
+    if isinstance(of, StructType):
+        return StructType(
+            [
+                StructField(field.name, _nullable_type(field.dataType), True, field.metadata)
+                for field in of
+            ]
+        )
+    if isinstance(of, ArrayType):
+        return ArrayType(_nullable_type(of.elementType), True)
+    if isinstance(of, MapType):
+        return MapType(_nullable_type(of.keyType), _nullable_type(of.valueType), True)
+    return of
+
+
+def _bare(of: DataType) -> str:
+    """A nullable type without comments, comparable; nested names and order count."""
+    if isinstance(of, StructType):
+        return f"struct<{','.join(f'{json.dumps(f.name)}:{_bare(f.dataType)}' for f in of)}>"
+    if isinstance(of, ArrayType):
+        return f"array<{_bare(of.elementType)}>"
+    if isinstance(of, MapType):
+        return f"map<{_bare(of.keyType)},{_bare(of.valueType)}>"
+    return of.json()
+
+
+def _is_supported(field: StructField) -> bool:
+    try:
+        arrow_schema(StructType([field]))
+        # Whether it survives the log's schema node is part of being storable.
+        return bool(StructType.fromJson(StructType([field]).jsonValue()) == StructType([field]))
+    except PySparkException:
+        return False

@@ -1,0 +1,100 @@
+"""Cuts a stream of record batches into entries of about the wanted encoded size.
+
+How well rows compress is learned from the entries before, so an entry is encoded once, rarely
+twice. An entry is cut at its encoded size, at 16 MiB decoded, or at a million rows, whichever comes
+first: the last two bound memory where rows compress to almost nothing. Pure: the encoder is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spark_bookkeeper.datasource.errors import RowTooLargeError
+from spark_bookkeeper.datasource.payload import PAYLOAD_BYTES_MAX
+
+DECODED_BYTES_TARGET_MAX = 16 << 20
+ROWS_PER_ENTRY_MAX = 1 << 20
+
+_FIRST_GUESS = 1.0
+"""Encoded by decoded size before the first entry taught better: it comes out small, not large."""
+_RATIO_MIN, _RATIO_MAX = 1 / 1024, 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class CutEntry:
+    """An encoded entry and the rows in it."""
+
+    payload: bytes
+    batch: pa.RecordBatch
+    first_row: int
+
+
+class EntryCutter:
+    """State of one ledger's cutting; owns the rows that wait for company."""
+
+    def __init__(
+        self,
+        encode: Callable[[pa.RecordBatch, int], bytes],
+        entry_bytes: int,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+    ) -> None:
+        self._encode = encode
+        self._entry_bytes = entry_bytes
+        self._payload_bytes_max = payload_bytes_max
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+        self._pending_rows = 0
+        self._ratio = _FIRST_GUESS
+        self.rows = 0
+        """Rows in entries cut so far."""
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[CutEntry]:
+        """Take rows, give the entries that became full."""
+        while batch.num_rows:
+            taken = self._fitting(batch)
+            self._pending.append(batch.slice(0, taken))
+            self._pending_rows += taken
+            self._pending_bytes += self._pending[-1].nbytes
+            batch = batch.slice(taken)
+            if batch.num_rows or self._is_full():
+                yield from self.finish()
+
+    def finish(self) -> Iterator[CutEntry]:
+        """Give what waits as an entry, or as several if it compressed worse than expected."""
+        if not self._pending_rows:
+            return
+        whole = self._pending[0] if len(self._pending) == 1 else pa.concat_batches(self._pending)
+        self._pending, self._pending_bytes, self._pending_rows = [], 0, 0
+        yield from self._cut(whole)
+
+    def _cut(self, batch: pa.RecordBatch) -> Iterator[CutEntry]:
+        payload = self._encode(batch, self.rows)
+        self._ratio = min(_RATIO_MAX, max(_RATIO_MIN, len(payload) / max(1, batch.nbytes)))
+        if len(payload) <= self._payload_bytes_max:
+            yield CutEntry(payload, batch, self.rows)
+            self.rows += batch.num_rows
+        elif batch.num_rows == 1:
+            raise RowTooLargeError(self.rows, len(payload), self._payload_bytes_max)
+        else:
+            half = batch.num_rows // 2
+            yield from self._cut(batch.slice(0, half))
+            yield from self._cut(batch.slice(half))
+
+    def _room_bytes(self) -> float:
+        target = min(DECODED_BYTES_TARGET_MAX, self._entry_bytes / self._ratio)
+        return target - self._pending_bytes
+
+    def _fitting(self, batch: pa.RecordBatch) -> int:
+        """How many of the batch's rows the entry being filled still takes, at least one."""
+        fitting: int = batch.num_rows
+        size = batch.nbytes
+        if size > self._room_bytes():
+            fitting = int(fitting * self._room_bytes() / size)
+        rows_max: int = batch.num_rows
+        return max(1, min(fitting, rows_max, ROWS_PER_ENTRY_MAX - self._pending_rows))
+
+    def _is_full(self) -> bool:
+        return self._room_bytes() <= 0 or self._pending_rows >= ROWS_PER_ENTRY_MAX

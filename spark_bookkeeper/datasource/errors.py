@@ -1,0 +1,190 @@
+"""What a Spark user can meet: a stable ``BK_…`` name, what happened, is data safe, what to do.
+
+Spark embeds only the text of a Python exception in its own error, so every entry point of the data
+source is wrapped by :func:`reported`, which puts the name in front of the message and the advice
+behind it. The errors of the layers below stay what they are; they are the cause of the reported one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from metadata.errors import BookKeeperError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class OptionsError(BookKeeperError, ValueError):
+    """Options that cannot be used; every defect is listed, nothing was read or written."""
+
+    name = "BK_OPTION_INVALID"
+    definite = True
+
+    def __init__(self, defects: tuple[str, ...]) -> None:
+        super().__init__(defects)
+        self.defects = defects
+
+    def __str__(self) -> str:
+        return "; ".join(self.defects)
+
+
+class OptionUnknownError(OptionsError):
+    """At least one option is none of ours; the nearest valid name is in the message."""
+
+    name = "BK_OPTION_UNKNOWN"
+
+
+class SchemaMismatchError(BookKeeperError, ValueError):
+    """The columns do not fit those of the log; nothing was written."""
+
+    name = "BK_SCHEMA_MISMATCH"
+    definite = True
+
+    def __init__(self, log: str, differences: tuple[str, ...]) -> None:
+        super().__init__(log, differences)
+        self.log = log
+        self.differences = differences
+
+    def __str__(self) -> str:
+        return f"columns do not fit the log: {'; '.join(self.differences)}. log={self.log}"
+
+
+class UnsupportedTypeError(BookKeeperError, ValueError):
+    """A column's type cannot be stored; cast it, or leave it out."""
+
+    name = "BK_TYPE_UNSUPPORTED"
+    definite = True
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        super().__init__(columns)
+        self.columns = columns
+
+    def __str__(self) -> str:
+        return f"columns of types that cannot be stored. columns={','.join(self.columns)}"
+
+
+class RowTooLargeError(BookKeeperError, ValueError):
+    """One row alone is larger than an entry may be; nothing of this write becomes visible."""
+
+    name = "BK_ROW_TOO_LARGE"
+    definite = True
+
+    def __init__(self, row: int, size_bytes: int, size_bytes_max: int) -> None:
+        super().__init__(row, size_bytes, size_bytes_max)
+        self.row = row
+        self.size_bytes = size_bytes
+        self.size_bytes_max = size_bytes_max
+
+    def __str__(self) -> str:
+        return (
+            "one row does not fit into an entry; split its large columns. "
+            f"row_of_partition={self.row} size_bytes={self.size_bytes} size_bytes_max={self.size_bytes_max}"
+        )
+
+
+class PayloadCorruptError(BookKeeperError):
+    """An entry does not hold what the ledger's format says; it was not decoded."""
+
+    name = "BK_PAYLOAD_CORRUPT"
+
+    def __init__(self, ledger_id: int, entry_id: int, detail: str) -> None:
+        super().__init__(ledger_id, entry_id, detail)
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"entry cannot be decoded: {self.detail}. ledger_id={self.ledger_id} entry_id={self.entry_id}"
+
+
+class RowsMissingError(BookKeeperError):
+    """A range of the log holds other rows than the log says; the read was stopped, not shortened."""
+
+    name = "BK_ROWS_MISSING"
+
+    def __init__(self, ledger_id: int, expected: int, found: int) -> None:
+        super().__init__(ledger_id, expected, found)
+        self.ledger_id = ledger_id
+        self.expected = expected
+        self.found = found
+
+    def __str__(self) -> str:
+        return (
+            "a ledger does not hold the rows its log names. "
+            f"ledger_id={self.ledger_id} expected={self.expected} found={self.found}"
+        )
+
+
+class NotSupportedYetError(BookKeeperError):
+    """Part of the interface that this version does not have."""
+
+    name = "BK_NOT_SUPPORTED_YET"
+    definite = True
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.what} is not supported yet by this version"
+
+
+class SourceError(Exception):
+    """What reaches the Spark user: ``[BK_NAME] message Advice``; the cause is attached."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(name, message)
+        self.name = name
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"[{self.name}] {self.message}"
+
+
+_ADVICE = {
+    "BK_NOT_ENOUGH_BOOKIES": "Data already committed is safe and no row of this write is visible: "
+    "start bookies, or write to a log of a smaller ensembleSize, and run it again.",
+    "BK_METADATA_UNAVAILABLE": "Committed data is safe: check metadataServiceUri and that "
+    "ZooKeeper runs, then run it again.",
+    "BK_NOT_INITIALIZED": "Nothing was read or written: check the path in metadataServiceUri.",
+    "BK_UNAUTHORIZED": "Nothing was changed: pass the password the data was written with, by the "
+    "option password or passwordFile.",
+    "BK_SCHEMA_MISMATCH": "Nothing was written: select and cast the columns, or write to another log.",
+    "BK_FENCED": "No row of this attempt is visible: another attempt or run of the same job took over.",
+    "BK_LOG_CONFLICT": "The log is as the other writer left it and no row of this write is visible: "
+    "run it again.",
+    "BK_ENTRY_UNREADABLE": "Nothing is known to be lost: bring the ledger's bookies back and read again.",
+    "BK_DIGEST_MISMATCH": "The bytes were refused, not returned; read again when other replicas are up.",
+    "BK_PAYLOAD_CORRUPT": "The rows were refused, not returned: read other ranges with startingOffsets, "
+    "or see what wrote this ledger.",
+    "BK_OPTION_UNKNOWN": "Nothing was read or written.",
+    "BK_OPTION_INVALID": "Nothing was read or written.",
+    "BK_NOT_SUPPORTED_YET": "Nothing was read or written.",
+    "BK_NO_SUCH_LOG": "Nothing was read or written: check the name and metadataServiceUri; "
+    "the first append creates a log.",
+    "BK_ROW_TOO_LARGE": "No row of this write is visible.",
+    "BK_TYPE_UNSUPPORTED": "Nothing was written.",
+}
+
+
+def report(error: BookKeeperError) -> SourceError:
+    """The error as a Spark user sees it: name first, then what happened, then what to do."""
+    message = str(error).rstrip(".")
+    advice = _ADVICE.get(error.name)
+    return SourceError(error.name, f"{message}. {advice}" if advice else message)
+
+
+def reported(call: Callable[P, R]) -> Callable[P, R]:
+    """Let ``call`` raise :class:`SourceError` where it would raise a ``BookKeeperError``."""
+
+    @functools.wraps(call)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return call(*args, **kwargs)
+        except BookKeeperError as error:
+            raise report(error) from error
+
+    return wrapper

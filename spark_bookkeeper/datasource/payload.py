@@ -1,0 +1,108 @@
+"""Rows to entry payloads and back: ``arrow`` (envelope and one Arrow message) and ``raw``.
+
+An ``arrow`` entry is an envelope and one encapsulated Arrow IPC record batch message without its
+schema, which the log keeps once. A ``raw`` entry is one value of one column and nothing else, so
+that any BookKeeper consumer can read it. No per-row Python in the ``arrow`` path. Cutting rows into
+entries is ``entry_cutter``'s; reading the clock is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from bookie_server.wire.record import ENTRY_SIZE_MAX
+from spark_bookkeeper.datasource.arrow_guard import (
+    UnsafeMessageError,
+    decode_columns,
+    decode_message,
+)
+from spark_bookkeeper.datasource.envelope import (
+    ENVELOPE_SIZE,
+    EntryKind,
+    Envelope,
+    MalformedEnvelopeError,
+    parse_envelope,
+)
+from spark_bookkeeper.datasource.errors import PayloadCorruptError, RowTooLargeError
+
+PAYLOAD_BYTES_MAX = ENTRY_SIZE_MAX - 64
+"""Largest payload: an entry less its header and the longest digest, rounded."""
+
+
+class ArrowEncoder:
+    """Encodes record batches of one schema, one entry each."""
+
+    def __init__(self, schema: pa.Schema, schema_id: int, compression: str) -> None:
+        self._schema = schema
+        self._schema_id = schema_id
+        # A Spark task owns one core: compressing on Arrow's pool would take its neighbours'.
+        self._options = pa.ipc.IpcWriteOptions(
+            compression=None if compression == "none" else compression, use_threads=False
+        )
+        self._schema_size = len(schema.serialize())
+
+    def encode(self, batch: pa.RecordBatch, first_row: int, time_ms: int) -> bytes:
+        """The payload of one entry. ``first_row`` counts in the ledger."""
+        sink = pa.BufferOutputStream()
+        writer = pa.ipc.new_stream(sink, self._schema, options=self._options)
+        writer.write_batch(batch)
+        # The stream begins with the schema's message, always of the same size; the batch follows.
+        message = memoryview(sink.getvalue())[self._schema_size :]
+        envelope = Envelope(EntryKind.ARROW, self._schema_id, first_row, batch.num_rows, time_ms)
+        return b"".join((envelope.encode(), message))
+
+
+class ArrowDecoder:
+    """Decodes entries of one schema; ``columns`` limits what is decompressed, and orders it."""
+
+    def __init__(self, schema: pa.Schema, columns: Sequence[str] | None = None) -> None:
+        self._schema = schema
+        self._names = list(schema.names if columns is None else columns)
+        wanted = sorted({schema.get_field_index(name) for name in self._names})
+        self._wanted = wanted if len(wanted) < len(schema) else None
+        self._schema_message = schema.serialize().to_pybytes()
+
+    def decode(
+        self, ledger_id: int, entry_id: int, payload: bytes | memoryview
+    ) -> tuple[Envelope, pa.RecordBatch]:
+        """The envelope and the rows; the batch may share the payload's memory.
+
+        Raises:
+            PayloadCorruptError: the bytes are not what the format says.
+        """
+        try:
+            envelope = parse_envelope(payload)
+            if envelope.kind is not EntryKind.ARROW:
+                raise MalformedEnvelopeError(f"an entry of kind {envelope.kind.name} among rows")
+            message = pa.py_buffer(payload).slice(ENVELOPE_SIZE)
+            return envelope, self._batch(message, envelope.rows)
+        except (MalformedEnvelopeError, UnsafeMessageError) as error:
+            raise PayloadCorruptError(ledger_id, entry_id, str(error)) from error
+
+    def _batch(self, message: pa.Buffer, rows: int) -> pa.RecordBatch:
+        if self._wanted is None:
+            batch = decode_message(message, self._schema, rows)
+        elif self._wanted:
+            batch = decode_columns(self._schema_message, message, self._wanted, rows)
+        else:
+            whole = decode_message(message, self._schema, rows)
+            batch = whole.select([])
+        return batch if batch.schema.names == self._names else batch.select(self._names)
+
+
+def raw_payloads(column: pa.Array, first_row: int) -> list[bytes]:
+    """One payload per value. ``first_row`` is the row of the partition, for the message.
+
+    Raises:
+        RowTooLargeError: a value does not fit into an entry.
+        ValueError: a value is null: a raw entry cannot say so.
+    """
+    if column.null_count:
+        raise ValueError("payloadFormat=raw cannot store null values")
+    values: list[bytes] = column.cast(pa.large_binary()).to_pylist()
+    for index, value in enumerate(values):
+        if len(value) > PAYLOAD_BYTES_MAX:
+            raise RowTooLargeError(first_row + index, len(value), PAYLOAD_BYTES_MAX)
+    return values

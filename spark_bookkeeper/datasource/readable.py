@@ -1,0 +1,168 @@
+"""What a read is of: a log, or ledgers by id, and which columns that gives.
+
+Asked of the cluster once, on the driver; picklable, because executors decode by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from metadata.errors import MetadataCorruptError
+from spark_bookkeeper.datasource.arrow_types import (
+    RAW_COLUMN,
+    LogSchema,
+    check_readable,
+    parse_log_schema,
+)
+from spark_bookkeeper.datasource.errors import OptionsError
+from spark_bookkeeper.datasource.options import ReadOptions
+from spark_bookkeeper.datasource.session import PAYLOAD_KEY, SCHEMA_KEY, Session
+
+METADATA_FIELDS = StructType(
+    [
+        StructField("_ledger", LongType()),
+        StructField("_entry", LongType()),
+        StructField("_position", LongType()),
+        StructField("_batch_id", LongType()),
+        StructField("_query_id", StringType()),
+        StructField("_timestamp", TimestampType()),
+    ]
+)
+"""What ``includeMetadata`` adds. ``_batch_id`` and ``_query_id`` are null for batch writes."""
+
+_LEDGER_FIELDS = StructType(
+    [
+        StructField("_ledger", LongType()),
+        StructField("_entry", LongType()),
+        StructField(RAW_COLUMN, BinaryType()),
+    ]
+)
+"""A ledger without our mark: nothing is known of its payloads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """A log or ledgers, as found when the read was planned."""
+
+    schema: LogSchema
+    """Of the stored columns; of a foreign ledger the one column ``value``."""
+    is_raw: bool
+    """One entry is one row of one value."""
+    log_id: int | None = None
+    """``None``: ledgers by id."""
+    log: str = ""
+    is_foreign: bool = False
+    """Ledgers without our mark: they show ``_ledger`` and ``_entry`` always."""
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return self.log or "ledger"
+
+    def columns(self, options: ReadOptions) -> StructType:
+        """What ``load()`` shows.
+
+        Raises:
+            OptionsError: ``columns`` names what is not there, or a name is taken.
+        """
+        if self.is_foreign and options.includes_metadata:
+            raise OptionsError(
+                ("option includeMetadata: ledgers read by id show _ledger and _entry anyway",)
+            )
+        shown = _LEDGER_FIELDS if self.is_foreign else self.schema.spark
+        by_name = {field.name: field for field in shown}
+        missing = [name for name in options.columns if name not in by_name]
+        if missing:
+            raise OptionsError(
+                (f"option columns: no {', '.join(missing)}; there are {', '.join(by_name)}",)
+            )
+        fields = [by_name[name] for name in options.columns] if options.columns else list(shown)
+        if options.includes_metadata:
+            taken = [field.name for field in METADATA_FIELDS if field.name in by_name]
+            if taken:
+                raise OptionsError(
+                    (f"option includeMetadata: the log has columns {', '.join(taken)} of its own",)
+                )
+            fields += list(METADATA_FIELDS)
+        return StructType(fields)
+
+    def check_wanted(self, options: ReadOptions, wanted: StructType) -> None:
+        """Refuse a user's own ``.schema(…)`` that this cannot give.
+
+        Raises:
+            SchemaMismatchError: with one line per column.
+        """
+        check_readable(self.title, self.columns(options), wanted)
+
+    def stored_names(self, wanted: StructType) -> list[str]:
+        """Which of the wanted columns are stored ones, in the wanted order."""
+        stored = set(self.schema.spark.names)
+        return [name for name in wanted.names if name in stored]
+
+
+def find_readable(session: Session, options: ReadOptions) -> Readable:
+    """What the options name.
+
+    Raises:
+        NoSuchLogError, NoSuchLedgerError: it is not there.
+        LogRecreatedError: the offsets are of another log of this name.
+        OptionsError: ledgers of different kinds.
+    """
+    if options.ledgers:
+        return _ledgers(session, options.ledgers)
+    assert options.log is not None
+    given = {
+        position.log_id
+        for position in (options.starting, options.ending)
+        if position.log_id is not None
+    }
+    if len(given) > 1:
+        raise OptionsError(("startingOffsets and endingOffsets are of two different logs",))
+    expected = next(iter(given), None)
+    nodes = session.run(session.catalog.open(options.log, expected_log_id=expected))
+    head = session.run(nodes.head()).head
+    return Readable(
+        _schema(session, nodes.log_id, head.schema_id),
+        head.settings.payload_format == "raw",
+        nodes.log_id,
+        options.log,
+    )
+
+
+def _ledgers(session: Session, ledger_ids: tuple[int, ...]) -> Readable:
+    marks = set()
+    for ledger_id in ledger_ids:
+        custom = session.client.ledger_metadata(ledger_id).custom_metadata
+        marks.add((custom.get(SCHEMA_KEY), custom.get(PAYLOAD_KEY)))
+    if len(marks) > 1:
+        raise OptionsError(("option ledger: ledgers of different columns; read them one by one",))
+    schema_mark, payload_format = marks.pop()
+    if schema_mark is None or payload_format is None:
+        value = StructType([_LEDGER_FIELDS[RAW_COLUMN]])
+        return Readable(
+            LogSchema(value, pa.schema([(RAW_COLUMN, pa.binary())])), True, is_foreign=True
+        )
+    log_id, _, schema_id = schema_mark.decode().partition("/")
+    schema = _schema(session, int(log_id), int(schema_id))
+    return Readable(schema, payload_format == b"raw")
+
+
+def _schema(session: Session, log_id: int, schema_id: int) -> LogSchema:
+    nodes = session.nodes(log_id)
+    stored = session.run(nodes.schema(schema_id))
+    if stored is None:
+        raise MetadataCorruptError(nodes.tree.schema(schema_id), "the schema is gone")
+    try:
+        return parse_log_schema(stored)
+    except ValueError as error:
+        raise MetadataCorruptError(nodes.tree.schema(schema_id), str(error)) from error

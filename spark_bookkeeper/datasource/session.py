@@ -1,0 +1,287 @@
+"""What a process of Spark's has to do with a cluster: one shared client, and the log layer over it.
+
+Clients are shared per process, cluster and settings, because Spark's Python workers serve many
+tasks; a forked worker makes its own. Holds no state that a task depends on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from dataclasses import fields, replace
+from functools import cached_property
+from random import Random, SystemRandom
+from typing import Any, Protocol, TypeVar
+
+from metadata.ledgers import Accompany
+from metadata.model import LedgerMetadata
+from metadata.store import MetadataStore
+from spark_bookkeeper.bookkeeper import shared
+from spark_bookkeeper.datasource.errors import OptionsError
+from spark_bookkeeper.datasource.options import CLIENT_PREFIX, TargetOptions
+from spark_bookkeeper.ledger.entry import Entry
+from spark_bookkeeper.log.catalog import Catalog
+from spark_bookkeeper.log.commit import Committer
+from spark_bookkeeper.log.deletion import LogDeletion
+from spark_bookkeeper.log.jobs import Jobs
+from spark_bookkeeper.log.model import LogSettings
+from spark_bookkeeper.log.nodes import LogNodes
+from spark_bookkeeper.log.paths import LogPaths
+from spark_bookkeeper.log.pause import jittered_pause
+from spark_bookkeeper.log.reader import LogView
+from spark_bookkeeper.log.settings import RetentionSettings
+from spark_bookkeeper.log.sweep import Sweeper
+from spark_bookkeeper.settings import ClientSettings
+
+SCHEMA_KEY = "sparkSchema"
+"""Custom metadata of a ledger Spark wrote: ``<log id>/<schema id>``."""
+PAYLOAD_KEY = "sparkPayload"
+"""Custom metadata: the payload format; ledgers without it are not ours to decode."""
+
+T = TypeVar("T")
+
+
+class Outcome(Protocol):
+    """An append under way."""
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+
+    def result(self, timeout: float | None = None) -> int:
+        """The entry id; raises why there is none."""
+
+
+class LedgerWriter(Protocol):
+    """The single writer of one ledger."""
+
+    @property
+    def ledger_id(self) -> int:
+        """Its ledger."""
+
+    def append_async(self, payload: bytes) -> Outcome:
+        """Append without waiting, in order."""
+
+    def close(self) -> None:
+        """Close the ledger behind the last entry."""
+
+
+class LedgerReader(Protocol):
+    """An open ledger."""
+
+    @property
+    def last_add_confirmed(self) -> int:
+        """Last entry that may be read."""
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """The ledger's metadata."""
+
+    def read(self, first_entry: int, last_entry: int) -> Iterator[Entry]:
+        """Entries in order, fetched ahead."""
+
+
+class Client(Protocol):
+    """The cluster as the data source needs it; :class:`ClusterClient` in production."""
+
+    @property
+    def store(self) -> MetadataStore:
+        """The metadata, to use from :meth:`run` only."""
+
+    @property
+    def root(self) -> str:
+        """The ledgers' root in it."""
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run on the client's event loop and wait."""
+
+    def create_ledger(
+        self,
+        settings: LogSettings,
+        password: bytes,
+        custom_metadata: Mapping[str, bytes],
+        accompany: Accompany,
+    ) -> LedgerWriter:
+        """Create a ledger together with ``accompany``'s operations."""
+
+    def open_ledger(self, ledger_id: int, password: bytes) -> LedgerReader:
+        """Open for reading, without fencing."""
+
+    def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
+        """What the metadata says of the ledger."""
+
+    async def fence_ledger(self, ledger_id: int) -> None:
+        """Recover the ledger, so its writer can add nothing more."""
+
+    async def dispose_of_ledger(self, ledger_id: int) -> None:
+        """Delete the ledger for the log that owns it."""
+
+
+class ClusterClient:
+    """The client of this process for one cluster."""
+
+    def __init__(self, uri: str, settings: ClientSettings) -> None:
+        self._shared = shared(uri, settings)
+        self._ledgers = self._shared.ledgers
+        self.store = self._ledgers.cluster.store
+        self.root = self._ledgers.cluster.root
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run on the client's event loop and wait."""
+        return self._shared.run(coroutine)
+
+    def create_ledger(
+        self,
+        settings: LogSettings,
+        password: bytes,
+        custom_metadata: Mapping[str, bytes],
+        accompany: Accompany,
+    ) -> LedgerWriter:
+        """Create a ledger together with ``accompany``'s operations."""
+        return self._shared.create_ledger(
+            ensemble_size=settings.ensemble_size,
+            write_quorum=settings.write_quorum,
+            ack_quorum=settings.ack_quorum,
+            digest_type=settings.digest_type.name,
+            password=password,
+            custom_metadata=custom_metadata,
+            accompany=accompany,
+        )
+
+    def open_ledger(self, ledger_id: int, password: bytes) -> LedgerReader:
+        """Open for reading, without fencing."""
+        return self._shared.open_ledger(ledger_id, password=password)
+
+    def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
+        """What the metadata says of the ledger."""
+        return self._shared.ledger_metadata(ledger_id)
+
+    async def fence_ledger(self, ledger_id: int) -> None:
+        """Recover the ledger, so its writer can add nothing more."""
+        await self._ledgers.fence_ledger(ledger_id)
+
+    async def dispose_of_ledger(self, ledger_id: int) -> None:
+        """Delete the ledger for the log that owns it."""
+        await self._ledgers.dispose_of_ledger(ledger_id)
+
+
+def clock_ms() -> int:
+    """Wall clock, ms since the epoch; for what people and retention compare, never for order."""
+    return time.time_ns() // 1_000_000
+
+
+class Session:
+    """The log layer over one client; cheap to make, kept by nobody."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock_ms: Callable[[], int] = clock_ms,
+        random: Random | None = None,
+        retention: RetentionSettings | None = None,
+    ) -> None:
+        self.client = client
+        self.clock_ms = clock_ms
+        self._random = random or SystemRandom()
+        self._retention = retention or RetentionSettings()
+        self._paths = LogPaths(client.root)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run on the client's event loop and wait."""
+        return self.client.run(coroutine)
+
+    @cached_property
+    def sweeper(self) -> Sweeper:
+        """Cleans up after commits and aborts."""
+        return Sweeper(
+            self.client.store,
+            self._paths,
+            clock_ms=self.clock_ms,
+            fence=self.client.fence_ledger,
+            delete_ledger=self.client.dispose_of_ledger,
+            settings=self._retention,
+        )
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The logs by name."""
+        return Catalog(
+            self.client.store,
+            self._paths,
+            random=self._random,
+            deletion=LogDeletion(self.sweeper),
+        )
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """Plans and claims."""
+        fence: Callable[[int], Awaitable[None]] = self.client.fence_ledger
+        return Jobs(self.client.store, self._paths, clock_ms=self.clock_ms, fence=fence)
+
+    @cached_property
+    def committer(self) -> Committer:
+        """Makes writes visible."""
+        return Committer(
+            self.client.store,
+            self._paths,
+            clock_ms=self.clock_ms,
+            pause=jittered_pause(self._random),
+        )
+
+    def view(self, log_id: int, log: str) -> LogView:
+        """One log, to plan reads of."""
+        return LogView(self.client.store, self._paths, log_id, log=log)
+
+    def nodes(self, log_id: int, log: str = "") -> LogNodes:
+        """One log's nodes as values."""
+        return LogNodes(self.client.store, self._paths, log_id, log)
+
+    def draw_job_id(self) -> str:
+        """A name no other write has."""
+        return f"{self._random.getrandbits(128):032x}"
+
+
+def open_session(options: TargetOptions, retention: RetentionSettings | None = None) -> Session:
+    """A session with the cluster the options name, over this process's client.
+
+    Raises:
+        OptionsError: client settings or the URI are wrong.
+        MetadataUnavailableError, ClusterNotInitializedError: no cluster answers there.
+    """
+    settings = client_settings(options)
+    try:
+        client = ClusterClient(options.metadata_service_uri, settings)
+    except ValueError as error:
+        if type(error) is not ValueError:
+            raise
+        raise OptionsError((f"option metadataServiceUri: {error}",)) from error
+    return Session(client, retention=retention)
+
+
+def client_settings(options: TargetOptions) -> ClientSettings:
+    """``bookkeeper.client.<setting>`` options as settings; names compare without case and ``_``.
+
+    Raises:
+        OptionsError: a name is no setting, or a value no number that one takes.
+    """
+    found, defects = ClientSettings(), []
+    for key, value in options.client_settings:
+        plain = key.replace("_", "").lower()
+        own = {spec.name.replace("_", ""): spec.name for spec in fields(ClientSettings)}
+        inner = {spec.name.replace("_", ""): spec.name for spec in fields(found.connection)}
+        try:
+            if plain in inner:
+                changed: dict[str, Any] = {inner[plain]: int(value)}
+                connection = replace(found.connection, **changed)
+                found = replace(found, connection=connection)
+            elif plain in own and plain != "connection":
+                changed = {own[plain]: int(value)}
+                found = replace(found, **changed)
+            else:
+                known = ", ".join(sorted({*own.values(), *inner.values()} - {"connection"}))
+                defects.append(f"unknown option {CLIENT_PREFIX}{key}; settings are {known}")
+        except ValueError as error:
+            defects.append(f"option {CLIENT_PREFIX}{key}: {error}")
+    if defects:
+        raise OptionsError(tuple(defects))
+    return found

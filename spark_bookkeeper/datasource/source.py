@@ -1,0 +1,67 @@
+"""The ``DataSource`` behind ``format("bookkeeper")``: options in, readers and writers out.
+
+Pickled between Spark's processes, so it holds nothing but the options as given. Imports Arrow and
+the client only when a method needs them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from spark_bookkeeper.datasource.errors import NotSupportedYetError, reported
+from spark_bookkeeper.datasource.options import parse_read_options, parse_write_options
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class BookKeeperSource(DataSource):  # type: ignore[misc, unused-ignore]
+    """One ``load()`` or ``save()``; every error it lets out is a reported one."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name users write in ``format(…)``."""
+        return "bookkeeper"
+
+    @reported
+    def schema(self) -> StructType:
+        """The columns of the log or ledgers, asked of the cluster."""
+        from spark_bookkeeper.datasource.batch_reader import read_schema
+
+        return read_schema(parse_read_options(self.options, os.environ))
+
+    @reported
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read of what is committed when it is planned."""
+        from spark_bookkeeper.datasource.batch_reader import open_batch_read
+
+        return open_batch_read(parse_read_options(self.options, os.environ), schema)
+
+    @reported
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write, planned: the log exists, the schema fits, an epoch is drawn."""
+        from spark_bookkeeper.datasource.batch_writer import plan_batch_write
+
+        options = parse_write_options(self.options, os.environ)
+        return plan_batch_write(options, schema, is_overwrite=overwrite)
+
+    @reported
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Refuses: this version reads batches only."""
+        raise NotSupportedYetError("reading as a stream (readStream)")
+
+    @reported
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Refuses: this version writes batches only; ``foreachBatch`` with txnAppId does the same."""
+        raise NotSupportedYetError(
+            "writing as a stream (writeStream; foreachBatch with a batch write and txnAppId works)"
+        )

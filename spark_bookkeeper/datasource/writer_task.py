@@ -1,0 +1,247 @@
+"""What one write task does: claim at the first rows, write its own ledger, close it, say so.
+
+Nothing it does becomes visible by itself: the driver's commit decides, from the message returned
+here. A task that fails leaves its ledger to the sweep, and never closes what it could not finish.
+Memory is bounded by one entry being filled and ``maxInFlightBytes`` not yet acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+
+from metadata.errors import BookKeeperError
+from metadata.store import StoreConflict
+from spark_bookkeeper.datasource.arrow_types import LogSchema, cast_batch
+from spark_bookkeeper.datasource.entry_cutter import CutEntry, EntryCutter
+from spark_bookkeeper.datasource.footer import FOOTER_KEY, FOOTER_VERSION, FooterBuilder
+from spark_bookkeeper.datasource.options import WriteOptions
+from spark_bookkeeper.datasource.payload import ArrowEncoder, raw_payloads
+from spark_bookkeeper.datasource.session import (
+    PAYLOAD_KEY,
+    SCHEMA_KEY,
+    LedgerWriter,
+    Outcome,
+    Session,
+)
+from spark_bookkeeper.ledger.client import LOG_MARK
+from spark_bookkeeper.log.epoch import Epoch, Job, LedgerWritten, TaskMessage, Txn
+from spark_bookkeeper.log.errors import EpochFencedError
+from spark_bookkeeper.log.jobs import Claim
+from spark_bookkeeper.log.model import LogSettings
+
+FENCE_PREDECESSORS_TIMEOUT_S = 5.0
+"""Longest a finished task waits for its predecessors to be fenced; the sweep does the rest."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritePlan:
+    """What the driver decided and every task attempt gets; picklable."""
+
+    options: WriteOptions
+    epoch: Epoch
+    job_id: str
+    settings: LogSettings
+    """The log's, with what this write overrides."""
+    schema: LogSchema
+    positions: tuple[int, ...]
+    """Where each of the log's columns is among the DataFrame's."""
+
+    def job(self, query_id: str) -> Job:
+        """The job, as the process knows it that sees Spark's query id (empty outside streams)."""
+        options = self.options
+        if options.txn_app_id is None or options.txn_version is None:
+            return Job.of_batch(self.job_id)
+        return Job.of_batch(
+            self.job_id, Txn(options.txn_app_id, options.txn_version, query_id=query_id)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskIdentity:
+    """Which attempt at which partition this is, as Spark's task context says."""
+
+    partition: int
+    task_attempt_id: int
+    query_id: str = ""
+
+
+class WriteTask:
+    """One attempt at one partition."""
+
+    def __init__(
+        self, session: Session, plan: WritePlan, task: TaskIdentity, clock_ms: Callable[[], int]
+    ) -> None:
+        self._session = session
+        self._plan = plan
+        self._task = task
+        self._clock_ms = clock_ms
+        self._job = plan.job(task.query_id)
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Write all rows; returns what the driver needs to commit them.
+
+        Raises:
+            EpochFencedError: another attempt or run took over; nothing of this one is visible.
+            BookKeeperError: why it could not be written.
+        """
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is None:
+            return self._message()
+        claim = self._session.run(
+            self._session.jobs.claim(
+                self._plan.epoch,
+                self._job,
+                partition=self._task.partition,
+                task_attempt_id=self._task.task_attempt_id,
+            )
+        )
+        if claim is None:
+            return self._message(is_already_committed=True)
+        ledger = self._create_ledger(claim)
+        pipeline = _Pipeline(ledger, self._plan.options.in_flight_bytes_max)
+        is_raw = self._plan.settings.payload_format == "raw"
+        write = self._write_raw if is_raw else self._write_arrow
+        written = write(chain((first,), batches), pipeline)
+        ledger.close()
+        self._fence_predecessors(claim)
+        return self._message(written)
+
+    def _message(
+        self, written: LedgerWritten | None = None, *, is_already_committed: bool = False
+    ) -> TaskMessage:
+        return TaskMessage(
+            epoch=self._plan.epoch,
+            job=self._job,
+            partition=self._task.partition,
+            task_attempt_id=self._task.task_attempt_id,
+            written=written,
+            is_already_committed=is_already_committed,
+        )
+
+    def _create_ledger(self, claim: Claim) -> LedgerWriter:
+        plan = self._plan
+        marks = {
+            LOG_MARK: plan.epoch.log.encode(),
+            SCHEMA_KEY: f"{plan.epoch.log_id}/{plan.epoch.schema_id}".encode(),
+            PAYLOAD_KEY: plan.settings.payload_format.encode(),
+        }
+        if plan.settings.payload_format != "raw":
+            marks[FOOTER_KEY] = FOOTER_VERSION
+        try:
+            return self._session.client.create_ledger(
+                plan.settings, plan.options.read_password(), marks, claim.accompany
+            )
+        except StoreConflict as conflict:
+            if not conflict.path.startswith(claim.nodes.tree.token(claim.epoch.number)):
+                raise
+            raise EpochFencedError(
+                claim.epoch.log, claim.epoch.number, "its token is not live any more"
+            ) from conflict
+
+    def _write_arrow(self, batches: Iterator[pa.RecordBatch], pipeline: _Pipeline) -> LedgerWritten:
+        plan, schema_id = self._plan, self._plan.epoch.schema_id
+        target = plan.schema.arrow
+        encoder = ArrowEncoder(target, schema_id, plan.settings.compression)
+        cutter = EntryCutter(
+            lambda batch, first_row: encoder.encode(batch, first_row, self._clock_ms()),
+            plan.settings.entry_bytes,
+        )
+        footer = FooterBuilder(target, plan.options.stats_columns)
+
+        def append(entry: CutEntry) -> None:
+            footer.add(entry)
+            pipeline.append(entry.payload)
+
+        for batch in batches:
+            for entry in cutter.add(cast_batch(batch, target, plan.positions)):
+                append(entry)
+        for entry in cutter.finish():
+            append(entry)
+        entries, size_bytes = pipeline.entries, pipeline.size_bytes
+        closing = footer.encode(schema_id, self._clock_ms())
+        if closing is not None:
+            pipeline.append(closing)
+        pipeline.drain()
+        return LedgerWritten(
+            pipeline.ledger_id,
+            entries - 1,
+            cutter.rows,
+            size_bytes,
+            schema_id,
+            footer.column_ranges(),
+        )
+
+    def _write_raw(self, batches: Iterator[pa.RecordBatch], pipeline: _Pipeline) -> LedgerWritten:
+        for batch in batches:
+            for payload in raw_payloads(batch.column(0), pipeline.entries):
+                pipeline.append(payload)
+        pipeline.drain()
+        return LedgerWritten(
+            pipeline.ledger_id,
+            pipeline.entries - 1,
+            pipeline.entries,
+            pipeline.size_bytes,
+            self._plan.epoch.schema_id,
+        )
+
+    def _fence_predecessors(self, claim: Claim) -> None:
+        """A retry ends what attempts before it left open; not being able to is no failure."""
+        try:
+            self._session.run(
+                asyncio.wait_for(
+                    self._session.jobs.fence_predecessors(claim), FENCE_PREDECESSORS_TIMEOUT_S
+                )
+            )
+        except (BookKeeperError, TimeoutError) as cause:
+            _log.warning(
+                "earlier attempts not fenced; the sweep will. partition=%d cause=%s",
+                self._task.partition,
+                cause,
+            )
+
+
+class _Pipeline:
+    """Appends with a bound on what is not acknowledged."""
+
+    def __init__(self, ledger: LedgerWriter, in_flight_bytes_max: int) -> None:
+        self.ledger_id = ledger.ledger_id
+        self.entries = 0
+        self.size_bytes = 0
+        self._ledger = ledger
+        self._bytes_max = in_flight_bytes_max
+        self._in_flight: deque[tuple[Outcome, int]] = deque()
+        self._in_flight_bytes = 0
+
+    def append(self, payload: bytes) -> None:
+        """Hand one entry over, after waiting for room.
+
+        Raises:
+            BookKeeperError: this entry or one before it was not acknowledged.
+        """
+        while self._in_flight and (
+            self._in_flight[0][0].done() or self._in_flight_bytes + len(payload) > self._bytes_max
+        ):
+            self._await_oldest()
+        self._in_flight.append((self._ledger.append_async(payload), len(payload)))
+        self._in_flight_bytes += len(payload)
+        self.entries += 1
+        self.size_bytes += len(payload)
+
+    def drain(self) -> None:
+        """Wait until everything is acknowledged; raises as :meth:`append`."""
+        while self._in_flight:
+            self._await_oldest()
+
+    def _await_oldest(self) -> None:
+        future, size = self._in_flight.popleft()
+        future.result()
+        self._in_flight_bytes -= size

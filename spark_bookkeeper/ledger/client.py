@@ -1,0 +1,163 @@
+"""LedgerClient: create, open, recover, delete and list ledgers of one cluster."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+from metadata.errors import (
+    LedgerInUseError,
+    UnauthorizedError,
+)
+from metadata.ledgers import Accompany
+from metadata.model import DigestType, Fragment, LedgerMetadata
+from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
+from spark_bookkeeper.ledger.protocol.placement import choose_ensemble
+from spark_bookkeeper.ledger.read_handle import ReadHandle
+from spark_bookkeeper.ledger.recovery import recover_ledger
+from spark_bookkeeper.ledger.write_handle import WriteHandle
+
+LOG_MARK = "log"
+"""Custom metadata key under which a log marks its ledgers: only the log may delete them."""
+
+
+@dataclass(frozen=True, slots=True)
+class BookieStatus:
+    """A registered bookie."""
+
+    bookie_id: str
+    address: str
+    """``host:port`` of its endpoint; empty when it has none we speak."""
+    writable: bool
+
+
+class LedgerClient:
+    """The ledger operations; use within one event loop."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    async def create_ledger(
+        self,
+        *,
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        digest_type: str = "CRC32C",
+        password: bytes = b"",
+        custom_metadata: Mapping[str, bytes] | None = None,
+        ledger_id: int | None = None,
+        accompany: Accompany | None = None,
+    ) -> WriteHandle:
+        """Create a ledger and become its writer.
+
+        ``accompany`` names metadata operations that come about together with the ledger, or the
+        ledger does not.
+
+        Raises:
+            ValueError: impossible quorums or digest type.
+            NotEnoughBookiesError: fewer than ``ensemble_size`` bookies are writable.
+            LedgerExistsError: ``ledger_id`` is taken.
+        """
+        if digest_type not in DigestType.__members__:
+            known = ", ".join(DigestType.__members__)
+            raise ValueError(f"unknown digest type {digest_type!r}; one of {known}")
+        if not 1 <= ack_quorum <= write_quorum <= ensemble_size:
+            raise ValueError(
+                "quorums must satisfy 1 <= ack_quorum <= write_quorum <= ensemble_size; "
+                f"{ack_quorum=} {write_quorum=} {ensemble_size=}"
+            )
+        writable = await self.cluster.writable_bookies()
+        reachable = {bookie for bookie, info in writable.items() if info.endpoint("grpc")}
+        ensemble = choose_ensemble(ensemble_size, reachable, self.cluster.random)
+        metadata = LedgerMetadata(
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            fragments=(Fragment(0, ensemble),),
+            digest_type=DigestType[digest_type],
+            password=password,
+            custom_metadata=dict(custom_metadata or {}),
+        )
+        created_id, versioned = await self.cluster.ledgers.create(
+            metadata, ledger_id=ledger_id, accompany=accompany
+        )
+        return WriteHandle(self.cluster, created_id, versioned)
+
+    async def open_ledger(
+        self, ledger_id: int, *, password: bytes = b"", recovery: bool = False
+    ) -> ReadHandle:
+        """Open for reading. ``recovery`` first takes an open ledger over from its writer: fences
+        it and closes it at its last entry. Without it an open ledger is read up to its LAC.
+
+        Raises:
+            NoSuchLedgerError, UnauthorizedError: surely.
+            LedgerRecoveryError, EntryUnreadableError: too few bookies answer.
+        """
+        if recovery:
+            versioned = await recover_ledger(self.cluster, ledger_id, password)
+        else:
+            versioned = await self.cluster.ledgers.read(ledger_id)
+        metadata = versioned.metadata
+        if metadata.password != password:
+            raise UnauthorizedError(ledger_id)
+        if metadata.is_closed:
+            return ReadHandle(self.cluster, ledger_id, versioned, metadata.last_entry)
+        confirmed = await read_last_confirmed(self.cluster, ledger_id, metadata, is_fencing=False)
+        # What lies before the last fragment is confirmed by that fragment being there.
+        confirmed = max(confirmed, metadata.last_fragment.first_entry - 1)
+        return ReadHandle(self.cluster, ledger_id, versioned, confirmed)
+
+    async def delete_ledger(self, ledger_id: int, *, force: bool = False) -> None:
+        """Delete a ledger; its entries become garbage on the bookies.
+
+        A ledger that is not closed is recovered first, so that its writer learns of it; ``force``
+        skips that.
+
+        Raises:
+            NoSuchLedgerError: there was none.
+            LedgerInUseError: it belongs to a log.
+            LedgerRecoveryError: not closed, and could not be.
+        """
+        versioned = await self.cluster.ledgers.read(ledger_id)
+        log = versioned.metadata.custom_metadata.get(LOG_MARK)
+        if log is not None:
+            raise LedgerInUseError(ledger_id, log.decode(errors="replace"))
+        await self.dispose_of_ledger(ledger_id, force=force)
+
+    async def dispose_of_ledger(self, ledger_id: int, *, force: bool = False) -> None:
+        """Delete a ledger whoever it belongs to: for the log that owns it."""
+        versioned = await self.cluster.ledgers.read(ledger_id)
+        if not versioned.metadata.is_closed and not force:
+            await recover_ledger(self.cluster, ledger_id, versioned.metadata.password)
+        await self.cluster.ledgers.delete(ledger_id)
+
+    async def fence_ledger(self, ledger_id: int) -> None:
+        """Recover a ledger with the password in its metadata: for whoever took it over.
+
+        Raises: as recovery; a ledger that is gone or closed is fine.
+        """
+        versioned = await self.cluster.ledgers.read(ledger_id)
+        await recover_ledger(self.cluster, ledger_id, versioned.metadata.password)
+
+    async def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
+        """Raises NoSuchLedgerError, MetadataCorruptError."""
+        return (await self.cluster.ledgers.read(ledger_id)).metadata
+
+    def list_ledgers(self) -> AsyncIterator[int]:
+        """Ids of all ledgers, ascending."""
+        return self.cluster.ledgers.list_ids()
+
+    async def bookies(self) -> list[BookieStatus]:
+        """All registered bookies, by id."""
+        found: list[BookieStatus] = []
+        for writable, infos in (
+            (True, await self.cluster.registry.writable()),
+            (False, await self.cluster.registry.readonly()),
+        ):
+            for bookie_id, info in infos.items():
+                endpoint = info.endpoint("grpc")
+                address = f"{endpoint.host}:{endpoint.port}" if endpoint else ""
+                found.append(BookieStatus(bookie_id, address, writable))
+        return sorted(found, key=lambda bookie: bookie.bookie_id)

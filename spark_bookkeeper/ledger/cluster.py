@@ -1,0 +1,100 @@
+"""Cluster: what every ledger operation stands on - metadata, bookies, settings, randomness.
+
+Bookie clients are made on first use and kept: one connection per bookie and event loop. Which
+transport a bookie speaks is read from its registration. A bookie that is not registered at the
+moment is looked up under its last known address, else its id is taken for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from bookie_server.client.interface import BookieClient
+from metadata.bookies import BookieRegistry, BookieServiceInfo
+from metadata.errors import BookKeeperError
+from metadata.ledgers import LedgerStore
+from metadata.model import Versioned
+from metadata.store import MetadataStore
+from metadata.update import Stop, Transform
+from spark_bookkeeper.settings import ClientSettings
+
+MakeClient = Callable[[str, str, ClientSettings], BookieClient]
+"""(bookie id, address, settings) -> client; grpc in production, in-process in tests."""
+
+
+class Cluster:
+    """Made on, and used from, one event loop."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        root: str,
+        *,
+        settings: ClientSettings,
+        random: Random,
+        make_client: MakeClient,
+    ) -> None:
+        self.store = store
+        self.root = root
+        self.settings = settings
+        self.random = random
+        self.ledgers = LedgerStore(store, root, random=random)
+        self.registry = BookieRegistry(store, root)
+        self._make_client = make_client
+        self._clients: dict[str, BookieClient] = {}
+        self._addresses: dict[str, str] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+
+    async def writable_bookies(self) -> dict[str, BookieServiceInfo]:
+        """Who takes new ledgers right now, by bookie id."""
+        bookies = await self.registry.writable()
+        self._remember(bookies)
+        return bookies
+
+    async def refresh(self) -> None:
+        """Learn the addresses of all registered bookies; concurrent callers share one look-up."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh(), name="bookie-addresses")
+        await asyncio.shield(self._refreshing)
+
+    def client(self, bookie_id: str) -> BookieClient:
+        """The connection to a bookie whose address is known; see :meth:`prepare`."""
+        client = self._clients.get(bookie_id)
+        if client is None:
+            address = self._addresses.get(bookie_id, bookie_id)
+            client = self._clients[bookie_id] = self._make_client(bookie_id, address, self.settings)
+        return client
+
+    async def prepare(self, bookie_ids: tuple[str, ...]) -> None:
+        """Make sure addresses of these bookies are looked up once before they are used."""
+        if any(bookie_id not in self._addresses for bookie_id in bookie_ids):
+            await self.refresh()
+
+    async def update(
+        self, ledger_id: int, transform: Transform[BookKeeperError], known: Versioned
+    ) -> Versioned:
+        """Change a ledger's metadata by compare-and-set; what a transform stops with is raised.
+
+        Raises: as :func:`metadata.update.update_metadata`, and the transform's error.
+        """
+        outcome = await self.ledgers.update(ledger_id, transform, known=known)
+        if isinstance(outcome, Stop):
+            raise outcome.reason
+        return outcome
+
+    async def close(self) -> None:
+        """Close every connection; the metadata store is its owner's to close."""
+        clients, self._clients = list(self._clients.values()), {}
+        await asyncio.gather(*(client.close() for client in clients))
+
+    async def _refresh(self) -> None:
+        self._remember(await self.registry.writable())
+        self._remember(await self.registry.readonly())
+
+    def _remember(self, bookies: dict[str, BookieServiceInfo]) -> None:
+        for bookie_id, info in bookies.items():
+            endpoint = info.endpoint("grpc")
+            if endpoint is not None:
+                self._addresses[bookie_id] = f"{endpoint.host}:{endpoint.port}"

@@ -1,0 +1,81 @@
+"""Quorum arithmetic: which bookies hold an entry, and how many answers prove something.
+
+An entry's *write set* are WQ consecutive positions of the ensemble, starting at ``entry id mod E``
+(round robin); it is acknowledged once any AQ of them stored it. Everything recovery may conclude
+rests on one question: can the bookies that have *not* answered still form an ack quorum?
+Source: Apache ``RoundRobinDistributionSchedule``; ``HasQuorumCoverage`` in BookKeeperProtocol.tla
+(Vanlightly/bookkeeper-tlaplus).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from metadata.invariant import invariant
+from metadata.model import LedgerMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumConfig:
+    """E, WQ and AQ of a ledger: 1 <= AQ <= WQ <= E."""
+
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+
+    @classmethod
+    def of(cls, metadata: LedgerMetadata) -> QuorumConfig:
+        return cls(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+
+    def write_set(self, entry_id: int) -> tuple[int, ...]:
+        """Ensemble positions that hold ``entry_id``, in the order a reader asks them."""
+        first = entry_id % self.ensemble_size
+        return tuple((first + i) % self.ensemble_size for i in range(self.write_quorum))
+
+    @property
+    def is_striped(self) -> bool:
+        """Whether some bookie of the ensemble holds only part of the entries."""
+        return self.ensemble_size > self.write_quorum
+
+    @property
+    def write_sets(self) -> tuple[tuple[int, ...], ...]:
+        """Every distinct write set; one when nothing is striped."""
+        count = self.ensemble_size if self.is_striped else 1
+        return tuple(self.write_set(entry_id) for entry_id in range(count))
+
+    @property
+    def coverage(self) -> int:
+        """:func:`coverage_threshold` of one write set."""
+        return coverage_threshold(self.write_quorum, self.ack_quorum)
+
+    def covers(self, responders: AbstractSet[int]) -> bool:
+        """Whether every possible ack quorum of every write set holds one of these positions."""
+        return all(
+            sum(position in responders for position in write_set) >= self.coverage
+            for write_set in self.write_sets
+        )
+
+    def can_acknowledge(self, usable: AbstractSet[int]) -> bool:
+        """Whether every entry still has an ack quorum among the ``usable`` positions."""
+        return all(
+            sum(position in usable for position in write_set) >= self.ack_quorum
+            for write_set in self.write_sets
+        )
+
+
+def coverage_threshold(cohort_size: int, ack_quorum: int) -> int:
+    """Smallest number of bookies that intersects every possible ack quorum of the cohort.
+
+    Used twice. Fencing: once this many bookies of an entry's write set refuse adds, it can no
+    longer reach its ack quorum. Recovery reads: once this many of them answered "no such entry",
+    it was never acknowledged and the ledger ends before it.
+
+    Source: ``HasQuorumCoverage`` in Vanlightly/bookkeeper-tlaplus, BookKeeperProtocol.tla.
+    """
+    invariant(1 <= ack_quorum <= cohort_size, "an ack quorum is a non-empty part of its cohort")
+    threshold = cohort_size - ack_quorum + 1
+    # One bookie fewer would leave a whole ack quorum untouched: that is what "smallest" means.
+    invariant(cohort_size - threshold < ack_quorum, "the rest is too few to acknowledge")
+    invariant(cohort_size - (threshold - 1) >= ack_quorum, "one fewer would not be enough")
+    return threshold

@@ -1,0 +1,273 @@
+"""WriteHandle: drives the writer's state machine - sends sections, completes appends, closes.
+
+One event loop owns everything here. Appends queue in entry order; an acknowledgement completes all
+of them up to an entry at once. The handle never decides anything about quorums: it feeds events to
+:class:`~spark_bookkeeper.ledger.protocol.writer_state.WriterState` and does what that returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from bookie_server.wire.digest import digest_for, master_key
+from bookie_server.wire.messages import Status
+from bookie_server.wire.record import ENTRY_SIZE_MAX, HEADER_SIZE
+from metadata.errors import (
+    BookKeeperError,
+    EntryTooLargeError,
+    LedgerClosedError,
+    LedgerFencedError,
+    MetadataConflictError,
+    UnauthorizedError,
+)
+from metadata.model import NO_ENTRY_ID, LedgerMetadata, LedgerState, Versioned
+from metadata.update import Stop
+from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.protocol.events import (
+    Acknowledge,
+    Effect,
+    FailPending,
+    Release,
+    SendSection,
+)
+from spark_bookkeeper.ledger.protocol.writer_state import RunLimits, WriterState
+
+Completion = Callable[[int, BookKeeperError | None], bool]
+"""``(acknowledged up to, error)`` -> whether it is complete: every entry told its outcome."""
+
+
+class WriteHandle:
+    """The single writer of one ledger; use within one event loop."""
+
+    def __init__(self, cluster: Cluster, ledger_id: int, created: Versioned) -> None:
+        self.ledger_id = ledger_id
+        self._cluster = cluster
+        self._versioned = created
+        metadata = created.metadata
+        digest = digest_for(metadata.digest_type, metadata.password)
+        self.payload_size_max = ENTRY_SIZE_MAX - HEADER_SIZE - digest.size
+        connection = cluster.settings.connection
+        limits = RunLimits(
+            size_bytes_target=connection.frame_size_bytes_target,
+            size_bytes_max=connection.frame_size_bytes_max,
+            runs_in_flight_max=connection.frames_in_flight_max,
+        )
+        key = master_key(metadata.password)
+        self._state = WriterState(ledger_id, metadata, digest, key, limits)
+        self._completions: deque[Completion] = deque()
+        self._in_flight_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._settled = asyncio.Event()
+        self._settled.set()
+        self._closing: asyncio.Task[None] | None = None
+        self.on_release: Callable[[int], None] | None = None
+        """Told how many payload bytes are no longer held; the synchronous face counts by it."""
+
+    # -- what the ledger is -------------------------------------------------------------------
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """As this handle last wrote or read it."""
+        return self._versioned.metadata
+
+    @property
+    def last_add_pushed(self) -> int:
+        """Highest entry id handed out; -1 before the first."""
+        return self._state.last_add_pushed
+
+    @property
+    def last_add_confirmed(self) -> int:
+        """Highest entry id acknowledged; -1 before the first."""
+        return self._state.last_add_confirmed
+
+    @property
+    def length(self) -> int:
+        """Payload bytes of all acknowledged entries."""
+        return self._state.length
+
+    # -- appending ------------------------------------------------------------------------------
+
+    async def append(self, payload: bytes) -> int:
+        """Append one entry; returns its id when it is acknowledged.
+
+        Raises:
+            EntryTooLargeError, LedgerClosedError: surely not appended.
+            LedgerFencedError, NotEnoughBookiesError: not acknowledged; recovery decides about it.
+        """
+        await self._wait_for_room()
+        return await self.append_async(payload)
+
+    def append_async(self, payload: bytes) -> asyncio.Future[int]:
+        """Append without waiting; the future completes with the entry id, in entry order."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        entry_id = self._state.last_add_pushed + 1
+
+        def complete(acknowledged: int, error: BookKeeperError | None) -> bool:
+            if error is None and entry_id > acknowledged:
+                return False
+            if not future.done():
+                if error is None:
+                    future.set_result(entry_id)
+                else:
+                    future.set_exception(error)
+            return True
+
+        self.push([payload], complete)
+        return future
+
+    async def append_many(self, payloads: Sequence[bytes]) -> range:
+        """Append all, pipelined; returns their ids when the last one is acknowledged.
+
+        Raises: as :meth:`append`; a prefix may have been acknowledged all the same.
+        """
+        await self._wait_for_room()
+        future: asyncio.Future[range] = asyncio.get_running_loop().create_future()
+        ids = range(self.last_add_pushed + 1, self.last_add_pushed + 1 + len(payloads))
+
+        def complete(acknowledged: int, error: BookKeeperError | None) -> bool:
+            if error is None and ids and ids[-1] > acknowledged:
+                return False
+            if not future.done():
+                if error is None:
+                    future.set_result(ids)
+                else:
+                    future.set_exception(error)
+            return True
+
+        if not payloads:
+            return ids
+        self.push(payloads, complete)
+        return await future
+
+    def push(self, payloads: Sequence[bytes], complete: Completion) -> None:
+        """Append ``payloads`` and have ``complete`` called until it says it is complete.
+
+        Raises:
+            EntryTooLargeError, LedgerClosedError: none of them was appended.
+            BookKeeperError: why this writer ended earlier.
+        """
+        if self._closing is not None:
+            raise LedgerClosedError(self.ledger_id)
+        if self._state.error is not None:
+            raise self._state.error
+        for payload in payloads:
+            if len(payload) > self.payload_size_max:
+                raise EntryTooLargeError(len(payload), self.payload_size_max)
+        self._completions.append(complete)
+        self._in_flight_bytes += sum(map(len, payloads))
+        self._settled.clear()
+        if self._is_full():
+            self._room.clear()
+        self._run(self._state.append(list(payloads)))
+
+    async def flush(self) -> None:
+        """Wait until every entry appended so far is acknowledged.
+
+        Raises:
+            BookKeeperError: why some never will be.
+        """
+        await self._settled.wait()
+        if self._state.error is not None:
+            raise self._state.error
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Wait for what is in flight, then close the ledger at its last acknowledged entry.
+
+        Idempotent; appends from now on raise ``LedgerClosedError``. A ledger whose writer failed is
+        closed at the last entry it acknowledged.
+
+        Raises:
+            LedgerFencedError: a recovering client decides about the end of this ledger.
+            MetadataConflictError: it was closed elsewhere, at another entry.
+        """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name=f"close-{self.ledger_id}")
+        await asyncio.shield(self._closing)
+
+    def abandon(self, error: BookKeeperError) -> None:
+        """Fail what is not acknowledged, without closing the ledger: its client goes away."""
+        self._run(self._state.end(error))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _close(self) -> None:
+        await self._settled.wait()
+        last_entry, length = self.last_add_confirmed, self.length
+        ledger_id, ended = self.ledger_id, self._state.error
+        if isinstance(ended, UnauthorizedError):
+            raise ended
+
+        def close(metadata: LedgerMetadata) -> LedgerMetadata | Stop[BookKeeperError]:
+            if metadata.state is LedgerState.IN_RECOVERY:
+                # The protocol page says so; Apache's writer overrides a recovery here.
+                return Stop(LedgerFencedError(ledger_id))
+            if not metadata.is_closed:
+                return metadata.closed(last_entry, length)
+            if metadata.last_entry == last_entry:
+                return metadata
+            if isinstance(ended, LedgerFencedError):
+                return Stop(ended)
+            detail = f"closed at {metadata.last_entry}, written to {last_entry}"
+            return Stop(MetadataConflictError(f"ledger {ledger_id}", detail))
+
+        self._versioned = await self._cluster.update(ledger_id, close, self._versioned)
+
+    # -- driving the state machine ----------------------------------------------------------------
+
+    def _run(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case SendSection():
+                    done = partial(self._answered, effect.position, effect.run_first_entry)
+                    self._cluster.client(effect.bookie_id).write(effect.section, done)
+                case Acknowledge():
+                    self._complete(effect.last_entry, None)
+                case FailPending():
+                    self._complete(NO_ENTRY_ID, effect.error)
+                case Release():
+                    self._release(effect.size_bytes)
+        if self._state.is_settled or self._state.error is not None:
+            self._settled.set()
+
+    def _answered(self, position: int, run_first_entry: int, status: Status) -> None:
+        self._run(self._state.section_answered(position, run_first_entry, status))
+
+    def _complete(self, acknowledged: int, error: BookKeeperError | None) -> None:
+        completions = self._completions
+        while completions and completions[0](acknowledged, error):
+            completions.popleft()
+
+    def _release(self, size_bytes: int) -> None:
+        self._in_flight_bytes -= size_bytes
+        if not self._is_full():
+            self._room.set()
+        if self.on_release is not None:
+            self.on_release(size_bytes)
+
+    def _is_full(self) -> bool:
+        settings = self._cluster.settings
+        return (
+            self._in_flight_bytes >= settings.max_in_flight_bytes
+            or self.last_add_pushed - self.last_add_confirmed >= settings.max_in_flight_entries
+        )
+
+    async def _wait_for_room(self) -> None:
+        while not self._room.is_set():
+            await self._room.wait()

@@ -1,0 +1,200 @@
+"""One bookie process of a local cluster: the same server as in production, on loopback.
+
+A bookie keeps its port, its id (``127.0.0.1:port``) and its directory for life, through kills and
+restarts. It counts as started once *this* process has registered in ZooKeeper and answers requests;
+a registration left over by the process before it proves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from metadata.invariant import invariant
+from spark_bookkeeper.local.environment import child_environment
+from spark_bookkeeper.local.errors import LocalStartError, log_tail
+from spark_bookkeeper.local.guard import Guard, GuardedProcess
+from spark_bookkeeper.local.ports import LOOPBACK
+from spark_bookkeeper.local.readiness import wait_until_ready
+
+START_TIMEOUT_S = 60.0
+"""Longest a bookie may take to replay, register and answer, the expiry of the session of a killed
+predecessor included."""
+STOP_TIMEOUT_S = 15.0
+"""Longest a bookie may take to end after SIGTERM (it drains for 10 s at most)."""
+
+
+class LocalBookie:
+    """A bookie process that can be killed, stopped, paused and started again; see the module.
+
+    Made by :class:`spark_bookkeeper.local.cluster.LocalCluster`, which owns the guard.
+    """
+
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        port: int,
+        directory: Path,
+        metadata_service_uri: str,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.port = port
+        self.bookie_id = f"{LOOPBACK}:{port}"
+        self.directory = directory
+        """Configuration, log, journal and ledgers of this bookie."""
+        self._guard = guard
+        self._metadata_service_uri = metadata_service_uri
+        self._settings = settings
+        self._process: GuardedProcess | None = None
+        self._spawned_ms = 0
+        self._is_stopping = False
+
+    def __repr__(self) -> str:
+        state = f"pid={self.pid}" if self.is_running else "down"
+        return f"LocalBookie({self.bookie_id}, {state})"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, ``None`` while it is down."""
+        return self._process.pid if self._process is not None and self.is_running else None
+
+    @property
+    def is_running(self) -> bool:
+        """Its process exists, paused or not."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log_path(self) -> Path:
+        """What it prints, appended to over restarts."""
+        return self.directory / "bookie.log"
+
+    def start(self) -> None:
+        """Start it on its directory and port and wait until it serves; nothing if it runs.
+
+        Raises:
+            LocalStartError: it ended, or did not serve in time; carries its log's last lines.
+        """
+        if not self.is_running:
+            self.spawn()
+            wait_until_serving([self])
+
+    def spawn(self) -> None:
+        """Start the process without waiting; :func:`wait_until_serving` waits for several at once."""
+        invariant(not self.is_running, "two processes on one directory would destroy it")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        config = self.directory / "bookie.toml"
+        config.write_text(self._config(), encoding="utf-8")
+        self._spawned_ms = int(time.time() * 1000)
+        self._is_stopping = False
+        with self.log_path.open("ab") as log:
+            self._process = self._guard.popen(
+                [sys.executable, "-m", "bookie_server", "--config", str(config)],
+                stdout=log,
+                env=child_environment(),
+                cwd=self.directory,
+            )
+
+    def stop(self) -> None:
+        """SIGTERM: it stops accepting, finishes what it holds and ends; waits for that.
+
+        A paused bookie is resumed first. One that does not end in time is killed.
+        """
+        if self._process is None:
+            return
+        self.begin_stop()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def begin_stop(self) -> None:
+        """The first half of :meth:`stop`, so that several bookies drain at the same time.
+
+        Sends SIGTERM once per process: a second one would cut its draining short.
+        """
+        if self._process is not None and not self._is_stopping:
+            self._is_stopping = True
+            self._process.terminate()
+            self._process.send_signal(signal.SIGCONT)  # a paused one takes the SIGTERM only now
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash: whatever was not synced is lost. Returns once it is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections and answers nobody until :meth:`resume`."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def failure(self) -> LocalStartError | None:
+        """Why the process is gone, if it is."""
+        if self.is_running:
+            return None
+        code = self._process.returncode if self._process is not None else None
+        return self.start_error(f"its process ended with exit code {code}")
+
+    def start_error(self, detail: str) -> LocalStartError:
+        """The error of a start of this bookie that failed because of ``detail``."""
+        return LocalStartError(f"bookie {self.bookie_id}", detail, log_tail(self.log_path))
+
+    @property
+    def spawned_ms(self) -> int:
+        """Wall clock of the last spawn, milliseconds since the epoch."""
+        return self._spawned_ms
+
+    @property
+    def metadata_service_uri(self) -> str:
+        """The cluster it registers with."""
+        return self._metadata_service_uri
+
+    def _config(self) -> str:
+        settings = {
+            "bookie_id": self.bookie_id,
+            "host": LOOPBACK,
+            "port": self.port,
+            "metadata_service_uri": self._metadata_service_uri,
+            "journal_directories": [str(self.directory / "journal")],
+            "ledger_directories": [str(self.directory / "ledgers")],
+            **self._settings,
+        }
+        # JSON's strings, numbers, booleans and lists of strings are TOML's too.
+        return "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
+
+
+def wait_until_serving(bookies: list[LocalBookie]) -> None:
+    """Wait until every spawned bookie serves.
+
+    Raises:
+        LocalStartError: of the first that ended or is not ready after ``START_TIMEOUT_S``.
+    """
+    waiting = {bookie.bookie_id: bookie for bookie in bookies}
+    if not waiting:
+        return
+
+    def check() -> None:
+        for bookie in waiting.values():
+            if (failure := bookie.failure()) is not None:
+                raise failure
+
+    missing = wait_until_ready(
+        bookies[0].metadata_service_uri,
+        {bookie.bookie_id: bookie.spawned_ms for bookie in bookies},
+        check=check,
+        timeout_s=START_TIMEOUT_S,
+    )
+    for bookie_id, reason in missing.items():
+        raise waiting[bookie_id].start_error(f"{reason} after {START_TIMEOUT_S:.0f} s")

@@ -1,0 +1,231 @@
+"""LocalCluster: a genuine ZooKeeper and N bookies on this machine, for development and tests.
+
+The processes are the production ones; only addresses are loopback and directories are chosen here.
+All of them are children of a guard process and never outlive whoever started the cluster, not even
+by ``kill -9``. With a ``directory`` the cluster's identity (ports, hence bookie ids, and data)
+survives; without one everything is temporary and gone after :meth:`LocalCluster.stop`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from metadata.invariant import invariant
+from spark_bookkeeper.local.bookie import LocalBookie, wait_until_serving
+from spark_bookkeeper.local.errors import LocalDirectoryInUseError
+from spark_bookkeeper.local.guard import Guard
+from spark_bookkeeper.local.ports import LOOPBACK, free_port
+from spark_bookkeeper.local.readiness import initialize_once
+from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
+
+LEDGERS_ROOT = "/ledgers"
+STATE_FORMAT = 1
+
+
+class LocalCluster:
+    """A cluster that lives as long as this object's ``with`` block, or from start to stop.
+
+    ``bookies`` is the least number of bookies; a ``directory`` that has seen more starts them all,
+    for their data is part of the cluster's. ``port`` is ZooKeeper's; drawn once when ``None``.
+    ``bookie_settings`` go into every bookie's configuration file, by their names there.
+
+    Raises:
+        ValueError: the arguments do not make a cluster.
+    """
+
+    def __init__(
+        self,
+        bookies: int = 3,
+        *,
+        directory: str | Path | None = None,
+        autorecovery: bool = False,
+        port: int | None = None,
+        bookie_settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        defects = []
+        if bookies < 1:
+            defects.append(f"bookies must be at least 1, got {bookies}")
+        if autorecovery:
+            defects.append("autorecovery is not available in this version; leave it False")
+        if port is not None and not 0 < port < 65536:
+            defects.append(f"port must be between 1 and 65535, got {port}")
+        if defects:
+            raise ValueError("; ".join(defects))
+        self._bookie_count_min = bookies
+        self._kept_directory = None if directory is None else Path(directory).absolute()
+        self._port_wanted = port
+        self._bookie_settings = dict(bookie_settings or {})
+        self._directory: Path | None = None
+        self._lock: IO[str] | None = None
+        self._guard: Guard | None = None
+        self._zookeeper: ZooKeeperProcess | None = None
+        self._bookies: list[LocalBookie] = []
+        self._ports_taken: set[int] = set()
+
+    def __enter__(self) -> LocalCluster:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def metadata_service_uri(self) -> str:
+        """What clients connect to, e.g. ``zk+hierarchical://127.0.0.1:2181/ledgers``."""
+        return f"zk+hierarchical://{LOOPBACK}:{self.zookeeper.port}{LEDGERS_ROOT}"
+
+    @property
+    def bookies(self) -> list[LocalBookie]:
+        """Every bookie of the cluster, running or not, in the order they joined."""
+        return list(self._bookies)
+
+    @property
+    def zookeeper(self) -> ZooKeeperProcess:
+        """The ZooKeeper process: ``stop()``, ``start()`` and ``kill()`` it as you like."""
+        invariant(self._zookeeper is not None, "a cluster is used after start() and before stop()")
+        assert self._zookeeper is not None
+        return self._zookeeper
+
+    @property
+    def directory(self) -> Path:
+        """Where the cluster's data and logs are."""
+        invariant(self._directory is not None, "a cluster is used after start() and before stop()")
+        assert self._directory is not None
+        return self._directory
+
+    def start(self) -> None:
+        """Start whatever of the cluster does not run, and wait until all of it serves.
+
+        Raises:
+            LocalStartError: a process did not come up; everything is stopped again.
+            LocalDirectoryInUseError: another cluster runs in ``directory``.
+        """
+        try:
+            if self._guard is None:
+                self._prepare()
+            if not self.zookeeper.is_running:
+                self.zookeeper.start()
+            initialize_once(self.metadata_service_uri)
+            down = [bookie for bookie in self._bookies if not bookie.is_running]
+            for bookie in down:
+                bookie.spawn()
+            wait_until_serving(down)
+        except BaseException:
+            self.stop()
+            raise
+
+    def add_bookie(self) -> LocalBookie:
+        """Start one more bookie, empty, and return it once it serves.
+
+        Raises:
+            LocalStartError: it did not come up; the cluster is as it was.
+        """
+        bookie = self._new_bookie(free_port(self._ports_taken), len(self._bookies))
+        try:
+            bookie.start()
+        except BaseException:
+            bookie.kill()
+            raise
+        self._bookies.append(bookie)
+        self._save()
+        return bookie
+
+    def stop(self) -> None:
+        """Stop bookies, then ZooKeeper; remove the data unless a directory was given. Idempotent."""
+        if self._guard is None:
+            return
+        for bookie in self._bookies:
+            bookie.begin_stop()
+        for bookie in self._bookies:
+            bookie.stop()
+        if self._zookeeper is not None:
+            self._zookeeper.stop()
+        self._guard.close()
+        if self._lock is not None:
+            self._lock.close()
+        self._guard = self._zookeeper = self._directory = self._lock = None
+        self._bookies = []
+        self._ports_taken = set()
+
+    def _prepare(self) -> None:
+        """Choose or read the directory and the ports; nothing runs yet but the guard."""
+        if self._kept_directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="bookkeeper-local-"))
+            self._guard = Guard(remove=self._directory)
+        else:
+            self._directory = self._kept_directory
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._lock = _lock(self._directory)
+            self._guard = Guard()
+        state = self._load()
+        known = (self._port_wanted, state["zookeeper"], *state["bookies"])
+        self._ports_taken = {port for port in known if port is not None}
+        port = self._port_wanted or state["zookeeper"] or free_port(self._ports_taken)
+        self._zookeeper = ZooKeeperProcess(
+            self._directory / "zookeeper", port, popen=self._guard.popen
+        )
+        for index in range(max(self._bookie_count_min, len(state["bookies"]))):
+            is_known = index < len(state["bookies"])
+            bookie_port = state["bookies"][index] if is_known else free_port(self._ports_taken)
+            self._bookies.append(self._new_bookie(bookie_port, index))
+        self._save()
+
+    def _new_bookie(self, port: int, index: int) -> LocalBookie:
+        invariant(self._guard is not None, "a cluster is used after start() and before stop()")
+        assert self._guard is not None
+        return LocalBookie(
+            self._guard,
+            port=port,
+            directory=self.directory / f"bookie{index}",
+            metadata_service_uri=self.metadata_service_uri,
+            settings=self._bookie_settings,
+        )
+
+    def _load(self) -> dict[str, Any]:
+        """ZooKeeper's port and the bookies' ports, as the last start in this directory left them."""
+        try:
+            state: dict[str, Any] = json.loads(self._state_path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {"format": STATE_FORMAT, "zookeeper": None, "bookies": []}
+        if state.get("format") != STATE_FORMAT:
+            raise ValueError(
+                f"{self._state_path} was written by another version; choose another directory"
+            )
+        return state
+
+    def _save(self) -> None:
+        """Record the ports; written aside and renamed, for a torn file would orphan the data."""
+        state = {
+            "format": STATE_FORMAT,
+            "zookeeper": self.zookeeper.port,
+            "bookies": [bookie.port for bookie in self._bookies],
+        }
+        aside = self._state_path.with_suffix(".tmp")
+        aside.write_text(json.dumps(state) + "\n", encoding="utf-8")
+        aside.replace(self._state_path)
+
+    @property
+    def _state_path(self) -> Path:
+        return self.directory / "cluster.json"
+
+
+def _lock(directory: Path) -> IO[str]:
+    """An open file whose lock keeps a second cluster out of ``directory`` until it is closed."""
+    lock = (directory / "cluster.lock").open("a", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise LocalDirectoryInUseError(str(directory)) from None
+    return lock

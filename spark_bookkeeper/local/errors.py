@@ -1,0 +1,51 @@
+"""What can go wrong with processes on this machine, with the end of the process's own log."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+
+from metadata.errors import BookKeeperError
+
+LOG_TAIL_LINES = 20
+"""How much of a failed process's log an error carries."""
+
+
+class LocalStartError(BookKeeperError):
+    """A process of the local cluster did not come up; its log's last lines say why."""
+
+    name = "BK_LOCAL_START"
+    retryable = True
+
+    def __init__(self, what: str, detail: str, log_tail: str) -> None:
+        super().__init__(what, detail, log_tail)
+        self.what = what
+        self.detail = detail
+        self.log_tail = log_tail
+
+    def __str__(self) -> str:
+        tail = f"\n{self.log_tail}" if self.log_tail else ""
+        return f"{self.what} did not start: {self.detail}.{tail}"
+
+
+class LocalDirectoryInUseError(BookKeeperError):
+    """Another local cluster runs in this directory; stop that one or choose another directory."""
+
+    name = "BK_LOCAL_DIRECTORY_IN_USE"
+    definite = True
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(directory)
+        self.directory = directory
+
+    def __str__(self) -> str:
+        return f"another local cluster runs in this directory. directory={self.directory}"
+
+
+def log_tail(path: Path) -> str:
+    """The last lines of a log file, empty when there is none."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            return "".join(deque(lines, maxlen=LOG_TAIL_LINES)).rstrip()
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,122 @@
+"""Tells when bookies that were just started can be used: registered anew, and answering.
+
+Asked of ZooKeeper and of the bookies themselves, never guessed from time passed or log lines. The
+questions run on an event loop of their own in a thread of their own, so that a local cluster also
+starts inside a notebook, whose thread has a running loop already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from bookie_server.client.grpc_client import GrpcBookieClient
+from bookie_server.client.settings import ConnectionSettings
+from metadata.cluster import initialize
+from metadata.connect import connect
+from metadata.errors import ClusterExistsError, MetadataUnavailableError
+from metadata.paths import Paths
+from metadata.store import MetadataStore
+
+POLL_INTERVAL_S = 0.05
+INFO_TIMEOUT_MS = 2_000
+"""Longest a starting bookie may take to say who it is before it is asked again."""
+
+Result = TypeVar("Result")
+
+
+def wait_until_ready(
+    metadata_service_uri: str,
+    spawned_ms: Mapping[str, int],
+    *,
+    check: Callable[[], None],
+    timeout_s: float,
+) -> dict[str, str]:
+    """Wait for bookies, given by id with the wall clock in ms at which their process was spawned.
+
+    ``check`` is called between polls and may raise to end the wait. Returns who is not ready after
+    ``timeout_s``, with what is missing; empty when all are.
+    """
+    return run_in_thread(_ready(metadata_service_uri, spawned_ms, check, timeout_s))
+
+
+def initialize_once(metadata_service_uri: str) -> None:
+    """Format the cluster's metadata unless that has been done."""
+    run_in_thread(_initialize_once(metadata_service_uri))
+
+
+def run_in_thread(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine to its end on a fresh loop in a fresh thread; its error is raised here."""
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(asyncio.run(coroutine))
+        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread, all of it
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="local-cluster")
+    thread.start()
+    thread.join()
+    for error in errors:
+        raise error
+    return results[0]
+
+
+async def _initialize_once(uri: str) -> None:
+    store, root = await connect(uri)
+    try:
+        with contextlib.suppress(ClusterExistsError):
+            await initialize(store, root)
+    finally:
+        await store.close()
+
+
+async def _ready(
+    uri: str, spawned_ms: Mapping[str, int], check: Callable[[], None], timeout_s: float
+) -> dict[str, str]:
+    deadline = time.monotonic() + timeout_s
+    store, root = await connect(uri)
+    try:
+        missing = dict.fromkeys(spawned_ms, "not asked yet")
+        while missing:
+            check()
+            for bookie_id in list(missing):
+                reason = await _missing(store, Paths(root), bookie_id, spawned_ms[bookie_id])
+                if reason is None:
+                    del missing[bookie_id]
+                else:
+                    missing[bookie_id] = reason
+            if time.monotonic() > deadline:
+                break
+            if missing:
+                await asyncio.sleep(POLL_INTERVAL_S)
+        return missing
+    finally:
+        await store.close()
+
+
+async def _missing(
+    store: MetadataStore, paths: Paths, bookie_id: str, spawned_ms: int
+) -> str | None:
+    """What this bookie lacks to be ready, ``None`` when nothing."""
+    try:
+        node = await store.get(paths.bookie(bookie_id))
+        if node is None:
+            node = await store.get(paths.bookie(bookie_id, readonly=True))
+    except MetadataUnavailableError as error:
+        return str(error)
+    if node is None or node.created_ms < spawned_ms:
+        return "not registered in ZooKeeper"
+    settings = ConnectionSettings(read_timeout_ms=INFO_TIMEOUT_MS)
+    client = GrpcBookieClient(bookie_id, bookie_id, settings)
+    try:
+        info = await client.info()
+    finally:
+        await client.close()
+    return None if info is not None else "registered but not answering"

@@ -1,0 +1,188 @@
+"""A genuine ZooKeeper from the jars in PySpark's wheel, on loopback, its data in a folder.
+
+Only a server that answers counts as started. Data survive ``kill``: every write is on disk before it
+is answered, and starting again on the same folder brings everything back. The port is drawn once
+and stays, so clients find the server again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from spark_bookkeeper.local.errors import LocalStartError, log_tail
+from spark_bookkeeper.local.java import find_java, pyspark_jars
+from spark_bookkeeper.local.ports import LOOPBACK, free_port, is_listening
+
+START_TIMEOUT_MS = 60_000
+"""How long a start may take on a busy machine; an idle one needs about a second."""
+STOP_TIMEOUT_MS = 10_000
+"""How long a SIGTERM may take before SIGKILL follows."""
+TICK_MS = 500
+"""ZooKeeper's unit of time: sessions end at a multiple of it, at the earliest after two."""
+
+_MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
+_JARS = ("zookeeper", "log4j", "slf4j", "netty", "metrics", "snappy", "commons-cli", "commons-io")
+"""What of PySpark's two hundred jars the server loads; opening them all doubles its start."""
+_POLL_S = 0.02
+_CONFIG = f"""\
+clientPort={{port}}
+clientPortAddress={LOOPBACK}
+dataDir={{directory}}
+tickTime={TICK_MS}
+maxSessionTimeout=60000
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=ruok,srvr,stat,mntr,cons
+autopurge.snapRetainCount=3
+autopurge.purgeInterval=1
+preAllocSize=1024
+"""
+
+
+class ChildProcess(Protocol):
+    """What is needed of ``subprocess.Popen``, or of whatever stands in for it."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit code, ``None`` while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code once it has one; ``subprocess.TimeoutExpired`` after ``timeout`` seconds."""
+
+    def send_signal(self, sig: int, /) -> None:
+        """Send a signal; nothing happens to a process that has ended."""
+
+
+class ZooKeeperProcess:
+    """One server on ``directory``; ``popen`` spawns it (same arguments as ``subprocess.Popen``)."""
+
+    def __init__(
+        self,
+        directory: str | Path,
+        port: int | None = None,
+        *,
+        popen: Callable[..., ChildProcess] = subprocess.Popen,
+    ) -> None:
+        self.directory = Path(directory).absolute()
+        self.port = free_port(set()) if port is None else port
+        self.log_path = self.directory / "zookeeper.log"
+        self._popen = popen
+        self._process: ChildProcess | None = None
+
+    @property
+    def service(self) -> str:
+        """``host:port``, where clients connect."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the server started last, ``None`` before the first start."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """The process lives; whether it answers is what :meth:`start` waited for."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, *, timeout_ms: int = START_TIMEOUT_MS) -> None:
+        """Start on whatever the directory holds and wait until it answers; nothing if it runs.
+
+        Raises:
+            LocalStartError: it ended, or did not answer in time; carries the log's last lines.
+            JavaNotFoundError: there is no Java to run it.
+        """
+        if self.is_running:
+            return
+        if is_listening(self.port):
+            # Somebody else's server would answer in the place of ours.
+            raise LocalStartError("zookeeper", f"port {self.port} is in use", "")
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        command = [str(find_java()), *_jvm_options(), _MAIN, str(self._write_config())]
+        with self.log_path.open("ab") as log:
+            self._process = self._popen(command, stdout=log, stderr=subprocess.STDOUT)
+        deadline = time.monotonic() + timeout_ms / 1000
+        while not self._answers():
+            if self._process.poll() is not None:
+                raise self._failure("the process ended")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise self._failure(f"no answer on {self.service} within {timeout_ms} ms")
+            time.sleep(_POLL_S)  # noqa: TID251 - waits for a foreign process, with a deadline
+
+    def stop(self) -> None:
+        """SIGTERM and wait; SIGKILL when that is ignored. Idempotent."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL and wait: a power cut as far as the process can tell. Idempotent."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing is answered, until :meth:`resume`."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> ZooKeeperProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def _end(self, sig: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(sig)
+        self._process.send_signal(signal.SIGCONT)  # a paused one takes SIGTERM only then
+        try:
+            self._process.wait(STOP_TIMEOUT_MS / 1000)
+        except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait(STOP_TIMEOUT_MS / 1000)
+
+    def _write_config(self) -> Path:
+        path = self.directory / "zoo.cfg"
+        path.write_text(_CONFIG.format(port=self.port, directory=self.directory))
+        return path
+
+    def _answers(self) -> bool:
+        """Whether the server has loaded its data: only then ``srvr`` knows its mode."""
+        try:
+            with socket.create_connection((LOOPBACK, self.port), timeout=1.0) as connection:
+                connection.sendall(b"srvr")
+                with connection.makefile("rb") as answer:
+                    return b"Mode: " in answer.read()
+        except OSError:
+            return False
+
+    def _failure(self, detail: str) -> LocalStartError:
+        return LocalStartError("zookeeper", detail, log_tail(self.log_path))
+
+
+def _jvm_options() -> list[str]:
+    """Small and quick to start; logs go to standard output."""
+    jars = pyspark_jars()
+    needed = sorted(str(jar) for name in _JARS for jar in jars.glob(f"{name}-*.jar"))
+    return [
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Xshare:auto",
+        "-Dlog4j2.level=INFO",
+        "-Dzookeeper.admin.enableServer=false",
+        "-cp",
+        os.pathsep.join(needed),
+    ]

@@ -1,0 +1,1 @@
+"""Named logs: chains of ledgers changed only by guarded multis, with exactly-once commit."""

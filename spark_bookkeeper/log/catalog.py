@@ -1,0 +1,208 @@
+"""The logs of a cluster by name: create, open, list, read what a log keeps, begin deletion.
+
+Creation is one multi - the name together with everything below the log's id - so a half-created log
+never exists, seen or unseen. Deletion begins with one multi that takes the name away and marks the
+head; from then on nobody opens, reads or commits to the log, and what is left of it is taken apart
+by :mod:`spark_bookkeeper.log.deletion`, which a crash interrupts but never confuses.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from random import Random
+
+from metadata.errors import MetadataConflictError, MetadataUnavailableError
+from metadata.store import (
+    Create,
+    Delete,
+    MetadataStore,
+    NodeExistsError,
+    Operation,
+    Put,
+    StoreConflict,
+)
+from spark_bookkeeper.log.deletion import LogDeletion
+from spark_bookkeeper.log.epoch import StoredTxn
+from spark_bookkeeper.log.errors import LogExistsError, LogRecreatedError, NoSuchLogError
+from spark_bookkeeper.log.model import LogHead, LogSettings, LogState
+from spark_bookkeeper.log.nodes import HeadAt, LogNodes
+from spark_bookkeeper.log.paths import LOG_ID_MAX, LogPaths
+from spark_bookkeeper.log.serde import encode_head, encode_name, encode_schema, parse_name
+from spark_bookkeeper.log.sweep import SweepReport, removed
+from spark_bookkeeper.log.transitions import deleting
+
+CREATE_ATTEMPTS_MAX = 10
+"""Tries of a creation or of the start of a deletion against lost replies and races."""
+SCHEMA_BYTES_MAX = 512 * 1024
+"""A schema is one node; ZooKeeper refuses requests of 1 MiB."""
+
+
+class Catalog:
+    """Names and logs of one cluster. ``random`` draws log ids; neither it nor the store is owned."""
+
+    def __init__(
+        self, store: MetadataStore, paths: LogPaths, *, random: Random, deletion: LogDeletion
+    ) -> None:
+        self._store = store
+        self._paths = paths
+        self._random = random
+        self._deletion = deletion
+
+    async def create(self, name: str, settings: LogSettings, schema: bytes) -> int:
+        """Create an empty log with ``schema`` as its schema 0; returns its id.
+
+        Raises:
+            LogExistsError: there is one of this name.
+            ValueError: the name or the schema's size is not allowed.
+            MetadataUnavailableError: unknown whether it was created; open it to find out.
+        """
+        name_path = self._paths.name(name)
+        if len(schema) > SCHEMA_BYTES_MAX:
+            raise ValueError(
+                f"a schema has at most {SCHEMA_BYTES_MAX} bytes; size_bytes={len(schema)}"
+            )
+        log_id = self._draw()
+        lost: Exception | None = None
+        for _ in range(CREATE_ATTEMPTS_MAX):
+            try:
+                await self._make_roots()
+                if lost is not None and await self._synced_id(name) == log_id:
+                    return log_id
+                await self._store.multi(self._creation(name, log_id, settings, schema))
+                return log_id
+            except NodeExistsError as refused:
+                found = await self._synced_id(name)
+                if found == log_id:
+                    return log_id  # An earlier try of this very call, its reply lost or late.
+                if found is not None:
+                    raise LogExistsError(name) from refused
+                if refused.path != name_path:
+                    log_id = self._draw()  # Another log has this id.
+            except MetadataUnavailableError as cause:
+                lost = cause
+        raise MetadataUnavailableError(
+            self._store.service, f"creation of log {name} got no reply"
+        ) from lost
+
+    async def open(self, name: str, *, expected_log_id: int | None = None) -> LogNodes:
+        """The log of this name, to read from.
+
+        Raises:
+            NoSuchLogError: there is none, or it is being deleted.
+            LogRecreatedError: it is another one than ``expected_log_id``.
+        """
+        log_id = await self._id(name)
+        if log_id is None:
+            # Created a moment ago by another session, this one may lag behind.
+            log_id = await self._synced_id(name)
+        if log_id is None:
+            raise NoSuchLogError(name)
+        if expected_log_id is not None and log_id != expected_log_id:
+            raise LogRecreatedError(name, expected_log_id, log_id)
+        nodes = LogNodes(self._store, self._paths, log_id, name)
+        await nodes.head()
+        return nodes
+
+    async def open_or_create(self, name: str, settings: LogSettings, schema: bytes) -> LogNodes:
+        """The log of this name, made now if there was none; settings of an existing one stay."""
+        try:
+            return await self.open(name)
+        except NoSuchLogError:
+            # Another writer may be first; its log is as good.
+            with suppress(LogExistsError):
+                await self.create(name, settings, schema)
+            return await self.open(name)
+
+    async def names(self) -> list[str]:
+        """Names of all logs, sorted."""
+        return await self._store.children(self._paths.names) or []
+
+    async def delete(self, name: str) -> SweepReport:
+        """Delete a log with all its ledgers.
+
+        Once it begins the log is gone for everybody, and the name free. If it then fails, whatever
+        is left stays known, and :meth:`finish_deletions` goes on.
+
+        Raises:
+            NoSuchLogError: there is none.
+            BookKeeperError: the store or bookies failed before all was deleted.
+        """
+        nodes = await self.open(name)
+        for _ in range(CREATE_ATTEMPTS_MAX):
+            try:
+                found = await nodes.head_or_none()
+                if found is None or found.head.state is LogState.DELETING:
+                    break
+                await self._begin_deletion(name, nodes, found)
+                break
+            except (StoreConflict, MetadataUnavailableError):
+                await nodes.sync()
+        else:
+            raise MetadataConflictError(f"log {name}", "other writers won every time")
+        return await self._deletion.finish(nodes)
+
+    async def finish_deletions(self) -> dict[int, SweepReport]:
+        """Go on with every deletion that began and did not end; reports by log id."""
+        await self._store.sync(self._paths.root)
+        finished = {}
+        for log_id in await self._log_ids():
+            nodes = LogNodes(self._store, self._paths, log_id)
+            found = await nodes.head_or_none()
+            if found is None or found.head.state is LogState.DELETING:
+                finished[log_id] = await self._deletion.finish(nodes)
+        return finished
+
+    async def forget_transaction(self, name: str, app_id: str) -> StoredTxn | None:
+        """Forget what an application committed; returns it. Its next version may be any.
+
+        Raises:
+            NoSuchLogError: there is no such log.
+        """
+        nodes = await self.open(name)
+        stored = await nodes.txn(app_id)
+        if stored is None:
+            return None
+        await removed(self._store, nodes.tree.txn(app_id))
+        return stored.txn
+
+    async def _log_ids(self) -> list[int]:
+        names = await self._store.children(self._paths.root) or []
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    async def _id(self, name: str) -> int | None:
+        path = self._paths.name(name)
+        node = await self._store.get(path)
+        return None if node is None else parse_name(path, node.value)
+
+    async def _synced_id(self, name: str) -> int | None:
+        await self._store.sync(self._paths.root)
+        return await self._id(name)
+
+    def _draw(self) -> int:
+        return self._random.randint(1, LOG_ID_MAX)
+
+    async def _make_roots(self) -> None:
+        try:
+            await self._store.create(self._paths.names, b"", make_parents=True)
+        except NodeExistsError:
+            return
+
+    def _creation(
+        self, name: str, log_id: int, settings: LogSettings, schema: bytes
+    ) -> list[Operation]:
+        tree = self._paths.log(log_id)
+        return [
+            Create(self._paths.name(name), encode_name(log_id)),
+            Create(tree.root, b""),
+            Create(tree.head, encode_head(LogHead(name=name, settings=settings))),
+            *(Create(folder, b"") for folder in tree.folders),
+            Create(tree.schema(0), encode_schema(schema)),
+        ]
+
+    async def _begin_deletion(self, name: str, nodes: LogNodes, found: HeadAt) -> None:
+        await self._store.multi(
+            [
+                Put(nodes.tree.head, encode_head(deleting(found.head)), found.version),
+                Delete(self._paths.name(name), None),
+            ]
+        )

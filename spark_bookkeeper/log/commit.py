@@ -1,0 +1,287 @@
+"""Makes one write visible: all of it or nothing, once, whatever replies get lost.
+
+Chunks are written first, unreferenced. Then one multi, guarded by the head's version, sets the
+head, the application's transaction and the token; its size does not depend on the number of
+partitions. After any refusal or lost reply the token, read after a ``sync``, tells: COMMITTED means
+this commit happened, DEAD that it never will, LIVE that it has not and may be tried again. A
+delayed multi cannot surprise a later attempt: both are guarded by the same head and token.
+
+The verdicts are in :mod:`spark_bookkeeper.log.commit_rules`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, unique
+
+from metadata.errors import MetadataConflictError, MetadataUnavailableError
+from metadata.store import Create, MetadataStore, Operation, Put, StoreConflict
+from spark_bookkeeper.log.bounded import each
+from spark_bookkeeper.log.commit_rules import (
+    CommitRequest,
+    HeadVerdict,
+    TxnVerdict,
+    agree,
+    judge_commit,
+    judge_head,
+)
+from spark_bookkeeper.log.epoch import Epoch, Job, StoredTxn, TaskMessage, Token, TokenState
+from spark_bookkeeper.log.errors import (
+    CommitRefusedError,
+    CommitUnknownError,
+    LogConflictError,
+    LogHasWriterError,
+    TxnAppReusedError,
+    TxnRegressedError,
+)
+from spark_bookkeeper.log.model import ChunkRef, LogHead
+from spark_bookkeeper.log.nodes import LIVE_TOKEN_VERSION, HeadAt, LogNodes, TxnAt
+from spark_bookkeeper.log.paths import LogPaths, job_name
+from spark_bookkeeper.log.pause import Pause
+from spark_bookkeeper.log.serde import (
+    encode_garbage,
+    encode_head,
+    encode_token,
+    encode_txn,
+)
+from spark_bookkeeper.log.transitions import ChunkNames, Transition, append, replace_all
+
+COMMIT_ATTEMPTS_MAX = 100
+"""Tries against concurrent appenders and lost replies; with the pauses of production a minute."""
+CHUNK_WRITES_MAX = 16
+"""Chunks of one commit written at a time."""
+
+_log = logging.getLogger(__name__)
+
+
+@unique
+class CommitOutcome(Enum):
+    """How a successful commit ended."""
+
+    COMMITTED = "its rows are visible now"
+    REPLAYED = "its transaction was committed before; this write added nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSummary:
+    """What a commit did; the sweep after it starts from this."""
+
+    outcome: CommitOutcome
+    epoch: Epoch
+    job: Job
+    ledger_ids: frozenset[int]
+    """The ledgers its messages named; visible only if COMMITTED."""
+    rows: int
+    size_bytes: int
+    attempts: int
+    elapsed_ms: int
+
+
+class Committer:
+    """Commits to the logs of one cluster."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        paths: LogPaths,
+        *,
+        clock_ms: Callable[[], int],
+        pause: Pause,
+        attempts_max: int = COMMIT_ATTEMPTS_MAX,
+    ) -> None:
+        self._store = store
+        self._paths = paths
+        self._clock_ms = clock_ms
+        self._pause = pause
+        self._attempts_max = attempts_max
+
+    async def commit(self, messages: Sequence[TaskMessage | None], *, log: str) -> CommitSummary:
+        """Make what ``messages`` name visible, in partition order.
+
+        Raises:
+            CommitRefusedError: a message is missing, they disagree, or the write was given up.
+            TxnRegressedError, TxnAppReusedError: the stored transaction forbids it.
+            LogConflictError: an overwrite, and the log changed since it was planned.
+            LogHasWriterError, NoSuchLogError: the log cannot be committed to.
+            CommitUnknownError: it may have happened; nothing can tell any more.
+            MetadataConflictError: other writers won every time; nothing was written.
+            MetadataUnavailableError: the store did not answer before anything was sent.
+        """
+        request = agree(messages, log)
+        began_ms = self._clock_ms()
+        outcome, attempts = await self._run(request)
+        if outcome is CommitOutcome.REPLAYED:
+            _log.warning(
+                "write was committed before and added nothing. log=%s job=%s epoch=%d",
+                log,
+                job_name(request.job),
+                request.epoch.number,
+            )
+        return CommitSummary(
+            outcome,
+            request.epoch,
+            request.job,
+            frozenset(written.ledger_id for written in request.written),
+            sum(written.rows for written in request.written),
+            sum(written.size_bytes for written in request.written),
+            attempts,
+            self._clock_ms() - began_ms,
+        )
+
+    async def _run(self, request: CommitRequest) -> tuple[CommitOutcome, int]:
+        epoch = request.epoch
+        nodes = LogNodes(self._store, self._paths, epoch.log_id, epoch.log)
+        names = ChunkNames(epoch.number)
+        failure: Exception | None = None
+        is_unknown = False
+        for attempt in range(1, self._attempts_max + 1):
+            if attempt > 1:
+                await self._pause(attempt - 1)
+            try:
+                await nodes.sync()
+                outcome = await self._settled(nodes, request) if attempt > 1 else None
+                if outcome is not None:
+                    return outcome, attempt
+                operations = await self._prepare(nodes, request, names)
+            except (StoreConflict, MetadataUnavailableError) as cause:
+                failure = cause  # Nothing but unreferenced chunks was sent.
+                continue
+            if operations is None:
+                return CommitOutcome.REPLAYED, attempt
+            try:
+                await self._store.multi(operations)
+                return CommitOutcome.COMMITTED, attempt
+            except StoreConflict as refused:
+                failure = refused
+            except MetadataUnavailableError as lost:
+                failure = lost
+                is_unknown = True
+        if is_unknown:
+            raise CommitUnknownError(
+                epoch.log, epoch.number, "the metadata service stopped answering"
+            ) from failure
+        if isinstance(failure, MetadataUnavailableError):
+            raise failure
+        raise MetadataConflictError(
+            f"log {epoch.log}", f"other writers won {self._attempts_max} times"
+        ) from failure
+
+    async def _settled(self, nodes: LogNodes, request: CommitRequest) -> CommitOutcome | None:
+        """What became of earlier attempts of this commit; ``None``: they did not happen (yet).
+
+        Raises:
+            CommitRefusedError, CommitUnknownError: see :meth:`commit`.
+        """
+        epoch = request.epoch
+        found = await nodes.token(epoch.number)
+        if found is None:
+            return await self._settled_without_token(nodes, request)
+        if found.token.state is TokenState.DEAD:
+            raise CommitRefusedError(
+                epoch.log, epoch.number, "a newer attempt or a clean-up gave this write up"
+            )
+        return CommitOutcome.COMMITTED if found.token.state is TokenState.COMMITTED else None
+
+    async def _settled_without_token(
+        self, nodes: LogNodes, request: CommitRequest
+    ) -> CommitOutcome:
+        epoch, txn = request.epoch, request.job.txn
+        if txn is None:
+            raise CommitUnknownError(epoch.log, epoch.number, "its token is gone")
+        stored = await nodes.txn(txn.app_id)
+        verdict = _allowed(request, None if stored is None else stored.txn)
+        if verdict is TxnVerdict.NEW:
+            raise CommitRefusedError(epoch.log, epoch.number, "its token is gone")
+        return CommitOutcome.REPLAYED
+
+    async def _prepare(
+        self, nodes: LogNodes, request: CommitRequest, names: ChunkNames
+    ) -> list[Operation] | None:
+        """Write the chunks and return the multi that makes them count; ``None``: a replay."""
+        found = await nodes.head()
+        txn = request.job.txn
+        # Read after the head: whoever changed it since makes the multi fail.
+        stored = None if txn is None else await nodes.txn(txn.app_id)
+        if _allowed(request, None if stored is None else stored.txn) is TxnVerdict.STORED:
+            return None
+        _require_free(request.epoch, found)
+        now_ms = self._clock_ms()
+        change = replace_all if request.epoch.is_overwrite else append
+        transition = change(found.head, request.written, names, now_ms)
+        await each(
+            lambda chunk: self._write_chunk(nodes, chunk),
+            transition.chunks,
+            concurrency_max=CHUNK_WRITES_MAX,
+        )
+        return _operations(nodes, request, found, stored, transition)
+
+    async def _write_chunk(self, nodes: LogNodes, chunk: tuple[ChunkRef, bytes]) -> None:
+        ref, value = chunk
+        await self._store.create(nodes.tree.chunk(ref.name), value)
+
+
+def _operations(
+    nodes: LogNodes,
+    request: CommitRequest,
+    found: HeadAt,
+    stored: TxnAt | None,
+    transition: Transition,
+) -> list[Operation]:
+    tree, epoch, job = nodes.tree, request.epoch, request.job
+    head: LogHead = transition.head
+    token = Token(
+        state=TokenState.COMMITTED,
+        job=job_name(job),
+        txn=job.txn,
+        created_ms=epoch.planned_ms,
+        changed_ms=head.last_commit_ms,
+    )
+    operations: list[Operation] = [
+        Put(tree.head, encode_head(head), found.version),
+        Put(tree.token(epoch.number), encode_token(token), LIVE_TOKEN_VERSION),
+    ]
+    if job.txn is not None:
+        path = tree.txn(job.txn.app_id)
+        value = encode_txn(
+            StoredTxn(job.txn.version, job.txn.query_id, epoch.number, head.last_commit_ms)
+        )
+        operations.append(
+            Create(path, value) if stored is None else Put(path, value, stored.version)
+        )
+    if transition.garbage is not None:
+        operations.append(
+            Create(tree.garbage_entry(epoch.number), encode_garbage(transition.garbage))
+        )
+    return operations
+
+
+def _allowed(request: CommitRequest, stored: StoredTxn | None) -> TxnVerdict:
+    """NEW or STORED.
+
+    Raises:
+        TxnRegressedError, TxnAppReusedError: the stored transaction forbids the commit.
+    """
+    verdict = judge_commit(request, stored)
+    txn = request.job.txn
+    if verdict is TxnVerdict.REGRESSED:
+        raise TxnRegressedError(
+            request.epoch.log,
+            "none" if txn is None else txn.app_id,
+            -1 if txn is None else txn.version,
+            None if stored is None else stored.version,
+        )
+    if verdict is TxnVerdict.REUSED and txn is not None and stored is not None:
+        raise TxnAppReusedError(
+            request.epoch.log, txn.app_id, txn.version, (stored.version, stored.query_id)
+        )
+    return verdict
+
+
+def _require_free(epoch: Epoch, found: HeadAt) -> None:
+    verdict = judge_head(epoch, found.head, found.version)
+    if verdict is HeadVerdict.CONFLICT:
+        raise LogConflictError(epoch.log, epoch.head_version, found.version)
+    if verdict is HeadVerdict.HAS_WRITER and found.head.open_ledger is not None:
+        raise LogHasWriterError(epoch.log, found.head.open_ledger.ledger_id)

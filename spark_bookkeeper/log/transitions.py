@@ -1,0 +1,214 @@
+"""Which changes to a log's head are legal, and what must be written before each.
+
+Pure: head in, head out, with the chunks that have to exist before the new head may. Appending
+numbers rows on. Ranges stand inline until they exceed ``INLINE_BYTES_MAX``, then all of them spill
+into immutable chunks of at most ``CHUNK_BYTES_MAX``. When the head lists ``REFS_MAX`` chunks of one
+level, the oldest ``FOLD`` of them move into one index chunk of the next level: a head never lists
+more than ``REFS_MAX`` per level, and each level multiplies what it reaches by ``FOLD``. With 300
+bytes per range two levels hold 10^7 ranges under a head of 40 KiB.
+
+Names of chunks carry the epoch that wrote them and a serial that its commit never repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from metadata.invariant import invariant
+from spark_bookkeeper.log.epoch import LedgerWritten
+from spark_bookkeeper.log.model import (
+    Chunk,
+    ChunkRef,
+    Garbage,
+    GarbageReason,
+    LedgerRange,
+    LogHead,
+    LogState,
+    OpenLedger,
+)
+from spark_bookkeeper.log.serde import encode_chunk, range_to_pb
+
+INLINE_BYTES_MAX = 64 * 1024
+"""Encoded ranges kept in the head; the head is rewritten by every commit, so larger costs each."""
+CHUNK_BYTES_MAX = 256 * 1024
+"""Encoded size of a chunk; well below ZooKeeper's 1 MiB limit."""
+RANGE_BYTES_MAX = 4 * 1024
+"""Encoded size of a range; column bounds that do not fit are left out, last ones first."""
+REFS_MAX = 512
+"""Chunk references of one level a head lists before it folds."""
+FOLD = 256
+"""References an index chunk holds."""
+_CHUNK_HEADER_BYTES = 16
+_PART_HEADER_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A new head, and what must be there before it: chunks first, garbage in the same multi."""
+
+    head: LogHead
+    chunks: tuple[tuple[ChunkRef, bytes], ...] = ()
+    """Chunks to create beforehand, unreferenced: safe to leave behind."""
+    garbage: Garbage | None = None
+
+
+class ChunkNames:
+    """Serials of one epoch's chunks; a serial taken is never given again, used or not."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self._next = 0
+
+    def take(self) -> int:
+        """A serial nobody has."""
+        self._next += 1
+        return self._next - 1
+
+
+def append(
+    head: LogHead, written: Sequence[LedgerWritten], names: ChunkNames, now_ms: int
+) -> Transition:
+    """The head after ``written`` (in row order) was appended at ``now_ms``.
+
+    Commit times are monotone: a clock behind the last commit counts as standing still.
+    """
+    invariant(head.state is LogState.LIVE, "a log under deletion gets no rows")
+    commit_ms = max(now_ms, head.last_commit_ms)
+    added = _numbered(head.next_row, written, commit_ms)
+    next_row = added[-1].next_row if added else head.next_row
+    inline = (*head.ranges, *added)
+    sizes = [_size(item) for item in inline]
+    if sum(sizes) <= INLINE_BYTES_MAX:
+        grown = replace(head, ranges=inline, next_row=next_row, last_commit_ms=commit_ms)
+        return Transition(grown)
+    spilled = _spill(inline, sizes, names)
+    refs, folded = _fold((*head.chunks, *(ref for ref, _ in spilled)), names)
+    grown = replace(head, chunks=refs, ranges=(), next_row=next_row, last_commit_ms=commit_ms)
+    return Transition(grown, (*spilled, *folded))
+
+
+def replace_all(
+    head: LogHead, written: Sequence[LedgerWritten], names: ChunkNames, now_ms: int
+) -> Transition:
+    """The head after everything in it was overwritten by ``written``.
+
+    What was there goes to the garbage; the base moves to what was the next row, because numbers
+    are never reused.
+    """
+    emptied = replace(
+        head, base_row=head.next_row, overwritten_row=head.next_row, chunks=(), ranges=()
+    )
+    transition = append(emptied, written, names, now_ms)
+    if not head.chunks and not head.ranges:
+        return transition
+    garbage = Garbage(GarbageReason.OVERWRITE, now_ms, head.chunks, head.ranges)
+    return replace(transition, garbage=garbage)
+
+
+def register_open_ledger(head: LogHead, ledger_id: int, now_ms: int) -> LogHead:
+    """The head after a writer outside Spark began its ledger: the log's last, and only open one."""
+    invariant(head.state is LogState.LIVE, "a log under deletion gets no writer")
+    invariant(head.open_ledger is None, "only the last ledger of a log may be open")
+    return replace(head, open_ledger=OpenLedger(ledger_id, head.next_row, now_ms))
+
+
+def deleting(head: LogHead) -> LogHead:
+    """The head of a log whose deletion begins; it is never anything else again."""
+    return replace(head, state=LogState.DELETING)
+
+
+def _numbered(
+    first_row: int, written: Iterable[LedgerWritten], commit_ms: int
+) -> tuple[LedgerRange, ...]:
+    ranges = []
+    row = first_row
+    for ledger in written:
+        columns = tuple(column.bounded() for column in ledger.columns)
+        made = LedgerRange(
+            ledger.ledger_id,
+            0,
+            ledger.last_entry,
+            row,
+            ledger.rows,
+            ledger.size_bytes,
+            ledger.schema_id,
+            commit_ms,
+            columns,
+        )
+        while made.columns and _size(made) > RANGE_BYTES_MAX:
+            made = replace(made, columns=made.columns[:-1])
+        ranges.append(made)
+        row = made.next_row
+    return tuple(ranges)
+
+
+def _spill(
+    ranges: Sequence[LedgerRange], sizes: Sequence[int], names: ChunkNames
+) -> tuple[tuple[ChunkRef, bytes], ...]:
+    """Cut ``ranges`` into as few chunks of ``CHUNK_BYTES_MAX`` as their order allows."""
+    groups: list[list[LedgerRange]] = [[]]
+    group_bytes = _CHUNK_HEADER_BYTES
+    for item, size in zip(ranges, sizes, strict=True):
+        if groups[-1] and group_bytes + size > CHUNK_BYTES_MAX:
+            groups.append([])
+            group_bytes = _CHUNK_HEADER_BYTES
+        groups[-1].append(item)
+        group_bytes += size
+    return tuple(_leaf(tuple(group), names) for group in groups)
+
+
+def _leaf(ranges: tuple[LedgerRange, ...], names: ChunkNames) -> tuple[ChunkRef, bytes]:
+    ref = ChunkRef(
+        names.epoch,
+        names.take(),
+        0,
+        ranges[0].first_row,
+        sum(item.rows for item in ranges),
+        len(ranges),
+        sum(item.size_bytes for item in ranges),
+        ranges[-1].commit_ms,
+    )
+    return ref, _checked(encode_chunk(Chunk(0, ranges=ranges)))
+
+
+def _fold(
+    refs: tuple[ChunkRef, ...], names: ChunkNames
+) -> tuple[tuple[ChunkRef, ...], tuple[tuple[ChunkRef, bytes], ...]]:
+    """Move the oldest references of a crowded level into index chunks, level by level."""
+    made: list[tuple[ChunkRef, bytes]] = []
+    level = 0
+    while any(ref.level >= level for ref in refs):
+        above = tuple(ref for ref in refs if ref.level > level)
+        crowd = tuple(ref for ref in refs if ref.level == level)
+        below = tuple(ref for ref in refs if ref.level < level)
+        while len(crowd) > REFS_MAX:
+            index = _index(crowd[:FOLD], names)
+            made.append(index)
+            above, crowd = (*above, index[0]), crowd[FOLD:]
+        refs = (*above, *crowd, *below)
+        level += 1
+    return refs, tuple(made)
+
+
+def _index(refs: tuple[ChunkRef, ...], names: ChunkNames) -> tuple[ChunkRef, bytes]:
+    ref = ChunkRef(
+        names.epoch,
+        names.take(),
+        refs[0].level + 1,
+        refs[0].first_row,
+        sum(below.rows for below in refs),
+        sum(below.ranges for below in refs),
+        sum(below.size_bytes for below in refs),
+        refs[-1].last_commit_ms,
+    )
+    return ref, _checked(encode_chunk(Chunk(ref.level, chunks=refs)))
+
+
+def _size(item: LedgerRange) -> int:
+    return range_to_pb(item).ByteSize() + _PART_HEADER_BYTES
+
+
+def _checked(value: bytes) -> bytes:
+    invariant(len(value) <= CHUNK_BYTES_MAX, "chunks are cut to their limit")
+    return value

@@ -1,0 +1,236 @@
+"""Every crash of a small workload, and every kind of one: what was acknowledged is there, as it was."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from bookie_server.storage.engine import Storage
+from bookie_server.storage.errors import StorageFailedError
+from bookie_server.storage.journal_record import (
+    Add,
+    ExplicitLac,
+    Fence,
+    JournalRecord,
+    MasterKey,
+    Tombstone,
+)
+from tests.simulation.files import SimFileSystem, SimulatedCrash
+from tests.simulation.storage_model import Model, open_storage, run_of, settings
+
+
+def workload(model: Model) -> None:
+    """Adds, fences, keys, LACs, a tombstone, two checkpoints, rolls, over two journals and two directories."""
+    key = bytes(range(20))
+    model.write([MasterKey(1, key), Add(run_of(1, range(3)))])
+    model.write([MasterKey(2, key), Add(run_of(2, range(0, 9, 3), size=700))])
+    model.write([Fence(3), MasterKey(3, key)])
+    model.checkpoint()
+    model.write([Add(run_of(1, range(3, 5), size=3000)), Add(run_of(1, range(5, 40), size=1400))])
+    model.write([Add(run_of(2, [1, 4], size=20)), ExplicitLac(2, bytes(15) + b"\x04" + bytes(4))])
+    model.write([Fence(1)])
+    model.checkpoint()
+    model.write([Fence(2)])
+    model.checkpoint()
+    model.write([Tombstone(7, 9), Add(run_of(4, range(6), size=6000))])
+    model.write([Add(run_of(1, [40], size=0))])
+
+
+def run_until_crash(files: SimFileSystem, crash_at: int | None) -> Model:
+    """The workload's model as it stood when the machine stopped."""
+    model = Model(files)
+    files.crash_at = crash_at
+    with suppress(SimulatedCrash):
+        model.start()
+        workload(model)
+    return model
+
+
+def step_count() -> int:
+    files = SimFileSystem()
+    run_until_crash(files, None)
+    return files.steps
+
+
+@pytest.mark.slow
+def test_a_crash_before_any_operation_loses_and_invents_nothing() -> None:
+    # given every operation of the workload, and several things a disk may have made of each crash
+    rng = Random(20260)
+    for crash_at in range(step_count() + 1):
+        files = SimFileSystem()
+        model = run_until_crash(files, crash_at)
+
+        for image in files.crash_images(rng, 6):
+            # when the next process opens what is left
+            again = image.copy()
+            storage = open_storage(image)
+
+            # then it knows what was acknowledged, nothing that was never sent, twice the same
+            model.check(storage, f"crash_at={crash_at}")
+            assert state_of(open_storage(again)) == state_of(storage), "replay is idempotent"
+
+
+@pytest.mark.slow
+def test_a_crash_while_recovering_from_a_crash_loses_nothing() -> None:
+    rng = Random(7)
+    total = step_count()
+    for _ in range(250):
+        # given a crash of the workload, and a second one somewhere in the recovery
+        files = SimFileSystem()
+        model = run_until_crash(files, rng.randrange(total))
+        image = files.crash(rng)
+        image.crash_at = rng.randrange(40)
+        with suppress(SimulatedCrash):
+            open_storage(image)
+
+        # when the third process starts
+        storage = open_storage(image.crash(rng))
+
+        # then all is as if there had been one crash
+        model.check(storage, "second crash")
+
+
+def state_of(storage: Storage) -> object:
+    facts = {
+        ledger_id: (f.master_key, f.is_fenced, f.is_limbo, f.last_add_confirmed, f.explicit_lac)
+        for ledger_id, f in storage.ledgers.items()
+    }
+    entries = {ledger_id: _ids(storage.entry_ids(ledger_id)) for ledger_id in storage.ledgers}
+    return facts, entries, list(storage.tombstones)
+
+
+def _ids(parts: Iterable[Iterable[int]]) -> list[int]:
+    return [entry_id for part in parts for entry_id in part]
+
+
+def test_marks_never_regress_and_journal_files_below_them_are_gone() -> None:
+    # given a storage whose journal rolls with every few groups
+    files = SimFileSystem()
+    model = Model(files)
+    model.start()
+    marks = [dict(model.storage.applied)]
+
+    # when it works and restarts several times
+    for round_number in range(6):
+        ids = range(round_number * 10, round_number * 10 + 10)
+        model.write([Add(run_of(1, ids, size=9000))])
+        model.checkpoint()
+        marks.append(dict(model.storage.applied))
+        model.restart()
+        marks.append(dict(model.storage.applied))
+
+    # then every mark is behind the one before, and only the current files are left
+    for before, after in pairwise(marks):
+        assert all(before[journal] <= after[journal] for journal in before)
+    for directory in settings().journal_directories:
+        assert len([name for name in files.names(directory) if name.endswith(".txn")]) == 1
+
+
+def test_a_fence_without_entries_survives_a_checkpoint_with_an_empty_cache() -> None:
+    """Apache #4843: the mark advanced past a fence that the index never got."""
+    files = SimFileSystem()
+    model = Model(files)
+    model.start()
+    model.write([Add(run_of(1, range(2)))])
+    model.checkpoint()
+
+    model.write([Fence(1), ExplicitLac(1, bytes(15) + b"\x01" + bytes(4))])
+    model.checkpoint()
+    model.restart()
+
+    assert model.storage.recovery.groups == 0, "nothing was left to replay"
+    assert model.storage.ledgers[1].is_fenced
+    assert model.storage.ledgers[1].explicit_lac is not None
+
+
+def test_no_directory_advances_the_mark_for_another() -> None:
+    """Apache #3329: one directory's flush let the journal of the other's entries go."""
+    # given entries for two directories, and a disk that fails as the second one is written
+    files = SimFileSystem()
+    model = Model(files)
+    model.start()
+    model.write([Add(run_of(1, range(5)))])
+    model.write([Add(run_of(2, range(5)))])
+    plan = model.storage.begin_checkpoint()
+    assert plan is not None
+    assert sorted(map(len, plan.ledgers_by_directory)) == [1, 1]
+    before = files.steps
+    model.storage.write_checkpoint(plan)
+    second = next(
+        number
+        for number in range(before, files.steps)
+        if files.log[number][1].startswith(settings().ledger_directories[1])
+    )
+
+    # when the same happens again with a crash right before the second directory
+    files = SimFileSystem()
+    model = Model(files)
+    model.start()
+    files.crash_at = second
+    model.write([Add(run_of(1, range(5)))])
+    model.write([Add(run_of(2, range(5)))])
+    with pytest.raises(SimulatedCrash):
+        model.checkpoint()
+
+    # then both ledgers are whole
+    storage = open_storage(files.crash(Random(0), lambda _: "drop"))
+    model.check(storage, "one directory committed")
+    assert storage.last_entry(1) == storage.last_entry(2) == 4
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_failed_journal_write_or_sync_poisons_the_journal_for_good(operation: str) -> None:
+    # given a journal whose next write or sync fails once
+    files = SimFileSystem()
+    model = Model(files)
+    model.start()
+    model.write([Add(run_of(1, range(2)))])
+    files.fail_at = {files.steps + (0 if operation == "write" else 1): errno.EIO}
+    records: list[JournalRecord] = [Add(run_of(1, range(2, 4)))]
+    journal = model.storage.journals[model.storage.journal_of(1)]
+
+    # when the group fails
+    with pytest.raises(StorageFailedError):
+        journal.write_group(records)
+
+    # then nothing is ever tried again, though the disk would take it
+    steps = files.steps
+    with pytest.raises(StorageFailedError):
+        journal.write_group(records)
+    with pytest.raises(StorageFailedError):
+        journal.prepare()
+    assert files.steps == steps
+    model.attempted_only(records)
+    model.check(open_storage(files.crash(Random(1))), "after EIO")
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_a_checkpoint_failing_anywhere_poisons_storage_and_loses_nothing(error: int) -> None:
+    # given every operation of a checkpoint
+    files = SimFileSystem()
+    model = Model(files)
+    model.start()
+    model.write([Add(run_of(1, range(5), size=600))])
+    begin = files.steps
+    model.checkpoint()
+    for number in range(begin, files.steps):
+        failing = SimFileSystem()
+        model = Model(failing)
+        model.start()
+        model.write([Add(run_of(1, range(5), size=600))])
+        failing.fail_at = {number: error}
+
+        # when it fails
+        with pytest.raises(StorageFailedError):
+            model.checkpoint()
+
+        # then no other is begun, readers still find everything, and so does the next process
+        with pytest.raises(StorageFailedError):
+            model.storage.begin_checkpoint()
+        model.check(model.storage, "poisoned")
+        model.check(open_storage(failing.crash(Random(number))), f"failed at {number}")

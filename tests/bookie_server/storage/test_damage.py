@@ -1,0 +1,260 @@
+"""Damage of what is stored: never wrong bytes, and never an absence that limbo does not qualify."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+
+from bookie_server.storage.engine import Storage
+from bookie_server.storage.errors import StorageRefusedError
+from bookie_server.storage.journal_record import Add, Fence, MasterKey
+from bookie_server.storage.read_plan import Presence
+from tests.simulation.files import SimFileSystem
+from tests.simulation.storage_model import (
+    READ_SIZE,
+    Model,
+    open_storage,
+    read_all,
+    run_of,
+    settings,
+)
+
+
+@pytest.fixture(scope="module")
+def stored() -> Model:
+    """Two ledgers: some entries checkpointed, some in the journal only; then the process is killed."""
+    model = Model(SimFileSystem(), directories=1)
+    model.start()
+    model.write([MasterKey(1, bytes(range(20))), Add(run_of(1, range(6), size=300))])
+    model.write([Add(run_of(2, range(0, 12, 3), size=40)), Fence(2)])
+    model.checkpoint()
+    model.write([Add(run_of(1, range(6, 9), size=200))])
+    model.checkpoint()
+    model.write([Add(run_of(1, range(9, 12), size=500))])
+    model.write([Add(run_of(2, range(12, 15), size=30)), Fence(1)])
+    return model
+
+
+def path_of(model: Model, suffix: str) -> str:
+    """The file of that suffix with the most content."""
+    paths = [path for path in model.files.names_now if path.endswith(suffix)]
+    return max(paths, key=lambda path: len(model.files.content(path).rstrip(b"\0")))
+
+
+def check(model: Model, storage: Storage, damage: str) -> None:
+    """The two promises: no wrong bytes, no absence nor lost fence without limbo."""
+    for ledger_id, expected in model.entries.items():
+        for entry_id, content in read_all(storage, ledger_id).items():
+            assert content == expected[entry_id], f"{damage}: wrong bytes of {ledger_id}/{entry_id}"
+        facts = storage.ledgers.get(ledger_id)
+        if storage.is_damaged and (facts is None or facts.is_limbo):
+            continue
+        plan = storage.plan_read(ledger_id, 0, max(expected), size_bytes_max=READ_SIZE)
+        for first, last in storage.execute(plan).of(Presence.ABSENT):
+            lost = expected.keys() & set(range(first, last + 1))
+            assert not lost, f"{damage}: {ledger_id} falsely lacks {sorted(lost)}"
+        assert facts is not None, damage
+        assert facts.is_fenced, f"{damage}: fence of {ledger_id} forgotten"
+
+
+def try_damage(model: Model, path: str, damage: str, spoil: Callable[[bytearray], None]) -> None:
+    files = model.files.copy()
+    spoil(files.content(path))
+    try:
+        storage = open_storage(files, directories=1)
+    except StorageRefusedError:
+        return  # answering nothing at all is always allowed
+    check(model, storage, damage)
+    if storage.recovery.damage:
+        # Until somebody answers it, damage is reported by every later start as well.
+        storage.close()
+        assert open_storage(files, directories=1).is_damaged, damage
+
+
+def flip(offset: int, bit: int) -> Callable[[bytearray], None]:
+    def spoil(content: bytearray) -> None:
+        content[offset] ^= 1 << bit
+
+    return spoil
+
+
+def truncate(size: int) -> Callable[[bytearray], None]:
+    def spoil(content: bytearray) -> None:
+        del content[size:]
+
+    return spoil
+
+
+def zero(sector: int) -> Callable[[bytearray], None]:
+    def spoil(content: bytearray) -> None:
+        content[sector * 512 : sector * 512 + 512] = bytes(512)
+
+    return spoil
+
+
+def written(content: bytearray) -> Iterator[int]:
+    """Offsets of bytes that are not zero, their neighbours, and some of the zeros behind them."""
+    end = len(content.rstrip(b"\0"))
+    for offset in range(end):
+        if any(content[max(offset - 1, 0) : offset + 2]):
+            yield offset
+    yield from range(end, len(content), 509)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".txn", ".log", "/index"])
+def test_no_flipped_bit_makes_wrong_bytes_or_a_false_absence(stored: Model, suffix: str) -> None:
+    """One bit of every byte here; every bit in the long suite."""
+    path, rng = path_of(stored, suffix), Random(suffix)
+    for offset in written(stored.files.content(path)):
+        bit = rng.randrange(8)
+        try_damage(stored, path, f"bit {bit} of {path}+{offset}", flip(offset, bit))
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".txn", ".log", "/index"])
+def test_no_flipped_bit_at_all_makes_wrong_bytes_or_a_false_absence(
+    stored: Model, suffix: str
+) -> None:
+    path = path_of(stored, suffix)
+    for offset in written(stored.files.content(path)):
+        for bit in range(8):
+            try_damage(stored, path, f"bit {bit} of {path}+{offset}", flip(offset, bit))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".txn", ".log", "/index"])
+def test_no_truncation_makes_wrong_bytes_or_a_false_absence(stored: Model, suffix: str) -> None:
+    path = path_of(stored, suffix)
+    end = len(stored.files.content(path).rstrip(b"\0"))
+    for size in [*range(0, end + 512, 7), end]:
+        try_damage(stored, path, f"{path} cut to {size}", truncate(size))
+
+
+@pytest.mark.parametrize("suffix", [".log", "/index"])
+def test_no_zeroed_sector_makes_wrong_bytes_or_a_false_absence(stored: Model, suffix: str) -> None:
+    """Of the journal's last group a zeroed sector cannot be told from an unwritten one."""
+    path = path_of(stored, suffix)
+    for sector in range(len(stored.files.content(path)) // 512):
+        try_damage(stored, path, f"sector {sector} of {path} zeroed", zero(sector))
+
+
+@pytest.mark.parametrize("suffix", [".txn", "/index"])
+def test_a_missing_file_is_damage(stored: Model, suffix: str) -> None:
+    files = stored.files.copy()
+    files.delete(path_of(stored, suffix))
+
+    storage = open_storage(files, directories=1)
+
+    assert storage.is_damaged
+    check(stored, storage, f"no {suffix}")
+
+
+def test_a_missing_entry_log_makes_its_entries_unreadable_not_absent(stored: Model) -> None:
+    files = stored.files.copy()
+    files.delete(path_of(stored, ".log"))
+
+    storage = open_storage(files, directories=1)
+
+    outcome = storage.execute(storage.plan_read(1, 0, 11, size_bytes_max=READ_SIZE))
+    assert outcome.of(Presence.DAMAGED) == [(0, 5)]
+    assert outcome.of(Presence.ABSENT) == []
+
+
+@pytest.mark.parametrize("suffix", [".txn", ".log", "/index"])
+def test_an_unreadable_file_hides_nothing(stored: Model, suffix: str) -> None:
+    files = stored.files.copy()
+    files.unreadable.add(path_of(stored, suffix))
+
+    check(stored, open_storage(files, directories=1), f"unreadable {suffix}")
+
+
+def test_rows_are_rebuilt_from_footers_when_the_index_is_gone(stored: Model) -> None:
+    # given a bookie whose index is lost, but not its entry logs
+    files = stored.files.copy()
+    files.delete(path_of(stored, "/index"))
+
+    # when it starts
+    storage = open_storage(files, directories=1)
+
+    # then every entry is found, and nothing it does not find counts
+    for ledger_id, expected in stored.entries.items():
+        assert read_all(storage, ledger_id) == expected
+        assert storage.ledgers[ledger_id].is_limbo
+        assert storage.ledgers[ledger_id].is_fenced
+
+
+def test_damage_is_answered_by_naming_the_ledgers_in_limbo(stored: Model) -> None:
+    # given damage
+    files = stored.files.copy()
+    files.content(path_of(stored, "/index"))[20] ^= 1
+    storage = open_storage(files, directories=1)
+    assert storage.is_damaged
+
+    # when the caller says which ledgers it concerns, known here or not
+    storage.set_limbo([1, 2, 77], [1, 77])
+    storage.commit_facts()
+    storage.close()
+    storage = open_storage(files, directories=1)
+
+    # then the next start knows, and asks no more
+    assert not storage.is_damaged
+    assert not storage.recovery.damage
+    assert storage.ledgers[77].is_limbo
+    assert storage.ledgers[77].is_fenced
+
+
+def test_another_bookies_directories_are_refused(stored: Model) -> None:
+    files = stored.files.copy()
+    with pytest.raises(StorageRefusedError, match="another bookie"):
+        Storage.open(files, settings(1), instance_id=b"somebody else's!", clock_ms=lambda: 0)
+
+
+def test_directories_that_vanished_or_changed_places_are_refused() -> None:
+    files = SimFileSystem()
+    model = Model(files, directories=2)
+    model.start()
+    model.write([Add(run_of(1, range(3)))])
+    model.storage.close()
+
+    with pytest.raises(StorageRefusedError, match="directories are gone"):
+        open_storage(files.copy(), directories=1)
+
+    swapped = files.copy()
+    for name in ("index",):
+        swapped.rename(f"/ledgers0/{name}", f"/ledgers1/{name}.other")
+        swapped.rename(f"/ledgers1/{name}", f"/ledgers0/{name}")
+        swapped.rename(f"/ledgers1/{name}.other", f"/ledgers1/{name}")
+    with pytest.raises(StorageRefusedError, match="reordered"):
+        open_storage(swapped, directories=2)
+
+
+def test_a_directory_may_be_added_at_the_end() -> None:
+    # given a bookie of one journal and one ledger directory
+    files = SimFileSystem()
+    model = Model(files, directories=1)
+    model.start()
+    model.write([Add(run_of(1, range(3)))])
+    model.storage.close()
+
+    # when it starts with two of each
+    storage = open_storage(files, directories=2)
+
+    # then nothing is damaged, and the new ones are used
+    assert not storage.is_damaged
+    assert read_all(storage, 1) == model.entries[1]
+    assert storage.journal_of(99) == 1
+
+
+def test_a_second_process_cannot_open_the_same_directories(stored: Model) -> None:
+    files = stored.files.copy()
+    first = open_storage(files, directories=1)
+
+    with pytest.raises(BlockingIOError):
+        open_storage(files, directories=1)
+
+    first.close()
+    open_storage(files, directories=1).close()

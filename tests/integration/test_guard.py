@@ -1,0 +1,194 @@
+"""Processes started through the guard never outlive whoever started them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_bookkeeper.local.guard import Guard
+
+pytestmark = pytest.mark.integration
+
+GONE_WITHIN_S = 5.0
+LAUNCHER = """
+import sys, time
+from pathlib import Path
+from spark_bookkeeper.local.guard import Guard
+guard = Guard(remove=Path(sys.argv[1]))
+child = guard.popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(guard.pid, child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def guard() -> Iterator[Guard]:
+    guard = Guard()
+    yield guard
+    guard.close()
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = GONE_WITHIN_S) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def is_alive(pid: int) -> bool:
+    """The process exists and is no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] not in "ZX"
+
+
+def sleeper(guard: Guard) -> int:
+    return guard.popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
+
+
+def launch(repository: Path, directory: Path) -> tuple[subprocess.Popen[str], int, int]:
+    """A launcher of its own with one child: the launcher, its guard's pid and the child's."""
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(directory)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=repository,
+    )
+    assert launcher.stdout is not None
+    guard_pid, child_pid = map(int, launcher.stdout.readline().split())
+    return launcher, guard_pid, child_pid
+
+
+def test_exit_codes_and_output_arrive_like_those_of_own_children(
+    guard: Guard, tmp_path: Path
+) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        child = guard.popen(
+            [sys.executable, "-c", "import os; print(os.environ['X'], os.getcwd()); exit(3)"],
+            stdout=log,
+            env={**os.environ, "X": "here"},
+            cwd=tmp_path,
+        )
+
+    assert child.wait(10) == 3
+    assert (tmp_path / "log").read_text() == f"here {tmp_path}\n"
+
+
+def test_a_signalled_child_reports_the_signal(guard: Guard) -> None:
+    child = guard.popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+    child.terminate()
+
+    assert child.wait(10) == -signal.SIGTERM
+    child.kill()  # nothing happens to a process that has ended
+
+
+def test_a_command_that_does_not_exist_is_an_error_here(guard: Guard, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="missing"):
+        guard.popen([str(tmp_path / "missing")])
+
+
+def test_waiting_for_a_running_child_times_out(guard: Guard) -> None:
+    child = guard.popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(0.05)
+
+
+def test_closing_the_guard_kills_its_children_and_removes_the_directory(tmp_path: Path) -> None:
+    directory = tmp_path / "temporary"
+    directory.mkdir()
+    guard = Guard(remove=directory)
+    pid = sleeper(guard)
+
+    guard.close()
+    guard.close()
+
+    assert not is_alive(pid)
+    assert not directory.exists()
+    with pytest.raises(OSError, match="closed"):
+        sleeper(guard)
+
+
+def test_a_large_environment_passes_whole(guard: Guard, tmp_path: Path) -> None:
+    large = "x" * 100_000
+    with (tmp_path / "log").open("wb") as log:
+        child = guard.popen(
+            [sys.executable, "-c", "import os; print(len(os.environ['LARGE']))"],
+            stdout=log,
+            env={**os.environ, "LARGE": large},
+        )
+
+    assert child.wait(10) == 0
+    assert (tmp_path / "log").read_text() == "100000\n"
+
+
+def test_children_die_with_a_launcher_killed_by_sigkill(repository: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "temporary"
+    directory.mkdir()
+    launcher, guard_pid, child_pid = launch(repository, directory)
+
+    launcher.kill()
+    launcher.communicate()
+
+    assert eventually(lambda: not is_alive(child_pid) and not is_alive(guard_pid))
+    assert eventually(lambda: not directory.exists())
+
+
+def test_paused_children_die_with_their_launcher_too(repository: Path, tmp_path: Path) -> None:
+    launcher, guard_pid, child_pid = launch(repository, tmp_path / "unused")
+    os.kill(child_pid, signal.SIGSTOP)
+
+    launcher.kill()
+    launcher.communicate()
+
+    assert eventually(lambda: not is_alive(child_pid) and not is_alive(guard_pid))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
+def test_children_die_with_the_guard_itself(repository: Path, tmp_path: Path) -> None:
+    launcher, guard_pid, child_pid = launch(repository, tmp_path / "unused")
+
+    os.kill(guard_pid, signal.SIGKILL)
+
+    assert eventually(lambda: not is_alive(child_pid))
+    launcher.kill()
+    launcher.communicate()
+
+
+@pytest.mark.slow
+def test_a_fork_that_holds_the_control_socket_saves_nobody(
+    repository: Path, tmp_path: Path
+) -> None:
+    forking = LAUNCHER.replace(
+        "print(",
+        "import os\nif (fork := os.fork()) == 0: time.sleep(20); os._exit(0)\nprint(fork, ",
+    )
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", forking, str(tmp_path / "unused")],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=repository,
+    )
+    assert launcher.stdout is not None
+    fork_pid, guard_pid, child_pid = map(int, launcher.stdout.readline().split())
+
+    launcher.kill()
+    launcher.wait()
+
+    try:
+        assert eventually(lambda: not is_alive(child_pid) and not is_alive(guard_pid))
+    finally:
+        os.kill(fork_pid, signal.SIGKILL)
+        launcher.stdout.close()

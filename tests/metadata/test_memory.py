@@ -1,0 +1,93 @@
+"""The store in memory behaves as a store, and loses messages exactly as it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from metadata.errors import MetadataUnavailableError
+from metadata.memory import Fault, MemoryStore
+from metadata.memory_tree import MemoryTree
+from metadata.store import Create, MetadataStore
+from tests.conformance.metadata_store import MetadataStoreConformance, World
+
+
+class MemoryWorld(World):
+    root = "/test"
+
+    def __init__(self) -> None:
+        self._tree = MemoryTree()
+
+    async def connect(self) -> MetadataStore:
+        return MemoryStore(self._tree)
+
+    async def expire(self, store: MetadataStore) -> None:
+        assert isinstance(store, MemoryStore)
+        store.expire()
+
+
+@pytest.fixture
+def world() -> World:
+    return MemoryWorld()
+
+
+class TestMemoryStore(MetadataStoreConformance):
+    pass
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_lost_message_is_an_unknown_outcome_whether_applied_or_not(fault: Fault) -> None:
+    async def main() -> None:
+        # given a session that loses every message about one node
+        store = MemoryStore()
+        store.fault = lambda operation, path: fault if path.startswith("/lost") else None
+
+        # when it changes the tree in every way
+        for change in (
+            store.create("/lost", b""),
+            store.multi([Create("/lost-too", b"")]),
+            store.sequence("/lost-", b""),
+        ):
+            with pytest.raises(MetadataUnavailableError):
+                await change
+
+        # then only a lost reply has left its traces
+        was_applied = fault is Fault.LOST_REPLY
+        expected = ["/", "/lost", "/lost-0000000002", "/lost-too"] if was_applied else ["/"]
+        assert store.tree.paths() == expected
+
+    asyncio.run(main())
+
+
+def test_a_refusal_whose_reply_is_lost_is_as_unknown_as_a_success() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        await store.create("/a", b"")
+        store.fault = lambda operation, path: Fault.LOST_REPLY
+        with pytest.raises(MetadataUnavailableError):
+            await store.create("/a", b"")
+
+    asyncio.run(main())
+
+
+def test_equal_programs_see_equal_histories() -> None:
+    async def history() -> list[str]:
+        tree = MemoryTree()
+        seen: list[str] = []
+        stores = [MemoryStore(tree) for _ in range(3)]
+        for index, store in enumerate(stores):
+            await store.watch_children("/", lambda names, i=index: seen.append(f"{i}{names}"))  # type: ignore[misc]
+        await asyncio.gather(*(store.sequence("/n-", b"", ephemeral=True) for store in stores))
+        stores[1].expire()
+        await stores[0].sync("/")
+        return [*seen, *tree.paths()]
+
+    assert asyncio.run(history()) == asyncio.run(history())
+
+
+def test_the_sequence_counter_wraps_to_negative_numbers_as_zookeepers_does() -> None:
+    tree = MemoryTree()
+    tree.set_counter("/", 2**31 - 1)
+    assert tree.create_sequential("/ID-", b"", None) == "/ID-2147483647"
+    assert tree.create_sequential("/ID-", b"", None) == "/ID--2147483648"

@@ -1,0 +1,152 @@
+"""The store in a real ZooKeeper, and what it says when that is slow, gone or back again."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from metadata.connect import connect
+from metadata.errors import MetadataUnavailableError
+from metadata.store import MetadataStore, Node
+from metadata.zookeeper import ZooKeeperStore
+from spark_bookkeeper.local.ports import free_port
+from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
+from tests.conformance.metadata_store import MetadataStoreConformance, World, eventually
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
+
+SESSION_TIMEOUT_MS = 2_000
+_worlds = itertools.count()
+
+
+class ZooKeeperWorld(World):
+    def __init__(self, process: ZooKeeperProcess) -> None:
+        self._process = process
+        self.root = f"/conformance/{next(_worlds)}"
+
+    async def connect(self) -> MetadataStore:
+        return await open_store(self._process)
+
+    async def expire(self, store: MetadataStore) -> None:
+        """A second connection takes over the session and ends it."""
+        assert isinstance(store, ZooKeeperStore)
+        old = store.session_id
+        await asyncio.to_thread(self._end_session, store._client.client_id)
+        await eventually(lambda: store.session_id != old)
+
+    def _end_session(self, client_id: tuple[int, bytes]) -> None:
+        client = KazooClient(self._process.service, client_id=client_id, timeout=2.0)
+        client.start()
+        client.stop()
+        client.close()
+
+
+async def open_store(process: ZooKeeperProcess) -> ZooKeeperStore:
+    return await ZooKeeperStore.connect([process.service], session_timeout_ms=SESSION_TIMEOUT_MS)
+
+
+@pytest.fixture
+def world(zookeeper: ZooKeeperProcess) -> World:
+    return ZooKeeperWorld(zookeeper)
+
+
+@pytest.fixture
+def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperProcess]:
+    with ZooKeeperProcess(tmp_path) as process:
+        yield process
+
+
+class TestZooKeeperStore(MetadataStoreConformance):
+    pass
+
+
+def test_a_service_that_is_not_there_is_named_with_its_address() -> None:
+    async def main() -> None:
+        address = f"127.0.0.1:{free_port(set())}"
+        started = time.monotonic()
+        with pytest.raises(MetadataUnavailableError) as error:
+            await connect(f"zk+hierarchical://{address}/ledgers", connect_timeout_ms=500)
+        assert address in str(error.value)
+        assert "500 ms" in str(error.value)
+        assert time.monotonic() - started < 5
+
+    asyncio.run(main())
+
+
+def test_a_killed_server_leaves_mutations_unknown_and_everything_resumes_with_it(
+    own_zookeeper: ZooKeeperProcess,
+) -> None:
+    async def main() -> None:
+        # given a registration and a watch
+        store = await open_store(own_zookeeper)
+        await store.create("/a", b"0")
+        await store.ephemeral("/e", b"me")
+        seen: list[Node | None] = []
+        await store.watch("/a", seen.append)
+
+        # when the server is killed
+        await asyncio.to_thread(own_zookeeper.kill)
+
+        # then a mutation's outcome is unknown
+        with pytest.raises(MetadataUnavailableError):
+            await store.put("/a", b"lost", 0)
+
+        # and a read asked in the meantime is answered once the server is back
+        reading = asyncio.create_task(store.get("/a"))
+        await asyncio.to_thread(own_zookeeper.start)
+        node = await reading
+        assert node is not None and node.value == b"0"
+        assert await store.put("/a", b"1", 0) == 1
+        await eventually(lambda: seen[-1] is not None and seen[-1].value == b"1")
+        await eventually_own(store, "/e")
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_registration_survives_an_outage_longer_than_its_session(
+    own_zookeeper: ZooKeeperProcess,
+) -> None:
+    async def main() -> None:
+        store = await open_store(own_zookeeper)
+        await store.ephemeral("/e", b"me")
+        session = store.session_id
+        own_zookeeper.pause()
+        with pytest.raises(MetadataUnavailableError):
+            await store.create("/lost", b"")
+        # The client gives its session up for lost only when a server says so.
+        await asyncio.sleep(SESSION_TIMEOUT_MS / 1000)
+        own_zookeeper.resume()
+        await eventually_own(store, "/e")
+        assert isinstance(session, int)
+        await store.close()
+
+    asyncio.run(main())
+
+
+async def eventually_own(store: MetadataStore, path: str) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            node = await store.get(path)
+            if node is not None and node.is_own:
+                return
+            await asyncio.sleep(0.05)
+
+
+def test_closing_does_not_wait_for_a_dead_server(own_zookeeper: ZooKeeperProcess) -> None:
+    async def main() -> None:
+        store = await open_store(own_zookeeper)
+        await store.watch("/", lambda node: None)
+        await store.ephemeral("/e", b"")
+        own_zookeeper.kill()
+        started = time.monotonic()
+        await store.close()
+        assert time.monotonic() - started < 5
+
+    asyncio.run(main())

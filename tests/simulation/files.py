@@ -1,0 +1,230 @@
+"""A file system that forgets what was not synced, for trying every crash of the real storage code.
+
+What is written is visible at once and durable only after ``sync``; a crash keeps, drops or tears
+every un-synced 512-byte sector independently, keeps or drops the growth of a file, and keeps or
+drops every directory operation not covered by ``sync_dir``. Every changing call has a number;
+faults and crashes are set by number.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from bookie_server.storage.files import Buffer, File, FileSystem
+
+SECTOR_SIZE = 512
+FATES = ("keep", "keep", "drop", "drop", "tear")
+"""What may become of anything un-synced; torn is the rarest."""
+
+
+class SimulatedCrash(BaseException):
+    """The machine stops here; no handler of the code under test may run on."""
+
+
+@dataclass(slots=True)
+class _Inode:
+    cached: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    dirty: set[int] = field(default_factory=set)
+
+    def write(self, offset: int, content: bytes) -> None:
+        if len(self.cached) < offset + len(content):
+            self.cached.extend(bytes(offset + len(content) - len(self.cached)))
+        self.cached[offset : offset + len(content)] = content
+        last = (offset + len(content) - 1) // SECTOR_SIZE
+        self.dirty.update(range(offset // SECTOR_SIZE, last + 1))
+
+    def sync(self) -> None:
+        if self.dirty or len(self.durable) != len(self.cached):
+            self.durable = bytearray(self.cached)
+            self.dirty.clear()
+
+    def lose(self) -> None:
+        """A failed sync: the dirty pages count as clean, yet the disk never got them."""
+        self.dirty.clear()
+
+    def survivor(self, rng: Random, keep: Callable[[Random], str]) -> _Inode:
+        content = bytearray(self.durable)
+        if len(self.cached) > len(content) and keep(rng) != "drop":
+            content.extend(bytes(len(self.cached) - len(content)))
+        for sector in sorted(self.dirty):
+            fate = keep(rng)
+            if fate == "drop":
+                continue
+            begin = sector * SECTOR_SIZE
+            fresh = bytes(self.cached[begin : begin + SECTOR_SIZE])
+            if fate == "tear":
+                fresh = fresh[: rng.randrange(1, SECTOR_SIZE)]
+            end = min(begin + len(fresh), len(content))
+            if begin < end:
+                content[begin:end] = fresh[: end - begin]
+        return _Inode(bytearray(content), bytearray(content))
+
+
+class SimFile(File):
+    """A handle; calls through one whose machine crashed are refused."""
+
+    def __init__(self, files: SimFileSystem, path: str, inode: _Inode) -> None:
+        self._files = files
+        self._path = path
+        self._inode = inode
+
+    def write_at(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        self._files.step("write", self._path)
+        self._inode.write(offset, b"".join(buffers))
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        self._files.read_step(self._path)
+        return bytes(self._inode.cached[offset : offset + size])
+
+    def sync(self) -> None:
+        self._files.step("sync", self._path, self._inode)
+        self._inode.sync()
+
+    def size(self) -> int:
+        return len(self._inode.cached)
+
+    def close(self) -> None:
+        self._files.locked.discard(self._path)
+
+
+class SimFileSystem(FileSystem):
+    """See the module. ``crash`` makes the file system that the next process finds."""
+
+    def __init__(self) -> None:
+        self.names_now: dict[str, _Inode] = {}
+        self._names_durable: dict[str, _Inode] = {}
+        self._pending: list[tuple[str, dict[str, _Inode | None]]] = []
+        self.locked: set[str] = set()
+        self.steps = 0
+        """Changing calls so far."""
+        self.log: list[tuple[str, str]] = []
+        """Operation and path of every changing call."""
+        self.crash_at: int | None = None
+        """Number of the changing call before which the machine stops."""
+        self.fail_at: dict[int, int] = {}
+        """Errors (errno) of changing calls, by number."""
+        self.unreadable: set[str] = set()
+        """Paths whose content cannot be read: EIO."""
+
+    def step(self, operation: str, path: str, inode: _Inode | None = None) -> None:
+        """Count a changing call; crash or fail if its number says so."""
+        number = self.steps
+        self.steps += 1
+        self.log.append((operation, path))
+        if self.crash_at is not None and number >= self.crash_at:
+            raise SimulatedCrash(f"{operation} {path}")
+        if number in self.fail_at:
+            if inode is not None:
+                inode.lose()
+            raise OSError(self.fail_at[number], f"injected into {operation}", path)
+
+    def read_step(self, path: str) -> None:
+        """Refuse to read what was made unreadable."""
+        if path in self.unreadable:
+            raise OSError(errno.EIO, "injected", path)
+
+    def crash(
+        self, rng: Random, keep: Callable[[Random], str] = lambda rng: rng.choice(FATES)
+    ) -> SimFileSystem:
+        """What a disk may hold after a power loss now; ``keep`` draws each un-synced thing's fate."""
+        after = SimFileSystem()
+        names = dict(self._names_durable)
+        for _, changes in self._pending:
+            if keep(rng) != "drop":
+                for path, inode in changes.items():
+                    if inode is None:
+                        names.pop(path, None)
+                    else:
+                        names[path] = inode
+        survivors: dict[int, _Inode] = {}
+        for path, inode in names.items():
+            if id(inode) not in survivors:
+                survivors[id(inode)] = inode.survivor(rng, keep)
+            after.names_now[path] = after._names_durable[path] = survivors[id(inode)]
+        return after
+
+    def crash_images(self, rng: Random, count: int) -> Iterator[SimFileSystem]:
+        """The two extreme crash states, and ``count`` drawn ones."""
+        yield self.crash(rng, lambda _: "drop")
+        yield self.crash(rng, lambda _: "keep")
+        for _ in range(count):
+            yield self.crash(rng)
+
+    def copy(self) -> SimFileSystem:
+        """Another machine with the same visible content, all of it durable."""
+        after = SimFileSystem()
+        for path, inode in self.names_now.items():
+            content = bytes(inode.cached)
+            after.names_now[path] = after._names_durable[path] = _Inode(
+                bytearray(content), bytearray(content)
+            )
+        return after
+
+    def content(self, path: str) -> bytearray:
+        """The visible bytes of a file, to look at or to damage; damage is durable at once."""
+        inode = self.names_now[path]
+        inode.durable = inode.cached
+        return inode.cached
+
+    def create(self, path: str) -> File:
+        if path in self.names_now:
+            raise FileExistsError(errno.EEXIST, "exists", path)
+        self.step("create", path)
+        inode = _Inode()
+        self._change(path, {path: inode})
+        return SimFile(self, path, inode)
+
+    def open(self, path: str, *, writable: bool = False) -> File:
+        return SimFile(self, path, self._inode(path))
+
+    def make_directory(self, path: str) -> None:
+        """Directories need no record: a path's parent exists."""
+
+    def names(self, directory: str) -> list[str]:
+        prefix = f"{directory}/"
+        return sorted(path[len(prefix) :] for path in self.names_now if path.startswith(prefix))
+
+    def sync_dir(self, directory: str) -> None:
+        self.step("sync_dir", directory)
+        for where, changes in self._pending:
+            if where == directory:
+                for path, inode in changes.items():
+                    if inode is None:
+                        self._names_durable.pop(path, None)
+                    else:
+                        self._names_durable[path] = inode
+        self._pending = [item for item in self._pending if item[0] != directory]
+
+    def rename(self, old: str, new: str) -> None:
+        inode = self._inode(old)
+        self.step("rename", new)
+        self._change(new, {old: None, new: inode})
+
+    def delete(self, path: str) -> None:
+        self._inode(path)
+        self.step("delete", path)
+        self._change(path, {path: None})
+
+    def lock(self, path: str) -> File:
+        if path in self.locked:
+            raise BlockingIOError(errno.EAGAIN, "locked", path)
+        self.locked.add(path)
+        return SimFile(self, path, _Inode())
+
+    def _inode(self, path: str) -> _Inode:
+        try:
+            return self.names_now[path]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path) from None
+
+    def _change(self, path: str, changes: dict[str, _Inode | None]) -> None:
+        self._pending.append((path.rpartition("/")[0], changes))
+        for name, inode in changes.items():
+            if inode is None:
+                self.names_now.pop(name, None)
+            else:
+                self.names_now[name] = inode

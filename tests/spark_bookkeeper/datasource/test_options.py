@@ -1,0 +1,219 @@
+"""Options: what is accepted, what is refused, and that every defect is told at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_bookkeeper.datasource.errors import OptionsError, OptionUnknownError, report
+from spark_bookkeeper.datasource.option_values import EARLIEST, Position
+from spark_bookkeeper.datasource.options import (
+    NOT_YET,
+    OPTIONS,
+    option_table,
+    parse_read_options,
+    parse_write_options,
+)
+
+URI = "zk+hierarchical://127.0.0.1:2181/ledgers"
+HERE = {"BOOKKEEPER_METADATA_URI": URI}
+
+
+def read_defects(**options: str) -> str:
+    with pytest.raises(OptionsError) as caught:
+        parse_read_options(options, HERE)
+    return str(caught.value)
+
+
+def test_the_path_names_the_log_and_the_environment_the_cluster() -> None:
+    found = parse_read_options({"path": "orders"}, HERE)
+
+    assert (found.log, found.metadata_service_uri) == ("orders", URI)
+    assert (found.starting, found.partition_bytes_max) == (EARLIEST, 128 << 20)
+
+
+def test_the_option_names_another_cluster_than_the_environment() -> None:
+    found = parse_read_options({"log": "orders", "metadataserviceuri": "zk://other/l"}, HERE)
+
+    assert found.metadata_service_uri == "zk://other/l"
+
+
+def test_keys_are_compared_without_case() -> None:
+    found = parse_read_options({"LOG": "orders", "maxBytesPerPartition": "64k"}, HERE)
+
+    assert (found.log, found.partition_bytes_max) == ("orders", 65536)
+
+
+def test_all_defects_are_told_in_one_error() -> None:
+    told = read_defects(minpartitions="0", maxrowsperpartition="many", ledger="7", log="orders")
+
+    assert "option minPartitions: must be a whole number above 0; value='0'" in told
+    assert "option maxRowsPerPartition: must be a whole number above 0; value='many'" in told
+    assert "options log and ledger exclude each other" in told
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_valid_name() -> None:
+    with pytest.raises(OptionUnknownError) as caught:
+        parse_read_options({"log": "orders", "startingoffset": "earliest"}, HERE)
+
+    told = str(report(caught.value))
+    assert told.startswith("[BK_OPTION_UNKNOWN] unknown option startingoffset;")
+    assert "did you mean startingOffsets?" in told
+
+
+def test_an_option_like_none_of_ours_is_refused_with_the_list() -> None:
+    with pytest.raises(OptionUnknownError, match="valid are metadataServiceUri, log, ledger"):
+        parse_read_options({"log": "orders", "xyzzy": "1"}, HERE)
+
+
+@pytest.mark.parametrize("name", sorted(NOT_YET))
+def test_an_option_of_a_later_version_is_refused_not_ignored(name: str) -> None:
+    assert f"option {name} is not supported yet" in read_defects(log="orders", **{name: "1"})
+
+
+def test_sparks_own_keys_are_accepted() -> None:
+    own = {
+        "checkpointlocation": "/c",
+        "queryname": "q",
+        "owner": "me",
+        "provider": "bookkeeper",
+        "option.log": "orders",
+    }
+
+    assert parse_read_options({"log": "orders", **own}, HERE).log == "orders"
+
+
+def test_options_of_the_other_direction_are_accepted_because_a_view_has_both() -> None:
+    both = {"log": "orders", "entrybytes": "64k", "minpartitions": "3"}
+
+    assert parse_read_options(both, HERE).partitions_min == 3
+    assert parse_write_options(both, HERE).entry_bytes == 65536
+
+
+def test_no_cluster_named_says_both_ways_to_name_one() -> None:
+    with pytest.raises(OptionsError) as caught:
+        parse_read_options({"log": "orders"}, {})
+
+    told = str(caught.value)
+    assert "metadataServiceUri" in told
+    assert "BOOKKEEPER_METADATA_URI" in told
+
+
+def test_nothing_named_to_read_is_refused() -> None:
+    assert "nothing named" in read_defects()
+
+
+def test_a_log_and_another_path_are_refused() -> None:
+    assert "name two logs; log=a path=b" in read_defects(log="a", path="b")
+
+
+def test_several_paths_are_refused() -> None:
+    assert "load() takes one log" in read_defects(paths='["a","b"]')
+
+
+def test_ledgers_are_read_by_id() -> None:
+    assert parse_read_options({"ledger": "7, 8,9"}, HERE).ledgers == (7, 8, 9)
+
+
+@pytest.mark.parametrize("value", ["x", "-1", "7,7", "", "1" * 30])
+def test_what_is_no_ledger_id_is_refused(value: str) -> None:
+    assert "option ledger:" in read_defects(ledger=value)
+
+
+def test_offsets_are_a_symbol_or_a_row_number() -> None:
+    found = parse_read_options(
+        {"log": "a", "startingoffsets": '{"log":5,"row":10}', "endingoffsets": '{"row": 20}'}, HERE
+    )
+
+    assert found.starting == Position("row", 10, 5)
+    assert found.ending == Position("row", 20)
+
+
+@pytest.mark.parametrize(
+    "value", ["5", '{"row":-1}', '{"row":true}', "first", '{"row":1,"x":2}', "[1]", '{"log":1}']
+)
+def test_what_is_no_offset_is_refused(value: str) -> None:
+    assert "option startingOffsets: must be earliest" in read_defects(
+        log="a", startingoffsets=value
+    )
+
+
+def test_offsets_of_raw_ledgers_are_refused() -> None:
+    assert "for logs, not for ledger=" in read_defects(ledger="7", startingoffsets='{"row":1}')
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("128k", 131072), ("64M", 64 << 20), ("2g", 2 << 30), ("1kb", 1024)],
+)
+def test_sizes_have_units_of_1024(text: str, size: int) -> None:
+    found = parse_read_options({"log": "a", "maxbytesperpartition": text}, HERE)
+
+    assert found.partition_bytes_max == size
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5m", "m", "", "1t"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    assert "option maxBytesPerPartition" in read_defects(log="a", maxbytesperpartition=text)
+
+
+def test_a_write_needs_a_log() -> None:
+    with pytest.raises(OptionsError, match="a write needs a log"):
+        parse_write_options({"ledger": "7"}, HERE)
+
+
+def test_a_transaction_needs_id_and_version() -> None:
+    with pytest.raises(OptionsError, match="txnAppId and txnVersion go together"):
+        parse_write_options({"log": "a", "txnappid": "x"}, HERE)
+
+
+def test_durations_have_units() -> None:
+    found = parse_write_options({"log": "a", "jobtimeout": "2d"}, HERE)
+
+    assert found.job_timeout_ms == 2 * 86_400_000
+    assert found.deleted_ledger_retention_ms == 3_600_000
+
+
+def test_a_format_of_a_later_version_is_refused() -> None:
+    with pytest.raises(OptionsError, match="payloadFormat: must be one of arrow, raw"):
+        parse_write_options({"log": "a", "payloadformat": "avro"}, HERE)
+
+
+def test_client_settings_are_passed_on() -> None:
+    found = parse_write_options({"log": "a", "bookkeeper.client.readsInFlight": "8"}, HERE)
+
+    assert found.client_settings == (("readsinflight", "8"),)
+
+
+def test_a_password_stands_in_no_message_and_no_repr(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    secret = "very-secret"
+    found = parse_read_options({"log": "a", "password": secret}, HERE)
+
+    assert found.read_password() == secret.encode()
+    assert secret not in repr(found)
+    told = read_defects(log="a", password=secret, passwordfile=str(tmp_path / "p"))
+    assert "exclude each other" in told
+    assert secret not in told
+
+
+def test_a_password_file_gives_its_first_line(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    file = tmp_path / "secret"
+    file.write_bytes(b"s3cret\nmore")
+
+    found = parse_read_options({"log": "a", "passwordfile": str(file)}, HERE)
+
+    assert found.read_password() == b"s3cret"
+
+
+def test_a_missing_password_file_is_an_error_of_that_option(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    found = parse_read_options({"log": "a", "passwordfile": str(tmp_path / "none")}, HERE)
+
+    with pytest.raises(OptionsError, match="option passwordFile: No such file"):
+        found.read_password()
+
+
+def test_the_table_documents_every_option_once() -> None:
+    lines = option_table().splitlines()
+
+    assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
+    for option in OPTIONS:
+        assert sum(line.startswith(f"| `{option.name}` |") for line in lines) == 1

@@ -1,0 +1,137 @@
+"""Planning: every wanted row once, in order, in partitions of the wanted size."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from spark_bookkeeper.datasource.partitions import PlanLimits, Slice, plan
+from spark_bookkeeper.log.model import LedgerRange
+
+MIB = 1 << 20
+
+
+def log_of(*ranges: tuple[int, int, int]) -> tuple[list[LedgerRange], int]:
+    """Ranges of ``(entries, rows, bytes)``, and the row behind the last."""
+    found, row = [], 0
+    for ledger_id, (entries, rows, size) in enumerate(ranges):
+        found.append(LedgerRange(ledger_id, 0, entries - 1, row, rows, size, 0, 0))
+        row += rows
+    return found, row
+
+
+def entries_of(packs: list[tuple[Slice, ...]]) -> list[list[tuple[int, int, int]]]:
+    return [[(s.ledger_id, s.first_entry, s.last_entry) for s in pack] for pack in packs]
+
+
+def test_ranges_that_fill_a_core_each_get_a_partition_each() -> None:
+    ranges, end = log_of(*[(60, 1_500_000, 60 * MIB)] * 4)
+
+    packs = plan(ranges, 0, end, PlanLimits(cores_hint=4), row_is_entry=False)
+
+    assert entries_of(packs) == [[(n, 0, 59)] for n in range(4)]
+
+
+def test_a_large_range_is_split_at_entries_and_small_ones_are_packed() -> None:
+    ranges, end = log_of((300, 3_000, 300 * MIB), (1, 10, 100), (1, 10, 100), (1, 10, 100))
+
+    packs = plan(ranges, 0, end, PlanLimits(), row_is_entry=False)
+
+    assert entries_of(packs) == [
+        [(0, 0, 99)],
+        [(0, 100, 199)],
+        [(0, 200, 299), (1, 0, 0), (2, 0, 0), (3, 0, 0)],
+    ]
+
+
+def test_small_ranges_share_partitions_but_not_without_bound() -> None:
+    ranges, end = log_of(*[(1, 10, 1_000)] * 1_000)
+
+    packs = plan(ranges, 0, end, PlanLimits(), row_is_entry=False)
+
+    assert [len(pack) for pack in packs] == [32] * 31 + [8]
+
+
+def test_at_least_so_many_partitions_as_far_as_entries_go() -> None:
+    ranges, end = log_of((8, 80, 8_000), (2, 20, 2_000))
+
+    packs = plan(ranges, 0, end, PlanLimits(partitions_min=6), row_is_entry=False)
+    most = plan(ranges, 0, end, PlanLimits(partitions_min=50), row_is_entry=False)
+
+    assert len(packs) >= 6
+    assert len(most) == 10
+
+
+def test_rows_per_partition_are_kept_up_to_an_entry() -> None:
+    ranges, end = log_of((100, 10_000, MIB))
+
+    packs = plan(ranges, 0, end, PlanLimits(partition_rows_max=1_000), row_is_entry=False)
+
+    assert [pack[0].rows_estimate for pack in packs] == [1_000] * 10
+
+
+def test_a_read_that_begins_inside_a_range_keeps_the_entries_open_for_the_footer() -> None:
+    ranges, end = log_of((10, 100, 1_000), (10, 100, 1_000))
+
+    (pack,) = plan(ranges, 25, 110, PlanLimits(), row_is_entry=False)
+
+    assert [(s.first_row, s.end_row, s.first_entry, s.last_entry) for s in pack] == [
+        (25, 100, 0, 9),
+        (100, 110, 0, 9),
+    ]
+    assert not pack[0].is_whole
+    assert end == 200
+
+
+def test_raw_rows_are_entries() -> None:
+    ranges, _ = log_of((100, 100, 1_000), (100, 100, 1_000))
+
+    (pack,) = plan(ranges, 25, 110, PlanLimits(), row_is_entry=True)
+
+    assert [(s.first_row, s.end_row, s.first_entry, s.last_entry) for s in pack] == [
+        (25, 100, 25, 99),
+        (100, 110, 0, 9),
+    ]
+
+
+def test_nothing_wanted_is_no_partition() -> None:
+    ranges, end = log_of((10, 100, 1_000))
+
+    assert plan(ranges, 50, 50, PlanLimits(), row_is_entry=False) == []
+    assert plan(ranges, end, end + 5, PlanLimits(), row_is_entry=False) == []
+    assert plan([], 0, 10, PlanLimits(), row_is_entry=False) == []
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_wanted_row_is_planned_once_and_in_order(seed: int) -> None:
+    draw = random.Random(seed)
+    is_raw = draw.random() < 0.5
+    shapes = []
+    for _ in range(draw.randint(1, 12)):
+        entries = draw.randint(1, 40)
+        rows = entries if is_raw else entries * draw.randint(1, 9)
+        shapes.append((entries, rows, draw.randint(1, 200 * MIB)))
+    ranges, end = log_of(*shapes)
+    first = draw.randint(0, end)
+    stop = draw.randint(first, end)
+    limits = PlanLimits(
+        partition_bytes_max=draw.choice([1 * MIB, 64 * MIB, 1 << 40]),
+        partition_rows_max=draw.choice([None, 1, 17]),
+        partitions_min=draw.choice([1, 7, 300]),
+        cores_hint=draw.choice([1, 16]),
+    )
+
+    packs = plan(ranges, first, stop, limits, row_is_entry=is_raw)
+
+    # The dumb twin: walk rows, knowing that a range's rows are spread evenly over its entries.
+    planned = []
+    for item in (item for pack in packs for item in pack):
+        per_entry = item.range.rows // (item.range.last_entry + 1)
+        for entry in range(item.first_entry, item.last_entry + 1):
+            row = item.range.first_row + entry * per_entry
+            planned += [
+                r for r in range(row, row + per_entry) if item.first_row <= r < item.end_row
+            ]
+    assert planned == list(range(first, stop))
+    assert all(pack for pack in packs)

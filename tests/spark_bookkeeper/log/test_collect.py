@@ -1,0 +1,280 @@
+"""Collection takes what dead drivers left, and never what is visible or may become so."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from metadata.errors import BookieUnavailableError
+from metadata.memory import Fault, MemoryStore
+from spark_bookkeeper.log.collect import Collector
+from spark_bookkeeper.log.epoch import Job, TaskMessage, TokenState
+from spark_bookkeeper.log.errors import CommitRefusedError
+from spark_bookkeeper.log.serde import encode_garbage
+from spark_bookkeeper.log.settings import RetentionSettings
+from spark_bookkeeper.log.transitions import ChunkNames
+from tests.spark_bookkeeper.log.world import DAY_MS, LoseNth, World
+
+JOB = Job.of_batch("b-1")
+
+
+async def planned(world: World, log_id: int, job: Job, rows: int = 10) -> list[TaskMessage]:
+    epoch = await world.logs.jobs.plan(log_id, "orders", job=job)
+    return [await world.write(epoch, job, index, rows=rows) for index in range(2)]
+
+
+def test_live_write_is_left_alone_until_the_job_timeout() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        messages = await planned(world, log_id, JOB)
+
+        world.now_ms += 7 * DAY_MS - 1
+        early = await world.logs.collector.collect(log_id)
+        ledgers = world.ledgers()
+        world.now_ms += 1
+        late = await world.logs.collector.collect(log_id)
+
+        assert early.tokens_killed == []
+        assert len(ledgers) == 2
+        assert late.tokens_killed == late.tokens_removed == [messages[0].epoch.number]
+        assert world.ledgers() == set()
+        with pytest.raises(CommitRefusedError):
+            await world.logs.committer.commit(await self_killed(world, log_id), log="orders")
+
+    async def self_killed(world: World, log_id: int) -> list[TaskMessage]:
+        messages = await planned(world, log_id, Job.of_batch("b-2"))
+        await world.nodes(log_id).kill(messages[0].epoch.number, world.now_ms)
+        return messages
+
+    asyncio.run(main())
+
+
+def test_zombie_driver_of_a_stored_batch_is_collected_at_once() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        zombie = await planned(world, log_id, Job.of_stream("q", 0))
+        # The later batch of the same query ends the zombie's chance to commit.
+        await world.append(log_id, Job.of_stream("q", 1))
+
+        report = await world.logs.collector.collect(log_id)
+
+        assert report.tokens_killed == [zombie[0].epoch.number]
+        assert len(world.ledgers()) == 2
+
+    asyncio.run(main())
+
+
+def test_committed_token_of_a_dead_driver_goes_after_the_timeout_with_its_losers() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        messages = await planned(world, log_id, JOB)
+        await world.write(messages[0].epoch, JOB, 0, attempt=9)  # Speculation's loser.
+        await world.logs.committer.commit(messages, log="orders")
+
+        early = await world.logs.collector.collect(log_id)
+        world.now_ms += 7 * DAY_MS
+        late = await world.logs.collector.collect(log_id)
+
+        assert early.tokens_removed == []
+        assert late.tokens_removed == [messages[0].epoch.number]
+        assert late.ledgers_deleted == [3]
+        assert world.ledgers() == {item.ledger_id for item in await world.visible(log_id)}
+
+    asyncio.run(main())
+
+
+def test_dry_run_reports_and_changes_nothing() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await world.append(log_id, JOB)
+        await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+        messages = await planned(world, log_id, Job.of_batch("b-3"))
+        world.now_ms += 7 * DAY_MS
+        ledgers = world.ledgers()
+
+        dry = await world.logs.collector.collect(log_id, is_dry_run=True)
+        kept = world.ledgers()
+        token = await world.nodes(log_id).token(messages[0].epoch.number)
+        real = await world.logs.collector.collect(log_id)
+
+        assert kept == ledgers
+        assert token is not None
+        assert token.token.state is TokenState.LIVE
+        assert dry.tokens_killed == real.tokens_killed
+        assert sorted(dry.ledgers_deleted) == sorted(real.ledgers_deleted)
+        assert dry.garbage_removed == real.garbage_removed
+
+    asyncio.run(main())
+
+
+def test_overwritten_ranges_stay_readable_for_the_retention() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await world.append(log_id, JOB)
+        old = {item.ledger_id for item in await world.visible(log_id)}
+        await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+
+        world.now_ms += 3_600_000 - 1
+        await world.logs.collector.collect(log_id)
+        kept = world.ledgers()
+        world.now_ms += 1
+        await world.logs.collector.collect(log_id)
+
+        assert old < kept
+        assert not old & world.ledgers()
+
+    asyncio.run(main())
+
+
+def test_ledger_named_by_two_garbage_entries_goes_with_the_second() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await world.append(log_id, JOB)
+        overwrite = await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+        nodes = world.nodes(log_id)
+        garbage = await nodes.garbage(overwrite.epoch.number)
+        assert garbage is not None
+        younger = replace(garbage, dropped_ms=world.now_ms + DAY_MS)
+        await world.store.create(nodes.tree.garbage_entry(999), encode_garbage(younger))
+
+        world.now_ms += DAY_MS
+        first = await world.logs.collector.collect(log_id)
+        between = world.ledgers()
+        world.now_ms += DAY_MS
+        second = await world.logs.collector.collect(log_id)
+
+        assert first.garbage_removed == [overwrite.epoch.number]
+        assert first.ledgers_deleted == []
+        assert len(between) == 4
+        assert second.garbage_removed == [999]
+        assert len(world.ledgers()) == 2
+
+    asyncio.run(main())
+
+
+def test_chunks_nobody_references_go_once_their_epoch_ended() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        messages = await planned(world, log_id, JOB)
+        nodes = world.nodes(log_id)
+        epoch = messages[0].epoch.number
+        stray = nodes.tree.chunk(f"{epoch:010d}-{ChunkNames(epoch).take()}")
+        await world.store.create(stray, b"\x08\x01")
+
+        live = await world.logs.collector.collect(log_id)
+        await world.logs.sweeper.abort(messages, log="orders")
+        ended = await world.logs.collector.collect(log_id)
+
+        assert live.chunks_deleted == []
+        assert ended.chunks_deleted == [stray.rpartition("/")[2]]
+        assert world.tree.children(nodes.tree.chunks) == []
+
+    asyncio.run(main())
+
+
+def test_referenced_chunks_and_their_ledgers_survive_every_collection() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await world.append(log_id, JOB, partitions=3_000)
+        nodes = world.nodes(log_id)
+        chunks = world.tree.children(nodes.tree.chunks)
+        assert chunks
+
+        world.now_ms += 8 * DAY_MS
+        report = await world.logs.collector.collect(log_id)
+        await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+        await world.logs.collector.collect(log_id)
+        kept = world.tree.children(nodes.tree.chunks)
+        world.now_ms += DAY_MS
+        await world.logs.collector.collect(log_id)
+
+        assert report.chunks_deleted == report.ledgers_deleted == []
+        assert kept == chunks
+        assert world.tree.children(nodes.tree.chunks) == []
+        assert len(world.ledgers()) == 2
+
+    asyncio.run(main())
+
+
+def test_ledger_that_cannot_be_deleted_now_is_found_again() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        messages = await planned(world, log_id, JOB)
+        world.delete_failure = BookieUnavailableError("b1:1", "down")
+
+        report = await world.logs.sweeper.abort(messages, log="orders")
+        world.delete_failure = None
+        later = await world.logs.collector.collect(log_id)
+
+        assert sorted(report.ledgers_left) == [1, 2]
+        assert sorted(later.ledgers_deleted) == [1, 2]
+        assert world.ledgers() == set()
+        assert await world.nodes(log_id).epochs() == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_sweep_never_fails_a_commit_and_collection_ends_what_it_left(fault: Fault) -> None:
+    async def once(nth: int) -> bool:
+        world = World()
+        log_id = await world.create_log()
+        messages = await planned(world, log_id, JOB)
+        await world.write(messages[0].epoch, JOB, 0, attempt=9)
+        summary = await world.logs.committer.commit(messages, log="orders")
+        lose = LoseNth(nth, fault)
+        logs = world.client(MemoryStore(world.tree, fault=lose))
+
+        await logs.sweeper.after_commit(summary)
+        world.now_ms += 7 * DAY_MS
+        await world.logs.collector.collect(log_id)
+
+        assert world.ledgers() == summary.ledger_ids
+        assert await world.nodes(log_id).epochs() == []
+        return lose.has_struck
+
+    async def main() -> None:
+        nth = 0
+        while await once(nth):
+            nth += 1
+        assert nth > 3
+
+    asyncio.run(main())
+
+
+def test_two_collections_at_once_lose_nothing_visible_and_leave_nothing() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await world.append(log_id, JOB)
+        await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+        await planned(world, log_id, Job.of_batch("b-3"))
+        world.now_ms += 7 * DAY_MS
+
+        collectors: list[Collector] = [
+            world.client(MemoryStore(world.tree)).collector for _ in range(3)
+        ]
+        await asyncio.gather(*(collector.collect(log_id) for collector in collectors))
+        await world.logs.collector.collect(log_id)
+
+        assert world.ledgers() == {item.ledger_id for item in await world.visible(log_id)}
+        assert await world.nodes(log_id).epochs() == []
+        assert await world.nodes(log_id).garbage_epochs() == []
+
+    asyncio.run(main())
+
+
+def test_all_defects_of_retention_are_told_at_once() -> None:
+    with pytest.raises(ValueError, match=r"deleted_ledger.*job_timeout.*concurrency"):
+        RetentionSettings(deleted_ledger_retention_ms=-1, job_timeout_ms=0, concurrency_max=0)

@@ -1,0 +1,270 @@
+"""Plans and claims: newer plans win, ended ones write nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+
+from metadata.cluster import initialize
+from metadata.ledgers import LedgerStore
+from metadata.memory import Fault, MemoryStore
+from metadata.model import Fragment, LedgerMetadata
+from metadata.store import Check, Create, Put
+from spark_bookkeeper.log.epoch import Epoch, Job, TokenState, Txn
+from spark_bookkeeper.log.errors import EpochFencedError, NoSuchLogError
+from spark_bookkeeper.log.jobs import Accompany, Claim
+from tests.spark_bookkeeper.log.world import LoseNth, World
+
+JOB = Job.of_stream("query-1", 0)
+
+
+async def plan(world: World, log_id: int, job: Job | None = None) -> Epoch:
+    return await world.logs.jobs.plan(log_id, "orders", job=job)
+
+
+async def claim(world: World, epoch: Epoch, job: Job = JOB, partition: int = 0) -> Claim:
+    found = await world.logs.jobs.claim(epoch, job, partition=partition, task_attempt_id=1)
+    assert found is not None
+    return found
+
+
+def test_later_plans_draw_higher_epochs() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+
+        epochs = [await plan(world, log_id) for _ in range(5)]
+
+        numbers = [epoch.number for epoch in epochs]
+        assert numbers == sorted(set(numbers))
+        assert await world.nodes(log_id).epochs() == numbers
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_plan_whose_reply_is_lost_draws_another_token(fault: Fault) -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        logs = world.client(MemoryStore(world.tree, fault=LoseNth(0, fault)))
+
+        epoch = await logs.jobs.plan(log_id, "orders")
+
+        left = await world.nodes(log_id).epochs()
+        assert left[-1] == epoch.number
+        assert len(left) == (2 if fault is Fault.LOST_REPLY else 1)
+
+    asyncio.run(main())
+
+
+def test_plan_of_no_log_says_so() -> None:
+    async def main() -> None:
+        with pytest.raises(NoSuchLogError):
+            await plan(World(), 77)
+
+    asyncio.run(main())
+
+
+def test_claim_of_a_stored_transaction_writes_nothing() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await world.append(log_id, JOB)
+        epoch = await plan(world, log_id)
+
+        found = await world.logs.jobs.claim(epoch, JOB, partition=0, task_attempt_id=5)
+
+        assert found is None
+        assert world.tree.children(world.paths.log(log_id).jobs) == []
+
+    asyncio.run(main())
+
+
+def test_first_claim_of_a_newer_epoch_ends_the_older_and_fences_its_ledgers() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        older = await plan(world, log_id)
+        older_claim = await claim(world, older)
+        ledger_id = await world.create_ledger(older_claim)
+        newer = await plan(world, log_id)
+
+        await claim(world, newer)
+        await world.logs.jobs.settle()
+
+        token = await world.nodes(log_id).token(older.number)
+        assert token is not None
+        assert token.token.state is TokenState.DEAD
+        assert world.fenced == [ledger_id]
+        with pytest.raises(EpochFencedError):
+            await claim(world, older)
+        with pytest.raises(EpochFencedError):
+            await world.create_ledger(older_claim)
+        assert world.ledgers() == {ledger_id}
+
+    asyncio.run(main())
+
+
+def test_epochs_of_other_jobs_do_not_fence_each_other() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        first, second = await plan(world, log_id), await plan(world, log_id)
+
+        await claim(world, second, Job.of_batch("b-2"))
+        found = await claim(world, first, Job.of_batch("b-1"))
+
+        assert await world.create_ledger(found) in world.ledgers()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("end", ["aborted", "committed", "swept"])
+def test_zombie_of_an_ended_epoch_can_neither_claim_nor_create(end: str) -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        job = Job.of_batch("b-1")
+        epoch = await plan(world, log_id)
+        zombie = await claim(world, epoch, job, partition=1)
+        message = await world.write(epoch, job)
+        if end == "aborted":
+            await world.logs.sweeper.abort([message], log="orders")
+        else:
+            summary = await world.logs.committer.commit([message], log="orders")
+            if end == "swept":
+                await world.logs.sweeper.after_commit(summary)
+        before = world.ledgers()
+
+        with pytest.raises(EpochFencedError):
+            await world.create_ledger(zombie)
+        with pytest.raises(EpochFencedError):
+            await claim(world, epoch, job)
+
+        assert world.ledgers() == before
+
+    asyncio.run(main())
+
+
+def test_attempt_fences_only_earlier_attempts_of_its_own_partition() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        epoch = await plan(world, log_id)
+        ledgers: dict[tuple[int, int], int] = {}
+        claims = {}
+        for partition, attempt in ((0, 3), (0, 7), (0, 9), (1, 4)):
+            found = await world.logs.jobs.claim(
+                epoch, JOB, partition=partition, task_attempt_id=attempt
+            )
+            assert found is not None
+            claims[partition, attempt] = found
+            ledgers[partition, attempt] = await world.create_ledger(found)
+
+        await world.logs.jobs.fence_predecessors(claims[0, 7])
+
+        assert world.fenced == [ledgers[0, 3]]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_claim_survives_a_lost_reply_of_any_mutation(fault: Fault) -> None:
+    async def once(nth: int) -> bool:
+        world = World()
+        log_id = await world.create_log()
+        older = await plan(world, log_id)
+        await claim(world, older)
+        newer = await plan(world, log_id)
+        lose = LoseNth(nth, fault)
+        logs = world.client(MemoryStore(world.tree, fault=lose))
+
+        found = await logs.jobs.claim(newer, JOB, partition=0, task_attempt_id=1)
+
+        assert found is not None
+        token = await world.nodes(log_id).token(older.number)
+        assert token is not None
+        assert token.token.state is TokenState.DEAD
+        return lose.has_struck
+
+    async def main() -> None:
+        nth = 0
+        while await once(nth):
+            nth += 1
+        assert nth >= 2
+
+    asyncio.run(main())
+
+
+def test_what_accompanies_a_ledger_is_a_check_and_a_child() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        found = await claim(world, await plan(world, log_id))
+
+        operations = found.accompany(42)
+
+        assert [type(operation) for operation in operations] == [Check, Create]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fault", [None, *Fault])
+def test_ledger_store_creates_a_ledger_only_under_a_live_token(fault: Fault | None) -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        setup = MemoryStore(world.tree)
+        await initialize(setup, "/cluster", random=Random(1))
+        epoch = await plan(world, log_id)
+        found = await claim(world, epoch)
+        lost = 0
+
+        def lose_first_multi(operation: str, _path: str) -> Fault | None:
+            nonlocal lost
+            lost += operation == "multi"
+            return fault if operation == "multi" and lost == 1 else None
+
+        ledgers = LedgerStore(
+            MemoryStore(world.tree, fault=lose_first_multi), "/cluster", random=Random(2)
+        )
+        metadata = LedgerMetadata(
+            ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b1:1",)),)
+        )
+
+        async def create(accompany: Accompany) -> int:
+            return (await ledgers.create(metadata, accompany=accompany))[0]
+
+        ledger_id = await found.create_ledger(create)
+        await world.nodes(log_id).kill(epoch.number, 1)
+
+        children = await world.nodes(log_id).token_children(epoch.number)
+        assert [child.ledger_id for child in children] == [ledger_id]
+        with pytest.raises(EpochFencedError):
+            await found.create_ledger(create)
+        assert [found_id async for found_id in ledgers.list_ids()] == [ledger_id]
+
+    asyncio.run(main())
+
+
+def test_refusals_that_are_not_the_tokens_pass_unchanged() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        found = await claim(world, await plan(world, log_id))
+
+        async def create(accompany: Accompany) -> None:
+            await world.store.multi([Put("/elsewhere", b"", 0), *accompany(1)])
+
+        with pytest.raises(Exception, match="/elsewhere"):
+            await found.create_ledger(create)
+
+    asyncio.run(main())
+
+
+def test_jobs_with_a_transaction_are_the_transaction() -> None:
+    assert Job.of_batch("a", Txn("etl", 1)) == Job.of_batch("b", Txn("etl", 1))
+    assert Job.of_batch("a") != Job.of_batch("b")

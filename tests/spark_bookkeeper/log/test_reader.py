@@ -1,0 +1,230 @@
+"""Planning a read: exactly the rows asked for, from head and chunks alone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from metadata.errors import MetadataCorruptError
+from metadata.memory import MemoryStore
+from metadata.store import Node
+from spark_bookkeeper.log.columns import ColumnRange
+from spark_bookkeeper.log.epoch import Job, LedgerWritten, TaskMessage
+from spark_bookkeeper.log.errors import DataLossError, NoSuchLogError
+from tests.spark_bookkeeper.log.world import World
+
+
+async def append_many(world: World, log_id: int, count: int, columns: int = 0) -> None:
+    """One commit of ``count`` ledgers of ten rows that exist in the log's metadata only."""
+    job = Job.of_batch("many")
+    epoch = await world.logs.jobs.plan(log_id, "orders", job=job)
+    bounds = tuple(ColumnRange(f"l_column_{index}", 1, 10**9) for index in range(columns))
+    messages = [
+        TaskMessage(
+            epoch=epoch,
+            job=job,
+            partition=index,
+            task_attempt_id=index,
+            written=LedgerWritten(10**9 + index, 3, 10, 1_000, 0, bounds),
+        )
+        for index in range(count)
+    ]
+    await world.logs.committer.commit(messages, log="orders")
+
+
+class CountingStore(MemoryStore):
+    """Remembers which nodes were read."""
+
+    reads: list[str]
+
+    async def get(self, path: str) -> Node | None:
+        self.reads.append(path)
+        return await super().get(path)
+
+
+def test_rows_select_the_ranges_that_hold_them() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await append_many(world, log_id, 10)
+        view = world.logs.view(log_id, log="orders")
+
+        found = await view.ranges(15, 40)
+        nothing = await view.ranges(20, 20)
+        everything = await view.ranges()
+
+        assert [item.first_row for item in found.ranges] == [10, 20, 30]
+        assert (found.from_row, found.to_row) == (15, 40)
+        assert nothing.ranges == ()
+        assert len(everything.ranges) == 10
+
+    asyncio.run(main())
+
+
+def test_only_chunks_that_overlap_are_read() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await append_many(world, log_id, 20_000)
+        store = CountingStore(world.tree)
+        store.reads = []
+
+        found = await world.client(store).view(log_id, log="orders").ranges(100_000, 100_010)
+
+        assert [item.first_row for item in found.ranges] == [100_000]
+        assert len([path for path in store.reads if "/chunks/" in path]) == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [0, 8])
+def test_a_hundred_thousand_ranges_plan_in_seconds(columns: int) -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await append_many(world, log_id, 100_000, columns)
+
+        began = time.perf_counter()
+        found = await world.logs.view(log_id, log="orders").ranges()
+        elapsed_s = time.perf_counter() - began
+
+        assert len(found.ranges) == 100_000
+        # The aim is 2 s on a quiet core; the bound leaves room for a busy one.
+        assert elapsed_s < 8
+
+    asyncio.run(main())
+
+
+def test_positions_are_resolved() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await world.append(log_id, Job.of_batch("b-1"))
+        await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+        view = world.logs.view(log_id, log="orders")
+
+        assert await view.pin("earliest") == 20
+        assert await view.pin("latest") == 40
+        assert await view.pin(33) == 33
+        for wrong in ("newest", -1):
+            with pytest.raises(ValueError, match="position"):
+                await view.pin(wrong)
+
+    asyncio.run(main())
+
+
+def test_trimmed_rows_are_an_error_unless_skipped() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await world.append(log_id, Job.of_batch("b-1"))
+        await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+        view = world.logs.view(log_id, log="orders")
+
+        with pytest.raises(DataLossError, match="failOnDataLoss"):
+            await view.ranges(5)
+        skipped = await view.ranges(5, is_trimmed_skipped=True)
+        before = await view.ranges(5, 15, is_trimmed_skipped=True)
+
+        assert (skipped.from_row, skipped.to_row) == (20, 40)
+        assert before.ranges == ()
+
+    asyncio.run(main())
+
+
+def test_rows_beyond_the_end_are_an_error_never_fewer_rows() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await world.append(log_id, Job.of_batch("b-1"))
+        view = world.logs.view(log_id, log="orders")
+
+        with pytest.raises(DataLossError):
+            await view.ranges(0, 21)
+        with pytest.raises(DataLossError):
+            await view.ranges(21)
+        with pytest.raises(ValueError, match="end before"):
+            await view.ranges(10, 5)
+
+    asyncio.run(main())
+
+
+def test_reader_that_races_an_overwrite_starts_again() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await append_many(world, log_id, 5_000)
+        stale = await world.nodes(log_id).head()
+        await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+        for name in world.tree.children(world.paths.log(log_id).chunks) or []:
+            world.tree.delete(world.paths.log(log_id).chunk(name), None)
+
+        class LaggingStore(MemoryStore):
+            """Answers from before the overwrite until it is told to catch up."""
+
+            is_behind = True
+
+            async def get(self, path: str) -> Node | None:
+                node = await super().get(path)
+                if self.is_behind and node is not None and path.endswith("/head"):
+                    return Node(old, stale.version, node.created_ms)
+                return node
+
+            async def sync(self, path: str) -> None:
+                self.is_behind = False
+                await super().sync(path)
+
+        from spark_bookkeeper.log.serde import encode_head
+
+        old = encode_head(stale.head)
+        view = world.client(LaggingStore(world.tree)).view(log_id, log="orders")
+
+        found = await view.ranges()
+
+        assert sum(item.rows for item in found.ranges) == 20
+
+    asyncio.run(main())
+
+
+def test_chunk_that_is_lost_for_good_is_an_error() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await append_many(world, log_id, 5_000)
+        name = (world.tree.children(world.paths.log(log_id).chunks) or [])[0]
+        world.tree.delete(world.paths.log(log_id).chunk(name), None)
+
+        with pytest.raises(MetadataCorruptError, match=name):
+            await world.visible(log_id)
+
+    asyncio.run(main())
+
+
+def test_reading_no_log_says_so() -> None:
+    async def main() -> None:
+        with pytest.raises(NoSuchLogError):
+            await World().visible(77)
+
+    asyncio.run(main())
+
+
+def test_column_bounds_come_on_demand() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await append_many(world, log_id, 3_000, columns=2)
+        view = world.logs.view(log_id, log="orders")
+
+        without = await view.ranges()
+        one = await view.ranges(columns={"l_column_1"})
+
+        assert without.ranges[0].columns == ()
+        bounds = one.ranges[0].column("l_column_1")
+        assert bounds is not None
+        assert bounds.maximum == 10**9
+        assert one.ranges[0].column("l_column_0") is None
+
+    asyncio.run(main())
