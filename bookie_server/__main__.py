@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         settings.storage  # noqa: B018  its own defects are reported here, not later
     except (ValueError, OSError) as error:
-        print(f"bookie: {error}", file=sys.stderr)
+        sys.stderr.write(f"bookie: {error}\n")
         return 2
     set_up_logging(settings.log_level, settings.log_format)
     logging.captureWarnings(True)

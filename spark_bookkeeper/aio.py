@@ -5,6 +5,7 @@ Everything belongs to the event loop it was made on.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from random import SystemRandom
@@ -14,7 +15,7 @@ from typing import Self
 from bookie_server.client.grpc_client import GrpcBookieClient
 from bookie_server.client.interface import BookieClient
 from metadata.connect import connect
-from metadata.errors import ClientClosedError
+from metadata.errors import BookKeeperError, ClientClosedError
 from metadata.ledgers import Accompany
 from metadata.model import LedgerMetadata
 from metadata.store import MetadataStore
@@ -60,6 +61,7 @@ class BookKeeper:
         self.settings = settings or ClientSettings()
         self._ledgers: LedgerClient | None = None
         self._store: MetadataStore | None = None
+        self._connecting: asyncio.Task[LedgerClient] | None = None
         self._is_closed = False
 
     async def connect(self) -> LedgerClient:
@@ -71,22 +73,24 @@ class BookKeeper:
         """
         if self._is_closed:
             raise ClientClosedError("BookKeeper")
-        if self._ledgers is None:
-            store, root = await connect(
-                self.metadata_service_uri, connect_timeout_ms=self.settings.metadata_timeout_ms
-            )
-            if self._ledgers is not None:  # somebody connected while we did
-                await store.close()
-                return self._ledgers
-            self._store = store
-            cluster = Cluster(
-                store,
-                root,
-                settings=self.settings,
-                random=SystemRandom(),
-                make_client=_grpc_client,
-            )
-            self._ledgers = LedgerClient(cluster)
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._connect(), name="bookkeeper-connect")
+        try:
+            # Concurrent first uses share one connection attempt.
+            return await asyncio.shield(self._connecting)
+        except BookKeeperError:
+            self._connecting = None  # the next use tries again
+            raise
+
+    async def _connect(self) -> LedgerClient:
+        store, root = await connect(
+            self.metadata_service_uri, connect_timeout_ms=self.settings.metadata_timeout_ms
+        )
+        self._store = store
+        cluster = Cluster(
+            store, root, settings=self.settings, random=SystemRandom(), make_client=_grpc_client
+        )
+        self._ledgers = LedgerClient(cluster)
         return self._ledgers
 
     async def create_ledger(
@@ -141,11 +145,14 @@ class BookKeeper:
     async def close(self) -> None:
         """Close all connections. Idempotent; open handles stop working."""
         self._is_closed = True
+        if self._connecting is not None:
+            await asyncio.gather(self._connecting, return_exceptions=True)
         if self._ledgers is not None:
             await self._ledgers.cluster.close()
         if self._store is not None:
             await self._store.close()
         self._ledgers = self._store = None
+        self._connecting = None
 
     async def __aenter__(self) -> Self:
         await self.connect()

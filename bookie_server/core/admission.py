@@ -170,7 +170,6 @@ class Admission:
 
     def is_pending(self, ledger_id: int, first_entry: int, last_entry: int) -> bool:
         """Whether an admitted add of these ids is not durable yet."""
-        state = self._unsettled.get(ledger_id)
         return any(
             run.first_entry <= last_entry and first_entry <= run.last_entry
             for _, run in self._pending_runs(ledger_id)

@@ -215,6 +215,7 @@ def parse_read_reply(frame: bytes) -> tuple[int, ReadReply]:
 
 
 def encode_read_lac_request(ledger_id: int, *, is_fencing: bool, master_key: bytes) -> bytes:
+    """``master_key`` matters to a fencing read only."""
     return pb.ReadLacRequest(
         ledger_id=ledger_id, is_fencing=is_fencing, master_key=master_key
     ).SerializeToString()
@@ -230,6 +231,7 @@ def parse_read_lac_request(data: bytes) -> tuple[int, bool, bytes]:
 
 
 def encode_read_lac_reply(reply: ReadLacReply) -> bytes:
+    """Absent records travel as empty bytes: neither is ever empty when present."""
     return pb.ReadLacReply(
         status=_to_wire(reply.status),
         last_entry=reply.last_entry or b"",
@@ -247,6 +249,7 @@ def parse_read_lac_reply(data: bytes) -> ReadLacReply:
 
 
 def encode_write_lac_request(ledger_id: int, master_key: bytes, packet: bytes) -> bytes:
+    """``packet`` travels as its writer signed it."""
     return pb.WriteLacRequest(
         ledger_id=ledger_id, master_key=master_key, packet=packet
     ).SerializeToString()
@@ -264,6 +267,7 @@ def parse_write_lac_request(data: bytes) -> tuple[int, bytes, bytes]:
 
 
 def encode_status(status: Status) -> bytes:
+    """The reply of a request whose whole outcome is a status."""
     return pb.StatusReply(status=_to_wire(status)).SerializeToString()
 
 
@@ -275,6 +279,7 @@ def parse_status(data: bytes) -> Status:
 
 
 def encode_info(info: BookieInfo) -> bytes:
+    """What ``bookkeeper bookies`` shows of a bookie."""
     return pb.InfoReply(
         bookie_id=info.bookie_id,
         instance_id=info.instance_id,
@@ -300,6 +305,7 @@ def parse_info(data: bytes) -> BookieInfo:
 
 
 def encode_list_entries_request(ledger_id: int) -> bytes:
+    """Asks for all entries of a ledger; there is nothing else to say."""
     return pb.ListEntriesRequest(ledger_id=ledger_id).SerializeToString()
 
 
@@ -311,6 +317,7 @@ def parse_list_entries_request(data: bytes) -> int:
 
 
 def encode_entry_list(entries: EntryList) -> bytes:
+    """Ranges in ascending order, as storage lists them."""
     return pb.ListEntriesReply(
         status=_to_wire(entries.status), held=[_id_range_to_wire(part) for part in entries.held]
     ).SerializeToString()

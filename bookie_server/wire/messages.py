@@ -80,6 +80,7 @@ class Stripe:
     index: int
 
     def wants(self, entry_id: int) -> bool:
+        """Whether position ``index`` is in the entry's write set."""
         return (self.index - entry_id) % self.ensemble_size < self.write_quorum
 
 

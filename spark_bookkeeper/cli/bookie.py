@@ -45,12 +45,14 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
 @_setting_options
 @debug_option
 @click.pass_context
-def bookie(context: click.Context, config: str | None, **flags: Any) -> None:
+def bookie(context: click.Context, /, config: str | None, **flags: Any) -> None:
     """Run one bookie until SIGTERM or Ctrl-C; a flag beats the environment beats the file."""
+    from bookie_server.logs import set_up_logging
     from bookie_server.server import run
 
     environment = dict(os.environ)
     if URI_VARIABLE in environment:
         environment.setdefault(_SETTING_URI_VARIABLE, environment[URI_VARIABLE])
     settings = load_bookie_settings(config_path=config, environment=environment, flags=flags)
+    set_up_logging(settings.log_level, settings.log_format)
     context.exit(run(settings))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 
 from bookie_server.wire.digest import Digest
 from bookie_server.wire.messages import ReadReply, ReadRequest, Status
@@ -134,7 +135,7 @@ def _missing(wanted: Sequence[int], runs: list[Run]) -> Sequence[int]:
 def in_order(runs: list[Run]) -> list[Run]:
     """The same records as runs in entry order; interleaved (striped) runs are split up."""
     ordered = sorted(runs, key=lambda run: run.first_entry)
-    if all(a.last_entry < b.first_entry for a, b in zip(ordered, ordered[1:], strict=False)):
+    if all(a.last_entry < b.first_entry for a, b in pairwise(ordered)):
         return ordered
     singles: dict[int, Run] = {}
     for run in ordered:

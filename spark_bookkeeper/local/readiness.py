@@ -1,8 +1,12 @@
 """Tells when bookies that were just started can be used: registered anew, and answering.
 
-Asked of ZooKeeper and of the bookies themselves, never guessed from time passed or log lines. The
-questions run on an event loop of their own in a thread of their own, so that a local cluster also
-starts inside a notebook, whose thread has a running loop already.
+Asked of ZooKeeper and of the bookies themselves, never guessed from time passed or log lines. A
+bookie registers after its service has begun, so a registration younger than the process and a port
+that accepts are enough. (Not asked over gRPC: its coroutine flavour supports one event loop per
+process, and that one belongs to the client.)
+
+The questions run on an event loop of their own in a thread of their own, so that a local cluster
+also starts inside a notebook, whose thread has a running loop already.
 """
 
 from __future__ import annotations
@@ -14,17 +18,14 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from bookie_server.client.grpc_client import GrpcBookieClient
-from bookie_server.client.settings import ConnectionSettings
 from metadata.cluster import initialize
 from metadata.connect import connect
 from metadata.errors import ClusterExistsError, MetadataUnavailableError
 from metadata.paths import Paths
 from metadata.store import MetadataStore
+from spark_bookkeeper.local.ports import is_listening
 
 POLL_INTERVAL_S = 0.05
-INFO_TIMEOUT_MS = 2_000
-"""Longest a starting bookie may take to say who it is before it is asked again."""
 
 Result = TypeVar("Result")
 
@@ -113,10 +114,5 @@ async def _missing(
         return str(error)
     if node is None or node.created_ms < spawned_ms:
         return "not registered in ZooKeeper"
-    settings = ConnectionSettings(read_timeout_ms=INFO_TIMEOUT_MS)
-    client = GrpcBookieClient(bookie_id, bookie_id, settings)
-    try:
-        info = await client.info()
-    finally:
-        await client.close()
-    return None if info is not None else "registered but not answering"
+    port = int(bookie_id.rpartition(":")[2])
+    return None if is_listening(port) else "registered but not answering"

@@ -6,14 +6,20 @@ the randomness is passed in. Source: Apache ``DefaultEnsemblePlacementPolicy``.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from random import Random
+from collections.abc import Collection, Sequence
+from typing import Protocol
 
 from metadata.errors import NotEnoughBookiesError
 
 
+class Sampler(Protocol):
+    """What placement needs of ``random.Random``."""
+
+    def sample(self, population: Sequence[str], k: int) -> list[str]: ...
+
+
 def choose_ensemble(
-    ensemble_size: int, writable: Collection[str], random: Random
+    ensemble_size: int, writable: Collection[str], random: Sampler
 ) -> tuple[str, ...]:
     """``ensemble_size`` distinct bookies.
 

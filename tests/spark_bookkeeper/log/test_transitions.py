@@ -73,6 +73,7 @@ class Tree:
         return found
 
 
+@pytest.mark.slow
 def test_rows_are_numbered_on_across_commits_and_chunks() -> None:
     tree, random = Tree(), Random(1)
     written: list[LedgerWritten] = []
