@@ -23,7 +23,7 @@ from bookie_server.limbo import judge_damage
 from bookie_server.service import SERVER_OPTIONS, BookieIdentity, BookieService
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.files import RealFileSystem
+from bookie_server.storage.real_files import RealFileSystem
 from metadata.bookies import BOOKIE_ENDPOINT, GRPC, BookieRegistry, BookieServiceInfo, Endpoint
 from metadata.cluster import instance_id, read_layout
 from metadata.connect import connect

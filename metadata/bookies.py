@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 from metadata.errors import MetadataCorruptError
 from metadata.paths import READONLY, Paths
 from metadata.proto.bookie_service_info_pb2 import BookieServiceInfoFormat
+from metadata.serde import text
 from metadata.store import MetadataStore, Registration
 
 _LOGGER = logging.getLogger(__name__)
@@ -111,10 +112,18 @@ def parse_service_info(value: bytes, bookie_id: str) -> BookieServiceInfo:
         if not message.IsInitialized():
             raise ValueError("required fields are missing")
         endpoints = tuple(
-            Endpoint(e.id, e.host, e.port, e.protocol, tuple(e.auth), tuple(e.extensions))
+            Endpoint(
+                text(e.id),
+                text(e.host),
+                e.port,
+                text(e.protocol),
+                tuple(map(text, e.auth)),
+                tuple(map(text, e.extensions)),
+            )
             for e in message.endpoints
         )
-        return BookieServiceInfo(endpoints, dict(message.properties))
+        properties = {text(key): text(value) for key, value in message.properties.items()}
+        return BookieServiceInfo(endpoints, properties)
     except (DecodeError, ValueError) as cause:
         raise MetadataCorruptError(bookie_id, f"not a registration: {cause}") from cause
 

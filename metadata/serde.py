@@ -128,7 +128,7 @@ def _to_model(message: LedgerMetadataFormat) -> LedgerMetadata:
         if message.HasField("ackQuorumSize")
         else message.quorumSize,
         fragments=tuple(
-            Fragment(segment.firstEntryId, tuple(segment.ensembleMember))
+            Fragment(segment.firstEntryId, tuple(map(text, segment.ensembleMember)))
             for segment in message.segment
         ),
         state=LedgerState(message.state),
@@ -138,7 +138,18 @@ def _to_model(message: LedgerMetadataFormat) -> LedgerMetadata:
         # Absent means protobuf's own default, CRC32, as in Apache's reader.
         digest_type=DigestType(message.digestType),
         password=message.password,
-        custom_metadata={entry.key: entry.value for entry in message.customMetadata},
+        custom_metadata={text(entry.key): entry.value for entry in message.customMetadata},
         created_ms=message.ctime if message.HasField("ctime") else -1,
         writer_token=message.cToken,
     )
+
+
+def text(value: str | bytes) -> str:
+    """A string field; protobuf hands back bytes, whatever its types say, where it is not UTF-8.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if isinstance(value, bytes):
+        raise ValueError(f"string is not UTF-8: {value!r}")
+    return value

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bookie_server.storage.errors import DamagedFileError
-from bookie_server.storage.files import Buffer, File, FileSystem
+from bookie_server.storage.files import Buffer, File, FileSystem, split_buffers
 from bookie_server.storage.group import crc32c_of
 from bookie_server.storage.id_pattern import patterns_of
 from bookie_server.storage.rows import ROW_SIZE, Block, Row, pack_row, unpack_row
@@ -32,6 +32,7 @@ FORMAT_VERSION = 1
 FILE_MAGIC = b"BKELOG\r\n"
 _TRAILER_MAGIC = b"BKELEND\n"
 HEADER_SIZE = 64
+PAGE_SIZE = 4096
 PIECE_SIZE = 4 * 1024 * 1024
 """Largest write; each is synced on its own so that a journal on the same disk never waits long."""
 
@@ -108,7 +109,8 @@ class _LogWriter:
         self._pending.extend(buffers)
         self._pending_size += sum(map(len, buffers))
         if self._pending_size >= PIECE_SIZE:
-            self._flush()
+            # Whole pages only, so that every piece starts where a direct write may.
+            self._flush(self._pending_size - self._pending_size % PAGE_SIZE)
 
     def put_block(self, ledger_id: int, runs: Sequence[Run]) -> None:
         checksum = size = count = 0
@@ -132,15 +134,16 @@ class _LogWriter:
         offset = self._written + self._pending_size
         trailer = _TRAILER.pack(_TRAILER_MAGIC, offset, len(footer), crc32c(footer))
         self.put([footer, trailer + _CRC.pack(crc32c(trailer))])
-        self._flush()
+        self._flush(self._pending_size)
         return self._written
 
-    def _flush(self) -> None:
-        if self._pending:
-            self._file.write_at(self._written, self._pending)
-            self._file.sync()
-            self._written += self._pending_size
-            self._pending, self._pending_size = [], 0
+    def _flush(self, size: int) -> None:
+        """Write and sync the first ``size`` pending bytes."""
+        taken, rest = split_buffers(self._pending, size)
+        self._file.write_at(self._written, taken)
+        self._file.sync()
+        self._written += size
+        self._pending, self._pending_size = rest, self._pending_size - size
 
 
 def _blocks(runs: Sequence[Run], size_bytes_max: int) -> Iterator[list[Run]]:

@@ -8,18 +8,27 @@ error to handle, not a signal.
 
 from __future__ import annotations
 
-import fcntl
-import os
+import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from itertools import islice
-
-from metadata.invariant import invariant
 
 Buffer = bytes | memoryview
-IOV_MAX = 1024
-"""Buffers one ``pwritev`` takes (Linux UIO_MAXIOV)."""
-ZEROS = bytes(1024 * 1024)
+ZEROS = memoryview(mmap.mmap(-1, 1024 * 1024)).toreadonly()
+"""A MiB of zeros in whole pages, which a direct write takes as they are."""
+
+
+def split_buffers(buffers: Sequence[Buffer], size: int) -> tuple[list[Buffer], list[Buffer]]:
+    """The first ``size`` bytes of ``buffers`` and the rest, nothing copied."""
+    first: list[Buffer] = []
+    for index, buffer in enumerate(buffers):
+        if size <= len(buffer):
+            view = memoryview(buffer)
+            head = [view[:size]] if size else []
+            tail = [view[size:]] if size < len(buffer) else []
+            return [*first, *head], [*tail, *buffers[index + 1 :]]
+        first.append(buffer)
+        size -= len(buffer)
+    return first, []
 
 
 class File(ABC):
@@ -92,95 +101,3 @@ class FileSystem(ABC):
         Raises:
             BlockingIOError: another process holds it.
         """
-
-
-class RealFile(File):
-    """A file descriptor of this process."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def write_at(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        pending = iter(buffers)
-        rest: list[Buffer] = []
-        while True:
-            rest.extend(islice(pending, IOV_MAX - len(rest)))
-            if not rest:
-                return
-            written = os.pwritev(self._descriptor, rest, offset)
-            offset += written
-            rest = _behind(rest, written)
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        found = os.pread(self._descriptor, size, offset)
-        if len(found) == size or not found:
-            return found
-        parts = [found]
-        while size := size - len(found):
-            offset += len(found)
-            found = os.pread(self._descriptor, size, offset)
-            if not found:
-                break
-            parts.append(found)
-        return b"".join(parts)
-
-    def sync(self) -> None:
-        os.fdatasync(self._descriptor)
-
-    def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            descriptor, self._descriptor = self._descriptor, -1
-            os.close(descriptor)
-
-
-def _behind(buffers: list[Buffer], written: int) -> list[Buffer]:
-    """What is left of ``buffers`` after their first ``written`` bytes."""
-    for index, buffer in enumerate(buffers):
-        if written < len(buffer):
-            return [memoryview(buffer)[written:], *buffers[index + 1 :]]
-        written -= len(buffer)
-    invariant(written == 0, "no system call writes more than it was given")
-    return []
-
-
-class RealFileSystem(FileSystem):
-    """The operating system's files."""
-
-    def create(self, path: str) -> File:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return RealFile(os.open(path, flags, 0o600))
-
-    def open(self, path: str, *, writable: bool = False) -> File:
-        access = os.O_RDWR if writable else os.O_RDONLY
-        return RealFile(os.open(path, access | os.O_NOFOLLOW | os.O_CLOEXEC))
-
-    def make_directory(self, path: str) -> None:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-
-    def names(self, directory: str) -> list[str]:
-        return sorted(os.listdir(directory))
-
-    def sync_dir(self, directory: str) -> None:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def rename(self, old: str, new: str) -> None:
-        os.rename(old, new)
-
-    def delete(self, path: str) -> None:
-        os.unlink(path)
-
-    def lock(self, path: str) -> File:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            raise
-        return RealFile(descriptor)

@@ -6,6 +6,7 @@ and ``append`` writes standard input to one it creates itself.
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import sys
 from collections.abc import Iterator
@@ -176,6 +177,37 @@ def read(
             else:
                 click.echo(printable(payload))
     sys.stdout.flush()
+
+
+@ledgers.command()
+@click.argument("ledger_id", type=int)
+@password_option
+@uri_option
+@json_option
+@debug_option
+@click.pass_context
+def verify(
+    context: click.Context, /, ledger_id: int, password: bytes, uri: str, as_json: bool
+) -> None:
+    """Read every replica of every entry and compare them; exit 1 when they differ."""
+    from spark_bookkeeper.cli import verification
+
+    result = asyncio.run(verification.verify(uri, ledger_id, password))
+    document = result.as_document()
+    if as_json:
+        print_json(document)
+    else:
+        for each in document["defects"]:
+            span = f"entries {each['first_entry']} to {each['last_entry']}"
+            click.echo(f"{each['bookie_id']}  {each['what']}  {span}")
+        for first, last in document["below_ack_quorum"]:
+            click.echo(f"too few replicas of entries {first} to {last}")
+        verdict = "passed" if result.has_passed else "FAILED"
+        click.echo(
+            f"{verdict}: {result.entries} entries, {result.replicas_checked} replicas compared"
+        )
+    if not result.has_passed:
+        context.exit(1)
 
 
 @ledgers.command()

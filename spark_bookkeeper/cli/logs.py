@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from spark_bookkeeper.cli.options import debug_option, json_option, uri_option
 from spark_bookkeeper.cli.output import print_facts, print_json, print_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @click.group()
@@ -85,7 +89,7 @@ def read(log: str, *, uri: str, first_row: str, end_row: str, **wanted: Any) -> 
     reader = source.reader(source.schema())
     left = wanted["limit"]
     for partition in reader.partitions():
-        for batch in reader.read(partition):
+        for batch in cast("Iterator[pa.RecordBatch]", reader.read(partition)):
             for row in batch.slice(0, left).to_pylist():
                 click.echo(json.dumps(row, default=_as_text))
             if left is not None:

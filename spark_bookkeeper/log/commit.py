@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, unique
 
-from metadata.errors import MetadataConflictError, MetadataUnavailableError
+from metadata.errors import BookKeeperError, MetadataConflictError, MetadataUnavailableError
 from metadata.store import Create, MetadataStore, Operation, Put, StoreConflict
 from spark_bookkeeper.log.bounded import each
 from spark_bookkeeper.log.commit_rules import (
@@ -144,12 +144,12 @@ class Committer:
                 outcome = await self._settled(nodes, request) if attempt > 1 else None
                 if outcome is not None:
                     return outcome, attempt
-                operations = await self._prepare(nodes, request, names)
+                operations = await self._prepared(nodes, request, names, is_unknown=is_unknown)
             except (StoreConflict, MetadataUnavailableError) as cause:
                 failure = cause  # Nothing but unreferenced chunks was sent.
                 continue
-            if operations is None:
-                return CommitOutcome.REPLAYED, attempt
+            if isinstance(operations, CommitOutcome):
+                return operations, attempt
             try:
                 await self._store.multi(operations)
                 return CommitOutcome.COMMITTED, attempt
@@ -167,6 +167,37 @@ class Committer:
         raise MetadataConflictError(
             f"log {epoch.log}", f"other writers won {self._attempts_max} times"
         ) from failure
+
+    async def _prepared(
+        self, nodes: LogNodes, request: CommitRequest, names: ChunkNames, *, is_unknown: bool
+    ) -> list[Operation] | CommitOutcome:
+        """The multi to send, or the outcome where there is nothing to send.
+
+        With the fate of an earlier multi unknown, what forbids this one may be that very multi,
+        applied since the token was read: the token is read once more before a verdict counts. Found
+        LIVE even then, the earlier one can no longer happen, for the head has moved on.
+        """
+        refusal: BookKeeperError | None = None
+        operations: list[Operation] | None = None
+        try:
+            operations = await self._prepare(nodes, request, names)
+        except (
+            LogConflictError,
+            LogHasWriterError,
+            TxnRegressedError,
+            TxnAppReusedError,
+        ) as refused:
+            refusal = refused
+        if operations is not None:
+            return operations
+        if is_unknown:
+            await nodes.sync()
+            outcome = await self._settled(nodes, request)
+            if outcome is not None:
+                return outcome
+        if refusal is not None:
+            raise refusal
+        return CommitOutcome.REPLAYED
 
     async def _settled(self, nodes: LogNodes, request: CommitRequest) -> CommitOutcome | None:
         """What became of earlier attempts of this commit; ``None``: they did not happen (yet).

@@ -21,12 +21,12 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def column_to_pb(column: ColumnRange) -> pb.ColumnRange:
     """The bounds as a message."""
-    message = pb.ColumnRange(column=column.column, nulls=column.nulls)
-    if column.minimum is not None:
-        message.minimum.CopyFrom(_scalar_to_pb(column.minimum))
-    if column.maximum is not None:
-        message.maximum.CopyFrom(_scalar_to_pb(column.maximum))
-    return message
+    return pb.ColumnRange(
+        column=column.column,
+        minimum=None if column.minimum is None else _scalar_to_pb(column.minimum),
+        maximum=None if column.maximum is None else _scalar_to_pb(column.maximum),
+        nulls=column.nulls,
+    )
 
 
 def columns_from_pb(

@@ -75,10 +75,10 @@ def append(
     """
     invariant(head.state is LogState.LIVE, "a log under deletion gets no rows")
     commit_ms = max(now_ms, head.last_commit_ms)
-    added = _numbered(head.next_row, written, commit_ms)
+    added, added_sizes = _numbered(head.next_row, written, commit_ms)
     next_row = added[-1].next_row if added else head.next_row
     inline = (*head.ranges, *added)
-    sizes = [_size(item) for item in inline]
+    sizes = [*map(_size, head.ranges), *added_sizes]
     if sum(sizes) <= INLINE_BYTES_MAX:
         grown = replace(head, ranges=inline, next_row=next_row, last_commit_ms=commit_ms)
         return Transition(grown)
@@ -120,8 +120,10 @@ def deleting(head: LogHead) -> LogHead:
 
 def _numbered(
     first_row: int, written: Iterable[LedgerWritten], commit_ms: int
-) -> tuple[LedgerRange, ...]:
-    ranges = []
+) -> tuple[tuple[LedgerRange, ...], list[int]]:
+    """The ranges of ``written`` from ``first_row`` on, and their encoded sizes in bytes."""
+    ranges: list[LedgerRange] = []
+    sizes: list[int] = []
     row = first_row
     for ledger in written:
         columns = tuple(column.bounded() for column in ledger.columns)
@@ -136,11 +138,14 @@ def _numbered(
             commit_ms,
             columns,
         )
-        while made.columns and _size(made) > RANGE_BYTES_MAX:
+        size = _size(made)
+        while made.columns and size > RANGE_BYTES_MAX:
             made = replace(made, columns=made.columns[:-1])
+            size = _size(made)
         ranges.append(made)
+        sizes.append(size)
         row = made.next_row
-    return tuple(ranges)
+    return tuple(ranges), sizes
 
 
 def _spill(

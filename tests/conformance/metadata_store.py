@@ -58,7 +58,14 @@ class World(ABC):
 async def eventually(holds: Callable[[], bool]) -> None:
     """Wait until ``holds``; a real service takes its time."""
     async with asyncio.timeout(DEADLINE_S):
-        while not holds():
+        while not holds():  # noqa: ASYNC110 - another process is waited for
+            await asyncio.sleep(0.01)
+
+
+async def eventually_counts(store: MetadataStore, path: str, count: int) -> None:
+    """Wait until ``path`` has ``count`` children."""
+    async with asyncio.timeout(DEADLINE_S):
+        while len(await store.children(path) or []) != count:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
 
 
@@ -67,7 +74,7 @@ async def eventually_reads(
 ) -> None:
     """Read until what is read is accepted."""
     async with asyncio.timeout(DEADLINE_S):
-        while not accept(await read()):
+        while not accept(await read()):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.02)
 
 
@@ -99,7 +106,8 @@ class MetadataStoreConformance:
                 with pytest.raises(NodeExistsError):
                     await store.create(f"{world.root}/b/c/d", b"deep", make_parents=True)
                 parent = await store.get(f"{world.root}/b")
-                assert parent is not None and parent.value == b""
+                assert parent is not None
+                assert parent.value == b""
 
         asyncio.run(main())
 
@@ -115,7 +123,8 @@ class MetadataStoreConformance:
                     await store.put(path, b"x", 0)
                 assert await store.put(path, b"2", 1) == 2
                 node = await store.get(path)
-                assert node is not None and (node.value, node.version) == (b"2", 2)
+                assert node is not None
+                assert (node.value, node.version) == (b"2", 2)
 
         asyncio.run(main())
 
@@ -165,7 +174,8 @@ class MetadataStoreConformance:
                 assert await store.children(root) == ["new", "put"]
                 assert await store.children(f"{root}/new") == ["child"]
                 put = await store.get(f"{root}/put")
-                assert put is not None and (put.value, put.version) == (b"1", 1)
+                assert put is not None
+                assert (put.value, put.version) == (b"1", 1)
                 await store.multi([])
 
         asyncio.run(main())
@@ -208,7 +218,8 @@ class MetadataStoreConformance:
                 assert getattr(refused.value, "path", None) == culprit.path
                 assert await store.children(root) == ["full"]
                 child = await store.get(f"{root}/full/child")
-                assert child is not None and (child.value, child.version) == (b"", 0)
+                assert child is not None
+                assert (child.value, child.version) == (b"", 0)
 
         asyncio.run(main())
 
@@ -236,8 +247,11 @@ class MetadataStoreConformance:
                 path = await store.sequence(f"{world.root}/s-", b"", ephemeral=True)
                 mine = await store.get(f"{world.root}/e")
                 theirs = await other.get(f"{world.root}/e")
-                assert mine is not None and mine.is_own
-                assert theirs is not None and not theirs.is_own and theirs.value == b"me"
+                assert mine is not None
+                assert mine.is_own
+                assert theirs is not None
+                assert not theirs.is_own
+                assert theirs.value == b"me"
                 await store.close()
                 await eventually_reads(lambda: other.get(f"{world.root}/e"), lambda n: n is None)
                 await eventually_reads(lambda: other.get(path), lambda n: n is None)
@@ -264,7 +278,9 @@ class MetadataStoreConformance:
                 await store.close()
                 await waiting
                 node = await other.get(f"{world.root}/e")
-                assert node is not None and node.value == b"second" and node.is_own
+                assert node is not None
+                assert node.value == b"second"
+                assert node.is_own
 
         asyncio.run(main())
 
@@ -390,11 +406,7 @@ class MetadataStoreConformance:
                 release_first = await stores[0].lock(path)
                 for index in (2, 1, 0):
                     tasks.append(asyncio.create_task(hold(index)))
-                    names = len(await stores[0].children(path) or [])
-                    async with asyncio.timeout(DEADLINE_S):
-                        while names < len(tasks) + 1:
-                            await asyncio.sleep(0.01)
-                            names = len(await stores[0].children(path) or [])
+                    await eventually_counts(stores[0], path, len(tasks) + 1)
                 assert order == []
                 await release_first()
                 await release_first()
@@ -413,9 +425,7 @@ class MetadataStoreConformance:
                 await holder.lock(path)
                 quitting = asyncio.create_task(quitter.lock(path))
                 inheriting = asyncio.create_task(heir.lock(path))
-                async with asyncio.timeout(DEADLINE_S):
-                    while len(await heir.children(path) or []) < 3:
-                        await asyncio.sleep(0.01)
+                await eventually_counts(heir, path, 3)
                 quitting.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await quitting

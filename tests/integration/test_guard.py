@@ -6,17 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from spark_bookkeeper.local.guard import Guard
+from tests.integration.processes import eventually, is_alive
 
 pytestmark = pytest.mark.integration
 
-GONE_WITHIN_S = 5.0
 LAUNCHER = """
 import sys, time
 from pathlib import Path
@@ -33,24 +32,6 @@ def guard() -> Iterator[Guard]:
     guard = Guard()
     yield guard
     guard.close()
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = GONE_WITHIN_S) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def is_alive(pid: int) -> bool:
-    """The process exists and is no zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rsplit(")", 1)[1].split()[0] not in "ZX"
 
 
 def sleeper(guard: Guard) -> int:

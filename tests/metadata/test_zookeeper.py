@@ -101,7 +101,8 @@ def test_a_killed_server_leaves_mutations_unknown_and_everything_resumes_with_it
         reading = asyncio.create_task(store.get("/a"))
         await asyncio.to_thread(own_zookeeper.start)
         node = await reading
-        assert node is not None and node.value == b"0"
+        assert node is not None
+        assert node.value == b"0"
         assert await store.put("/a", b"1", 0) == 1
         await eventually(lambda: seen[-1] is not None and seen[-1].value == b"1")
         await eventually_own(store, "/e")

@@ -10,10 +10,11 @@ import pytest
 from metadata.errors import BookieUnavailableError
 from metadata.memory import Fault, MemoryStore
 from spark_bookkeeper.log.collect import Collector
-from spark_bookkeeper.log.epoch import Job, TaskMessage, TokenState
+from spark_bookkeeper.log.epoch import Job, TaskMessage, TokenState, Txn
 from spark_bookkeeper.log.errors import CommitRefusedError
 from spark_bookkeeper.log.serde import encode_garbage
 from spark_bookkeeper.log.settings import RetentionSettings
+from spark_bookkeeper.log.sweep import SweepReport
 from spark_bookkeeper.log.transitions import ChunkNames
 from tests.spark_bookkeeper.log.world import DAY_MS, LoseNth, World
 
@@ -63,6 +64,60 @@ def test_zombie_driver_of_a_stored_batch_is_collected_at_once() -> None:
         report = await world.logs.collector.collect(log_id)
 
         assert report.tokens_killed == [zombie[0].epoch.number]
+        assert len(world.ledgers()) == 2
+
+    asyncio.run(main())
+
+
+def test_plan_that_never_claimed_is_collected_once_its_batch_is_stored() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        job = Job.of_batch("", Txn("etl", 3))
+        idle = await world.logs.jobs.plan(log_id, "orders", job=job)
+        waiting = await world.logs.jobs.plan(log_id, "orders", job=Job.of_batch("", Txn("etl", 4)))
+        await world.append(log_id, job)
+
+        report = await world.logs.collector.collect(log_id)
+
+        assert report.tokens_killed == [idle.number]
+        assert await world.nodes(log_id).epochs() == [waiting.number]
+
+    asyncio.run(main())
+
+
+def test_sweep_leaves_a_live_epoch_alone() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        messages = await planned(world, log_id, JOB)
+        nodes = world.nodes(log_id)
+
+        report = SweepReport()
+        await world.logs.sweeper.sweep_epoch(nodes, messages[0].epoch.number, report)
+
+        assert report == SweepReport()
+        assert len(world.ledgers()) == 2
+        await world.logs.committer.commit(messages, log="orders")
+
+    asyncio.run(main())
+
+
+def test_garbage_whose_ledgers_cannot_be_deleted_now_stays() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await world.append(log_id, JOB)
+        await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+        world.now_ms += DAY_MS
+        world.delete_failure = BookieUnavailableError("b1:1", "down")
+
+        failed = await world.logs.collector.collect(log_id)
+        world.delete_failure = None
+        done = await world.logs.collector.collect(log_id)
+
+        assert failed.garbage_removed == []
+        assert len(done.garbage_removed) == 1
         assert len(world.ledgers()) == 2
 
     asyncio.run(main())
@@ -216,10 +271,12 @@ def test_ledger_that_cannot_be_deleted_now_is_found_again() -> None:
         world.delete_failure = BookieUnavailableError("b1:1", "down")
 
         report = await world.logs.sweeper.abort(messages, log="orders")
+        indexed = await world.nodes(log_id).job_epochs("b-1")
         world.delete_failure = None
         later = await world.logs.collector.collect(log_id)
 
         assert sorted(report.ledgers_left) == [1, 2]
+        assert indexed == [messages[0].epoch.number]
         assert sorted(later.ledgers_deleted) == [1, 2]
         assert world.ledgers() == set()
         assert await world.nodes(log_id).epochs() == []

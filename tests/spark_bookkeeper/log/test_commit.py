@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from metadata.errors import BookKeeperError, MetadataConflictError
+from metadata.errors import MetadataConflictError
 from metadata.memory import Fault, MemoryStore
 from spark_bookkeeper.log.commit import CommitOutcome, CommitSummary
-from spark_bookkeeper.log.epoch import Epoch, Job, TaskMessage, TokenState, Txn
+from spark_bookkeeper.log.epoch import Job, TaskMessage, TokenState, Txn
 from spark_bookkeeper.log.errors import (
     CommitRefusedError,
     CommitUnknownError,
-    LogConflictError,
     LogHasWriterError,
     NoSuchLogError,
     TxnAppReusedError,
@@ -264,60 +262,6 @@ def test_concurrent_appenders_do_not_fail_each_other() -> None:
     run(main)
 
 
-def test_overwrite_replaces_everything_and_numbers_rows_on() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await world.append(log_id, STREAM)
-        old = world.ledgers()
-
-        await world.append(log_id, Job.of_batch("b-1"), is_overwrite=True, partitions=1)
-
-        head = (await world.nodes(log_id).head()).head
-        assert (head.base_row, head.next_row, head.overwritten_row) == (20, 30, 20)
-        assert old < world.ledgers()
-        world.now_ms += 3_600_000
-        await world.logs.collector.collect(log_id)
-        assert {item.ledger_id for item in head.ranges} == world.ledgers()
-        assert await world.nodes(log_id).garbage_epochs() == []
-
-    run(main)
-
-
-def test_overwrite_planned_before_an_append_conflicts_and_leaves_the_append() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        job = Job.of_batch("b-1")
-        epoch = await world.logs.jobs.plan(log_id, "orders", job=job, is_overwrite=True)
-        messages = [await world.write(epoch, job)]
-        await world.append(log_id, STREAM)
-
-        with pytest.raises(LogConflictError):
-            await world.logs.committer.commit(messages, log="orders")
-        await world.logs.sweeper.abort(messages, log="orders")
-
-        ranges = await world.visible(log_id)
-        assert sum(item.rows for item in ranges) == 20
-        assert world.ledgers() == {item.ledger_id for item in ranges}
-
-    run(main)
-
-
-def test_append_planned_before_an_overwrite_still_commits() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        messages = await ready(world)
-        await world.append(log_id, Job.of_batch("b-1"), is_overwrite=True)
-
-        await world.logs.committer.commit(messages, log="orders")
-
-        assert sum(item.rows for item in await world.visible(log_id)) == 50
-
-    run(main)
-
-
 def test_empty_write_commits_its_transaction() -> None:
     async def main() -> None:
         world = World()
@@ -441,25 +385,3 @@ def test_commit_refused_for_ever_says_that_nothing_was_written() -> None:
         raise BadVersionError("/head")
 
     run(main)
-
-
-def test_errors_pickle_and_say_what_to_do() -> None:
-    errors: list[BookKeeperError] = [
-        LogConflictError("orders", 3, 4),
-        TxnRegressedError("orders", "q", 1, 2),
-        TxnAppReusedError("orders", "etl", 1, (2, "q")),
-        CommitUnknownError("orders", 1, "its token is gone"),
-        CommitRefusedError("orders", None, "no messages"),
-        LogHasWriterError("orders", 7),
-    ]
-
-    copies = [pickle.loads(pickle.dumps(error)) for error in errors]
-
-    assert [str(copy) for copy in copies] == [str(error) for error in errors]
-    assert all("log=orders" in str(error) for error in errors)
-
-
-def test_epochs_pickle_to_tasks() -> None:
-    epoch = Epoch(1, "orders", 2, 3, 4)
-
-    assert pickle.loads(pickle.dumps(epoch)) == epoch

@@ -108,6 +108,24 @@ def test_first_claim_of_a_newer_epoch_ends_the_older_and_fences_its_ledgers() ->
     asyncio.run(main())
 
 
+def test_older_plan_that_claims_late_gives_way_to_the_newer_one() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        older, newer = await plan(world, log_id), await plan(world, log_id)
+        # The newer one cannot end the older, which nothing names yet.
+        await claim(world, newer)
+
+        with pytest.raises(EpochFencedError, match="took over"):
+            await claim(world, older)
+
+        token = await world.nodes(log_id).token(newer.number)
+        assert token is not None
+        assert token.token.state is TokenState.LIVE
+
+    asyncio.run(main())
+
+
 def test_epochs_of_other_jobs_do_not_fence_each_other() -> None:
     async def main() -> None:
         world = World()

@@ -1,0 +1,45 @@
+"""Looking at real processes from outside, with deadlines instead of hope."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+GONE_WITHIN_S = 5.0
+"""After whoever started it was killed, no process of a local cluster may live longer."""
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = GONE_WITHIN_S) -> bool:
+    """Whether ``condition`` became true in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def is_alive(pid: int) -> bool:
+    """The process exists and is no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] not in "ZX"
+
+
+def processes_of(directory: Path) -> list[int]:
+    """Every live process that names ``directory`` in its command line, this one excepted."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if os.fsencode(directory) in command and is_alive(int(entry.name)):
+            found.append(int(entry.name))
+    return found

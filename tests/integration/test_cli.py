@@ -1,0 +1,345 @@
+"""The command line as its users meet it: results, exit codes, one-line errors."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_bookkeeper import LocalCluster
+from spark_bookkeeper.cli import run
+from spark_bookkeeper.local.environment import child_environment
+from spark_bookkeeper.local.ports import free_port
+from tests.integration.processes import eventually, is_alive, processes_of
+
+pytestmark = pytest.mark.integration
+
+COMMAND = [sys.executable, "-m", "spark_bookkeeper.cli"]
+
+
+class CommandLine:
+    """Runs commands in this process against one cluster."""
+
+    def __init__(self, uri: str, capfd: pytest.CaptureFixture[str]) -> None:
+        self.uri = uri
+        self._capfd = capfd
+
+    def __call__(self, *arguments: object) -> str:
+        """Standard output of a command that succeeds."""
+        code, out, err = self.outcome(*arguments)
+        assert code == 0, err
+        return out
+
+    def json(self, *arguments: object) -> Any:
+        return json.loads(self(*arguments, "--json"))
+
+    def outcome(self, *arguments: object) -> tuple[int, str, str]:
+        self._capfd.readouterr()
+        code = run([str(each) for each in (*arguments, "--metadata-service-uri", self.uri)])
+        out, err = self._capfd.readouterr()
+        return code, out, err
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def bookkeeper(cluster: LocalCluster, capfd: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(cluster.metadata_service_uri, capfd)
+
+
+@pytest.fixture
+def nowhere(capfd: pytest.CaptureFixture[str]) -> CommandLine:
+    """For commands that must not need a cluster."""
+    return CommandLine("zk+hierarchical://127.0.0.1:1/ledgers", capfd)
+
+
+def standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+needs_cluster = [pytest.mark.zookeeper, pytest.mark.slow]
+
+
+class TestWithACluster:
+    pytestmark = needs_cluster
+
+    def test_lines_appended_are_the_entries_read(
+        self, bookkeeper: CommandLine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        standard_input(monkeypatch, b"first\n\nthird without end")
+        ledger_id = int(bookkeeper("ledgers", "append"))
+
+        assert bookkeeper("ledgers", "read", ledger_id) == "first\n\nthird without end\n"
+        assert bookkeeper("ledgers", "read", ledger_id, "--first", 1, "--last", 1) == "\n"
+        lines = bookkeeper("ledgers", "read", ledger_id, "--json").splitlines()
+        assert json.loads(lines[2]) == {"entry_id": 2, "payload": "third without end"}
+
+    def test_length_prefixed_records_come_back_byte_for_byte(
+        self, bookkeeper: CommandLine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        records = [b"\x00\xff\n", b"", b"x" * 5000]
+        standard_input(
+            monkeypatch, b"".join(struct.pack(">I", len(each)) + each for each in records)
+        )
+
+        document = bookkeeper.json("ledgers", "append", "--length-prefixed")
+
+        assert document["entries"] == 3
+        lines = bookkeeper("ledgers", "read", document["ledger_id"], "--json").splitlines()
+        assert json.loads(lines[0])["payload"] == "0x00ff0a"
+        assert bookkeeper("ledgers", "show", document["ledger_id"]).startswith("ledger id")
+
+    def test_a_record_cut_short_is_wrong_use(
+        self, bookkeeper: CommandLine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        standard_input(monkeypatch, struct.pack(">I", 10) + b"short")
+
+        code, _, err = bookkeeper.outcome("ledgers", "append", "--length-prefixed")
+
+        assert code == 2
+        assert "ends within a record" in err
+
+    def test_a_created_ledger_is_listed_and_shown_until_deleted(
+        self, bookkeeper: CommandLine
+    ) -> None:
+        created = bookkeeper.json("ledgers", "create", "--ledger-id", 4711, "--password", "secret")
+
+        shown = bookkeeper.json("ledgers", "show", 4711)
+        listed = bookkeeper.json("ledgers", "list")["ledgers"]
+        assert created == {"ledger_id": 4711, "entries": 0}
+        assert (shown["state"], shown["last_entry"], shown["length"]) == ("CLOSED", -1, 0)
+        assert "secret" not in json.dumps(shown)
+        assert 4711 in [each["ledger_id"] for each in listed]
+        assert "4711" in bookkeeper("ledgers", "list")
+
+        bookkeeper("ledgers", "delete", 4711, "--yes")
+        code, _, err = bookkeeper.outcome("ledgers", "show", 4711)
+        assert code == 1
+        assert err == "BK_NO_SUCH_LEDGER: no such ledger. ledger_id=4711\n"
+
+    def test_verify_compares_replicas_and_notices_one_it_could_not_ask(
+        self,
+        bookkeeper: CommandLine,
+        cluster: LocalCluster,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        standard_input(monkeypatch, b"a\nb\nc\n")
+        ledger_id = int(bookkeeper("ledgers", "append", "--ack-quorum", 3))
+        passed = bookkeeper.json("ledgers", "verify", ledger_id)
+
+        cluster.bookies[0].kill()
+        try:
+            code, out, _ = bookkeeper.outcome("ledgers", "verify", ledger_id, "--json")
+            text = bookkeeper.outcome("ledgers", "verify", ledger_id)[1]
+        finally:
+            cluster.bookies[0].start()
+
+        assert (passed["passed"], passed["entries"], passed["replicas_checked"]) == (True, 3, 9)
+        assert code == 1
+        failed = json.loads(out)
+        assert [each["bookie_id"] for each in failed["defects"]] == [cluster.bookies[0].bookie_id]
+        assert (failed["defects"][0]["first_entry"], failed["defects"][0]["last_entry"]) == (0, 2)
+        assert "FAILED" in text
+
+    def test_deleting_asks_first(
+        self, bookkeeper: CommandLine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bookkeeper("ledgers", "create", "--ledger-id", 4712)
+        standard_input(monkeypatch, b"n\n")
+
+        code, _, _ = bookkeeper.outcome("ledgers", "delete", 4712)
+
+        assert code == 1
+        assert bookkeeper.json("ledgers", "show", 4712)["ledger_id"] == 4712
+
+    def test_a_wrong_password_is_refused_by_name(self, bookkeeper: CommandLine) -> None:
+        bookkeeper("ledgers", "create", "--ledger-id", 4713, "--password", "right")
+
+        code, _, err = bookkeeper.outcome("ledgers", "read", 4713, "--password", "wrong")
+
+        assert code == 1
+        assert err.startswith("BK_UNAUTHORIZED: ")
+
+    def test_debug_adds_the_traceback(self, bookkeeper: CommandLine) -> None:
+        code, _, err = bookkeeper.outcome("ledgers", "show", 999, "--debug")
+
+        assert code == 1
+        assert "Traceback" in err
+        assert err.splitlines()[-1].startswith("BK_NO_SUCH_LEDGER: ")
+
+    def test_the_cluster_and_its_bookies_are_described(
+        self, bookkeeper: CommandLine, cluster: LocalCluster
+    ) -> None:
+        ids = sorted(each.bookie_id for each in cluster.bookies)
+
+        info = bookkeeper.json("cluster", "info")
+        listed = bookkeeper.json("bookies", "list")["bookies"]
+
+        assert info["bookies_writable"] == ids
+        assert info["layout"] == "hierarchical"
+        assert sorted(each["bookie_id"] for each in listed) == ids
+        assert all(each["writable"] for each in listed)
+        assert ids[0] in bookkeeper("bookies", "list")
+        assert info["instance_id"] in bookkeeper("cluster", "info")
+
+    def test_a_cluster_is_initialized_once(self, bookkeeper: CommandLine) -> None:
+        elsewhere = CommandLine(bookkeeper.uri + "2", bookkeeper._capfd)
+        elsewhere("cluster", "init")
+
+        code, _, err = elsewhere.outcome("cluster", "init")
+
+        assert code == 1
+        assert err.startswith("BK_")
+        assert elsewhere.json("cluster", "info")["bookies_writable"] == []
+
+    def test_a_root_without_a_cluster_says_how_to_make_one(self, bookkeeper: CommandLine) -> None:
+        elsewhere = CommandLine(bookkeeper.uri + "3", bookkeeper._capfd)
+
+        code, _, err = elsewhere.outcome("cluster", "info")
+
+        assert code == 1
+        assert "bookkeeper cluster init" in err
+
+    def test_a_cluster_without_logs_lists_none(self, bookkeeper: CommandLine) -> None:
+        assert bookkeeper.json("logs", "list") == {"logs": []}
+
+        code, _, err = bookkeeper.outcome("logs", "show", "missing")
+
+        assert code == 1
+        assert err.startswith("BK_NO_SUCH_LOG: ")
+
+    def test_a_bookie_given_by_flags_joins_and_leaves(
+        self, bookkeeper: CommandLine, tmp_path: Path
+    ) -> None:
+        port = free_port(set())
+        command = [*COMMAND, "bookie", "--port", str(port)]
+        command += ["--journal-directories", str(tmp_path / "journal")]
+        command += ["--ledger-directories", str(tmp_path / "ledgers")]
+        environment = {**child_environment(), "BOOKKEEPER_METADATA_URI": bookkeeper.uri}
+        with (
+            (tmp_path / "log").open("wb") as log,
+            subprocess.Popen(command, env=environment, stdout=log, stderr=log) as bookie,
+        ):
+            joined = eventually(
+                lambda: f"127.0.0.1:{port}" in bookkeeper("bookies", "list"), timeout_s=30
+            )
+            bookie.send_signal(signal.SIGTERM)
+            code = bookie.wait(30)
+
+        assert joined, (tmp_path / "log").read_text()
+        assert code == 0
+        assert f"127.0.0.1:{port}" not in bookkeeper("bookies", "list")
+
+
+class TestLocal:
+    pytestmark = needs_cluster
+
+    @staticmethod
+    def started(directory: Path) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+        command = [*COMMAND, "local", "--bookies", "1", "--dir", str(directory), "--json"]
+        local = subprocess.Popen(
+            command,
+            env=child_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert local.stdout is not None
+        text = ""
+        while line := local.stdout.readline():
+            text += line
+            if line == "}\n":
+                return local, json.loads(text)
+        local.communicate()
+        raise AssertionError(f"it ended before it said what runs: {text}")
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_ctrl_c_and_sigterm_stop_everything_and_count_as_done(
+        self, tmp_path: Path, number: signal.Signals
+    ) -> None:
+        local, document = self.started(tmp_path)
+        bookie = document["bookies"][0]
+
+        local.send_signal(number)
+        local.communicate(timeout=30)
+
+        assert local.returncode == 0
+        assert not is_alive(bookie["pid"])
+        assert processes_of(tmp_path) == []
+
+    def test_sigkill_leaves_no_process_either(self, tmp_path: Path) -> None:
+        local, document = self.started(tmp_path)
+
+        local.kill()
+        local.communicate()
+
+        assert document["metadata_service_uri"].startswith("zk+hierarchical://127.0.0.1:")
+        assert eventually(lambda: processes_of(tmp_path) == [])
+
+
+def test_an_unreachable_cluster_fails_in_one_line(nowhere: CommandLine) -> None:
+    code, out, err = nowhere.outcome("ledgers", "list")
+
+    assert (code, out) == (1, "")
+    assert len(err.splitlines()) == 1
+    assert err.startswith("BK_METADATA_UNAVAILABLE: ")
+    assert "127.0.0.1:1" in err
+
+
+def test_a_malformed_uri_is_wrong_use(capfd: pytest.CaptureFixture[str]) -> None:
+    code, _, err = CommandLine("http://example", capfd).outcome("cluster", "info")
+
+    assert code == 2
+    assert "http://example" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ledgers", "list"],  # no cluster named
+        ["ledgers", "show", "seven"],
+        ["unknown"],
+        ["demo", "--scale", "0"],
+        ["local", "--bookies", "0"],
+        ["local", "--autorecovery"],
+        ["bookie", "--port", "many"],
+        ["bookie", "--host", "0.0.0.0"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_exits_with_two(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("BOOKKEEPER_METADATA_URI", raising=False)
+
+    assert run(arguments) == 2
+    assert capfd.readouterr().err
+
+
+def test_help_names_every_command(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+
+    shown = capfd.readouterr().out
+    for noun in ("bookie", "bookies", "cluster", "demo", "ledgers", "local", "logs"):
+        assert f"\n  {noun} " in shown
+
+
+def test_every_setting_of_a_bookie_is_a_flag(capfd: pytest.CaptureFixture[str]) -> None:
+    from bookie_server.settings import bookie_settings_table
+
+    assert run(["bookie", "--help"]) == 0
+
+    shown = capfd.readouterr().out
+    assert [each.flag for each in bookie_settings_table() if each.flag not in shown] == []

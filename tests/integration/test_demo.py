@@ -1,0 +1,154 @@
+"""The demonstration runs to its end, would notice a difference, and leaves a log one can look at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_bookkeeper import LocalCluster
+from spark_bookkeeper.cli import run
+from spark_bookkeeper.demo.lineitem import generate
+from spark_bookkeeper.demo.queries import as_published
+from spark_bookkeeper.demo.report import Report
+from spark_bookkeeper.demo.run import LOG, DemoSettings
+from spark_bookkeeper.local.environment import child_environment
+from tests.integration.processes import processes_of
+
+SCALE = "0.01"
+ROWS = 60_175
+"""Of ``lineitem`` at that scale, by TPC-H's definition."""
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The directory and document of one whole run."""
+    directory = tmp_path_factory.mktemp("demo")
+    finished = subprocess.run(
+        [sys.executable, "-m", "spark_bookkeeper.cli", "demo", "--json", "--debug"]
+        + ["--scale", SCALE, "--keep", str(directory)],
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return directory, json.loads(finished.stdout)
+
+
+@pytest.fixture(scope="module")
+def kept(demo: tuple[Path, dict[str, Any]]) -> Iterator[str]:
+    """The metadata service URI of the kept cluster, started again."""
+    with LocalCluster(3, directory=demo[0] / "cluster") as cluster:
+        yield cluster.metadata_service_uri
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.integration
+class TestRun:
+    def test_every_comparison_is_equal_and_every_step_measured(
+        self, demo: tuple[Path, dict[str, Any]]
+    ) -> None:
+        directory, document = demo
+
+        assert document["passed"] is True
+        assert len(document["comparisons"]) >= 6
+        assert all(each["equal"] for each in document["comparisons"])
+        measured = [step for step in document["steps"] if step["rows"]]
+        assert {step["rows"] for step in measured} == {ROWS}
+        assert all(step["rows_per_second"] > 0 for step in measured)
+        assert processes_of(directory) == []
+
+    def test_the_log_it_leaves_can_be_listed_shown_and_read(
+        self, kept: str, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        capfd.readouterr()
+        uri = ["--metadata-service-uri", kept]
+
+        assert run(["logs", "list", "--json", *uri]) == 0
+        listed = json.loads(capfd.readouterr().out)["logs"]
+        assert run(["logs", "show", LOG, "--json", *uri]) == 0
+        shown = json.loads(capfd.readouterr().out)
+        assert run(["logs", "show", LOG, *uri]) == 0
+        text = capfd.readouterr().out
+        assert run(["logs", "read", LOG, "--first-row", "100", "--limit", "3", *uri]) == 0
+        rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+
+        assert [(each["log"], each["rows"]) for each in listed] == [(LOG, ROWS)]
+        assert (shown["rows"], shown["next_row"]) == (ROWS, ROWS)
+        assert sum(each["rows"] for each in shown["ranges"]) == ROWS
+        assert len(shown["schema"]) == 16
+        assert "l_shipdate" in text
+        assert len(rows) == 3
+        assert set(rows[0]) == {each["column"] for each in shown["schema"]}
+
+    def test_every_row_is_read_once(self, kept: str, capfd: pytest.CaptureFixture[str]) -> None:
+        capfd.readouterr()
+
+        assert run(["logs", "read", LOG, "--metadata-service-uri", kept]) == 0
+
+        rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+        keys = {(row["l_orderkey"], row["l_linenumber"]) for row in rows}
+        assert (len(rows), len(keys)) == (ROWS, ROWS)
+
+    def test_a_ledger_of_it_verifies(self, kept: str, capfd: pytest.CaptureFixture[str]) -> None:
+        uri = ["--metadata-service-uri", kept]
+        capfd.readouterr()
+        assert run(["ledgers", "list", "--json", *uri]) == 0
+        ledger_id = json.loads(capfd.readouterr().out)["ledgers"][0]["ledger_id"]
+
+        assert run(["ledgers", "verify", str(ledger_id), "--json", *uri]) == 0
+
+        assert json.loads(capfd.readouterr().out)["passed"] is True
+
+
+@pytest.mark.slow
+def test_the_generator_makes_the_table_tpc_h_defines(tmp_path: Path) -> None:
+    table = generate(tmp_path, 0.01, 2)
+
+    assert table.rows == ROWS
+    assert table.size_bytes > ROWS * 100
+    assert len(list(table.directory.glob("*.parquet"))) == 2
+
+
+def test_one_difference_fails_the_run_and_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report()
+
+    report.compare("same", 1, 1)
+    passed_before = report.has_passed
+    report.compare("rows", 10, 9)
+
+    assert passed_before
+    assert not report.has_passed
+    assert "DIFFERENT: rows\n    expected 10\n    actual   9\n" in capsys.readouterr().out
+    assert report.as_document()["comparisons"][1] == {
+        "comparison": "rows",
+        "equal": False,
+        "expected": "10",
+        "actual": "9",
+    }
+
+
+def test_a_run_without_comparisons_has_proved_nothing() -> None:
+    assert not Report(is_quiet=True).has_passed
+
+
+def test_answers_are_rounded_to_cents_as_published() -> None:
+    rows = [("A", Decimal("25.505"), Decimal("1.0449"), 3)]
+
+    assert as_published(rows) == ["A|25.51|1.04|3"]
+
+
+def test_impossible_settings_are_named_together(tmp_path: Path) -> None:
+    (tmp_path / "something").touch()
+
+    with pytest.raises(ValueError, match=r"scale must be .*; the directory to keep must be"):
+        DemoSettings(scale=-1, keep=tmp_path)

@@ -1,0 +1,146 @@
+"""Registrations are Apache's bytes, and a bookie that is alive is never reported as dead."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+
+from metadata.bookies import (
+    BOOKIE_ENDPOINT,
+    BOOKIE_RPC,
+    GRPC,
+    BookieRegistry,
+    BookieServiceInfo,
+    Endpoint,
+    check_bookie_id,
+    encode_service_info,
+    parse_service_info,
+)
+from metadata.cluster import initialize
+from metadata.errors import MetadataCorruptError
+from metadata.memory import MemoryStore
+from metadata.store import NodeExistsError, NoNodeError
+
+ROOT = "/ledgers"
+OURS = BookieServiceInfo(
+    (
+        Endpoint(BOOKIE_ENDPOINT, "10.0.0.1", 3181, GRPC, extensions=("tls",)),
+        Endpoint("httpserver", "10.0.0.1", 8080, "http", auth=("token",)),
+    ),
+    {"rack": "r1"},
+)
+
+
+async def cluster() -> MemoryStore:
+    store = MemoryStore()
+    await initialize(store, ROOT, random=Random(0))
+    return store
+
+
+def test_a_registration_has_exactly_these_bytes() -> None:
+    info = BookieServiceInfo((Endpoint("bookie", "h", 3181, "grpc"),), {"k": "v"})
+    expected = "32 14 0a06626f6f6b6965 10ed18 1a0168 220467727063 3a 06 0a016b 120176"
+    assert encode_service_info(info) == bytes.fromhex(expected)
+
+
+def test_a_registration_comes_back_as_it_was() -> None:
+    assert parse_service_info(encode_service_info(OURS), "b:1") == OURS
+
+
+def test_the_bookies_own_endpoint_is_found_by_protocol() -> None:
+    grpc = OURS.endpoint(GRPC)
+    assert grpc is not None
+    assert grpc.address == "10.0.0.1:3181"
+    assert OURS.endpoint(BOOKIE_RPC) is None
+    assert OURS.endpoint("http") is None
+
+
+def test_an_empty_registration_has_its_id_as_address() -> None:
+    endpoint = parse_service_info(b"", "bookie-1.example:3181").endpoint(BOOKIE_RPC)
+    assert endpoint == Endpoint(BOOKIE_ENDPOINT, "bookie-1.example", 3181, BOOKIE_RPC)
+
+
+@pytest.mark.parametrize(
+    ("value", "bookie_id"),
+    [
+        (b"", "no-address"),
+        (b"\xff", "b:1"),
+        (b"\x32\x03\x0a\x01x", "b:1"),
+        (encode_service_info(OURS).replace(b"10.0.0.1", b"10.0\xff0.1"), "b:1"),
+    ],
+)
+def test_what_is_no_registration_is_refused(value: bytes, bookie_id: str) -> None:
+    with pytest.raises(MetadataCorruptError):
+        parse_service_info(value, bookie_id)
+
+
+@pytest.mark.parametrize("bookie_id", ["a", "host.example:3181", "10.0.0.1:1", "x_y-z"])
+def test_a_node_may_be_called_that(bookie_id: str) -> None:
+    assert check_bookie_id(bookie_id) == bookie_id
+
+
+@pytest.mark.parametrize("bookie_id", ["", "readonly", "a/b", "a b", ".", "..", "ä", "a\n"])
+def test_a_node_may_not_be_called_that(bookie_id: str) -> None:
+    with pytest.raises(ValueError, match="not a bookie id"):
+        check_bookie_id(bookie_id)
+
+
+def test_writable_and_read_only_bookies_are_listed_apart() -> None:
+    async def main() -> None:
+        # given one of each
+        store = await cluster()
+        registry = BookieRegistry(store, ROOT)
+        await registry.register("w:1", OURS)
+        readonly = await registry.register("r:1", OURS, readonly=True)
+
+        # when they are listed, then each is where it belongs
+        assert await registry.writable() == {"w:1": OURS}
+        assert await registry.readonly() == {"r:1": OURS}
+
+        # and one that withdraws is gone
+        await readonly.withdraw()
+        assert await registry.readonly() == {}
+
+    asyncio.run(main())
+
+
+def test_an_id_in_use_and_a_missing_cluster_are_refused() -> None:
+    async def main() -> None:
+        store = await cluster()
+        await BookieRegistry(MemoryStore(store.tree), ROOT).register("b:1", OURS)
+        with pytest.raises(NodeExistsError):
+            await BookieRegistry(store, ROOT).register("b:1", OURS)
+        with pytest.raises(NoNodeError):
+            await BookieRegistry(store, "/elsewhere").register("b:1", OURS)
+
+    asyncio.run(main())
+
+
+def test_a_bookie_that_cannot_be_understood_is_alive_without_an_endpoint() -> None:
+    async def main() -> None:
+        store = await cluster()
+        await store.ephemeral(f"{ROOT}/available/b:1", b"\xff")
+        assert await BookieRegistry(store, ROOT).writable() == {"b:1": BookieServiceInfo()}
+
+    asyncio.run(main())
+
+
+def test_a_watch_reports_both_lists_now_and_after_every_change() -> None:
+    async def main() -> None:
+        store = await cluster()
+        registry = BookieRegistry(store, ROOT)
+        seen: list[tuple[set[str], set[str]]] = []
+        stop = await registry.watch(lambda w, r: seen.append((set(w), set(r))))
+        assert seen == [(set(), set())]
+        await registry.register("w:1", OURS)
+        await registry.register("r:1", OURS, readonly=True)
+        await store.sync("/")
+        assert seen[-1] == ({"w:1"}, {"r:1"})
+        stop()
+        await registry.register("w:2", OURS)
+        await store.sync("/")
+        assert seen[-1] == ({"w:1"}, {"r:1"})
+
+    asyncio.run(main())
