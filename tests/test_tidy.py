@@ -60,6 +60,7 @@ ENTRY_POINTS = {
     "spark_bookkeeper.aio",  # public faces: imported by users
     "spark_bookkeeper.errors",
     "pyspark_bookkeeper",
+    "metadata.memory",  # the store's in-memory twin, for tests: ours and our users'
 }
 """Modules that are used without another module's import."""
 

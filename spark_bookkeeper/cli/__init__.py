@@ -22,6 +22,7 @@ from spark_bookkeeper.cli.ledgers import ledgers
 from spark_bookkeeper.cli.local import local
 from spark_bookkeeper.cli.logs import logs
 from spark_bookkeeper.cli.options import State
+from spark_bookkeeper.datasource.errors import SourceError
 
 EXIT_FAILED = 1
 EXIT_WRONG_USE = 2
@@ -65,6 +66,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     except BookKeeperError as error:
         _report(error.name, str(error), state)
+        return EXIT_FAILED
+    except SourceError as error:
+        _report(error.name, error.message, state)
         return EXIT_FAILED
     except ValueError as error:
         _report("BK_USAGE", str(error), state)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def logs() -> None:
-    """Logs, the named tables made of ledgers: list, show, read."""
+    """Logs, the named tables made of ledgers: list, show, read, clean."""
 
 
 @logs.command("list")
@@ -29,7 +28,7 @@ def list_logs(uri: str, as_json: bool) -> None:
     """List every log with its rows."""
     from spark_bookkeeper.cli import log_documents
 
-    found = asyncio.run(log_documents.list_logs(uri))
+    found = log_documents.list_logs(log_documents.session_with(uri))
     if as_json:
         print_json({"logs": found})
         return
@@ -47,9 +46,9 @@ def list_logs(uri: str, as_json: bool) -> None:
 @debug_option
 def show(log: str, uri: str, as_json: bool) -> None:
     """Show a log's settings, schema, ledgers and transactions."""
-    from spark_bookkeeper.cli.log_documents import describe_log
+    from spark_bookkeeper.cli.log_documents import describe_log, session_with
 
-    document = asyncio.run(describe_log(uri, log))
+    document = describe_log(session_with(uri), log)
     if as_json:
         print_json(document)
         return
@@ -78,11 +77,15 @@ def show(log: str, uri: str, as_json: bool) -> None:
 @debug_option
 def read(log: str, *, uri: str, first_row: str, end_row: str, **wanted: Any) -> None:
     """Print rows as JSON, one per line, in the log's order."""
+    from spark_bookkeeper.cli.log_documents import session_with
     from spark_bookkeeper.datasource.source import BookKeeperSource
 
+    session = session_with(uri)
+    log_id = session.run(session.catalog.open(log)).log_id
     # The very classes Spark calls, without Spark: the same rows, the same errors.
     options = {"metadataServiceUri": uri, "log": log}
-    options |= {"startingOffsets": first_row, "endingOffsets": end_row}
+    options["startingOffsets"] = _offset(log_id, first_row)
+    options["endingOffsets"] = _offset(log_id, end_row)
     if wanted["password"]:
         options["password"] = wanted["password"]
     source = BookKeeperSource({key.lower(): value for key, value in options.items()})
@@ -96,6 +99,34 @@ def read(log: str, *, uri: str, first_row: str, end_row: str, **wanted: Any) -> 
                 left -= min(left, batch.num_rows)
                 if left == 0:
                     return
+
+
+@logs.command()
+@click.argument("log")
+@click.option("--dry-run", is_flag=True, help="Change nothing, say what would go.")
+@uri_option
+@json_option
+@debug_option
+def gc(log: str, dry_run: bool, uri: str, as_json: bool) -> None:
+    """Collect what dead writers and overwrites left behind; safe at any moment."""
+    from dataclasses import asdict
+
+    from spark_bookkeeper.cli.log_documents import session_with
+    from spark_bookkeeper.log.collect import Collector
+
+    session = session_with(uri)
+    log_id = session.run(session.catalog.open(log)).log_id
+    collector = Collector(session.sweeper)
+    report = asdict(session.run(collector.collect(log_id, log=log, is_dry_run=dry_run)))
+    if as_json:
+        print_json({"log": log, "dry_run": dry_run, **report})
+    else:
+        print_facts({key.replace("_", " "): len(value) for key, value in report.items()})
+
+
+def _offset(log_id: int, position: str) -> str:
+    """A row number as the data source writes it; words stay words."""
+    return json.dumps({"log": log_id, "row": int(position)}) if position.isdigit() else position
 
 
 def _as_text(value: Any) -> str:

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_bookkeeper.cli.log_documents import describe_log
+from spark_bookkeeper.cli.log_documents import describe_log, session_with
 from spark_bookkeeper.demo import queries
 from spark_bookkeeper.demo.lineitem import Lineitem, generate
 from spark_bookkeeper.demo.report import Report
 from spark_bookkeeper.demo.session import spark_session
 from spark_bookkeeper.local.cluster import LocalCluster
-from spark_bookkeeper.local.readiness import run_in_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -187,7 +186,7 @@ class _Demo:
         """The log and one of its ledgers, as an operator would see them."""
         from spark_bookkeeper import BookKeeper
 
-        log = run_in_thread(describe_log(self._uri, LOG))
+        log = describe_log(session_with(self._uri), LOG)
         ledgers = [each["ledger_id"] for each in log["ranges"]]
         self._report.say(
             f"\nlog {LOG}: {log['rows']:,} rows, {log['size_bytes']:,} bytes in ledgers {ledgers}"

@@ -45,6 +45,21 @@ autopurge.purgeInterval=1
 preAllocSize=1024
 """
 
+# Not logged: that somebody asked whether the server is up, which is most of what it would log. Of a
+# stack trace the first lines say it all.
+_LOGGING = """\
+rootLogger.level=info
+rootLogger.appenderRef.out.ref=out
+appender.out.type=Console
+appender.out.name=out
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=%d{ISO8601} %-5p [%t] %c{1}: %m%n%ex{6}
+logger.commands.name=org.apache.zookeeper.server.command
+logger.commands.level=warn
+logger.connections.name=org.apache.zookeeper.server.NIOServerCnxn
+logger.connections.level=warn
+"""
+
 
 class ChildProcess(Protocol):
     """What is needed of ``subprocess.Popen``, or of whatever stands in for it."""
@@ -105,7 +120,11 @@ class ZooKeeperProcess:
             # Somebody else's server would answer in the place of ours.
             raise LocalStartError("zookeeper", f"port {self.port} is in use", "")
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        command = [str(find_java()), *_jvm_options(), _MAIN, str(self._write_config())]
+        config, logging = (
+            self._write("zoo.cfg", self._config()),
+            self._write("log4j2.properties", _LOGGING),
+        )
+        command = [str(find_java()), *_jvm_options(logging), _MAIN, str(config)]
         with self.log_path.open("ab") as log:
             self._process = self._popen(command, stdout=log, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + timeout_ms / 1000
@@ -153,9 +172,12 @@ class ZooKeeperProcess:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait(STOP_TIMEOUT_MS / 1000)
 
-    def _write_config(self) -> Path:
-        path = self.directory / "zoo.cfg"
-        path.write_text(_CONFIG.format(port=self.port, directory=self.directory))
+    def _config(self) -> str:
+        return _CONFIG.format(port=self.port, directory=self.directory)
+
+    def _write(self, name: str, text: str) -> Path:
+        path = self.directory / name
+        path.write_text(text, encoding="utf-8")
         return path
 
     def _answers(self) -> bool:
@@ -172,7 +194,7 @@ class ZooKeeperProcess:
         return LocalStartError("zookeeper", detail, log_tail(self.log_path))
 
 
-def _jvm_options() -> list[str]:
+def _jvm_options(logging: Path) -> list[str]:
     """Small and quick to start; logs go to standard output."""
     jars = pyspark_jars()
     needed = sorted(str(jar) for name in _JARS for jar in jars.glob(f"{name}-*.jar"))
@@ -181,7 +203,7 @@ def _jvm_options() -> list[str]:
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-Xshare:auto",
-        "-Dlog4j2.level=INFO",
+        f"-Dlog4j2.configurationFile={logging}",
         "-Dzookeeper.admin.enableServer=false",
         "-cp",
         os.pathsep.join(needed),

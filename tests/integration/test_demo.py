@@ -31,8 +31,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     """The directory and document of one whole run."""
     directory = tmp_path_factory.mktemp("demo")
     finished = subprocess.run(
-        [sys.executable, "-m", "spark_bookkeeper.cli", "demo", "--json", "--debug"]
-        + ["--scale", SCALE, "--keep", str(directory)],
+        [
+            *(sys.executable, "-m", "spark_bookkeeper.cli", "demo", "--json", "--debug"),
+            *("--scale", SCALE, "--keep", str(directory)),
+        ],
         env=child_environment(),
         capture_output=True,
         text=True,
@@ -81,6 +83,8 @@ class TestRun:
         text = capfd.readouterr().out
         assert run(["logs", "read", LOG, "--first-row", "100", "--limit", "3", *uri]) == 0
         rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+        assert run(["logs", "read", LOG, "--first-row", "soon", *uri]) == 1
+        complaint = capfd.readouterr().err
 
         assert [(each["log"], each["rows"]) for each in listed] == [(LOG, ROWS)]
         assert (shown["rows"], shown["next_row"]) == (ROWS, ROWS)
@@ -88,6 +92,7 @@ class TestRun:
         assert len(shown["schema"]) == 16
         assert "l_shipdate" in text
         assert len(rows) == 3
+        assert complaint.startswith("BK_OPTION_INVALID: ")
         assert set(rows[0]) == {each["column"] for each in shown["schema"]}
 
     def test_every_row_is_read_once(self, kept: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -98,6 +103,17 @@ class TestRun:
         rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
         keys = {(row["l_orderkey"], row["l_linenumber"]) for row in rows}
         assert (len(rows), len(keys)) == (ROWS, ROWS)
+
+    def test_nothing_is_left_to_collect(self, kept: str, capfd: pytest.CaptureFixture[str]) -> None:
+        capfd.readouterr()
+        uri = ["--metadata-service-uri", kept]
+
+        assert run(["logs", "gc", LOG, "--dry-run", "--json", *uri]) == 0
+
+        report = json.loads(capfd.readouterr().out)
+        assert (report["dry_run"], report["ledgers_deleted"]) == (True, [])
+        assert run(["logs", "gc", LOG, *uri]) == 0
+        assert "ledgers deleted" in capfd.readouterr().out
 
     def test_a_ledger_of_it_verifies(self, kept: str, capfd: pytest.CaptureFixture[str]) -> None:
         uri = ["--metadata-service-uri", kept]

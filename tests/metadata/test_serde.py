@@ -6,7 +6,7 @@ import base64
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metadata.errors import MetadataCorruptError
@@ -74,6 +74,7 @@ def test_a_closed_ledger_with_everything_set_has_exactly_these_bytes() -> None:
     ).hex(" ", -4)
 
 
+@settings(deadline=None)  # the first example pays for what is loaded lazily
 @given(ledgers())
 def test_whatever_a_ledger_can_be_comes_back_the_same(metadata: LedgerMetadata) -> None:
     assert parse_metadata(encode_metadata(metadata), "/l") == metadata

@@ -35,46 +35,54 @@ class LossyProxy:
         self._server: asyncio.Server | None = None
         self._armed: tuple[Request, Fault] | None = None
         self._doomed_xid: int | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._writers: list[asyncio.StreamWriter] = []
         self.losses = 0
 
     async def start(self) -> int:
         """Returns the port to connect to."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
+        """Close every connection; returns when nothing of the proxy is left."""
         assert self._server is not None
         self._server.close()
-        for task in list(self._connections):
+        await self._server.wait_closed()
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            await _close(writer)
 
     def lose(self, request: Request, fault: Fault) -> None:
         """Lose the next message of this type on its way there or back."""
         self._armed = (request, fault)
 
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        self._tasks.append(asyncio.create_task(self._serve(reader, writer)))
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._port)
-        self._doomed_xid = None
         try:
-            pumps = [
-                asyncio.create_task(self._pump_requests(reader, server_writer)),
-                asyncio.create_task(self._pump_replies(server_reader, writer)),
-            ]
+            server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        except OSError:
+            await _close(writer)
+            return
+        self._writers.append(server_writer)
+        self._doomed_xid = None
+        pumps = [
+            asyncio.create_task(self._pump_requests(reader, server_writer)),
+            asyncio.create_task(self._pump_replies(server_reader, writer)),
+        ]
+        try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
-        finally:
-            for end in (writer, server_writer):
-                end.close()
-                with suppress(OSError):
-                    await end.wait_closed()
-            self._connections.discard(task)
+            await _close(writer)
+            await _close(server_writer)
 
     async def _pump_requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -111,6 +119,12 @@ async def _message(reader: asyncio.StreamReader) -> bytes:
 async def _forward(message: bytes, writer: asyncio.StreamWriter) -> None:
     writer.write(_LENGTH.pack(len(message)) + message)
     await writer.drain()
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
 
 
 async def connect_through(proxy: LossyProxy) -> ZooKeeperStore:
