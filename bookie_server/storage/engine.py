@@ -85,7 +85,7 @@ class Storage(Contents):
         ]
         storage = cls(files, settings, instance_id, indexes, locks)
         try:
-            recover(storage, files, settings, indexes, instance_id, progress)
+            recover(storage, files, settings, indexes, instance_id=instance_id, progress=progress)
             for journal in begin_journals(files, settings, instance_id, clock_ms, storage.applied):
                 storage.journals = (*storage.journals, journal)
                 # Nothing stands between the last group and the new file: the mark may point there.

@@ -54,6 +54,7 @@ class EntryLogFile:
 
 
 def file_name(log_id: int) -> str:
+    """Sixteen hex digits, so that names sort as ids do."""
     return f"{log_id:016x}{SUFFIX}"
 
 

@@ -64,6 +64,7 @@ class GroupFormat:
     instance_id: bytes
 
     def aligned(self, size: int) -> int:
+        """The smallest multiple of the block size that is not below ``size``."""
         return -(-size // self.alignment) * self.alignment
 
 

@@ -66,6 +66,7 @@ def group_format(instance_id: bytes) -> GroupFormat:
 
 
 def file_name(file_id: int) -> str:
+    """Sixteen hex digits, so that names sort as ids do."""
     return f"{file_id:016x}{SUFFIX}"
 
 
@@ -76,6 +77,7 @@ def file_ids(files: FileSystem, directory: str) -> list[int]:
 
 
 def encode_file_header(header: JournalFileHeader) -> bytes:
+    """The first block of a journal file."""
     fields = _HEADER.pack(
         FILE_MAGIC,
         header.version,

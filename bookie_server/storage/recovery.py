@@ -70,6 +70,7 @@ def recover(
     files: FileSystem,
     settings: StorageSettings,
     indexes: Sequence[DirectoryIndex],
+    *,
     instance_id: bytes,
     progress: Callable[[int], None] | None,
 ) -> None:

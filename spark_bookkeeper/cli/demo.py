@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import click
@@ -25,6 +26,8 @@ def demo(context: click.Context, scale: float, keep: Path | None, as_json: bool)
     from spark_bookkeeper.demo.report import Report
     from spark_bookkeeper.demo.run import DemoSettings, run_demo
 
+    # The demonstration kills ZooKeeper on purpose; that its client notices is no news.
+    logging.getLogger("metadata").setLevel(logging.ERROR)
     report = Report(is_quiet=as_json)
     run_demo(DemoSettings(scale=scale, keep=keep), report)
     if as_json:

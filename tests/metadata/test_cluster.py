@@ -93,6 +93,29 @@ def test_an_interrupted_birth_is_no_cluster_or_a_whole_one(fault: Fault) -> None
     asyncio.run(main())
 
 
+def test_a_birth_lost_on_the_way_behind_which_another_won_is_not_claimed() -> None:
+    async def main() -> None:
+        # given another client that initializes just before our last message is lost
+        store = MemoryStore()
+        other = MemoryStore(store.tree)
+
+        def fault(operation: str, path: str) -> Fault | None:
+            if operation != "multi":
+                return None
+            store.tree.create(f"{ROOT}/LAYOUT", b"theirs")
+            store.tree.create(f"{ROOT}/INSTANCEID", b"theirs")
+            return Fault.LOST_REQUEST
+
+        store.fault = fault
+
+        # when we initialize, then the cluster is said to be theirs, and it is
+        with pytest.raises(ClusterExistsError):
+            await initialize(store, ROOT, random=Random(1))
+        assert await instance_id(other, ROOT) == "theirs"
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("layout", list(LedgerLayout))
 def test_a_layout_is_read_as_it_was_chosen(layout: LedgerLayout) -> None:
     async def main() -> None:

@@ -123,5 +123,11 @@ def test_what_is_no_metadata_is_refused_with_the_reason(value: bytes, reason: st
 
 
 def test_an_open_ledgers_end_is_ignored_as_apache_does() -> None:
+    # given an open ledger that claims 7 bytes and entry 9 as its last
     value = APACHE_V3.replace(b"\x18\x00", b"\x18\x07")
-    assert parse_metadata(value, "/l").length == 0
+    value = value.replace(b"\x20" + b"\xff" * 9 + b"\x01", b"\x20\x09")
+    value = value.replace(b"\t3\n\x60", b"\t3\n\x57")
+
+    # when it is parsed, then it has no end
+    metadata = parse_metadata(value, "/l")
+    assert (metadata.length, metadata.last_entry) == (0, -1)

@@ -134,6 +134,21 @@ def test_a_lost_reply_is_recognized_as_our_own_success() -> None:
     run(scenario)
 
 
+def test_a_change_that_is_not_idempotent_happens_once_though_its_reply_is_lost() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.at("put", 1, lambda: Fault.LOST_REPLY)
+        result = await scene.update(
+            lambda now: replace(
+                now, custom_metadata={"n": now.custom_metadata.get("n", b"") + b"1"}
+            )
+        )
+        assert isinstance(result, Versioned)
+        assert result.metadata.custom_metadata == {"n": b"1"}
+        assert await scene.node.read() == result
+
+    run(scenario)
+
+
 def test_a_lost_reply_whose_change_was_overwritten_is_decided_anew() -> None:
     async def scenario(scene: Scene) -> None:
         scene.at("put", 1, lambda: Fault.LOST_REPLY)

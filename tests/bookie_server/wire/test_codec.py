@@ -1,0 +1,177 @@
+"""Frames and messages: what goes in comes out, and what makes no sense is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookie_server.wire import bookie_pb2 as pb
+from bookie_server.wire import codec
+from bookie_server.wire.digest import Crc32cDigest
+from bookie_server.wire.messages import (
+    BookieInfo,
+    EntryList,
+    IdRange,
+    ReadLacReply,
+    ReadRequest,
+    SectionReply,
+    Status,
+    StoredReply,
+    Stripe,
+)
+from bookie_server.wire.record import encode_records
+from metadata.model import DigestType
+
+KEY = b"k" * 20
+
+
+def records(payloads: list[bytes], ledger_id: int = 7, first_entry: int = 0) -> bytes:
+    return b"".join(
+        encode_records(
+            Crc32cDigest(),
+            ledger_id,
+            first_entry,
+            payloads,
+            last_add_confirmed=-1,
+            length_before=0,
+        )
+    )
+
+
+def section(ledger_id: int = 7, key: bytes = KEY, *, is_recovery: bool = False) -> bytes:
+    header = codec.encode_section_header(ledger_id, key, DigestType.CRC32C, is_recovery=is_recovery)
+    return codec.encode_section(header, [records([b"a", b"bb"], ledger_id)])
+
+
+def test_a_frame_is_its_sections_back_to_back() -> None:
+    first, second = codec.parse_frame(section(7) + section(9, is_recovery=True))
+
+    assert (first.ledger_id, first.is_recovery, len(first.run)) == (7, False, 2)
+    assert (second.ledger_id, second.is_recovery, second.master_key) == (9, True, KEY)
+    assert bytes(first.run.data) == records([b"a", b"bb"])
+
+
+@given(st.integers(0, len(section()) - 1))
+def test_a_frame_cut_anywhere_is_refused(size: int) -> None:
+    with pytest.raises(codec.MalformedFrameError):
+        codec.parse_frame(section()[:size])
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused_or_understood_but_never_crashes(garbage: bytes) -> None:
+    for parse in (
+        codec.parse_frame,
+        codec.parse_write_reply,
+        codec.parse_read_request,
+        codec.parse_read_reply,
+        codec.parse_read_lac_request,
+        codec.parse_read_lac_reply,
+        codec.parse_write_lac_request,
+        codec.parse_status,
+        codec.parse_info,
+        codec.parse_entry_list,
+    ):
+        try:
+            parse(garbage)
+        except codec.MalformedFrameError:
+            continue
+
+
+def test_a_frame_above_the_limit_is_refused_before_it_is_parsed() -> None:
+    with pytest.raises(codec.MalformedFrameError, match="bytes"):
+        codec.parse_frame(bytes(codec.FRAME_SIZE_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    ("header_ledger", "record_ledger", "first_entry", "key"),
+    [(8, 7, 0, KEY), (-1, -1, 0, KEY), (7, 7, -5, KEY), (7, 7, 0, b"short")],
+)
+def test_a_section_that_contradicts_itself_is_refused(
+    header_ledger: int, record_ledger: int, first_entry: int, key: bytes
+) -> None:
+    header = codec.encode_section_header(header_ledger, key, DigestType.CRC32C)
+    frame = codec.encode_section(header, [records([b"a"], record_ledger, first_entry)])
+
+    with pytest.raises(codec.MalformedFrameError):
+        codec.parse_frame(frame)
+
+
+def test_journal_facts_cannot_be_written_from_the_wire() -> None:
+    """Negative entry ids are the journal's own (fences, keys): the wire refuses them."""
+    header = codec.encode_section_header(7, KEY, DigestType.CRC32C)
+    frame = codec.encode_section(header, [records([b""], 7, -0x2000)])
+
+    with pytest.raises(codec.MalformedFrameError):
+        codec.parse_frame(frame)
+
+
+def test_write_replies_round_trip() -> None:
+    replies = [
+        SectionReply(7, 0, 9, False, Status.OK),
+        SectionReply(8, 3, 3, True, Status.FENCED),
+    ]
+
+    assert codec.parse_write_reply(codec.encode_write_reply(replies)) == replies
+
+
+def test_a_status_of_a_later_version_proves_nothing() -> None:
+    data = pb.StatusReply.FromString(b"\x08\x63").SerializeToString()
+
+    assert codec.parse_status(data) is Status.UNKNOWN
+
+
+@pytest.mark.parametrize("stripe", [None, Stripe(5, 3, 4)])
+def test_read_requests_round_trip(stripe: Stripe | None) -> None:
+    request = ReadRequest(
+        ledger_id=7,
+        first_entry=3,
+        last_entry=9,
+        stripe=stripe,
+        is_fencing=True,
+        master_key=KEY,
+        size_bytes_max=77,
+    )
+
+    assert codec.parse_read_request(codec.encode_read_request(5, request)) == (5, request)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ReadRequest(ledger_id=-1, first_entry=0, last_entry=1),
+        ReadRequest(ledger_id=1, first_entry=-1, last_entry=1),
+        ReadRequest(ledger_id=1, first_entry=5, last_entry=4),
+        ReadRequest(ledger_id=1, first_entry=0, last_entry=1, stripe=Stripe(3, 4, 0)),
+        ReadRequest(ledger_id=1, first_entry=0, last_entry=1, stripe=Stripe(3, 2, 3)),
+    ],
+)
+def test_a_read_of_nothing_possible_is_refused(request_: ReadRequest) -> None:
+    with pytest.raises(codec.MalformedFrameError):
+        codec.parse_read_request(codec.encode_read_request(1, request_))
+
+
+def test_read_replies_carry_records_and_the_fate_of_the_rest() -> None:
+    missing = (IdRange(2, 5, Status.NO_ENTRY), IdRange(6, 9, Status.NOT_REACHED))
+    frame = codec.encode_read_reply(11, StoredReply((records([b"a", b"bb"]),), missing, 1))
+
+    request_id, reply = codec.parse_read_reply(frame)
+
+    assert (request_id, reply.last_add_confirmed, reply.missing) == (11, 1, missing)
+    assert list(reply.runs[0].entry_ids) == [0, 1]
+
+
+def test_small_messages_round_trip() -> None:
+    lac = ReadLacReply(Status.OK, records([b"a"]), b"packet")
+    assert codec.parse_read_lac_reply(codec.encode_read_lac_reply(lac)) == lac
+    nothing = ReadLacReply(Status.NO_LEDGER)
+    assert codec.parse_read_lac_reply(codec.encode_read_lac_reply(nothing)) == nothing
+    held = EntryList(Status.OK, (IdRange(0, 4, Status.OK),))
+    assert codec.parse_entry_list(codec.encode_entry_list(held)) == held
+    info = BookieInfo("b:1", "cluster", "0.1", 3, 100, 50)
+    assert codec.parse_info(codec.encode_info(info)) == info
+    packet = (7).to_bytes(8) + (9).to_bytes(8) + bytes(4)
+    request = codec.encode_write_lac_request(7, KEY, packet)
+    assert codec.parse_write_lac_request(request) == (7, KEY, packet)
+    with pytest.raises(codec.MalformedFrameError):
+        codec.parse_write_lac_request(codec.encode_write_lac_request(8, KEY, packet))

@@ -1,0 +1,166 @@
+"""Records and digests: Apache's bytes, and nothing read that is not there."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookie_server.wire.digest import (
+    Crc32cDigest,
+    Crc32Digest,
+    Digest,
+    DummyDigest,
+    HmacDigest,
+    crc32c,
+    digest_for,
+    keyless_digest,
+    master_key,
+)
+from bookie_server.wire.record import (
+    ENTRY_SIZE_MAX,
+    MalformedRecordsError,
+    Run,
+    encode_records,
+    first_unverified,
+    parse_header,
+    parse_run,
+    run_verifies,
+    split_records,
+)
+from metadata.model import DigestType
+
+# Ledger 7, entry 3, LAC 2, cumulative length 20, payload "hello", password "passwd".
+GOLDEN_HEADER = bytes.fromhex("0000000000000007000000000000000300000000000000020000000000000014")
+GOLDEN_DIGESTS = {
+    DigestType.CRC32: "000000002190aea7",
+    DigestType.CRC32C: "e9857074",
+    DigestType.HMAC: "0d06f8f9e7a22f7637d22795e76a27f887b57960",
+    DigestType.DUMMY: "",
+}
+
+
+def encode(payloads: list[bytes], digest: Digest | None = None, first_entry: int = 0) -> bytes:
+    return b"".join(
+        encode_records(
+            digest or Crc32cDigest(),
+            7,
+            first_entry,
+            payloads,
+            last_add_confirmed=-1,
+            length_before=0,
+        )
+    )
+
+
+@pytest.mark.parametrize("digest_type", list(DigestType))
+def test_digests_are_the_ones_apache_computes(digest_type: DigestType) -> None:
+    digest = digest_for(digest_type, b"passwd")
+
+    assert digest.compute(GOLDEN_HEADER, b"hello").hex() == GOLDEN_DIGESTS[digest_type]
+    assert digest.size == len(GOLDEN_DIGESTS[digest_type]) // 2
+
+
+def test_a_record_is_length_header_digest_payload() -> None:
+    parts = encode_records(Crc32cDigest(), 7, 3, [b"hello"], last_add_confirmed=2, length_before=15)
+
+    expected = (41).to_bytes(4) + GOLDEN_HEADER + bytes.fromhex("e9857074") + b"hello"
+    assert b"".join(parts) == expected
+
+
+def test_crc32c_and_master_keys_match_known_values() -> None:
+    assert crc32c(b"Some String") == 608512271
+    assert crc32c(b"123456789") == 0xE3069283
+    assert master_key(b"").hex() == "850bf1071c5e3d8c24235676f8816ae0cbe2f14f"
+    assert master_key(b"passwd").hex() == "9596625852f7fafc2c9cf0f9f7f3e5995206452b"
+
+
+def test_a_bookie_can_check_every_digest_but_the_keyed_one() -> None:
+    assert keyless_digest(DigestType.HMAC) is None
+    assert isinstance(keyless_digest(DigestType.CRC32C), Crc32cDigest)
+
+
+@given(
+    st.lists(st.binary(max_size=50), min_size=1, max_size=20),
+    st.sampled_from([Crc32cDigest(), Crc32Digest(), HmacDigest(b"k"), DummyDigest()]),
+)
+def test_what_is_encoded_is_parsed_back(payloads: list[bytes], digest: Digest) -> None:
+    run = parse_run(encode(payloads, digest, first_entry=5))
+
+    assert list(run.entry_ids) == list(range(5, 5 + len(payloads)))
+    assert [payload for _, _, payload in split_records(run, digest.size)] == payloads
+    assert run_verifies(run, digest)
+    lengths = [parse_header(run.data, offset).length for offset in run.offsets]
+    assert lengths == [sum(map(len, payloads[: i + 1])) for i in range(len(payloads))]
+
+
+@given(st.integers(1, 40), st.integers(0, 40), st.data())
+def test_uniform_and_mixed_runs_slice_alike(size: int, count: int, data: st.DataObject) -> None:
+    payloads = [bytes([i]) * size for i in range(count + 1)]
+    uniform = parse_run(encode(payloads))
+    mixed = Run(7, list(uniform.entry_ids), list(uniform.offsets), uniform.data)
+    start = data.draw(st.integers(0, count))
+    stop = data.draw(st.integers(start + 1, count + 1))
+
+    for run in (uniform, mixed):
+        piece = run.slice(start, stop)
+        assert list(piece.entry_ids) == list(range(start, stop))
+        assert [p for _, _, p in split_records(piece, 4)] == payloads[start:stop]
+        again = run.between(start, stop - 1)
+        assert again is not None
+        assert bytes(again.data) == bytes(piece.data)
+    assert uniform.between(count + 1, count + 5) is None
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=6), st.data())
+def test_any_flipped_bit_is_noticed(payloads: list[bytes], data: st.DataObject) -> None:
+    encoded = bytearray(encode(payloads))
+    position = data.draw(st.integers(0, len(encoded) - 1))
+    encoded[position] ^= 1 << data.draw(st.integers(0, 7))
+
+    try:
+        run = parse_run(bytes(encoded))
+    except MalformedRecordsError:
+        return
+
+    assert first_unverified(run, Crc32cDigest()) is not None
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=6), st.data())
+def test_a_truncated_run_never_parses_to_all_its_records(
+    payloads: list[bytes], data: st.DataObject
+) -> None:
+    encoded = encode(payloads)
+    cut = encoded[: data.draw(st.integers(0, len(encoded) - 1))]
+
+    try:
+        run = parse_run(cut)
+    except MalformedRecordsError:
+        return
+
+    assert len(run) < len(payloads)
+
+
+@pytest.mark.parametrize("length", [-1, 0, 31, ENTRY_SIZE_MAX + 1, 2**31 - 1])
+def test_an_impossible_record_length_is_refused(length: int) -> None:
+    encoded = bytearray(encode([b"x", b"yy"]))
+    encoded[0:4] = length.to_bytes(4, signed=True)
+
+    with pytest.raises(MalformedRecordsError):
+        parse_run(bytes(encoded))
+
+
+def test_records_of_two_ledgers_or_out_of_order_are_no_run() -> None:
+    with pytest.raises(MalformedRecordsError, match="follows"):
+        parse_run(encode([b"a"], first_entry=4) + encode([b"bb"], first_entry=4))
+    other = bytearray(encode([b"bb"], first_entry=5))
+    other[4:12] = (8).to_bytes(8)
+    with pytest.raises(MalformedRecordsError, match="ledger 8"):
+        parse_run(encode([b"a"], first_entry=4) + bytes(other))
+
+
+def test_a_striped_run_keeps_its_gaps() -> None:
+    run = parse_run(encode([b"a"], first_entry=1) + encode([b"b"], first_entry=4))
+
+    assert list(run.entry_ids) == [1, 4]
+    assert run.between(2, 3) is None
