@@ -1,0 +1,129 @@
+"""Recovery's verdicts: generous to presence, strict to absence, silent on the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from bookie_server.wire.messages import Status
+from metadata.errors import DigestMismatchError, EntryUnreadableError
+from metadata.invariant import InvariantViolation
+from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
+from spark_bookkeeper.ledger.protocol.read_rules import (
+    DIGEST_MISMATCH,
+    Answer,
+    plan_attempt,
+    unreadable,
+)
+from spark_bookkeeper.ledger.protocol.recovery_rules import (
+    EntryVerdict,
+    FenceProgress,
+    Verdict,
+    first_entry_to_recover,
+)
+
+QUORUM = QuorumConfig(3, 3, 2)
+
+
+@pytest.mark.parametrize("status", [Status.OK, Status.NO_ENTRY, Status.NO_LEDGER])
+def test_proof_counts_towards_coverage(status: Status) -> None:
+    progress = FenceProgress(QUORUM)
+    progress.answered(0, status, 4)
+    assert not progress.is_covered
+
+    progress.answered(2, status, 9)
+
+    assert progress.is_covered
+    assert progress.last_add_confirmed == (9 if status is Status.OK else -1)
+
+
+@pytest.mark.parametrize(
+    "status", [Status.UNKNOWN, Status.UNREACHABLE, Status.BUSY, Status.READ_ONLY]
+)
+def test_silence_never_counts_towards_coverage(status: Status) -> None:
+    progress = FenceProgress(QUORUM)
+
+    for position in range(3):
+        progress.answered(position, status, 99)
+
+    assert not progress.is_covered
+    assert progress.last_add_confirmed == -1
+
+
+def test_a_striped_ensemble_must_be_covered_in_every_write_set() -> None:
+    progress = FenceProgress(QuorumConfig(5, 2, 2))  # one answer per neighbouring pair
+
+    for position in (0, 2):
+        progress.answered(position, Status.OK, 0)
+    assert not progress.is_covered
+    progress.answered(4, Status.OK, 0)
+
+    assert progress.is_covered
+
+
+def test_recovery_never_starts_below_the_last_fragment() -> None:
+    """Apache #2615: bookies of a fresh fragment answer -1."""
+    assert first_entry_to_recover(-1, 10) == 10
+    assert first_entry_to_recover(14, 10) == 15
+    assert first_entry_to_recover(-1, 0) == 0
+
+
+def test_one_copy_is_enough() -> None:
+    verdict = EntryVerdict(QUORUM, 4)
+    verdict.no_copy(0, Status.NO_ENTRY)
+    verdict.no_copy(2, Status.NO_ENTRY)
+    verdict.copy(1)
+
+    assert verdict.verdict is Verdict.EXISTS
+
+
+def test_absence_needs_a_coverage_of_explicit_negatives() -> None:
+    verdict = EntryVerdict(QUORUM, 4)
+    verdict.no_copy(0, Status.NO_ENTRY)
+    assert verdict.verdict is Verdict.OPEN
+
+    verdict.no_copy(1, Status.NO_LEDGER)
+
+    assert verdict.verdict is Verdict.NEVER_EXISTED
+
+
+@pytest.mark.parametrize("status", [Status.UNKNOWN, Status.UNREACHABLE, Status.NOT_REACHED])
+def test_dont_know_is_never_no(status: Status) -> None:
+    verdict = EntryVerdict(QUORUM, 4)
+    verdict.no_copy(0, status)
+    verdict.no_copy(1, status)
+    verdict.no_copy(2, Status.NO_ENTRY)
+
+    assert verdict.verdict is Verdict.OPEN
+    assert verdict.is_hopeless
+
+
+def test_only_the_write_set_may_testify() -> None:
+    verdict = EntryVerdict(QuorumConfig(5, 3, 2), 0)
+
+    with pytest.raises(InvariantViolation):
+        verdict.no_copy(4, Status.NO_ENTRY)
+
+
+@pytest.mark.parametrize("config", [QuorumConfig(3, 3, 2), QuorumConfig(5, 3, 2)], ids=str)
+def test_wq_rounds_ask_every_replica_of_every_entry_once(config: QuorumConfig) -> None:
+    ids = [3, 4, 5, 9]
+    asked: dict[int, list[int]] = {entry_id: [] for entry_id in ids}
+
+    for attempt in range(config.write_quorum):
+        for request in plan_attempt(config, ids, attempt):
+            for entry_id in ids:
+                within = request.first_entry <= entry_id <= request.last_entry
+                if within and (request.stripe is None or request.stripe.wants(entry_id)):
+                    asked[entry_id].append(request.position)
+
+    for entry_id, positions in asked.items():
+        assert sorted(positions) == sorted(config.write_set(entry_id))
+
+
+def test_damage_outweighs_silence_in_the_error() -> None:
+    answers = [Answer("a", 0, 9, "UNREACHABLE"), Answer("b", 4, 4, DIGEST_MISMATCH)]
+
+    assert isinstance(unreadable(7, 4, answers), DigestMismatchError)
+    error = unreadable(7, 5, answers)
+    assert isinstance(error, EntryUnreadableError)
+    assert "a:UNREACHABLE" in str(error)
