@@ -28,11 +28,11 @@ QUORUM = QuorumConfig(3, 3, 2)
 def test_proof_counts_towards_coverage(status: Status) -> None:
     progress = FenceProgress(QUORUM)
     progress.answered(0, status, 4)
-    assert not progress.is_covered
+    before = progress.is_covered
 
     progress.answered(2, status, 9)
 
-    assert progress.is_covered
+    assert (before, progress.is_covered) == (False, True)
     assert progress.last_add_confirmed == (9 if status is Status.OK else -1)
 
 
@@ -79,11 +79,11 @@ def test_one_copy_is_enough() -> None:
 def test_absence_needs_a_coverage_of_explicit_negatives() -> None:
     verdict = EntryVerdict(QUORUM, 4)
     verdict.no_copy(0, Status.NO_ENTRY)
-    assert verdict.verdict is Verdict.OPEN
+    before = verdict.verdict
 
     verdict.no_copy(1, Status.NO_LEDGER)
 
-    assert verdict.verdict is Verdict.NEVER_EXISTED
+    assert (before, verdict.verdict) == (Verdict.OPEN, Verdict.NEVER_EXISTED)
 
 
 @pytest.mark.parametrize("status", [Status.UNKNOWN, Status.UNREACHABLE, Status.NOT_REACHED])

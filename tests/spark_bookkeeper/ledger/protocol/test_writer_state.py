@@ -238,6 +238,8 @@ def test_whatever_happens_order_quorum_and_accounting_hold(quorum, payloads, ran
                     confirmed = last_entry
                 case Release(size_bytes):
                     released += size_bytes
+                case FailPending():
+                    assert state.error is effect.error
     assert confirmed == state.last_add_confirmed
     assert released == appended
     if state.error is None:

@@ -1,0 +1,176 @@
+"""A cluster in one process: real bookies on real files, memory metadata, faults at the boundary.
+
+Every request passes a :class:`FaultyClient`, so a test decides per bookie what the network and a
+broken peer do; the bytes on either side are the wire's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+
+from bookie_server.bookie import Bookie
+from bookie_server.client.interface import BookieClient
+from bookie_server.client.local import LocalBookieClient
+from bookie_server.client.read_stream import unreachable
+from bookie_server.settings import BookieSettings
+from bookie_server.storage.engine import Storage
+from bookie_server.storage.real_files import RealFileSystem
+from bookie_server.wire.messages import (
+    BookieInfo,
+    EncodedSection,
+    EntryList,
+    IdRange,
+    ReadLacReply,
+    ReadReply,
+    ReadRequest,
+    Status,
+)
+from metadata.bookies import BOOKIE_ENDPOINT, GRPC, BookieRegistry, BookieServiceInfo, Endpoint
+from metadata.cluster import initialize
+from metadata.memory import MemoryStore
+from spark_bookkeeper.ledger.client import LedgerClient
+from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.settings import ClientSettings
+
+ROOT = "/ledgers"
+
+
+@dataclass
+class Faults:
+    """What happens to requests to one bookie."""
+
+    is_dead: bool = False
+    """Nothing arrives, nothing is answered but UNREACHABLE."""
+    drops_writes: bool = False
+    """Adds never arrive and are never answered."""
+    write_status: Status | None = None
+    """Adds are not stored and answered like this."""
+    read_status: Status | None = None
+    """Reads return nothing and claim this."""
+    alter_read: Callable[[ReadReply], ReadReply] | None = None
+    writes_seen: list[EncodedSection] = field(default_factory=list)
+    reads_seen: list[ReadRequest] = field(default_factory=list)
+
+
+class FaultyClient(BookieClient):
+    """A client whose requests and replies suffer ``faults``."""
+
+    def __init__(self, inner: LocalBookieClient, faults: Faults) -> None:
+        self.bookie_id = inner.bookie_id
+        self._inner = inner
+        self._faults = faults
+
+    def write(self, section: EncodedSection, done: Callable[[Status], None]) -> None:
+        self._faults.writes_seen.append(section)
+        status = Status.UNREACHABLE if self._faults.is_dead else self._faults.write_status
+        if status is not None:
+            asyncio.get_running_loop().call_soon(done, status)
+        elif not self._faults.drops_writes:
+            self._inner.write(section, done)
+
+    async def read(self, request: ReadRequest) -> ReadReply:
+        self._faults.reads_seen.append(request)
+        if self._faults.is_dead:
+            return unreachable(request)
+        if self._faults.read_status is not None:
+            ids = IdRange(request.first_entry, request.last_entry, self._faults.read_status)
+            return ReadReply((), (ids,), -1)
+        reply = await self._inner.read(request)
+        return self._faults.alter_read(reply) if self._faults.alter_read else reply
+
+    async def read_lac(
+        self, ledger_id: int, *, is_fencing: bool = False, master_key: bytes = b""
+    ) -> ReadLacReply:
+        if self._faults.is_dead:
+            return ReadLacReply(Status.UNREACHABLE)
+        return await self._inner.read_lac(ledger_id, is_fencing=is_fencing, master_key=master_key)
+
+    async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
+        return await self._inner.write_lac(ledger_id, master_key, packet)
+
+    async def info(self) -> BookieInfo | None:
+        return await self._inner.info()
+
+    async def list_entries(self, ledger_id: int) -> EntryList:
+        return await self._inner.list_entries(ledger_id)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class TestCluster:
+    """Bookies ``b0:1``, ``b1:1``, …; use inside :func:`running_cluster`."""
+
+    __test__ = False
+
+    def __init__(self, directory: Path, settings: ClientSettings) -> None:
+        self.store = MemoryStore()
+        self.faults: dict[str, Faults] = {}
+        self.bookies: dict[str, Bookie] = {}
+        self._directory = directory
+        self._settings = settings
+
+    async def start_bookie(self, bookie_id: str) -> None:
+        """Open the storage of that name and register."""
+        await self.restart_bookie(bookie_id)
+        host, port = bookie_id.split(":")
+        endpoint = Endpoint(BOOKIE_ENDPOINT, host, int(port), GRPC)
+        await BookieRegistry(self.store, ROOT).register(bookie_id, BookieServiceInfo((endpoint,)))
+
+    async def restart_bookie(self, bookie_id: str) -> None:
+        """Open the storage of a bookie that was stopped, from what is on disk."""
+        place = self._directory / bookie_id.replace(":", "_")
+        settings = BookieSettings(
+            bookie_id=bookie_id,
+            journal_directories=(str(place / "journal"),),
+            ledger_directories=(str(place / "ledgers"),),
+            journal_zero_chunk_bytes=64 * 1024,
+        )
+        storage = Storage.open(
+            RealFileSystem(),
+            settings.storage,
+            instance_id=bookie_id.encode().ljust(16),
+            clock_ms=lambda: 1,
+        )
+        bookie = self.bookies[bookie_id] = Bookie(storage, settings)
+        await bookie.start()
+        self.faults.setdefault(bookie_id, Faults())
+
+    def client(self, seed: int = 1) -> LedgerClient:
+        """A client of its own, as another process would have."""
+        cluster = Cluster(
+            self.store,
+            ROOT,
+            settings=self._settings,
+            random=Random(seed),
+            make_client=lambda bookie_id, address, settings: FaultyClient(
+                LocalBookieClient(bookie_id, self.bookies[bookie_id]), self.faults[bookie_id]
+            ),
+        )
+        return LedgerClient(cluster)
+
+    def ensemble_faults(self, ensemble: tuple[str, ...]) -> list[Faults]:
+        """The faults of an ensemble's bookies, by position."""
+        return [self.faults[bookie_id] for bookie_id in ensemble]
+
+
+@asynccontextmanager
+async def running_cluster(
+    directory: Path, bookies: int = 3, **settings: int
+) -> AsyncIterator[TestCluster]:
+    """A cluster of ``bookies``; stops them at the end."""
+    cluster = TestCluster(directory, replace(ClientSettings(), **settings))  # type: ignore[arg-type]
+    await initialize(cluster.store, ROOT, random=Random(0))
+    for number in range(bookies):
+        await cluster.start_bookie(f"b{number}:1")
+    try:
+        yield cluster
+    finally:
+        for bookie in cluster.bookies.values():
+            await bookie.stop()
+        await cluster.store.close()

@@ -1,0 +1,186 @@
+"""Reading: complete or an error, whatever single replicas do (D1-D3, I5, S5)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bookie_server.wire.messages import ReadReply, Status
+from bookie_server.wire.record import Run, parse_run
+from metadata.errors import (
+    DigestMismatchError,
+    EntryUnreadableError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+)
+from spark_bookkeeper.ledger.client import LedgerClient
+from spark_bookkeeper.ledger.read_handle import ReadHandle
+from spark_bookkeeper.ledger.verify import DIFFERENT, verify_ledger
+from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster
+
+PAYLOADS = [b"%d" % i * 50 for i in range(200)]
+
+
+async def written(client: LedgerClient, **how: int) -> int:
+    writer = await client.create_ledger(**how)  # type: ignore[arg-type]
+    await writer.append_many(PAYLOADS)
+    await writer.close()
+    return writer.ledger_id
+
+
+async def read_all(reader: ReadHandle) -> list[bytes]:
+    return [bytes(e.payload) async for e in reader.read(0, reader.last_add_confirmed)]
+
+
+def damage(reply: ReadReply) -> ReadReply:
+    """Flip a payload bit of each run's middle record."""
+
+    def flipped(run: Run) -> Run:
+        data = bytearray(run.data)
+        data[run.end_of(len(run) // 2) - 1] ^= 1
+        return parse_run(bytes(data))
+
+    return ReadReply(tuple(map(flipped, reply.runs)), reply.missing, reply.last_add_confirmed)
+
+
+def withhold(reply: ReadReply) -> ReadReply:
+    """Say nothing about the second half of what was asked."""
+    kept = tuple(run.slice(0, (len(run) + 1) // 2) for run in reply.runs)
+    return ReadReply(kept, (), reply.last_add_confirmed)
+
+
+def foreign(reply: ReadReply) -> ReadReply:
+    """Answer with entries of another ledger."""
+    runs = tuple(Run(run.ledger_id + 1, run.entry_ids, run.offsets, run.data) for run in reply.runs)
+    return ReadReply(runs, reply.missing, reply.last_add_confirmed)
+
+
+def test_sizes_limits_and_prefetch_do_not_change_what_is_read(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_cluster(tmp_path, read_size_bytes=700, reads_in_flight=3) as cluster:
+            client = cluster.client()
+            reader = await client.open_ledger(await written(client))
+
+            assert await read_all(reader) == PAYLOADS
+            middle = [e.entry_id async for e in reader.read(50, 60)]
+            assert middle == list(range(50, 61))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (5, 3, 2), (4, 2, 2)])
+@pytest.mark.parametrize("misbehave", [damage, withhold, foreign])
+def test_what_one_replica_spoils_another_returns(
+    tmp_path: Path, quorums: tuple[int, int, int], misbehave: object
+) -> None:
+    async def main() -> None:
+        async with running_cluster(tmp_path, bookies=5) as cluster:
+            client = cluster.client()
+            e, w, a = quorums
+            ledger_id = await written(client, ensemble_size=e, write_quorum=w, ack_quorum=a)
+            reader = await client.open_ledger(ledger_id)
+            spoiler = reader.metadata.last_fragment.ensemble[0]
+            cluster.faults[spoiler].alter_read = misbehave  # type: ignore[assignment]
+
+            for _ in range(3):
+                assert await read_all(reader) == PAYLOADS
+
+    asyncio.run(main())
+
+
+def test_a_dead_bookie_costs_nothing_but_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            reader = await client.open_ledger(await written(client))
+            cluster.faults[reader.metadata.last_fragment.ensemble[1]].is_dead = True
+
+            assert await read_all(reader) == PAYLOADS
+
+    asyncio.run(main())
+
+
+def test_damage_on_every_replica_is_a_digest_error_never_a_shorter_result(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            reader = await client.open_ledger(await written(client))
+            for fault in cluster.faults.values():
+                fault.alter_read = damage
+
+            with pytest.raises(DigestMismatchError, match="DIGEST_MISMATCH"):
+                await read_all(reader)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("status", [Status.NO_ENTRY, Status.NO_LEDGER, Status.UNKNOWN])
+def test_a_confirmed_entry_nobody_returns_is_an_error(tmp_path: Path, status: Status) -> None:
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            reader = await client.open_ledger(await written(client))
+            for fault in cluster.faults.values():
+                fault.read_status = status
+
+            with pytest.raises(EntryUnreadableError, match=status.name):
+                await read_all(reader)
+
+    asyncio.run(main())
+
+
+def test_a_read_beyond_the_last_entry_reads_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            reader = await client.open_ledger(await written(client))
+            for first, last in ((0, 200), (-1, 5)):
+                with pytest.raises(NoSuchEntryError):
+                    async for _ in reader.read(first, last):
+                        pytest.fail("an entry was returned")
+            with pytest.raises(NoSuchLedgerError, match="ledger_id=999"):
+                await client.open_ledger(999)
+
+    asyncio.run(main())
+
+
+async def reports(cluster: TestCluster, ledger_id: int) -> tuple[set[tuple[int, str, str]], int]:
+    defects: set[tuple[int, str, str]] = set()
+    checked = 0
+    async for report in verify_ledger(cluster.client(3), ledger_id):
+        checked += report.replicas_checked
+        defects |= {(d.entry_id, d.bookie_id, d.what) for d in report.defects}
+    return defects, checked
+
+
+def test_verify_finds_nothing_wrong_with_a_sound_ledger(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_cluster(tmp_path, bookies=5) as cluster:
+            client = cluster.client()
+            for e, w in ((3, 3), (5, 2)):
+                ledger_id = await written(client, ensemble_size=e, write_quorum=w)
+                await asyncio.sleep(0.2)  # the slowest replica may still be syncing
+
+                assert await reports(cluster, ledger_id) == (set(), len(PAYLOADS) * w)
+
+    asyncio.run(main())
+
+
+def test_verify_names_the_replica_that_is_wrong(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            ledger_id = await written(client)
+            ensemble = (await client.ledger_metadata(ledger_id)).last_fragment.ensemble
+            cluster.faults[ensemble[0]].alter_read = damage
+            cluster.faults[ensemble[1]].read_status = Status.NO_ENTRY
+
+            defects, _ = await reports(cluster, ledger_id)
+
+            whats = {(bookie, what) for _, bookie, what in defects}
+            assert whats == {(ensemble[0], "DIGEST_MISMATCH"), (ensemble[1], "NO_ENTRY")}
+            assert DIFFERENT not in {what for _, what in whats}
+
+    asyncio.run(main())

@@ -1,0 +1,456 @@
+"""Fencing and recovery through real bookies (rules R*, F*; invariants I1-I13)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from bookie_server.wire.messages import IdRange, ReadReply, Status
+from metadata.errors import (
+    BookKeeperError,
+    EntryUnreadableError,
+    LedgerFencedError,
+    LedgerRecoveryError,
+    NotEnoughBookiesError,
+    UnauthorizedError,
+)
+from metadata.model import LedgerMetadata, LedgerState
+from spark_bookkeeper.ledger.client import LedgerClient
+from spark_bookkeeper.ledger.read_handle import ReadHandle
+from tests.spark_bookkeeper.ledger.harness import Faults, TestCluster, running_cluster
+
+
+async def contents(reader: ReadHandle) -> list[bytes]:
+    return [bytes(e.payload) async for e in reader.read(0, reader.last_add_confirmed)]
+
+
+async def settle_adds(cluster: TestCluster) -> None:
+    """Let every add that reached a bookie become durable."""
+    await asyncio.sleep(0)
+    for bookie in cluster.bookies.values():
+        await bookie.settled()
+    await asyncio.sleep(0)
+
+
+async def open_ledger_with_tail(
+    cluster: TestCluster, client: LedgerClient, *, tail_on: set[int]
+) -> tuple[int, list[Faults]]:
+    """Two acknowledged entries, then one that reached only the positions in ``tail_on``."""
+    writer = await client.create_ledger()
+    faults = cluster.ensemble_faults(writer.metadata.last_fragment.ensemble)
+    await writer.append_many([b"0", b"1"])
+    for position, fault in enumerate(faults):
+        fault.drops_writes = position not in tail_on
+    writer.append_async(b"tail").add_done_callback(lambda f: f.cancelled() or f.exception())
+    await settle_adds(cluster)
+    for fault in faults:
+        fault.drops_writes = False
+    return writer.ledger_id, faults
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 2500])
+def test_recovery_closes_a_ledger_at_its_last_acknowledged_entry(
+    tmp_path: Path, count: int
+) -> None:
+    """R1, R2."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            writer = await client.create_ledger()
+            payloads = [b"%d" % i for i in range(count)]
+            await writer.append_many(payloads)
+
+            reader = await cluster.client(2).open_ledger(writer.ledger_id, recovery=True)
+
+            assert reader.is_closed
+            assert reader.last_add_confirmed == count - 1
+            assert await contents(reader) == payloads
+            assert reader.length == sum(map(len, payloads))
+
+    asyncio.run(main())
+
+
+def test_a_fenced_writer_is_told_and_never_acknowledges_again(tmp_path: Path) -> None:
+    """F1, I20."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            writer = await cluster.client().create_ledger()
+            await writer.append(b"0")
+            reader = await cluster.client(2).open_ledger(writer.ledger_id, recovery=True)
+
+            with pytest.raises(LedgerFencedError):
+                await writer.append(b"1")
+            with pytest.raises(LedgerFencedError):
+                await writer.append(b"2")
+
+            assert reader.last_add_confirmed == 0
+            await writer.close()  # finds it closed at exactly its last entry
+
+    asyncio.run(main())
+
+
+def test_opening_without_recovery_does_not_disturb_the_writer(tmp_path: Path) -> None:
+    """F5: the reader sees what is confirmed, which lags the writer by what carries the LAC."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            writer = await client.create_ledger()
+            for payload in (b"0", b"1", b"2"):
+                await writer.append(payload)
+            reader = await cluster.client(2).open_ledger(writer.ledger_id)
+
+            assert not reader.is_closed
+            assert reader.last_add_confirmed == 1
+            assert await writer.append(b"3") == 3
+            assert await reader.read_last_add_confirmed() == 2
+            await writer.close()
+            assert await reader.read_last_add_confirmed() == 3
+            assert await contents(reader) == [b"0", b"1", b"2", b"3"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("tail_on", [{0}, {1}, {2}, {0, 2}])
+def test_an_entry_found_anywhere_is_recovered_and_replicated(
+    tmp_path: Path, tail_on: set[int]
+) -> None:
+    """Positive is generous: one copy suffices, and recovery writes it back byte for byte."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            ledger_id, _ = await open_ledger_with_tail(cluster, client, tail_on=tail_on)
+
+            reader = await cluster.client(2).open_ledger(ledger_id, recovery=True)
+
+            assert await contents(reader) == [b"0", b"1", b"tail"]
+            assert reader.length == 6
+            await settle_adds(cluster)
+            copies = []
+            for bookie in cluster.bookies.values():
+                plan = bookie.storage.plan_read(ledger_id, 2, 2, size_bytes_max=1)
+                copies.append(b"".join(bookie.storage.execute(plan).chunks))
+            assert len(set(copies) - {b""}) == 1
+            assert sum(copy != b"" for copy in copies) >= 2
+
+    asyncio.run(main())
+
+
+def test_an_entry_nobody_reachable_has_is_absent_only_with_a_coverage(tmp_path: Path) -> None:
+    """R23, I11: with the one holder away, two explicit negatives close before the tail."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            ledger_id, faults = await open_ledger_with_tail(cluster, client, tail_on={0})
+            faults[0].is_dead = True
+
+            reader = await cluster.client(2).open_ledger(ledger_id, recovery=True)
+
+            assert await contents(reader) == [b"0", b"1"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("status", [Status.UNKNOWN, Status.UNREACHABLE, Status.BUSY])
+def test_what_cannot_be_known_aborts_the_recovery_and_closes_nothing(
+    tmp_path: Path, status: Status
+) -> None:
+    """I13: "don't know" is never "no"."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            ledger_id, faults = await open_ledger_with_tail(cluster, client, tail_on={0})
+            faults[0].is_dead = True
+            faults[1].read_status = status
+
+            with pytest.raises(LedgerRecoveryError, match="neither readable nor provably absent"):
+                await cluster.client(2).open_ledger(ledger_id, recovery=True)
+            metadata = await client.ledger_metadata(ledger_id)
+            assert metadata.state is LedgerState.IN_RECOVERY
+
+            faults[0].is_dead, faults[1].read_status = False, None
+            reader = await cluster.client(3).open_ledger(ledger_id, recovery=True)
+            assert await contents(reader) == [b"0", b"1", b"tail"]
+
+    asyncio.run(main())
+
+
+def test_too_few_fenced_bookies_close_nothing(tmp_path: Path) -> None:
+    """R9: all down is an error, not a ledger closed at -1."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            ledger_id, faults = await open_ledger_with_tail(cluster, client, tail_on={0, 1, 2})
+            for fault in faults[:2]:
+                fault.is_dead = True
+
+            with pytest.raises(LedgerRecoveryError, match="too few bookies could be fenced"):
+                await cluster.client(2).open_ledger(ledger_id, recovery=True)
+            with pytest.raises(EntryUnreadableError):
+                await cluster.client(2).open_ledger(ledger_id)
+            assert not (await client.ledger_metadata(ledger_id)).is_closed
+
+    asyncio.run(main())
+
+
+def test_a_recovery_that_cannot_write_back_closes_nothing(tmp_path: Path) -> None:
+    """R4, R10."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            ledger_id, faults = await open_ledger_with_tail(cluster, client, tail_on={0})
+            for fault in faults[1:]:
+                fault.write_status = Status.READ_ONLY
+
+            with pytest.raises(LedgerRecoveryError, match="written back to 1 bookies"):
+                await cluster.client(2).open_ledger(ledger_id, recovery=True)
+            metadata = await client.ledger_metadata(ledger_id)
+            assert metadata.state is LedgerState.IN_RECOVERY
+
+    asyncio.run(main())
+
+
+def test_what_lies_behind_a_gap_is_cut_off(tmp_path: Path) -> None:
+    """R21: entry 3 reached a bookie, entry 2 nobody: the ledger ends at 1."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            ledger_id, faults = await open_ledger_with_tail(cluster, client, tail_on={0})
+
+            def hide_two(reply: ReadReply) -> ReadReply:
+                if not any(2 in run.entry_ids for run in reply.runs):
+                    return reply
+                missing = IdRange(2, 10**6, Status.NO_ENTRY)
+                return ReadReply((), (missing,), reply.last_add_confirmed)
+
+            faults[0].alter_read = hide_two
+            reader = await cluster.client(2).open_ledger(ledger_id, recovery=True)
+
+            assert await contents(reader) == [b"0", b"1"]
+
+    asyncio.run(main())
+
+
+def test_every_recovery_read_fences_and_asks_the_snapshot_ensemble(tmp_path: Path) -> None:
+    """#2614, BOOKKEEPER-581."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path, bookies=5) as cluster:
+            client = cluster.client()
+            ledger_id, _ = await open_ledger_with_tail(cluster, client, tail_on={0, 1})
+            for fault in cluster.faults.values():
+                fault.reads_seen.clear()
+            metadata = await client.ledger_metadata(ledger_id)
+
+            await cluster.client(2).open_ledger(ledger_id, recovery=True)
+
+            for bookie_id, fault in cluster.faults.items():
+                beyond = [r for r in fault.reads_seen if r.first_entry > 1]
+                assert all(request.is_fencing for request in beyond)
+                assert bool(beyond) == (bookie_id in metadata.last_fragment.ensemble)
+
+    asyncio.run(main())
+
+
+def test_a_writer_that_lost_the_race_for_its_ack_quorum_stays_without(tmp_path: Path) -> None:
+    """R16 (#2614): an add delayed until after a recovery read cannot reach its quorum."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            writer = await client.create_ledger()
+            faults = cluster.ensemble_faults(writer.metadata.last_fragment.ensemble)
+            await writer.append(b"0")
+            for fault in faults[1:]:
+                fault.drops_writes = True
+            late = writer.append_async(b"late")
+            await settle_adds(cluster)
+            faults[0].is_dead = True
+            reader = await cluster.client(2).open_ledger(writer.ledger_id, recovery=True)
+            assert reader.last_add_confirmed == 0
+            faults[0].is_dead = False
+
+            held = faults[1].writes_seen[-1]
+            answers: list[Status] = []
+            for bookie_id in writer.metadata.last_fragment.ensemble[1:]:
+                cluster.faults[bookie_id].drops_writes = False
+                client.cluster.client(bookie_id).write(held, answers.append)
+            await settle_adds(cluster)
+
+            assert answers == [Status.FENCED, Status.FENCED]
+            assert not late.done()
+
+    asyncio.run(main())
+
+
+def test_the_wrong_password_neither_opens_nor_fences(tmp_path: Path) -> None:
+    """R3, F8."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            writer = await client.create_ledger(password=b"right")
+            await writer.append(b"0")
+
+            for recovery in (False, True):
+                with pytest.raises(UnauthorizedError):
+                    await client.open_ledger(writer.ledger_id, password=b"wrong", recovery=recovery)
+
+            assert await writer.append(b"1") == 1
+
+    asyncio.run(main())
+
+
+def test_concurrent_recoveries_come_to_one_end(tmp_path: Path) -> None:
+    """R20, F4, I4."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            ledger_id, _ = await open_ledger_with_tail(cluster, client, tail_on={1})
+
+            readers = await asyncio.gather(
+                *(cluster.client(n).open_ledger(ledger_id, recovery=True) for n in range(2, 8))
+            )
+
+            assert {reader.last_add_confirmed for reader in readers} == {2}
+
+    asyncio.run(main())
+
+
+def test_a_writers_close_and_a_recovery_agree(tmp_path: Path) -> None:
+    """R22: whoever wins, both know the same last entry, or one is told it lost."""
+
+    async def main() -> None:
+        for seed in range(5):
+            async with running_cluster(tmp_path / str(seed)) as cluster:
+                writer = await cluster.client().create_ledger()
+                await writer.append_many([b"0", b"1", b"2"])
+
+                outcomes = await asyncio.gather(
+                    writer.close(),
+                    cluster.client(seed).open_ledger(writer.ledger_id, recovery=True),
+                    return_exceptions=True,
+                )
+
+                metadata = await cluster.client().ledger_metadata(writer.ledger_id)
+                assert (metadata.is_closed, metadata.last_entry) == (True, 2)
+                assert outcomes[0] is None or isinstance(outcomes[0], LedgerFencedError)
+                assert cast(ReadHandle, outcomes[1]).last_add_confirmed == 2
+
+    asyncio.run(main())
+
+
+def test_a_ledger_closed_meanwhile_is_adopted(tmp_path: Path) -> None:
+    """R11."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            ledger_id, faults = await open_ledger_with_tail(cluster, client, tail_on={0, 1, 2})
+            closing: list[asyncio.Task[object]] = []
+
+            def close_elsewhere(reply: ReadReply) -> ReadReply:
+                def end(metadata: LedgerMetadata) -> LedgerMetadata:
+                    return metadata if metadata.is_closed else metadata.closed(1, 2)
+
+                update = client.cluster.ledgers.update(ledger_id, end)
+                closing.append(asyncio.create_task(update))
+                return reply
+
+            faults[0].alter_read = close_elsewhere
+            reader = await cluster.client(2).open_ledger(ledger_id, recovery=True)
+            await asyncio.gather(*closing)
+
+            metadata = await client.ledger_metadata(ledger_id)
+            assert reader.last_add_confirmed == metadata.last_entry
+
+    asyncio.run(main())
+
+
+def test_a_fence_survives_the_bookies_restart(tmp_path: Path) -> None:
+    """F9, BOOKKEEPER-500, I8."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            writer = await client.create_ledger()
+            await writer.append(b"0")
+            fencing = client.cluster.client
+            for bookie_id in writer.metadata.last_fragment.ensemble:
+                reply = await fencing(bookie_id).read_lac(
+                    writer.ledger_id, is_fencing=True, master_key=writer_key()
+                )
+                assert reply.status is Status.OK
+            for bookie_id in list(cluster.bookies):
+                await cluster.bookies[bookie_id].stop()
+                place = cluster.bookies.pop(bookie_id)
+                assert place.storage.ledgers[writer.ledger_id].is_fenced
+                await cluster.restart_bookie(bookie_id)
+
+            stale = cluster.client(9)
+            section = cluster.faults[writer.metadata.last_fragment.ensemble[0]].writes_seen[-1]
+            answers: list[Status] = []
+            for bookie_id in writer.metadata.last_fragment.ensemble:
+                stale.cluster.client(bookie_id).write(section, answers.append)
+            await settle_adds(cluster)
+
+            assert answers == [Status.FENCED] * 3
+
+    def writer_key() -> bytes:
+        from bookie_server.wire.digest import master_key
+
+        return master_key(b"")
+
+    asyncio.run(main())
+
+
+def test_a_bookie_in_limbo_is_no_witness(tmp_path: Path) -> None:
+    """I12: two bookies that may have lost entries cannot truncate a ledger."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            ledger_id, faults = await open_ledger_with_tail(cluster, client, tail_on={0})
+            faults[0].is_dead = True
+            ensemble = (await client.ledger_metadata(ledger_id)).last_fragment.ensemble
+            cluster.bookies[ensemble[1]].storage.set_limbo([ledger_id], [ledger_id])
+
+            with pytest.raises(BookKeeperError) as caught:
+                await cluster.client(2).open_ledger(ledger_id, recovery=True)
+
+            assert isinstance(caught.value, LedgerRecoveryError | NotEnoughBookiesError)
+            assert not (await client.ledger_metadata(ledger_id)).is_closed
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("quorums", [(3, 2, 2), (5, 3, 2), (4, 3, 3)])
+def test_striped_ledgers_recover_to_their_last_acknowledged_entry(
+    tmp_path: Path, quorums: tuple[int, int, int]
+) -> None:
+    async def main() -> None:
+        async with running_cluster(tmp_path, bookies=5, recovery_window_entries=7) as cluster:
+            client = cluster.client()
+            e, w, a = quorums
+            writer = await client.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
+            payloads = [b"%d" % i for i in range(50)]
+            await writer.append_many(payloads)
+
+            reader = await cluster.client(2).open_ledger(writer.ledger_id, recovery=True)
+
+            assert await contents(reader) == payloads
+            assert reader.length == sum(map(len, payloads))
+
+    asyncio.run(main())
