@@ -276,15 +276,16 @@ def test_a_writer_that_lost_the_race_for_its_ack_quorum_stays_without(tmp_path: 
                 fault.drops_writes = True
             late = writer.append_async(b"late")
             await settle_adds(cluster)
+            held = faults[1].writes_seen[-1]
+            for fault in faults[1:]:
+                fault.drops_writes = False
             faults[0].is_dead = True
             reader = await cluster.client(2).open_ledger(writer.ledger_id, recovery=True)
             assert reader.last_add_confirmed == 0
             faults[0].is_dead = False
 
-            held = faults[1].writes_seen[-1]
             answers: list[Status] = []
             for bookie_id in writer.metadata.last_fragment.ensemble[1:]:
-                cluster.faults[bookie_id].drops_writes = False
                 client.cluster.client(bookie_id).write(held, answers.append)
             await settle_adds(cluster)
 
