@@ -17,7 +17,7 @@ from metadata.errors import ClientClosedError
 from metadata.ledgers import Accompany
 from metadata.model import LedgerMetadata
 from spark_bookkeeper import aio
-from spark_bookkeeper.blocking.loop_thread import LoopThread
+from spark_bookkeeper.blocking.loop_thread import LoopThread, shared_loop_thread
 from spark_bookkeeper.blocking.read_handle import ReadHandle
 from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.ledger.client import BookieStatus, LedgerClient
@@ -149,7 +149,6 @@ class BookKeeper:
             self._is_closed = True
         if thread is not None and client is not None and thread.is_usable:
             thread.run(self._shut(client, list(self._writers)))
-            thread.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -173,7 +172,7 @@ class BookKeeper:
                 raise ClientClosedError("BookKeeper")
             if self._thread is None or self._thread.pid != os.getpid():
                 # After a fork the parent's loop thread does not exist here: make our own.
-                self._thread = LoopThread("bookkeeper-client")
+                self._thread = shared_loop_thread()
                 self._client = aio.BookKeeper(self.metadata_service_uri, settings=self.settings)
                 self._writers = weakref.WeakSet()
             assert self._client is not None

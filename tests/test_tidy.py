@@ -60,7 +60,8 @@ ENTRY_POINTS = {
     "spark_bookkeeper.aio",  # public faces: imported by users
     "spark_bookkeeper.errors",
     "pyspark_bookkeeper",
-    "metadata.memory",  # the store's in-memory twin, for tests: ours and our users'
+    "metadata.memory",  # in-memory twins, for tests: ours and our users'
+    "bookie_server.client.local",
 }
 """Modules that are used without another module's import."""
 

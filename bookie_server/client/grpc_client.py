@@ -1,10 +1,19 @@
-"""BookieClient over gRPC: one channel, one stream of adds, one stream of reads, a few calls."""
+"""BookieClient over gRPC: one channel, one stream of adds, one stream of reads, a few calls.
+
+gRPC's asyncio core does not survive ``fork``: in a child of a process that used it nothing answers,
+and with its own fork handlers on even the parent crashes (grpcio 1.74 and 1.85, both tried). So
+those handlers are switched off, and a child forked after the first connection is told so by name.
+A child of a process that had not connected yet is fine: that is how Spark's workers come about.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import TypeVar
+
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # read once, when grpc is imported
 
 import grpc
 import grpc.aio
@@ -23,6 +32,7 @@ from bookie_server.wire.messages import (
     ReadRequest,
     Status,
 )
+from metadata.errors import ForkedProcessError
 
 Reply = TypeVar("Reply")
 
@@ -40,10 +50,22 @@ CHANNEL_OPTIONS = (
 )
 
 
+_grpc_pids: list[int] = []
+"""The process that used gRPC first; inherited by its children."""
+
+
+def _claim_grpc() -> None:
+    if not _grpc_pids:
+        _grpc_pids.append(os.getpid())
+    if _grpc_pids[0] != os.getpid():
+        raise ForkedProcessError(_grpc_pids[0])
+
+
 class GrpcBookieClient(BookieClient):
     """Connects on first use; must be made and used on one event loop."""
 
     def __init__(self, bookie_id: str, address: str, settings: ConnectionSettings) -> None:
+        _claim_grpc()
         self.bookie_id = bookie_id
         self._settings = settings
         self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)

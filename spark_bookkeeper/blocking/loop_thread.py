@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import threading
 from collections.abc import Coroutine
@@ -11,6 +12,21 @@ from typing import Any, TypeVar
 from metadata.errors import ClientClosedError
 
 T = TypeVar("T")
+
+_shared: list[LoopThread] = []
+_shared_lock = threading.Lock()
+
+
+def shared_loop_thread() -> LoopThread:
+    """The loop thread of this process, made on first use and stopped at exit.
+
+    One for all clients: gRPC's asyncio core serves one event loop well and stumbles over several.
+    """
+    with _shared_lock:
+        if not _shared or _shared[-1].pid != os.getpid():
+            _shared[:] = [LoopThread("bookkeeper-client")]
+            atexit.register(_shared[-1].stop)
+        return _shared[-1]
 
 
 class LoopThread:

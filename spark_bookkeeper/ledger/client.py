@@ -80,6 +80,9 @@ class LedgerClient:
             password=password,
             custom_metadata=dict(custom_metadata or {}),
         )
+        # Whatever keeps us from talking to a bookie is found before there is a ledger.
+        for bookie_id in ensemble:
+            self.cluster.client(bookie_id)
         created_id, versioned = await self.cluster.ledgers.create(
             metadata, ledger_id=ledger_id, accompany=accompany
         )

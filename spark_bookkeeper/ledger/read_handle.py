@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Self
 
@@ -81,7 +81,7 @@ class ReadHandle:
             self._last_add_confirmed = max(self._last_add_confirmed, known)
         return self._last_add_confirmed
 
-    async def read(self, first_entry: int, last_entry: int) -> AsyncIterator[Entry]:
+    async def read(self, first_entry: int, last_entry: int) -> AsyncGenerator[Entry, None]:
         """Entries ``first_entry..last_entry``, in order, all of them or an error.
 
         Raises:

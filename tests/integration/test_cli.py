@@ -289,6 +289,7 @@ class TestLocal:
         assert eventually(lambda: processes_of(tmp_path) == [])
 
 
+@pytest.mark.slow
 def test_an_unreachable_cluster_fails_in_one_line(nowhere: CommandLine) -> None:
     code, out, err = nowhere.outcome("ledgers", "list")
 

@@ -17,7 +17,8 @@ from metadata.errors import (
     NotEnoughBookiesError,
     UnauthorizedError,
 )
-from metadata.model import LedgerMetadata, LedgerState
+from metadata.model import LedgerMetadata, LedgerState, Versioned
+from metadata.update import Stop
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from tests.spark_bookkeeper.ledger.harness import Faults, TestCluster, running_cluster
@@ -360,14 +361,14 @@ def test_a_ledger_closed_meanwhile_is_adopted(tmp_path: Path) -> None:
         async with running_cluster(tmp_path) as cluster:
             client = cluster.client()
             ledger_id, faults = await open_ledger_with_tail(cluster, client, tail_on={0, 1, 2})
-            closing: list[asyncio.Task[object]] = []
+            closing: list[asyncio.Future[Versioned | Stop[object]]] = []
 
             def close_elsewhere(reply: ReadReply) -> ReadReply:
                 def end(metadata: LedgerMetadata) -> LedgerMetadata:
                     return metadata if metadata.is_closed else metadata.closed(1, 2)
 
-                update = client.cluster.ledgers.update(ledger_id, end)
-                closing.append(asyncio.create_task(update))
+                known = client.cluster.ledgers
+                closing.append(asyncio.ensure_future(known.update(ledger_id, end)))
                 return reply
 
             faults[0].alter_read = close_elsewhere

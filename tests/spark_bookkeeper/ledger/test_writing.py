@@ -23,8 +23,8 @@ from spark_bookkeeper.ledger.client import LedgerClient
 from tests.spark_bookkeeper.ledger.harness import running_cluster
 
 
-async def read_all(client: LedgerClient, ledger_id: int, **how: bool) -> list[bytes]:
-    reader = await client.open_ledger(ledger_id, **how)
+async def read_all(client: LedgerClient, ledger_id: int) -> list[bytes]:
+    reader = await client.open_ledger(ledger_id)
     return [bytes(e.payload) async for e in reader.read(0, reader.last_add_confirmed)]
 
 
@@ -195,7 +195,7 @@ def test_too_few_bookies_leave_no_ledger_behind(tmp_path: Path) -> None:
 def test_impossible_arguments_are_named(tmp_path: Path, wrong: dict[str, object]) -> None:
     async def main() -> None:
         async with running_cluster(tmp_path, bookies=0) as cluster:
-            with pytest.raises(ValueError, match="quorum|digest type"):
+            with pytest.raises(ValueError, match=r"quorum|digest type"):
                 await cluster.client().create_ledger(**wrong)  # type: ignore[arg-type]
 
     asyncio.run(main())

@@ -1,0 +1,201 @@
+"""The synchronous client on a real cluster: threads, futures, fork, bad input."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from metadata.errors import (
+    BookKeeperError,
+    ClientClosedError,
+    EntryTooLargeError,
+    LedgerClosedError,
+    MetadataUnavailableError,
+    UnauthorizedError,
+)
+from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
+from spark_bookkeeper.blocking.add_future import AddFuture
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(bookies=3) as running:
+        yield running
+
+
+@pytest.fixture
+def bk(cluster: LocalCluster) -> Iterator[BookKeeper]:
+    with BookKeeper(cluster.metadata_service_uri) as client:
+        yield client
+
+
+def test_the_readme_example_works(bk: BookKeeper) -> None:
+    with bk.create_ledger(password=b"s") as writer:
+        assert writer.append(b"one") == 0
+        assert writer.append_async(b"two").result(10) == 1
+        assert writer.append_many([b"three", b"four"]) == range(2, 4)
+    with bk.open_ledger(writer.ledger_id, password=b"s") as reader:
+        entries = [(e.entry_id, bytes(e.payload), e.length) for e in reader.read(0, 3)]
+
+    assert entries == [(0, b"one", 3), (1, b"two", 6), (2, b"three", 11), (3, b"four", 15)]
+    assert writer.ledger_id in list(bk.list_ledgers())
+    assert [bookie.writable for bookie in bk.bookies()] == [True] * 3
+
+
+def test_several_threads_share_one_writer_without_losing_an_entry(bk: BookKeeper) -> None:
+    writer = bk.create_ledger()
+    ids: list[int] = []
+
+    def work(name: int) -> None:
+        futures = [writer.append_async(b"%d-%d" % (name, i)) for i in range(300)]
+        ids.extend(future.result(30) for future in futures)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+
+    assert sorted(ids) == list(range(1200))
+    with bk.open_ledger(writer.ledger_id) as reader:
+        payloads = [bytes(entry.payload) for entry in reader.read(0, 1199)]
+    for name in range(4):
+        mine = [p for p in payloads if p.startswith(b"%d-" % name)]
+        assert mine == [b"%d-%d" % (name, i) for i in range(300)]
+
+
+def test_callbacks_run_once_whether_registered_before_or_after(bk: BookKeeper) -> None:
+    with bk.create_ledger() as writer:
+        called: list[AddFuture] = []
+        future = writer.append_async(b"x")
+        future.add_done_callback(called.append)
+        future.result(10)
+        future.add_done_callback(called.append)
+
+        assert future.done()
+        assert future.exception() is None
+        writer.flush()
+        assert called == [future, future]
+
+
+def test_appends_after_close_and_too_large_ones_are_refused(bk: BookKeeper) -> None:
+    writer = bk.create_ledger()
+    with pytest.raises(EntryTooLargeError):
+        writer.append(bytes(6 * 1024 * 1024))
+    writer.close()
+    with pytest.raises(LedgerClosedError):
+        writer.append(b"x")
+    with pytest.raises(LedgerClosedError):
+        writer.append_many([b"x"])
+
+
+def test_a_small_window_slows_appends_and_loses_none(cluster: LocalCluster) -> None:
+    settings = ClientSettings(max_in_flight_bytes=10_000)
+    client = BookKeeper(cluster.metadata_service_uri, settings=settings)
+    with client, client.create_ledger() as writer:
+        futures = [writer.append_async(bytes(3_000)) for _ in range(200)]
+        assert [future.result(30) for future in futures] == list(range(200))
+
+
+def test_closing_the_client_fails_what_is_pending_and_hangs_nobody(cluster: LocalCluster) -> None:
+    client = BookKeeper(cluster.metadata_service_uri)
+    writer = client.create_ledger()
+    for bookie in cluster.bookies:
+        bookie.pause()
+    try:
+        future = writer.append_async(b"x")
+        client.close()
+    finally:
+        for bookie in cluster.bookies:
+            bookie.resume()
+
+    with pytest.raises(BookKeeperError):
+        future.result(10)
+    with pytest.raises(ClientClosedError):
+        client.create_ledger()
+
+
+def test_the_wrong_password_is_one_clear_error(bk: BookKeeper) -> None:
+    with bk.create_ledger(password=b"right") as writer:
+        writer.append(b"x")
+    with pytest.raises(UnauthorizedError, match=f"ledger_id={writer.ledger_id}"):
+        bk.open_ledger(writer.ledger_id, password=b"wrong")
+
+
+def test_an_unreachable_metadata_service_is_named() -> None:
+    settings = ClientSettings(metadata_timeout_ms=1_000)
+    client = BookKeeper("zk+hierarchical://127.0.0.1:1/ledgers", settings=settings)
+    with client, pytest.raises(MetadataUnavailableError, match=r"127\.0\.0\.1:1"):
+        client.bookies()
+
+
+def test_no_cluster_named_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BOOKKEEPER_METADATA_URI", raising=False)
+    with pytest.raises(ValueError, match="BOOKKEEPER_METADATA_URI"):
+        BookKeeper()
+
+
+FORK = """
+import os, sys
+from spark_bookkeeper import BookKeeper
+from spark_bookkeeper.errors import ClientClosedError, ForkedProcessError
+
+bk = BookKeeper(sys.argv[1])
+was_connected = sys.argv[2] == "connected"
+if was_connected:
+    writer = bk.create_ledger()
+    writer.append(b"parent")
+pid = os.fork()
+if pid == 0:
+    try:
+        if was_connected:
+            try:
+                writer.append(b"from the child")
+            except ClientClosedError:
+                pass
+        with bk.create_ledger() as own:
+            own.append(b"child")
+        with bk.open_ledger(own.ledger_id) as reader:
+            entries = [bytes(e.payload) for e in reader.read(0, 0)]
+        os._exit(0 if entries == [b"child"] else 3)
+    except ForkedProcessError:
+        os._exit(7)
+    except BaseException as error:
+        print(repr(error), file=sys.stderr, flush=True)
+        os._exit(4)
+_, status = os.waitpid(pid, 0)
+with bk.create_ledger() as after:
+    after.append(b"parent again")
+if was_connected:
+    writer.append(b"goes on")
+    writer.close()
+bk.close()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("parent", "child_exits"), [("fresh", 0), ("connected", 7)])
+def test_a_forked_child_connects_itself_or_says_why_not(
+    cluster: LocalCluster, parent: str, child_exits: int
+) -> None:
+    """gRPC does not survive a fork after its first use: a named error, not a hang or a crash."""
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORK, cluster.metadata_service_uri, parent],
+        timeout=60,
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+    )
+
+    assert run.returncode == child_exits, run.stderr
