@@ -66,6 +66,10 @@ soak: bootstrap ## The demo over and over for MINUTES=60, at SCALE
 		echo "== soak: $$runs runs passed"
 	done
 
+.PHONY: bench
+bench: bootstrap ## Speed beside each workload's ceiling (SCALE=0.1; 1 for the real figures)
+	@$(BIN)/python -m benchmarks all --scale $(SCALE)
+
 .PHONY: dist
 dist: bootstrap ## Wheel and source archive in dist/
 	@rm -rf dist
