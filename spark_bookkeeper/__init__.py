@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from spark_bookkeeper.blocking.log import Log
     from spark_bookkeeper.blocking.read_handle import ReadHandle
     from spark_bookkeeper.blocking.write_handle import WriteHandle
     from spark_bookkeeper.bookkeeper import BookKeeper
@@ -24,12 +25,21 @@ _HOMES = {
     "BookKeeper": "spark_bookkeeper.bookkeeper",
     "ClientSettings": "spark_bookkeeper.settings",
     "Entry": "spark_bookkeeper.ledger.entry",
+    "Log": "spark_bookkeeper.blocking.log",
     "LocalCluster": "spark_bookkeeper.local.cluster",
     "ReadHandle": "spark_bookkeeper.blocking.read_handle",
     "WriteHandle": "spark_bookkeeper.blocking.write_handle",
 }
 
-__all__ = ["BookKeeper", "ClientSettings", "Entry", "LocalCluster", "ReadHandle", "WriteHandle"]
+__all__ = [
+    "BookKeeper",
+    "ClientSettings",
+    "Entry",
+    "LocalCluster",
+    "Log",
+    "ReadHandle",
+    "WriteHandle",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -24,6 +24,9 @@ from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle
+from spark_bookkeeper.log.handle import Log
+from spark_bookkeeper.log.layer import LogLayer
+from spark_bookkeeper.log.model import LogSettings
 from spark_bookkeeper.settings import ClientSettings
 
 METADATA_URI_VARIABLE = "BOOKKEEPER_METADATA_URI"
@@ -142,6 +145,44 @@ class BookKeeper:
         """All registered bookies, by id."""
         return await (await self.connect()).bookies()
 
+    async def create_log(
+        self, name: str, *, settings: LogSettings | None = None, schema: bytes = b""
+    ) -> Log:
+        """Create an empty log; ``schema`` is kept for whoever writes and reads it.
+
+        Raises:
+            LogExistsError: there is one of that name.
+            ValueError: the name cannot be a log's.
+        """
+        layer = await self._logs()
+        return Log(layer, name, await layer.catalog.create(name, settings or LogSettings(), schema))
+
+    async def open_log(self, name: str) -> Log:
+        """Raises NoSuchLogError."""
+        layer = await self._logs()
+        return Log(layer, name, (await layer.catalog.open(name)).log_id)
+
+    async def list_logs(self) -> list[str]:
+        """Names of all logs, sorted."""
+        return await (await self._logs()).catalog.names()
+
+    async def delete_log(self, name: str) -> None:
+        """Delete a log with all its ledgers; interrupted, ``bookkeeper logs gc`` goes on with it.
+
+        Raises:
+            NoSuchLogError: there is none of that name.
+        """
+        await (await self._logs()).catalog.delete(name)
+
+    async def _logs(self) -> LogLayer:
+        client = await self.connect()
+        return LogLayer(
+            client.cluster.store,
+            client.cluster.root,
+            fence=client.fence_ledger,
+            delete_ledger=client.dispose_of_ledger,
+        )
+
     async def close(self) -> None:
         """Close all connections. Idempotent; open handles stop working."""
         self._is_closed = True
@@ -172,6 +213,8 @@ __all__ = [
     "BookieStatus",
     "ClientSettings",
     "Entry",
+    "Log",
+    "LogSettings",
     "ReadHandle",
     "WriteHandle",
 ]

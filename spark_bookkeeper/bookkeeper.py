@@ -17,10 +17,12 @@ from metadata.errors import ClientClosedError
 from metadata.ledgers import Accompany
 from metadata.model import LedgerMetadata
 from spark_bookkeeper import aio
+from spark_bookkeeper.blocking.log import Log
 from spark_bookkeeper.blocking.loop_thread import LoopThread, shared_loop_thread
 from spark_bookkeeper.blocking.read_handle import ReadHandle
 from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.ledger.client import BookieStatus, LedgerClient
+from spark_bookkeeper.log.model import LogSettings
 from spark_bookkeeper.settings import ClientSettings
 
 T = TypeVar("T")
@@ -127,6 +129,36 @@ class BookKeeper:
         """All registered bookies, by id."""
         thread, client = self._connected()
         return thread.run(client.bookies())
+
+    def create_log(
+        self, name: str, *, settings: LogSettings | None = None, schema: bytes = b""
+    ) -> Log:
+        """Create an empty log; ``schema`` is kept for whoever writes and reads it.
+
+        Raises:
+            LogExistsError: there is one of that name.
+        """
+        thread, client = self._connected()
+        return Log(thread, thread.run(client.create_log(name, settings=settings, schema=schema)))
+
+    def open_log(self, name: str) -> Log:
+        """Raises NoSuchLogError."""
+        thread, client = self._connected()
+        return Log(thread, thread.run(client.open_log(name)))
+
+    def list_logs(self) -> list[str]:
+        """Names of all logs, sorted."""
+        thread, client = self._connected()
+        return thread.run(client.list_logs())
+
+    def delete_log(self, name: str) -> None:
+        """Delete a log with all its ledgers.
+
+        Raises:
+            NoSuchLogError: there is none of that name.
+        """
+        thread, client = self._connected()
+        thread.run(client.delete_log(name))
 
     # -- for the layers above -------------------------------------------------------------------
 

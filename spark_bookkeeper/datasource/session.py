@@ -6,11 +6,9 @@ tasks; a forked worker makes its own. Holds no state that a task depends on.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import fields, replace
-from functools import cached_property
-from random import Random, SystemRandom
+from random import Random
 from typing import Any, Protocol, TypeVar
 
 from metadata.ledgers import Accompany
@@ -20,17 +18,9 @@ from spark_bookkeeper.bookkeeper import shared
 from spark_bookkeeper.datasource.errors import OptionsError
 from spark_bookkeeper.datasource.options import CLIENT_PREFIX, TargetOptions
 from spark_bookkeeper.ledger.entry import Entry
-from spark_bookkeeper.log.catalog import Catalog
-from spark_bookkeeper.log.commit import Committer
-from spark_bookkeeper.log.deletion import LogDeletion
-from spark_bookkeeper.log.jobs import Jobs
+from spark_bookkeeper.log.layer import LogLayer, clock_ms
 from spark_bookkeeper.log.model import LogSettings
-from spark_bookkeeper.log.nodes import LogNodes
-from spark_bookkeeper.log.paths import LogPaths
-from spark_bookkeeper.log.pause import jittered_pause
-from spark_bookkeeper.log.reader import LogView
 from spark_bookkeeper.log.settings import RetentionSettings
-from spark_bookkeeper.log.sweep import Sweeper
 from spark_bookkeeper.settings import ClientSettings
 
 SCHEMA_KEY = "sparkSchema"
@@ -164,12 +154,7 @@ class ClusterClient:
         await self._ledgers.dispose_of_ledger(ledger_id)
 
 
-def clock_ms() -> int:
-    """Wall clock, ms since the epoch; for what people and retention compare, never for order."""
-    return time.time_ns() // 1_000_000
-
-
-class Session:
+class Session(LogLayer):
     """The log layer over one client; cheap to make, kept by nobody."""
 
     def __init__(
@@ -180,65 +165,20 @@ class Session:
         random: Random | None = None,
         retention: RetentionSettings | None = None,
     ) -> None:
+        super().__init__(
+            client.store,
+            client.root,
+            fence=client.fence_ledger,
+            delete_ledger=client.dispose_of_ledger,
+            clock_ms=clock_ms,
+            random=random,
+            retention=retention,
+        )
         self.client = client
-        self.clock_ms = clock_ms
-        self._random = random or SystemRandom()
-        self._retention = retention or RetentionSettings()
-        self._paths = LogPaths(client.root)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run on the client's event loop and wait."""
         return self.client.run(coroutine)
-
-    @cached_property
-    def sweeper(self) -> Sweeper:
-        """Cleans up after commits and aborts."""
-        return Sweeper(
-            self.client.store,
-            self._paths,
-            clock_ms=self.clock_ms,
-            fence=self.client.fence_ledger,
-            delete_ledger=self.client.dispose_of_ledger,
-            settings=self._retention,
-        )
-
-    @cached_property
-    def catalog(self) -> Catalog:
-        """The logs by name."""
-        return Catalog(
-            self.client.store,
-            self._paths,
-            random=self._random,
-            deletion=LogDeletion(self.sweeper),
-        )
-
-    @cached_property
-    def jobs(self) -> Jobs:
-        """Plans and claims."""
-        fence: Callable[[int], Awaitable[None]] = self.client.fence_ledger
-        return Jobs(self.client.store, self._paths, clock_ms=self.clock_ms, fence=fence)
-
-    @cached_property
-    def committer(self) -> Committer:
-        """Makes writes visible."""
-        return Committer(
-            self.client.store,
-            self._paths,
-            clock_ms=self.clock_ms,
-            pause=jittered_pause(self._random),
-        )
-
-    def view(self, log_id: int, log: str) -> LogView:
-        """One log, to plan reads of."""
-        return LogView(self.client.store, self._paths, log_id, log=log)
-
-    def nodes(self, log_id: int, log: str = "") -> LogNodes:
-        """One log's nodes as values."""
-        return LogNodes(self.client.store, self._paths, log_id, log)
-
-    def draw_job_id(self) -> str:
-        """A name no other write has."""
-        return f"{self._random.getrandbits(128):032x}"
 
 
 def open_session(options: TargetOptions, retention: RetentionSettings | None = None) -> Session:

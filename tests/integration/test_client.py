@@ -21,6 +21,7 @@ from metadata.errors import (
 )
 from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
 from spark_bookkeeper.blocking.add_future import AddFuture
+from spark_bookkeeper.log.errors import LogExistsError, NoSuchLogError
 
 pytestmark = pytest.mark.integration
 
@@ -129,6 +130,19 @@ def test_the_wrong_password_is_one_clear_error(bk: BookKeeper) -> None:
         writer.append(b"x")
     with pytest.raises(UnauthorizedError, match=f"ledger_id={writer.ledger_id}"):
         bk.open_ledger(writer.ledger_id, password=b"wrong")
+
+
+def test_logs_are_created_listed_and_deleted_by_name(bk: BookKeeper) -> None:
+    log = bk.create_log("orders", schema=b"id long")
+
+    assert bk.list_logs() == ["orders"]
+    assert (log.name, log.row_count, log.ledgers(), log.transactions()) == ("orders", 0, [], {})
+    assert bk.open_log("orders").schema == b"id long"
+    with pytest.raises(LogExistsError):
+        bk.create_log("orders")
+    bk.delete_log("orders")
+    with pytest.raises(NoSuchLogError, match="orders"):
+        bk.open_log("orders")
 
 
 def test_an_unreachable_metadata_service_is_named() -> None:

@@ -1,0 +1,96 @@
+"""LogLayer: the parts of the log layer put together over one cluster.
+
+What the parts need of the layer below - how to fence and how to delete a ledger - is passed in, so
+this layer never talks to a bookie itself. Cheap to make; holds no state anything depends on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from functools import cached_property
+from random import Random, SystemRandom
+
+from metadata.store import MetadataStore
+from spark_bookkeeper.log.catalog import Catalog
+from spark_bookkeeper.log.commit import Committer
+from spark_bookkeeper.log.deletion import LogDeletion
+from spark_bookkeeper.log.jobs import Jobs
+from spark_bookkeeper.log.nodes import LogNodes
+from spark_bookkeeper.log.paths import LogPaths
+from spark_bookkeeper.log.pause import jittered_pause
+from spark_bookkeeper.log.reader import LogView
+from spark_bookkeeper.log.settings import RetentionSettings
+from spark_bookkeeper.log.sweep import Sweeper
+
+LedgerAction = Callable[[int], Awaitable[None]]
+
+
+def clock_ms() -> int:
+    """Wall clock, ms since the epoch; for what people and retention compare, never for order."""
+    return time.time_ns() // 1_000_000
+
+
+class LogLayer:
+    """The logs below one ledgers root."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        root: str,
+        *,
+        fence: LedgerAction,
+        delete_ledger: LedgerAction,
+        clock_ms: Callable[[], int] = clock_ms,
+        random: Random | None = None,
+        retention: RetentionSettings | None = None,
+    ) -> None:
+        self.clock_ms = clock_ms
+        self.random = random or SystemRandom()
+        self._store = store
+        self._paths = LogPaths(root)
+        self._fence = fence
+        self._delete_ledger = delete_ledger
+        self._retention = retention or RetentionSettings()
+
+    @cached_property
+    def sweeper(self) -> Sweeper:
+        """Cleans up after commits and aborts."""
+        return Sweeper(
+            self._store,
+            self._paths,
+            clock_ms=self.clock_ms,
+            fence=self._fence,
+            delete_ledger=self._delete_ledger,
+            settings=self._retention,
+        )
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The logs by name."""
+        return Catalog(
+            self._store, self._paths, random=self.random, deletion=LogDeletion(self.sweeper)
+        )
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """Plans and claims."""
+        return Jobs(self._store, self._paths, clock_ms=self.clock_ms, fence=self._fence)
+
+    @cached_property
+    def committer(self) -> Committer:
+        """Makes writes visible."""
+        pause = jittered_pause(self.random)
+        return Committer(self._store, self._paths, clock_ms=self.clock_ms, pause=pause)
+
+    def view(self, log_id: int, log: str) -> LogView:
+        """One log, to plan reads of."""
+        return LogView(self._store, self._paths, log_id, log=log)
+
+    def nodes(self, log_id: int, log: str = "") -> LogNodes:
+        """One log's nodes as values."""
+        return LogNodes(self._store, self._paths, log_id, log)
+
+    def draw_job_id(self) -> str:
+        """A name no other write has."""
+        return f"{self.random.getrandbits(128):032x}"
