@@ -75,6 +75,13 @@ class _Repeater(DataSourceReader):
             yield batch
 
 
+def peak_rss_mib(pid: int) -> float:
+    """The most memory a process ever had resident."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    (line,) = [each for each in status.splitlines() if each.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
+
+
 def _seconds(action: Callable[[], object]) -> float:
     started = time.perf_counter()
     action()
@@ -108,7 +115,8 @@ def _write(spark: SparkSession, frame: DataFrame, cluster: LocalCluster, rows: i
 
     best = _alternate(ours, ceiling)
     what = "write lineitem, E=WQ=3 AQ=2, fsync"
-    return [Figure("P1", what, rows / best[0], "rows/s", rows / best[1], "throw-away sink")]
+    notes = {"bookie_peak_mib": max(peak_rss_mib(b.pid) for b in cluster.bookies if b.pid)}
+    return [Figure("P1", what, rows / best[0], "rows/s", rows / best[1], "throw-away sink", notes)]
 
 
 def _read(

@@ -268,24 +268,6 @@ class ClientClosedError(BookKeeperError):
         return f"already closed. what={self.what}"
 
 
-class ForkedProcessError(BookKeeperError):
-    """A process forked after its parent had connected to bookies cannot connect itself."""
-
-    code = -14
-    name = "BK_FORKED"
-    definite = True
-
-    def __init__(self, parent_pid: int) -> None:
-        super().__init__(parent_pid)
-        self.parent_pid = parent_pid
-
-    def __str__(self) -> str:
-        return (
-            "gRPC cannot be used in a process forked from one that used it; start processes with "
-            f"the spawn method, or fork before the first connection. parent_pid={self.parent_pid}"
-        )
-
-
 class MetadataConflictError(BookKeeperError):
     """Somebody else changed the metadata first; read it again before you decide anew."""
 

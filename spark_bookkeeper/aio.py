@@ -12,8 +12,9 @@ from random import SystemRandom
 from types import TracebackType
 from typing import Self
 
-from bookie_server.client.grpc_client import GrpcBookieClient
+from bookie_server.client.grpc_client import GrpcBookieClient, grpc_works_here
 from bookie_server.client.interface import BookieClient
+from bookie_server.client.relay import RelayedBookieClient
 from metadata.connect import connect
 from metadata.errors import BookKeeperError, ClientClosedError
 from metadata.ledgers import Accompany
@@ -47,8 +48,9 @@ def metadata_uri(given: str | None) -> str:
     return uri
 
 
-def _grpc_client(bookie_id: str, address: str, settings: ClientSettings) -> BookieClient:
-    return GrpcBookieClient(bookie_id, address, settings.connection)
+def _bookie_client(bookie_id: str, address: str, settings: ClientSettings) -> BookieClient:
+    transport = GrpcBookieClient if grpc_works_here() else RelayedBookieClient
+    return transport(bookie_id, address, settings.connection)
 
 
 class BookKeeper:
@@ -91,7 +93,7 @@ class BookKeeper:
         )
         self._store = store
         cluster = Cluster(
-            store, root, settings=self.settings, random=SystemRandom(), make_client=_grpc_client
+            store, root, settings=self.settings, random=SystemRandom(), make_client=_bookie_client
         )
         self._ledgers = LedgerClient(cluster)
         return self._ledgers

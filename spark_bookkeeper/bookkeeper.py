@@ -27,6 +27,9 @@ from spark_bookkeeper.settings import ClientSettings
 
 T = TypeVar("T")
 
+_inherited: list[aio.BookKeeper] = []
+"""Parents' clients: to free their connections in a forked child would wait for threads it has not."""
+
 
 class BookKeeper:
     """Create, open, list and delete ledgers; safe to share between threads."""
@@ -204,6 +207,8 @@ class BookKeeper:
                 raise ClientClosedError("BookKeeper")
             if self._thread is None or self._thread.pid != os.getpid():
                 # After a fork the parent's loop thread does not exist here: make our own.
+                if self._client is not None:
+                    _inherited.append(self._client)
                 self._thread = shared_loop_thread()
                 self._client = aio.BookKeeper(self.metadata_service_uri, settings=self.settings)
                 self._writers = weakref.WeakSet()

@@ -2,8 +2,9 @@
 
 gRPC's asyncio core does not survive ``fork``: in a child of a process that used it nothing answers,
 and with its own fork handlers on even the parent crashes (grpcio 1.74 and 1.85, both tried). So
-those handlers are switched off, and a child forked after the first connection is told so by name.
-A child of a process that had not connected yet is fine: that is how Spark's workers come about.
+those handlers are switched off, and a child forked after the first connection must not use this
+class but :mod:`bookie_server.client.relay`. A child of a process that had not connected yet is fine:
+that is how Spark's workers come about.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from bookie_server.wire.messages import (
     ReadRequest,
     Status,
 )
-from metadata.errors import ForkedProcessError
+from metadata.invariant import invariant
 
 Reply = TypeVar("Reply")
 
@@ -54,18 +55,17 @@ _grpc_pids: list[int] = []
 """The process that used gRPC first; inherited by its children."""
 
 
-def _claim_grpc() -> None:
-    if not _grpc_pids:
-        _grpc_pids.append(os.getpid())
-    if _grpc_pids[0] != os.getpid():
-        raise ForkedProcessError(_grpc_pids[0])
+def grpc_works_here() -> bool:
+    """Whether this process may use gRPC: no process it was forked from has connected before."""
+    return not _grpc_pids or _grpc_pids[0] == os.getpid()
 
 
 class GrpcBookieClient(BookieClient):
     """Connects on first use; must be made and used on one event loop."""
 
     def __init__(self, bookie_id: str, address: str, settings: ConnectionSettings) -> None:
-        _claim_grpc()
+        invariant(grpc_works_here(), "gRPC hangs in a process forked from one that used it")
+        _grpc_pids[:] = [os.getpid()]
         self.bookie_id = bookie_id
         self._settings = settings
         self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)

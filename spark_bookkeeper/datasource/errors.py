@@ -8,6 +8,7 @@ behind it. The errors of the layers below stay what they are; they are the cause
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -186,5 +187,12 @@ def reported(call: Callable[P, R]) -> Callable[P, R]:
             return call(*args, **kwargs)
         except BookKeeperError as error:
             raise report(error) from error
+        except ModuleNotFoundError as error:
+            raise SourceError(
+                "BK_PACKAGE_MISSING",
+                f"Spark's Python worker has no package {error.name}; nothing was read or written: "
+                "set PYSPARK_PYTHON to the interpreter that has spark-bookkeeper installed. "
+                f"python={sys.executable}",
+            ) from error
 
     return wrapper

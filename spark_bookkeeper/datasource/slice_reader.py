@@ -53,20 +53,35 @@ def read_arrow(ledger: LedgerReader, of: Slice, decoder: ArrowDecoder) -> Iterat
     for entry in ledger.read(first_entry, last_entry):
         envelope, batch = decoder.decode(of.ledger_id, entry.entry_id, entry.payload)
         position = origin + envelope.first_row
-        if expected is not None and position != expected:
-            raise RowsMissingError(of.ledger_id, expected, position)
+        _check_start(of, expected, position)
         expected = position + batch.num_rows
+        if expected > of.range.next_row:
+            raise RowsMissingError(of.ledger_id, of.range.next_row, expected)
         skipped = max(0, of.first_row - position)
         kept = min(expected, of.end_row) - position - skipped
         if kept > 0:
             yield Rows(batch.slice(skipped, kept), of.ledger_id, entry.entry_id, position + skipped)
-        if expected >= of.end_row:
+        if not of.is_whole and expected >= of.end_row:
             break
-    reached = of.range.next_row if last_entry == of.range.last_entry else expected
-    if expected is None or expected < min(of.end_row, reached or 0):
-        raise RowsMissingError(of.ledger_id, min(of.end_row, of.range.next_row), expected or 0)
-    if not of.is_whole and expected < of.end_row:
-        raise RowsMissingError(of.ledger_id, of.end_row, expected)
+    _check_end(of, last_entry, expected)
+
+
+def _check_start(of: Slice, expected: int | None, position: int) -> None:
+    """An entry begins where the one before ended; the first one read, not behind the rows wanted."""
+    if expected is None:
+        if of.is_whole or position <= of.first_row:
+            return
+        expected = of.first_row
+    if position != expected:
+        raise RowsMissingError(of.ledger_id, expected, position)
+
+
+def _check_end(of: Slice, last_entry: int, reached: int | None) -> None:
+    """The last row wanted was there; of a part of a whole range only its last entry can tell."""
+    if of.is_whole and last_entry < of.range.last_entry:
+        return
+    if reached is None or reached < of.end_row:
+        raise RowsMissingError(of.ledger_id, of.end_row, reached or of.first_row)
 
 
 def read_ledger(ledger: LedgerReader, of: Slice, decoder: ArrowDecoder) -> Iterator[Rows]:

@@ -161,7 +161,7 @@ def test_no_cluster_named_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) 
 FORK = """
 import os, sys
 from spark_bookkeeper import BookKeeper
-from spark_bookkeeper.errors import ClientClosedError, ForkedProcessError
+from spark_bookkeeper.errors import ClientClosedError
 
 bk = BookKeeper(sys.argv[1])
 was_connected = sys.argv[2] == "connected"
@@ -176,13 +176,13 @@ if pid == 0:
                 writer.append(b"from the child")
             except ClientClosedError:
                 pass
-        with bk.create_ledger() as own:
-            own.append(b"child")
-        with bk.open_ledger(own.ledger_id) as reader:
-            entries = [bytes(e.payload) for e in reader.read(0, 0)]
-        os._exit(0 if entries == [b"child"] else 3)
-    except ForkedProcessError:
-        os._exit(7)
+        own = bk.create_ledger()
+        written = [b"child %d " % i * (i % 500) for i in range(3000)]
+        own.append_many(written)
+        with bk.open_ledger(own.ledger_id, recovery=True) as reader:
+            entries = [bytes(e.payload) for e in reader.read(0, reader.last_add_confirmed)]
+        bk.close()
+        os._exit(0 if entries == written else 3)
     except BaseException as error:
         print(repr(error), file=sys.stderr, flush=True)
         os._exit(4)
@@ -198,11 +198,9 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("parent", "child_exits"), [("fresh", 0), ("connected", 7)])
-def test_a_forked_child_connects_itself_or_says_why_not(
-    cluster: LocalCluster, parent: str, child_exits: int
-) -> None:
-    """gRPC does not survive a fork after its first use: a named error, not a hang or a crash."""
+@pytest.mark.parametrize("parent", ["fresh", "connected"])
+def test_a_forked_child_makes_its_own_connections(cluster: LocalCluster, parent: str) -> None:
+    """Also when its parent had used gRPC, which works in no child of such a process."""
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORK, cluster.metadata_service_uri, parent],
         timeout=60,
@@ -212,4 +210,4 @@ def test_a_forked_child_connects_itself_or_says_why_not(
         env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
     )
 
-    assert run.returncode == child_exits, run.stderr
+    assert run.returncode == 0, run.stderr

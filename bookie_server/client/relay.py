@@ -1,0 +1,251 @@
+"""BookieClient for a process that gRPC does not work in: a process of its own speaks gRPC for it.
+
+A child forked from a process that used gRPC inherits its locks and none of its threads (see
+:mod:`bookie_server.client.grpc_client`). It starts this module as a fresh program, one per bookie,
+and passes requests and answers over a socket pair. The relay decides nothing: it calls the same
+client with the same values. When it dies, what was not answered is unreachable and the next request
+starts another; when its owner dies, the socket closes and the relay ends.
+
+Messages are pickles behind their length. Both ends are the same program on the same machine and the
+socket has no name, so nobody else can send one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pickle
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from bookie_server.client.grpc_client import GrpcBookieClient
+from bookie_server.client.interface import BookieClient
+from bookie_server.client.read_stream import unreachable
+from bookie_server.client.settings import ConnectionSettings
+from bookie_server.wire.messages import (
+    BookieInfo,
+    EncodedSection,
+    EntryList,
+    ReadLacReply,
+    ReadReply,
+    ReadRequest,
+    Status,
+    StoredReply,
+)
+from bookie_server.wire.record import parse_run
+
+_LOGGER = logging.getLogger(__name__)
+_SIZE = struct.Struct(">I")
+_START_ALLOWANCE_S = 10.0
+"""What a relay may need to start, on top of the bookie's own time limits."""
+
+
+class RelayedBookieClient(BookieClient):
+    """Owns the relay process; starts it on first use. Belongs to one event loop."""
+
+    def __init__(self, bookie_id: str, address: str, settings: ConnectionSettings) -> None:
+        self.bookie_id = bookie_id
+        self._hello = _message((bookie_id, address, settings))
+        limit_ms = max(settings.add_timeout_ms, settings.read_timeout_ms)
+        self._timeout_s = limit_ms / 1000 + _START_ALLOWANCE_S
+        self._loop = asyncio.get_running_loop()
+        self._unsent: asyncio.Queue[bytes] = asyncio.Queue()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._request_id = 0
+        self._runner: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def write(self, section: EncodedSection, done: Callable[[Status], None]) -> None:
+        answered = self._ask("write", section)
+        answered.add_done_callback(lambda future: done(future.result() or Status.UNREACHABLE))
+
+    async def read(self, request: ReadRequest) -> ReadReply:
+        reply: StoredReply | None = await self._ask("read", request)
+        if reply is None:
+            return unreachable(request)
+        runs = tuple(parse_run(chunk) for chunk in reply.chunks)
+        return ReadReply(runs, reply.missing, reply.last_add_confirmed)
+
+    async def read_lac(
+        self, ledger_id: int, *, is_fencing: bool = False, master_key: bytes = b""
+    ) -> ReadLacReply:
+        reply = await self._ask("read_lac", ledger_id, is_fencing, master_key)
+        return reply or ReadLacReply(Status.UNREACHABLE)
+
+    async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
+        return await self._ask("write_lac", ledger_id, master_key, packet) or Status.UNREACHABLE
+
+    async def info(self) -> BookieInfo | None:
+        info: BookieInfo | None = await self._ask("info")
+        return info
+
+    async def list_entries(self, ledger_id: int) -> EntryList:
+        return await self._ask("list_entries", ledger_id) or EntryList(Status.UNREACHABLE)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._runner is not None:
+            self._runner.cancel()
+            await asyncio.gather(self._runner, return_exceptions=True)
+        self._abandon()
+
+    def _ask(self, method: str, *arguments: object) -> asyncio.Future[Any]:
+        """What the relay's client returned; ``None`` when there is no answer."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._is_closed:
+            future.set_result(None)
+            return future
+        self._request_id += 1
+        request_id = self._request_id
+        self._waiting[request_id] = future
+        timer = self._loop.call_later(self._timeout_s, _settle, future, None)
+
+        def forget(_: asyncio.Future[Any]) -> None:
+            timer.cancel()
+            self._waiting.pop(request_id, None)
+
+        future.add_done_callback(forget)
+        self._unsent.put_nowait(_message((request_id, method, arguments)))
+        if self._runner is None or self._runner.done():
+            self._runner = self._loop.create_task(self._run(), name="bookie-relay")
+        return future
+
+    async def _run(self) -> None:
+        """One relay's life; the next request after its end starts another."""
+        try:
+            process, reader, writer = await _start()
+        except OSError as error:
+            _LOGGER.warning("no relay. bookie_id=%s detail=%s", self.bookie_id, error)
+            self._abandon()
+            return
+        writer.write(self._hello)
+        sender = self._loop.create_task(self._send(writer), name="bookie-relay-sender")
+        try:
+            while (message := await _receive(reader)) is not None:
+                request_id, answer = message
+                if request_id in self._waiting:
+                    _settle(self._waiting[request_id], answer)
+        finally:
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
+            writer.close()
+            if process.returncode is None:
+                process.kill()  # it holds nothing that anybody still waits for
+            await process.wait()
+            # Last, with nothing to wait for behind it: whoever is told may ask again at once, and
+            # must find this runner done.
+            self._abandon()
+
+    async def _send(self, writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(await self._unsent.get())
+            await writer.drain()
+
+    def _abandon(self) -> None:
+        while not self._unsent.empty():
+            self._unsent.get_nowait()
+        for future in list(self._waiting.values()):
+            _settle(future, None)
+
+
+async def serve(channel: socket.socket) -> None:
+    """Answer the owner at the other end of ``channel`` until it closes it."""
+    reader, writer = await asyncio.open_connection(sock=channel)
+    hello = await _receive(reader)
+    if hello is None:
+        writer.close()
+        return
+    client = GrpcBookieClient(*hello)
+    answering: set[asyncio.Task[None]] = set()
+    try:
+        while (message := await _receive(reader)) is not None:
+            request_id, method, arguments = message
+            if method == "write":
+                # Called here, not in a task: sections go out in the order they came.
+                (section,) = arguments
+                client.write(section, partial(_answer, writer, request_id))
+            else:
+                task = asyncio.create_task(_call(client, writer, request_id, method, arguments))
+                answering.add(task)
+                task.add_done_callback(answering.discard)
+    finally:
+        for task in answering:
+            task.cancel()
+        await asyncio.gather(*answering, return_exceptions=True)
+        await client.close()
+        writer.close()
+
+
+async def _call(
+    client: BookieClient,
+    writer: asyncio.StreamWriter,
+    request_id: int,
+    method: str,
+    arguments: tuple[Any, ...],
+) -> None:
+    answer: object
+    if method == "read":
+        reply = await client.read(*arguments)
+        chunks = tuple(bytes(run.data) for run in reply.runs)
+        answer = StoredReply(chunks, reply.missing, reply.last_add_confirmed)
+    elif method == "read_lac":
+        ledger_id, is_fencing, master_key = arguments
+        answer = await client.read_lac(ledger_id, is_fencing=is_fencing, master_key=master_key)
+    elif method == "write_lac":
+        answer = await client.write_lac(*arguments)
+    elif method == "list_entries":
+        answer = await client.list_entries(*arguments)
+    else:
+        answer = await client.info()
+    _answer(writer, request_id, answer)
+
+
+def _answer(writer: asyncio.StreamWriter, request_id: int, answer: object) -> None:
+    if not writer.is_closing():
+        writer.write(_message((request_id, answer)))
+
+
+async def _start() -> tuple[asyncio.subprocess.Process, asyncio.StreamReader, asyncio.StreamWriter]:
+    ours, theirs = socket.socketpair()
+    # The relay must find the packages this process found, wherever they came from.
+    path = os.pathsep.join(part for part in sys.path if part)
+    try:
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "bookie_server.client.relay", str(theirs.fileno())),
+                pass_fds=(theirs.fileno(),),
+                stdin=asyncio.subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        return process, *await asyncio.open_connection(sock=ours)
+    except BaseException:
+        ours.close()
+        raise
+
+
+async def _receive(reader: asyncio.StreamReader) -> Any | None:
+    """The next message; ``None`` when the other end is gone."""
+    try:
+        (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
+        return pickle.loads(await reader.readexactly(size))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+def _message(content: object) -> bytes:
+    body = pickle.dumps(content, pickle.HIGHEST_PROTOCOL)
+    return _SIZE.pack(len(body)) + body
+
+
+def _settle(future: asyncio.Future[Any], answer: object) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(socket.socket(fileno=int(sys.argv[1]))))

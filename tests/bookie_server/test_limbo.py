@@ -1,0 +1,206 @@
+"""A bookie whose files were damaged denies nothing it may once have acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bookie_server.bookie import Bookie
+from bookie_server.limbo import judge_damage
+from bookie_server.settings import BookieSettings
+from bookie_server.storage.engine import Storage
+from bookie_server.storage.real_files import RealFileSystem
+from bookie_server.wire.digest import Crc32cDigest
+from bookie_server.wire.messages import ReadRequest, Section, Status
+from bookie_server.wire.record import encode_records, parse_run
+from metadata.cluster import initialize
+from metadata.ledgers import LedgerStore
+from metadata.memory import MemoryStore
+from metadata.model import DigestType, Fragment, LedgerMetadata
+
+KEY = b"k" * 20
+ROOT = "/ledgers"
+
+
+def settings_in(directory: Path) -> BookieSettings:
+    return BookieSettings(
+        bookie_id="b0:1",
+        journal_directories=(str(directory / "j"),),
+        ledger_directories=(str(directory / "l"),),
+        journal_zero_chunk_bytes=64 * 1024,
+    )
+
+
+def open_storage(settings: BookieSettings) -> Storage:
+    return Storage.open(
+        RealFileSystem(), settings.storage, instance_id=b"i" * 16, clock_ms=lambda: 1
+    )
+
+
+async def add(bookie: Bookie, ledger_id: int, payload: bytes, entry_id: int = 0) -> Status:
+    parts = encode_records(
+        Crc32cDigest(), ledger_id, entry_id, [payload], last_add_confirmed=-1, length_before=0
+    )
+    section = Section(ledger_id, KEY, False, DigestType.CRC32C, parse_run(b"".join(parts)))
+    answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
+    bookie.add(section, answer.set_result)
+    return await answer
+
+
+async def status_of(bookie: Bookie, ledger_id: int, entry_id: int) -> Status:
+    request = ReadRequest(ledger_id=ledger_id, first_entry=entry_id, last_entry=entry_id)
+    reply = await bookie.read(request)
+    return reply.missing[0].status if reply.missing else Status.OK
+
+
+async def crash(bookie: Bookie) -> None:
+    """As SIGKILL: nothing is written out."""
+    for journal in bookie._journals:
+        await journal.stop()
+    if bookie._checkpoints is not None:
+        bookie._checkpoints.cancel()
+    bookie.storage.close()
+
+
+def flip_in_first_group(directory: Path) -> None:
+    """Damage a synced record in the middle of the journal; later groups stay valid."""
+    (file,) = sorted((directory / "j").glob("*.txn"))[-1:]
+    data = bytearray(file.read_bytes())
+    at = data.index(b"payload-zero")
+    data[at] ^= 0xFF
+    file.write_bytes(data)
+
+
+def test_a_journal_damaged_in_the_middle_never_becomes_absence(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        await initialize(store, ROOT, random=Random(0))
+        ledgers = LedgerStore(store, ROOT, random=Random(0))
+        ids = {}
+        for name, ensemble in (("open", "b0:1"), ("closed", "b0:1"), ("other", "b9:1")):
+            metadata = LedgerMetadata(
+                ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, (ensemble,)),)
+            )
+            metadata = metadata.closed(0, 12) if name == "closed" else metadata
+            ids[name], _ = await ledgers.create(metadata)
+        settings = settings_in(tmp_path)
+        bookie = Bookie(open_storage(settings), settings)
+        await bookie.start()
+        assert await add(bookie, ids["open"], b"payload-zero") is Status.OK
+        assert await add(bookie, ids["closed"], b"payload-one") is Status.OK
+        await crash(bookie)
+        flip_in_first_group(tmp_path)
+
+        storage = open_storage(settings)
+        assert storage.is_damaged
+        assert storage.recovery.damage
+        bookie = Bookie(storage, settings)
+        assert await status_of(bookie, 999, 0) is Status.UNKNOWN  # until the damage is judged
+        await judge_damage(storage, store, ROOT, "b0:1")
+        await bookie.start()
+
+        assert await status_of(bookie, ids["open"], 0) is Status.UNKNOWN
+        assert await status_of(bookie, ids["closed"], 0) is Status.OK
+        assert await status_of(bookie, ids["closed"], 1) is Status.UNKNOWN
+        assert await status_of(bookie, ids["other"], 0) is Status.NO_LEDGER
+        assert (await bookie.read_lac(ids["open"], is_fencing=False, master_key=b"")).status is (
+            Status.UNKNOWN
+        )
+        assert await add(bookie, ids["open"], b"late", 1) is Status.FENCED
+        assert await add(bookie, 4242, b"new ledger") is Status.OK
+        await bookie.stop()
+
+        again = open_storage(settings)
+        assert again.ledgers[ids["open"]].is_limbo
+        assert again.ledgers[ids["open"]].is_fenced
+        assert not again.ledgers[ids["closed"]].is_fenced or again.ledgers[ids["closed"]].is_limbo
+        again.close()
+
+    asyncio.run(main())
+
+
+def test_a_torn_tail_is_dropped_and_what_was_acknowledged_stays(tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = settings_in(tmp_path)
+        bookie = Bookie(open_storage(settings), settings)
+        await bookie.start()
+        assert await add(bookie, 7, b"payload-zero") is Status.OK
+        assert await add(bookie, 7, b"x" * 3000, 1) is Status.OK
+        await crash(bookie)
+        (file,) = sorted((tmp_path / "j").glob("*.txn"))[-1:]
+        data = bytearray(file.read_bytes())
+        at = data.index(b"x" * 3000) + 1000
+        at -= at % 512
+        data[at : at + 512] = bytes(512)  # one sector of the last group never reached the disk
+        file.write_bytes(data)
+
+        storage = open_storage(settings)
+        bookie = Bookie(storage, settings)
+        await bookie.start()
+
+        assert not storage.is_damaged
+        assert storage.recovery.groups_torn == 1
+        assert await status_of(bookie, 7, 0) is Status.OK
+        assert await status_of(bookie, 7, 1) is Status.NO_ENTRY
+        await bookie.stop()
+
+    asyncio.run(main())
+
+
+def test_reads_wait_for_adds_on_their_way_to_the_disk(tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = settings_in(tmp_path)
+        bookie = Bookie(open_storage(settings), settings)
+        await bookie.start()
+        adding = asyncio.ensure_future(add(bookie, 7, b"payload-zero"))
+        await asyncio.sleep(0)
+
+        assert await status_of(bookie, 7, 0) is Status.OK
+        assert await adding is Status.OK
+        await bookie.stop()
+
+    asyncio.run(main())
+
+
+def test_the_same_entry_again_is_fine_and_another_one_is_a_conflict(tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = settings_in(tmp_path)
+        bookie = Bookie(open_storage(settings), settings)
+        await bookie.start()
+        assert await add(bookie, 7, b"payload-zero") is Status.OK
+
+        assert await add(bookie, 7, b"payload-zero") is Status.OK
+        assert await add(bookie, 7, b"payload-evil") is Status.CONFLICT
+        await bookie.stop()
+        bookie = Bookie(open_storage(settings), settings)
+        await bookie.start()
+        assert await add(bookie, 7, b"payload-zero") is Status.OK  # compared with the entry log
+        assert await add(bookie, 7, b"payload-evil") is Status.CONFLICT
+        await bookie.stop()
+
+    asyncio.run(main())
+
+
+def test_a_failed_fsync_answers_unknown_and_stops_the_bookie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        settings = settings_in(tmp_path)
+        bookie = Bookie(open_storage(settings), settings)
+        await bookie.start()
+
+        def fail(descriptor: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr("bookie_server.storage.real_files.os.fdatasync", fail)
+        status = await add(bookie, 7, b"payload-zero")
+
+        assert status is Status.UNKNOWN
+        assert bookie.failed.done()
+        monkeypatch.undo()
+        await crash(bookie)
+
+    asyncio.run(main())

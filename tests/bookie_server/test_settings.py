@@ -1,0 +1,69 @@
+"""A bookie's settings: precedence, and one error that names everything wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bookie_server.settings import BookieSettings, bookie_settings_table, load_bookie_settings
+
+DIRECTORIES = {"journal_directories": "/j", "ledger_directories": "/l"}
+
+
+def test_flags_beat_environment_beats_file(tmp_path: Path) -> None:
+    file = tmp_path / "bookie.toml"
+    file.write_text(
+        'port = 1\nhost = "127.0.0.2"\nread_threads = 7\nledger_directories = ["/a", "/b"]\n'
+    )
+
+    settings = load_bookie_settings(
+        config_path=str(file),
+        environment={
+            "BOOKKEEPER_PORT": "2",
+            "BOOKKEEPER_HOST": "127.0.0.3",
+            "BOOKKEEPER_OTHER": "x",
+        },
+        flags={"port": "3", "host": None},
+    )
+
+    assert (settings.port, settings.host, settings.read_threads) == (3, "127.0.0.3", 7)
+    assert settings.ledger_directories == ("/a", "/b")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3", "::", "example.org"])
+def test_a_host_beyond_loopback_needs_insecure(host: str) -> None:
+    with pytest.raises(ValueError, match=f"BK_INSECURE.*host={host}"):
+        BookieSettings(host=host)
+
+    assert BookieSettings(host=host, insecure=True).host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_loopback_needs_nothing(host: str) -> None:
+    assert BookieSettings(host=host).registered_id == f"{host}:3181"
+
+
+def test_everything_wrong_is_named_at_once() -> None:
+    with pytest.raises(ValueError) as caught:
+        load_bookie_settings(
+            environment={},
+            flags={"prot": "1", "port": "70000", "read_threads": "many", "log_level": "loud"},
+        )
+
+    for part in ("unknown setting prot; did you mean port?", "port=70000", "read_threads", "loud"):
+        assert part in str(caught.value)
+
+
+def test_directories_must_be_given_and_differ() -> None:
+    with pytest.raises(ValueError, match="journal_directories"):
+        BookieSettings().storage  # noqa: B018
+    both = {"journal_directories": ("/x",), "ledger_directories": ("/x",)}
+    with pytest.raises(ValueError, match="must not share"):
+        BookieSettings(**both).storage  # type: ignore[arg-type]  # noqa: B018
+
+
+def test_every_setting_explains_itself() -> None:
+    for setting in bookie_settings_table():
+        assert setting.help, setting.name
+        assert setting.flag.startswith("--")

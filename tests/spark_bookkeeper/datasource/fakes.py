@@ -1,0 +1,269 @@
+"""A cluster for the data source's tests: metadata in memory, ledgers as lists of payloads.
+
+Everything above the client is the real thing: options, log layer, payloads. ``before_append`` and
+the store's ``fault`` hook let a test decide what goes wrong, and when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from metadata.errors import (
+    LedgerFencedError,
+    NoSuchLedgerError,
+    UnauthorizedError,
+)
+from metadata.ledgers import Accompany
+from metadata.memory import MemoryStore
+from metadata.model import Fragment, LedgerMetadata
+from spark_bookkeeper.datasource.batch_reader import plan_read, read_slices
+from spark_bookkeeper.datasource.batch_writer import abort_batch, commit_batch, make_plan
+from spark_bookkeeper.datasource.options import parse_read_options, parse_write_options
+from spark_bookkeeper.datasource.readable import find_readable
+from spark_bookkeeper.datasource.session import Session
+from spark_bookkeeper.datasource.writer_task import TaskIdentity, WritePlan, WriteTask
+from spark_bookkeeper.ledger.entry import Entry
+from spark_bookkeeper.log.epoch import TaskMessage
+from spark_bookkeeper.log.model import LogSettings
+from spark_bookkeeper.log.nodes import LogNodes
+
+ROOT = "/ledgers"
+HERE = {"BOOKKEEPER_METADATA_URI": "zk+hierarchical://fake/ledgers"}
+T = TypeVar("T")
+
+
+@dataclass
+class FakeLedger:
+    """One ledger: what was appended, and whether anybody may go on."""
+
+    metadata: LedgerMetadata
+    payloads: list[bytes] = field(default_factory=list)
+    is_closed: bool = False
+    is_fenced: bool = False
+
+
+class FakeOutcome:
+    """An append that is acknowledged when somebody waits for it, or earlier by the test."""
+
+    def __init__(self, client: FakeClient, size_bytes: int, entry_id: int) -> None:
+        self._client = client
+        self._size_bytes = size_bytes
+        self._entry_id = entry_id
+        self._is_done = False
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def result(self, timeout: float | None = None) -> int:
+        if not self._is_done:
+            self._is_done = True
+            self._client.in_flight_bytes -= self._size_bytes
+        return self._entry_id
+
+
+class FakeWriter:
+    """The writer of one fake ledger."""
+
+    def __init__(self, client: FakeClient, ledger_id: int) -> None:
+        self.ledger_id = ledger_id
+        self._client = client
+        self._ledger = client.ledgers[ledger_id]
+
+    def append_async(self, payload: bytes) -> FakeOutcome:
+        self._client.before_append(self.ledger_id, len(self._ledger.payloads))
+        if self._ledger.is_fenced:
+            raise LedgerFencedError(self.ledger_id)
+        self._ledger.payloads.append(payload)
+        self._client.in_flight_bytes += len(payload)
+        self._client.in_flight_bytes_peak = max(
+            self._client.in_flight_bytes_peak, self._client.in_flight_bytes
+        )
+        return FakeOutcome(self._client, len(payload), len(self._ledger.payloads) - 1)
+
+    def close(self) -> None:
+        if self._ledger.is_fenced:
+            raise LedgerFencedError(self.ledger_id)
+        self._ledger.is_closed = True
+
+
+class FakeReader:
+    """An open fake ledger."""
+
+    def __init__(self, client: FakeClient, ledger_id: int) -> None:
+        self._client = client
+        self._ledger_id = ledger_id
+        self._ledger = client.ledgers[ledger_id]
+
+    @property
+    def last_add_confirmed(self) -> int:
+        return len(self._ledger.payloads) - 1
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        return self._ledger.metadata
+
+    def read(self, first_entry: int, last_entry: int) -> Iterator[Entry]:
+        assert 0 <= first_entry <= last_entry < len(self._ledger.payloads)
+        for entry_id in range(first_entry, last_entry + 1):
+            self._client.entries_read.append((self._ledger_id, entry_id))
+            payload = memoryview(self._ledger.payloads[entry_id])
+            yield Entry(self._ledger_id, entry_id, 0, payload)
+
+
+class FakeClient:
+    """The client boundary of the data source."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.root = ROOT
+        self.ledgers: dict[int, FakeLedger] = {}
+        self.in_flight_bytes = 0
+        self.in_flight_bytes_peak = 0
+        self.entries_read: list[tuple[int, int]] = []
+        self.before_append: Callable[[int, int], None] = lambda ledger_id, entry_id: None
+        self._runner = asyncio.Runner()
+        self._next_ledger_id = 0
+        self.run(self.store.create(ROOT, b"", make_parents=True))
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(coroutine)
+
+    def create_ledger(
+        self,
+        settings: LogSettings,
+        password: bytes,
+        custom_metadata: Mapping[str, bytes],
+        accompany: Accompany,
+    ) -> FakeWriter:
+        ledger_id, self._next_ledger_id = self._next_ledger_id, self._next_ledger_id + 1
+        self.run(self.store.multi(list(accompany(ledger_id))))
+        bookies = tuple(f"b{n}" for n in range(settings.ensemble_size))
+        self.ledgers[ledger_id] = FakeLedger(
+            LedgerMetadata(
+                ensemble_size=settings.ensemble_size,
+                write_quorum=settings.write_quorum,
+                ack_quorum=settings.ack_quorum,
+                fragments=(Fragment(0, bookies),),
+                digest_type=settings.digest_type,
+                password=password,
+                custom_metadata=dict(custom_metadata),
+            )
+        )
+        return FakeWriter(self, ledger_id)
+
+    def open_ledger(self, ledger_id: int, password: bytes) -> FakeReader:
+        if ledger_id not in self.ledgers:
+            raise NoSuchLedgerError(ledger_id)
+        if self.ledgers[ledger_id].metadata.password != password:
+            raise UnauthorizedError(ledger_id)
+        return FakeReader(self, ledger_id)
+
+    def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
+        if ledger_id not in self.ledgers:
+            raise NoSuchLedgerError(ledger_id)
+        return self.ledgers[ledger_id].metadata
+
+    async def fence_ledger(self, ledger_id: int) -> None:
+        if ledger_id not in self.ledgers:
+            raise NoSuchLedgerError(ledger_id)
+        if not self.ledgers[ledger_id].is_closed:
+            self.ledgers[ledger_id].is_fenced = True
+
+    async def dispose_of_ledger(self, ledger_id: int) -> None:
+        if self.ledgers.pop(ledger_id, None) is None:
+            raise NoSuchLedgerError(ledger_id)
+
+    def close(self) -> None:
+        self.run(self.store.close())
+        self._runner.close()
+
+
+class World:
+    """A fake cluster with a clock set by hand, and Spark's part played step by step."""
+
+    def __init__(self) -> None:
+        self.client = FakeClient()
+        self.now_ms = 1_700_000_000_000
+        self.session = Session(self.client, clock_ms=lambda: self.now_ms, random=Random(7))
+        self._attempts = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.client.close()
+
+    def plan(self, schema: StructType, *, is_overwrite: bool = False, **options: str) -> WritePlan:
+        """What ``writer()`` does on the driver."""
+        given = parse_write_options({"log": "orders", **options}, HERE)
+        return make_plan(self.session, given, schema, is_overwrite=is_overwrite)
+
+    def attempt(
+        self,
+        plan: WritePlan,
+        partition: int,
+        batches: list[pa.RecordBatch],
+        *,
+        query_id: str = "",
+    ) -> TaskMessage:
+        """One task attempt, start to end; later attempts have larger ids."""
+        self._attempts += 1
+        task = TaskIdentity(partition, self._attempts, query_id)
+        return WriteTask(self.session, plan, task, lambda: self.now_ms).run(iter(batches))
+
+    def commit(self, plan: WritePlan, messages: list[TaskMessage | None]) -> None:
+        """What the driver does when all tasks succeeded."""
+        commit_batch(self.session, plan, messages)
+
+    def abort(self, plan: WritePlan, messages: list[TaskMessage | None]) -> None:
+        """What the driver does when a task or the commit failed."""
+        abort_batch(self.session, plan, messages)
+
+    def write(
+        self,
+        partitions: list[list[pa.RecordBatch]],
+        schema: StructType,
+        *,
+        is_overwrite: bool = False,
+        **options: str,
+    ) -> WritePlan:
+        """A whole write in which nothing goes wrong."""
+        plan = self.plan(schema, is_overwrite=is_overwrite, **options)
+        self.commit(plan, [self.attempt(plan, at, rows) for at, rows in enumerate(partitions)])
+        return plan
+
+    def read(self, schema: StructType | None = None, **options: str) -> pa.Table:
+        """All rows a ``load()`` would give, in partition order."""
+        if "ledger" not in options:
+            options = {"log": "orders", **options}
+        given = parse_read_options(options, HERE)
+        readable = find_readable(self.session, given)
+        wanted = schema or readable.columns(given)
+        readable.check_wanted(given, wanted)
+        batches = [
+            batch
+            for pack in plan_read(self.session, given, readable)
+            for batch in read_slices(self.session, given, readable, wanted, pack)
+        ]
+        return pa.Table.from_batches(batches) if batches else pa.table({})
+
+    def nodes(self) -> LogNodes:
+        """The metadata of the log."""
+        return self.client.run(self.session.catalog.open("orders"))
+
+    def tokens(self) -> list[int]:
+        """Epochs that still have a token."""
+        return self.client.run(self.nodes().epochs())

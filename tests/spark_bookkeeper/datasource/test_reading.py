@@ -1,0 +1,269 @@
+"""A batch read, driven as Spark drives it: exactly the rows, exactly the schema, or an error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from metadata.errors import NoSuchLedgerError, UnauthorizedError
+from metadata.model import Fragment, LedgerMetadata
+from spark_bookkeeper.datasource.arrow_types import arrow_schema
+from spark_bookkeeper.datasource.errors import (
+    OptionsError,
+    PayloadCorruptError,
+    RowsMissingError,
+    SchemaMismatchError,
+)
+from spark_bookkeeper.log.errors import DataLossError, LogRecreatedError, NoSuchLogError
+from tests.spark_bookkeeper.datasource.fakes import FakeLedger, World
+from tests.spark_bookkeeper.datasource.test_writing import RAW, SCHEMA, batch, ids, raw_batch
+
+
+def many_entries(world: World, rows: int = 1_000, partitions: int = 2) -> None:
+    each = rows // partitions
+    world.write(
+        [[batch(at * each, each)] for at in range(partitions)],
+        SCHEMA,
+        entrybytes="2k",
+        compression="none",
+    )
+    assert all(len(ledger.payloads) > 5 for ledger in world.client.ledgers.values())
+
+
+def foreign_ledger(world: World, ledger_id: int, *payloads: bytes) -> None:
+    metadata = LedgerMetadata(
+        ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b0",)),)
+    )
+    world.client.ledgers[ledger_id] = FakeLedger(metadata, list(payloads), is_closed=True)
+
+
+def test_batches_have_exactly_the_schema_spark_expects(world: World) -> None:
+    world.write([[batch(0, 3)]], SCHEMA)
+
+    assert world.read().schema.equals(arrow_schema(SCHEMA))
+
+
+@pytest.mark.parametrize(("first", "end"), [(0, 1000), (3, 4), (499, 501), (37, 963), (500, 1000)])
+def test_a_read_between_rows_is_exact(world: World, first: int, end: int) -> None:
+    many_entries(world)
+
+    found = world.read(startingoffsets=f'{{"row":{first}}}', endingoffsets=f'{{"row":{end}}}')
+
+    assert ids(found) == list(range(first, end))
+
+
+def test_the_footer_spares_entries_that_hold_none_of_the_rows(world: World) -> None:
+    many_entries(world, partitions=1)
+    entries = len(world.client.ledgers[0].payloads) - 1
+
+    world.read(startingoffsets='{"row":500}', endingoffsets='{"row":501}')
+
+    assert entries > 5
+    assert len(world.client.entries_read) == 2  # the footer and one entry
+
+
+def test_without_a_footer_the_rows_are_found_all_the_same(world: World) -> None:
+    many_entries(world, partitions=1)
+    ledger = world.client.ledgers[0]
+    del ledger.payloads[-1]
+    ledger.metadata = replace(ledger.metadata, custom_metadata={})
+
+    found = world.read(startingoffsets='{"row":500}', endingoffsets='{"row":510}')
+
+    assert ids(found) == list(range(500, 510))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"minpartitions": "7"}, {"maxrowsperpartition": "100"}, {"maxbytesperpartition": "3k"}],
+)
+def test_a_split_read_gives_every_row_once(world: World, options: dict[str, Any]) -> None:
+    many_entries(world)
+
+    assert ids(world.read(**options)) == list(range(1000))
+    between = world.read(startingoffsets='{"row":123}', endingoffsets='{"row":877}', **options)
+    assert ids(between) == list(range(123, 877))
+
+
+def test_columns_are_chosen_and_ordered_by_the_option(world: World) -> None:
+    world.write([[batch(0, 2)]], SCHEMA)
+
+    assert world.read(columns="name").to_pydict() == {"name": ["n0", "n1"]}
+    assert world.read(columns="name,id").column_names == ["name", "id"]
+    with pytest.raises(OptionsError, match="no nome; there are id, name"):
+        world.read(columns="nome")
+
+
+def test_a_users_schema_may_be_a_part_of_the_columns(world: World) -> None:
+    world.write([[batch(0, 2)]], SCHEMA)
+
+    assert world.read(StructType([SCHEMA["name"]])).to_pydict() == {"name": ["n0", "n1"]}
+    with pytest.raises(SchemaMismatchError, match="id: is string, the log has bigint"):
+        world.read(StructType([StructField("id", StringType())]))
+
+
+def test_metadata_columns_say_where_a_row_is(world: World) -> None:
+    many_entries(world)
+
+    found = world.read(includemetadata="true")
+
+    assert found.column("_position").to_pylist() == list(range(1000))
+    assert set(found.column("_ledger").to_pylist()) == {0, 1}
+    entries = found.column("_entry").to_pylist()
+    assert entries[0] == 0
+    assert entries[499] == len(world.client.ledgers[0].payloads) - 2
+    stamps = found.column("_timestamp").cast(pa.int64()).to_pylist()
+    assert set(stamps) == {world.now_ms * 1000}
+    assert found.column("_query_id").null_count == 1000
+
+
+def test_metadata_columns_do_not_hide_the_logs_own(world: World) -> None:
+    own = StructType([StructField("_entry", LongType())])
+    world.write([[pa.record_batch({"_entry": pa.array([1], pa.int64())})]], own)
+
+    with pytest.raises(OptionsError, match="the log has columns _entry of its own"):
+        world.read(includemetadata="true")
+
+
+def test_raw_rows_between_offsets_are_entries(world: World) -> None:
+    values = [f"v{n}".encode() for n in range(20)]
+    world.write([[raw_batch(*values[:10])], [raw_batch(*values[10:])]], RAW, payloadformat="raw")
+
+    found = world.read(
+        startingoffsets='{"row":7}', endingoffsets='{"row":13}', includemetadata="true"
+    )
+
+    assert found.column("value").to_pylist() == values[7:13]
+    assert found.column("_entry").to_pylist() == [7, 8, 9, 0, 1, 2]
+    assert found.column("_position").to_pylist() == list(range(7, 13))
+
+
+def test_raw_text_that_is_no_utf8_is_an_error_by_its_place(world: World) -> None:
+    text = StructType([StructField("value", StringType())])
+    world.write([[pa.record_batch({"value": ["ok"]})]], text, payloadformat="raw")
+    world.client.ledgers[0].payloads[0] = b"\xff"
+
+    with pytest.raises(PayloadCorruptError, match="ledger_id=0 entry_id=0"):
+        world.read()
+
+
+def test_offsets_of_a_recreated_log_are_refused(world: World) -> None:
+    world.write([[batch(0, 2)]], SCHEMA)
+    log_id = world.nodes().log_id
+
+    assert ids(world.read(startingoffsets=f'{{"log":{log_id},"row":1}}')) == [1]
+    with pytest.raises(LogRecreatedError):
+        world.read(startingoffsets=f'{{"log":{log_id + 1},"row":1}}')
+    with pytest.raises(OptionsError, match="two different logs"):
+        world.read(startingoffsets='{"log":1,"row":1}', endingoffsets='{"log":2,"row":1}')
+
+
+def test_latest_to_latest_is_nothing_and_backwards_is_refused(world: World) -> None:
+    world.write([[batch(0, 9)]], SCHEMA)
+
+    assert ids(world.read(startingoffsets="latest")) == []
+    assert ids(world.read(endingoffsets="earliest")) == []
+    with pytest.raises(OptionsError, match="endingOffsets lies before startingOffsets"):
+        world.read(startingoffsets='{"row":5}', endingoffsets='{"row":4}')
+
+
+def test_rows_that_are_gone_or_not_there_are_an_error(world: World) -> None:
+    world.write([[batch(0, 3)]], SCHEMA)
+    world.write([[batch(3, 3)]], SCHEMA, is_overwrite=True)
+
+    with pytest.raises(DataLossError):
+        world.read(startingoffsets='{"row":1}')
+    with pytest.raises(DataLossError):
+        world.read(endingoffsets='{"row":7}')
+    kept = world.read(startingoffsets='{"row":1}', failondataloss="false")
+    assert ids(kept) == [3, 4, 5]
+
+
+def test_a_log_that_is_not_there_is_an_error(world: World) -> None:
+    with pytest.raises(NoSuchLogError):
+        world.read()
+
+
+def test_the_wrong_password_opens_nothing(world: World) -> None:
+    world.write([[batch(0, 3)]], SCHEMA, password="right")
+
+    assert ids(world.read(password="right")) == [0, 1, 2]
+    with pytest.raises(UnauthorizedError):
+        world.read(password="wrong")
+
+
+def test_a_foreign_ledger_is_entries(world: World) -> None:
+    foreign_ledger(world, 70, b"x", b"", b"z")
+    foreign_ledger(world, 71, b"w")
+
+    found = world.read(ledger="70,71")
+
+    assert found.to_pydict() == {
+        "_ledger": [70, 70, 70, 71],
+        "_entry": [0, 1, 2, 0],
+        "value": [b"x", b"", b"z", b"w"],
+    }
+    assert world.read(ledger="70", columns="value").column_names == ["value"]
+
+
+def test_an_empty_ledger_is_no_rows_and_a_missing_one_an_error(world: World) -> None:
+    foreign_ledger(world, 70)
+
+    assert world.read(ledger="70").num_rows == 0
+    with pytest.raises(NoSuchLedgerError):
+        world.read(ledger="72")
+
+
+def test_a_ledger_of_a_log_read_by_its_id_shows_its_columns(world: World) -> None:
+    many_entries(world)
+
+    assert ids(world.read(ledger="1")) == list(range(500, 1000))
+    assert ids(world.read(ledger="1", minpartitions="4")) == list(range(500, 1000))
+
+
+def test_ledgers_of_different_kinds_are_not_mixed(world: World) -> None:
+    many_entries(world)
+    foreign_ledger(world, 70, b"x")
+
+    with pytest.raises(OptionsError, match="different columns"):
+        world.read(ledger="0,70")
+
+
+def test_an_entry_that_disappeared_is_noticed(world: World) -> None:
+    many_entries(world, partitions=1)
+    payloads = world.client.ledgers[0].payloads
+    payloads[3] = payloads[4]
+
+    with pytest.raises(RowsMissingError, match="ledger_id=0"):
+        world.read()
+
+
+def test_entries_that_end_early_are_noticed(world: World) -> None:
+    many_entries(world, partitions=1)
+    payloads = world.client.ledgers[0].payloads
+    whole = world.read().num_rows
+    # The last data entry again in place of the footer's neighbour: it begins where none may.
+    payloads[-2] = payloads[0]
+
+    with pytest.raises(RowsMissingError):
+        world.read()
+    assert whole == 1000
+
+
+def test_a_foreign_entry_in_a_log_is_an_error_by_its_place(world: World) -> None:
+    many_entries(world, partitions=1)
+    world.client.ledgers[0].payloads[2] = b"something else" * 10
+
+    with pytest.raises(PayloadCorruptError, match="ledger_id=0 entry_id=2"):
+        world.read()
+
+
+def test_many_small_ledgers_are_read_in_order(world: World) -> None:
+    for at in range(40):
+        world.write([[batch(at, 1)]], SCHEMA)
+
+    assert ids(world.read()) == list(range(40))

@@ -1,0 +1,47 @@
+"""The README says what is so: its options, its files, its commands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from spark_bookkeeper.cli import commands
+from spark_bookkeeper.datasource.options import option_table
+
+DOCUMENTS = ("README.md", "docs/architecture.md", "docs/reliability.md", "docs/performance.md")
+
+
+def test_the_option_table_is_the_codes(repository: Path) -> None:
+    text = (repository / "README.md").read_text(encoding="utf-8")
+
+    (table,) = re.findall(r"<!-- options -->\n(.*?)\n<!-- /options -->", text, re.DOTALL)
+
+    assert table == option_table()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_test_named_in_the_documents_exists(repository: Path, document: str) -> None:
+    text = (repository / document).read_text(encoding="utf-8")
+
+    for named in set(re.findall(r"`(tests/[\w./]+)`", text)):
+        assert (repository / named).exists(), f"{document} names {named}"
+    for target in set(re.findall(r"\]\(([\w./]+\.md)\)", text)):
+        assert (repository / document).parent.joinpath(target).exists(), f"{document}: {target}"
+
+
+def test_every_command_in_the_readme_exists(repository: Path) -> None:
+    text = (repository / "README.md").read_text(encoding="utf-8")
+
+    for group, command in set(re.findall(r"`bookkeeper (\w+) (\w+)", text)):
+        found = commands.commands[group]
+        assert command in getattr(found, "commands", {}), f"bookkeeper {group} {command}"
+
+
+def test_every_make_target_in_the_readme_exists(repository: Path) -> None:
+    makefile = (repository / "Makefile").read_text(encoding="utf-8")
+    text = (repository / "README.md").read_text(encoding="utf-8")
+
+    for target in set(re.findall(r"`?make (\w+)", text)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
