@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.disk import REPLICA_WRITES, file_read_mb_per_s, synced_write_mb_per_s
 from benchmarks.figures import Figure, percentile
 from spark_bookkeeper import BookKeeper, LocalCluster, WriteHandle, aio
+from spark_bookkeeper.blocking.loop_thread import shared_loop_thread
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -122,7 +123,7 @@ def p4(seconds: float) -> list[Figure]:
     scale = seconds / 2
     with LocalCluster(bookies=3) as cluster:
         return [
-            asyncio.run(_many(cluster, 1024, int(100_000 * scale), 1_000)),
+            shared_loop_thread().run(_many(cluster, 1024, int(100_000 * scale), 1_000)),
             _async(cluster, 1024, int(100_000 * scale), 1_000),
             _async(cluster, 100, int(300_000 * scale), 5_000),
             _paced(cluster, 1024, 10_000, seconds),
@@ -135,7 +136,7 @@ def p5(seconds: float) -> list[Figure]:
     with LocalCluster(bookies=3) as cluster:
         for size, window, count in ((65_536, 100, 2_000), (1 << 20, 16, 200)):
             entries = int(count * seconds)
-            figure = asyncio.run(_many(cluster, size, entries, window))
+            figure = shared_loop_thread().run(_many(cluster, size, entries, window))
             disk = synced_write_mb_per_s(cluster.directory, 1 << 20) / REPLICA_WRITES
             what = f"append_many {size >> 10} KiB, {window} in flight"
             notes = {key: figure.notes[key] for key in ("client_us", "bookie_us")}
@@ -168,14 +169,14 @@ def p6(seconds: float) -> list[Figure]:
         ceiling = file_read_mb_per_s(cluster.directory)
         uri = cluster.metadata_service_uri
         for size in (1024, 65_536, 1 << 20):
-            ledger_id = asyncio.run(_write_for_reading(uri, size, int(seconds * 64) << 20))
+            ledger_id = shared_loop_thread().run(_write_for_reading(uri, size, int(seconds * 64) << 20))
             for (
                 bookie
             ) in cluster.bookies:  # a stop checkpoints; written directly, nothing is cached
                 bookie.stop()
                 bookie.start()
             for when in ("cold", "warm"):
-                rate = asyncio.run(_read(uri, ledger_id))
+                rate = shared_loop_thread().run(_read(uri, ledger_id))
                 what = f"read {size} B entries, {when}"
                 figures.append(Figure("P6", what, rate, "MB/s", ceiling, "a plain file read, warm"))
     return figures

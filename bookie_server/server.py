@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 import uuid
+from typing import Any
 
 import grpc.aio
 
@@ -23,12 +24,13 @@ from bookie_server.limbo import judge_damage
 from bookie_server.service import SERVER_OPTIONS, BookieIdentity, BookieService
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.engine import Storage
+from bookie_server.storage.errors import StorageRefusedError
 from bookie_server.storage.real_files import RealFileSystem
 from metadata.bookies import BOOKIE_ENDPOINT, GRPC, BookieRegistry, BookieServiceInfo, Endpoint
 from metadata.cluster import instance_id, read_layout
 from metadata.connect import connect
 from metadata.errors import BookKeeperError, ClusterNotInitializedError
-from metadata.store import MetadataStore
+from metadata.store import MetadataStore, NodeExistsError, Registration
 
 _LOGGER = logging.getLogger(__name__)
 VERSION = "0.1.0"
@@ -68,18 +70,19 @@ async def _serve(settings: BookieSettings) -> int:
         server.add_generic_rpc_handlers((service.handler(),))
         await server.start()
         endpoint = Endpoint(BOOKIE_ENDPOINT, settings.host, port, GRPC)
-        registration = await BookieRegistry(store, root).register(
-            bookie_id, BookieServiceInfo((endpoint,))
+        # A predecessor's session may take seconds to expire; a signal is heeded meanwhile.
+        registering = asyncio.create_task(
+            _register(BookieRegistry(store, root), bookie_id, endpoint), name="register"
         )
-        _LOGGER.info("bookie ready. bookie_id=%s port=%d pid=%d", bookie_id, port, os.getpid())
         stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
-        await asyncio.wait((stopped, bookie.failed), return_when=asyncio.FIRST_COMPLETED)
+        await _until_first(registering, stopped, bookie.failed)
+        await _until_first(stopped, bookie.failed)
         stopped.cancel()
         if bookie.failed.done():
             _LOGGER.error("storage failed. detail=%s", bookie.failed.result())
             # Whatever is in memory is not to be trusted with another write: leave at once.
             _exit_now(1)
-        await registration.withdraw()
+        await _withdraw(registering)
         await _drain(server, service, bookie, settings.drain_timeout_ms / 1000)
         await bookie.stop()
         _LOGGER.info("bookie stopped. bookie_id=%s", bookie_id)
@@ -87,6 +90,32 @@ async def _serve(settings: BookieSettings) -> int:
     finally:
         await server.stop(0)
         await store.close()
+
+
+async def _until_first(*ends: asyncio.Future[Any]) -> None:
+    """Wait for the first of them; an exception of one that ended is raised."""
+    done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for end in done:
+        end.result()
+
+
+async def _register(registry: BookieRegistry, bookie_id: str, endpoint: Endpoint) -> Registration:
+    try:
+        registration = await registry.register(bookie_id, BookieServiceInfo((endpoint,)))
+    except NodeExistsError as cause:
+        raise StorageRefusedError(
+            cause.path, "another live process is registered under this bookie id"
+        ) from cause
+    _LOGGER.info("bookie ready. bookie_id=%s port=%d pid=%d", bookie_id, endpoint.port, os.getpid())
+    return registration
+
+
+async def _withdraw(registering: asyncio.Task[Registration]) -> None:
+    if registering.done():
+        await registering.result().withdraw()
+    else:
+        registering.cancel()
+        await asyncio.gather(registering, return_exceptions=True)
 
 
 def _open_storage(settings: BookieSettings, cluster_id: str, bookie_id: str) -> Storage:

@@ -97,11 +97,12 @@ class GroupReader:
         if not self._is_zero_from(end):
             return Place(Verdict.AMBIGUOUS, offset, "bad checksum before further bytes")
         if len(data) < size:
-            return Place(Verdict.TORN, offset, "file ends within a group")
+            return Place(Verdict.TORN, offset, "file ends within a group", header)
         padded = self._file.read_at(offset, end - offset)
         zero = count_zero_sectors(0, [padded])
         if zero > header.zero_sectors:
-            return Place(Verdict.TORN, offset, f"{zero - header.zero_sectors} sectors unwritten")
+            unwritten = f"{zero - header.zero_sectors} sectors unwritten"
+            return Place(Verdict.TORN, offset, unwritten, header)
         return Place(Verdict.AMBIGUOUS, offset, "bad checksum though every sector is written")
 
     def _without_header(self, offset: int) -> Place:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,6 +68,7 @@ class LocalCluster:
         self._zookeeper: ZooKeeperProcess | None = None
         self._bookies: list[LocalBookie] = []
         self._ports_taken: set[int] = set()
+        self._owner_pid = os.getpid()
 
     def __enter__(self) -> LocalCluster:
         self.start()
@@ -143,8 +145,8 @@ class LocalCluster:
 
     def stop(self) -> None:
         """Stop bookies, then ZooKeeper; remove the data unless a directory was given. Idempotent."""
-        if self._guard is None:
-            return
+        if self._guard is None or self._owner_pid != os.getpid():
+            return  # a forked child must not stop its parent's cluster
         for bookie in self._bookies:
             bookie.begin_stop()
         for bookie in self._bookies:

@@ -143,6 +143,7 @@ def test_a_torn_tail_is_dropped_and_what_was_acknowledged_stays(tmp_path: Path) 
 
         assert not storage.is_damaged
         assert storage.recovery.groups_torn == 1
+        assert storage.recovery.bytes_torn >= 3000
         assert await status_of(bookie, 7, 0) is Status.OK
         assert await status_of(bookie, 7, 1) is Status.NO_ENTRY
         await bookie.stop()

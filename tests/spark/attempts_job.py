@@ -1,0 +1,45 @@
+"""A Spark driver of its own for tests that kill or retry: ``URI LOG MODE FLAG``.
+
+``retry``: the first attempt at every partition fails halfway. ``hang``: every task writes some
+rows, touches ``FLAG`` and waits to be killed. ``plain``: nothing goes wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+ROWS, BATCH_ROWS, PARTITIONS = 40_000, 1_000, 4
+
+
+def main(uri: str, log: str, mode: str, flag: str) -> None:
+    def disturbed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(batches):
+            if number == 5 and mode == "retry" and TaskContext.get().attemptNumber() == 0:  # type: ignore[union-attr]
+                raise RuntimeError("first attempt fails on purpose")
+            if number == 5 and mode == "hang":
+                Path(flag).touch()
+                threading.Event().wait()
+            yield batch
+
+    with TemporaryDirectory() as scratch:
+        builder = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.local.dir", scratch)
+        builder = builder.config("spark.ui.showConsoleProgress", "false")
+        builder = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH_ROWS))
+        spark = builder.getOrCreate()
+        frame = spark.range(0, ROWS, 1, PARTITIONS).mapInArrow(disturbed, "id bigint")
+        writer = frame.write.format("bookkeeper").mode("append").option("log", log)
+        writer.option("metadataServiceUri", uri).option("entryBytes", "2k").save()
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,156 @@
+"""Reading on real Spark: positions, metadata columns, parts of the schema, damage."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from spark_bookkeeper import BookKeeper, LocalCluster
+from tests.spark.conftest import Logs, rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def test_metadata_columns_number_every_row_once(logs: Logs, spark: SparkSession) -> None:
+    logs.write(spark.range(0, 3000, 1, 3), "numbered", entryBytes="2k")
+
+    found = logs.read("numbered", includeMetadata="true")
+
+    assert found.columns[1:] == [
+        "_ledger", "_entry", "_position", "_batch_id", "_query_id", "_timestamp",
+    ]  # fmt: skip
+    facts = found.agg(
+        sf.count_distinct("_position"), sf.min("_position"), sf.max("_position"),
+        sf.count_distinct("_ledger"), sf.sum((sf.col("id") == sf.col("_position")).cast("int")),
+    ).collect()[0]  # fmt: skip
+    assert tuple(facts) == (3000, 0, 2999, 3, 3000)
+
+
+def test_a_read_between_positions_is_exact(logs: Logs, spark: SparkSession) -> None:
+    logs.write(spark.range(0, 2000, 1, 2), "between", entryBytes="2k")
+
+    found = logs.read("between", startingOffsets='{"row":990}', endingOffsets='{"row":1010}')
+
+    assert sorted(row.id for row in found.collect()) == list(range(990, 1010))
+
+
+def test_a_users_schema_reads_only_its_columns(
+    logs: Logs, spark: SparkSession, cluster: LocalCluster
+) -> None:
+    logs.write(spark.range(5).selectExpr("id", "id * 2 AS twice"), "part")
+
+    reader = spark.read.schema("twice bigint").format("bookkeeper").option("log", "part")
+    found = reader.option("metadataServiceUri", cluster.metadata_service_uri).load()
+
+    assert rows(found) == rows(spark.range(5).selectExpr("id * 2 AS twice"))
+
+
+def test_a_ledger_of_a_log_is_read_by_its_id_with_its_columns(
+    logs: Logs, spark: SparkSession
+) -> None:
+    frame = spark.range(10).selectExpr("id", "cast(id AS string) AS s").coalesce(1)
+    logs.write(frame, "by-ledger")
+    (ledger,) = (
+        logs.read("by-ledger", includeMetadata="true").select("_ledger").distinct().collect()
+    )
+
+    assert rows(logs.read(ledger=ledger[0])) == rows(frame)
+
+
+def test_an_open_ledger_is_read_to_its_last_confirmed_entry(logs: Logs, bk: BookKeeper) -> None:
+    with bk.create_ledger() as writer:
+        for payload in (b"a", b"b", b"c"):
+            writer.append(payload)
+
+        found = logs.read(ledger=writer.ledger_id).collect()
+
+        # The last confirmed entry travels with the next one, or a moment after the last.
+        assert [bytes(row.value) for row in found] in ([b"a", b"b"], [b"a", b"b", b"c"])
+        writer.append(b"d")
+
+
+def test_a_limit_stops_a_read_early_and_leaves_the_worker_usable(
+    logs: Logs, spark: SparkSession
+) -> None:
+    logs.write(spark.range(0, 200_000, 1, 2), "limited", entryBytes="4k")
+
+    for _ in range(3):
+        assert len(logs.read("limited").limit(3).collect()) == 3
+    assert logs.read("limited").count() == 200_000
+
+
+def test_a_session_in_another_zone_stores_the_same_instants(
+    logs: Logs, spark: SparkSession
+) -> None:
+    frame = spark.range(5).select(sf.timestamp_seconds(sf.col("id") * 100_000).alias("t"))
+    expected = rows(frame.select(sf.unix_micros("t")))
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+    try:
+        logs.write(frame, "zones")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+    assert rows(logs.read("zones").select(sf.unix_micros("t"))) == expected
+
+
+def test_large_arrow_types_store_the_same_rows(logs: Logs, spark: SparkSession) -> None:
+    frame = spark.range(5).selectExpr(
+        "cast(id AS string) AS s", "cast(cast(id AS string) AS binary) AS b"
+    )
+    conf = "spark.sql.execution.arrow.useLargeVarTypes"
+    before = spark.conf.get(conf)
+    spark.conf.set(conf, "true")
+    try:
+        logs.write(frame, "large-types")
+    finally:
+        spark.conf.set(conf, before or "false")
+
+    assert rows(logs.read("large-types")) == rows(frame)
+
+
+def test_select_with_options_reads_a_log_in_sql(
+    logs: Logs, spark: SparkSession, cluster: LocalCluster
+) -> None:
+    logs.write(spark.range(4), "in-sql")
+    spark.sql(
+        "CREATE TEMPORARY VIEW both_ways USING bookkeeper "
+        f"OPTIONS (log 'in-sql', metadataServiceUri '{cluster.metadata_service_uri}')"
+    )
+
+    spark.sql("INSERT INTO both_ways SELECT id FROM range(4, 6)")
+
+    assert spark.sql("SELECT count(*), sum(id) FROM both_ways").collect()[0] == (6, 15)
+
+
+def test_an_entry_that_is_not_ours_fails_the_read_and_not_the_worker(
+    logs: Logs, spark: SparkSession, bk: BookKeeper
+) -> None:
+    logs.write(spark.range(5).coalesce(1), "marks")
+    (found,) = logs.read("marks", includeMetadata="true").select("_ledger").distinct().collect()
+    marks = dict(bk.ledger_metadata(found[0]).custom_metadata)
+    del marks["log"]
+    with bk.create_ledger(custom_metadata=marks) as forged:
+        forged.append(b"SpBK" + b"\x01\x01" + bytes(26) + b"\xff" * 300)
+
+    with pytest.raises(Exception, match=rf"BK_PAYLOAD_CORRUPT.*ledger_id={forged.ledger_id}"):
+        logs.read(ledger=forged.ledger_id).collect()
+
+    assert logs.read("marks").count() == 5
+
+
+def test_streams_are_refused_with_what_works_instead(
+    spark: SparkSession, cluster: LocalCluster
+) -> None:
+    reader = spark.readStream.format("bookkeeper").option("log", "x").schema("id bigint")
+
+    with pytest.raises(Exception, match=r"BK_NOT_SUPPORTED_YET.*readStream"):
+        _run_to_its_end(reader.load())
+
+
+def _run_to_its_end(stream: DataFrame) -> None:
+    query = stream.writeStream.format("noop").start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
