@@ -169,7 +169,9 @@ def p6(seconds: float) -> list[Figure]:
         ceiling = file_read_mb_per_s(cluster.directory)
         uri = cluster.metadata_service_uri
         for size in (1024, 65_536, 1 << 20):
-            ledger_id = shared_loop_thread().run(_write_for_reading(uri, size, int(seconds * 64) << 20))
+            ledger_id = shared_loop_thread().run(
+                _write_for_reading(uri, size, int(seconds * 64) << 20)
+            )
             for (
                 bookie
             ) in cluster.bookies:  # a stop checkpoints; written directly, nothing is cached
