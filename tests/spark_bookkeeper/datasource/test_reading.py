@@ -12,12 +12,14 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from metadata.errors import NoSuchLedgerError, UnauthorizedError
 from metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.datasource.arrow_types import arrow_schema
+from spark_bookkeeper.datasource.envelope import parse_envelope
 from spark_bookkeeper.datasource.errors import (
     OptionsError,
     PayloadCorruptError,
     RowsMissingError,
     SchemaMismatchError,
 )
+from spark_bookkeeper.datasource.payload import ArrowEncoder
 from spark_bookkeeper.log.errors import DataLossError, LogRecreatedError, NoSuchLogError
 from tests.spark_bookkeeper.datasource.fakes import FakeLedger, World
 from tests.spark_bookkeeper.datasource.test_writing import RAW, SCHEMA, batch, ids, raw_batch
@@ -242,16 +244,26 @@ def test_an_entry_that_disappeared_is_noticed(world: World) -> None:
         world.read()
 
 
-def test_entries_that_end_early_are_noticed(world: World) -> None:
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_last_entry_of_fewer_or_more_rows_is_noticed(world: World, change: int) -> None:
     many_entries(world, partitions=1)
     payloads = world.client.ledgers[0].payloads
-    whole = world.read().num_rows
-    # The last data entry again in place of the footer's neighbour: it begins where none may.
-    payloads[-2] = payloads[0]
+    found = parse_envelope(payloads[-2])
+    other = batch(found.first_row, found.rows + change)
+    payloads[-2] = ArrowEncoder(arrow_schema(SCHEMA), 0, "none").encode(other, found.first_row, 0)
 
-    with pytest.raises(RowsMissingError):
+    with pytest.raises(RowsMissingError, match=rf"expected=1000 found={1000 + change}"):
         world.read()
-    assert whole == 1000
+
+
+def test_a_read_that_ends_early_reads_no_entry_beyond_its_end(world: World) -> None:
+    many_entries(world, partitions=1)
+    ledger = world.client.ledgers[0]
+    ledger.metadata = replace(ledger.metadata, custom_metadata={})
+
+    world.read(endingoffsets='{"row":1}')
+
+    assert world.client.entries_read == [(0, 0)]
 
 
 def test_a_foreign_entry_in_a_log_is_an_error_by_its_place(world: World) -> None:

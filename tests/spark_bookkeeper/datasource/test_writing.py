@@ -27,7 +27,7 @@ from spark_bookkeeper.log.errors import (
     NoSuchLogError,
     TxnAppReusedError,
 )
-from tests.spark_bookkeeper.datasource.fakes import World
+from tests.spark_bookkeeper.datasource.fakes import FakeWriter, World
 
 SCHEMA = StructType([StructField("id", LongType()), StructField("name", StringType())])
 RAW = StructType([StructField("value", BinaryType())])
@@ -255,6 +255,23 @@ def test_a_zombie_in_the_middle_of_its_ledger_is_fenced_by_the_abort(world: Worl
     assert world.tokens() == []
 
 
+def test_a_write_given_up_between_claim_and_ledger_creates_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = world.plan(SCHEMA)
+    create = world.client.create_ledger
+
+    def give_up_first(*arguments: Any) -> FakeWriter:
+        world.abort(plan, [None])
+        return create(*arguments)
+
+    monkeypatch.setattr(world.client, "create_ledger", give_up_first)
+    with pytest.raises(EpochFencedError, match="its token is not live any more"):
+        world.attempt(plan, 0, [batch(0, 5)])
+
+    assert world.client.ledgers == {}
+
+
 def test_an_abort_without_any_message_leaves_nothing_behind(world: World) -> None:
     plan = world.plan(SCHEMA)
     fail_at(0, NotEnoughBookiesError(3, ()), world)
@@ -324,10 +341,8 @@ def test_a_transaction_is_committed_once_and_its_repeat_reads_no_input(world: Wo
     world.write([[batch(0, 3)]], SCHEMA, **txn)
     plan = world.plan(SCHEMA, **txn)
 
-    def input_rows() -> list[pa.RecordBatch]:
-        return [batch(0, 3), pa.record_batch({"wrong": [1]})]
-
-    message = world.attempt(plan, 0, input_rows())
+    # The second batch would be refused, were it looked at.
+    message = world.attempt(plan, 0, [batch(0, 3), pa.record_batch({"wrong": [1]})])
     assert message.is_already_committed
     world.commit(plan, [message])
 

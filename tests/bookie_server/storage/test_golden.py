@@ -1,0 +1,50 @@
+"""Files of format 1 stay readable for ever: these were written by version 0.1.0."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from bookie_server.settings import StorageSettings
+from bookie_server.storage.engine import Storage
+from bookie_server.storage.real_files import RealFileSystem
+from bookie_server.wire.digest import Crc32cDigest
+from bookie_server.wire.record import parse_run, run_verifies, split_records
+
+
+def payloads(storage: Storage, ledger_id: int) -> list[bytes]:
+    plan = storage.plan_read(ledger_id, 0, 99, size_bytes_max=1 << 20)
+    found: list[bytes] = []
+    for chunk in storage.execute(plan).chunks:
+        run = parse_run(chunk)
+        assert run_verifies(run, Crc32cDigest())
+        found += [payload for _, _, payload in split_records(run, Crc32cDigest.size)]
+    return found
+
+
+def test_a_journal_entry_log_and_index_of_version_1_are_read(
+    repository: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(repository / "tests/golden/v1/storage", tmp_path, dirs_exist_ok=True)
+    settings = StorageSettings(
+        journal_directories=(str(tmp_path / "journal"),),
+        ledger_directories=(str(tmp_path / "ledgers"),),
+        journal_file_size_bytes=65536,
+        journal_zero_chunk_bytes=8192,
+    )
+
+    storage = Storage.open(
+        RealFileSystem(), settings, instance_id=b"golden-bookie-id", clock_ms=lambda: 2
+    )
+
+    try:
+        assert storage.recovery.damage == []
+        assert payloads(storage, 7) == [b"zero", b"one", b"two", b"three"]
+        assert payloads(storage, 9) == [b"nine"]
+        facts = storage.ledgers[7]
+        assert (facts.master_key, facts.is_fenced) == (b"k" * 20, True)
+        assert facts.last_add_confirmed == 3
+        assert not storage.ledgers[9].is_fenced
+        assert 21 in storage.tombstones
+    finally:
+        storage.close()
