@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from metadata.errors import BookKeeperError
 from metadata.model import DigestType
 from spark_bookkeeper.datasource.arrow_types import (
     LogSchema,
@@ -163,7 +164,12 @@ def _create(session: Session, options: WriteOptions, log: str, schema: StructTyp
         check_raw(log, schema)
     encoded = log_schema_of(schema).encode()
     # Whoever creates the log at the same time may have given it other columns: checked again.
-    return session.run(session.catalog.open_or_create(log, settings, encoded))
+    try:
+        return session.run(session.catalog.open_or_create(log, settings, encoded))
+    except ValueError as error:
+        if isinstance(error, BookKeeperError):
+            raise
+        raise OptionsError((f"log {log} cannot be created: {error}",)) from error
 
 
 def overridden(

@@ -86,6 +86,23 @@ class RowTooLargeError(BookKeeperError, ValueError):
         )
 
 
+class RawNullError(BookKeeperError, ValueError):
+    """A value for a raw log is null, which an entry cannot say; nothing becomes visible."""
+
+    name = "BK_RAW_NULL"
+    definite = True
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+    def __str__(self) -> str:
+        return (
+            "payloadFormat=raw cannot store null values; filter or replace them. "
+            f"row_of_partition={self.row}"
+        )
+
+
 class PayloadCorruptError(BookKeeperError):
     """An entry does not hold what the ledger's format says; it was not decoded."""
 
@@ -168,6 +185,7 @@ _ADVICE = {
     "the first append creates a log.",
     "BK_ROW_TOO_LARGE": "No row of this write is visible.",
     "BK_TYPE_UNSUPPORTED": "Nothing was written.",
+    "BK_RAW_NULL": "No row of this write is visible.",
 }
 
 

@@ -32,6 +32,7 @@ from spark_bookkeeper.datasource.option_values import (
     text,
     whole,
 )
+from spark_bookkeeper.log.paths import check_log_name
 
 METADATA_URI_VARIABLE = "BOOKKEEPER_METADATA_URI"
 CLIENT_PREFIX = "bookkeeper.client."
@@ -286,6 +287,11 @@ def _target_defects(values: dict[str, Any], options: Mapping[str, str]) -> list[
         defects.append(f"option log and the path name two logs; log={values['log']} path={path}")
     if "log" not in values and path is not None:
         values["log"] = path
+    if "log" in values:
+        try:
+            check_log_name(values["log"])
+        except ValueError as error:
+            defects.append(str(error))
     named = ("log" in values) + ("ledgers" in values)
     if named == 0 and not {"log", "ledger"} & set(options):
         defects.append("nothing named: set the option log, a path, or the option ledger")

@@ -25,7 +25,7 @@ from spark_bookkeeper.datasource.envelope import (
     MalformedEnvelopeError,
     parse_envelope,
 )
-from spark_bookkeeper.datasource.errors import PayloadCorruptError, RowTooLargeError
+from spark_bookkeeper.datasource.errors import PayloadCorruptError, RawNullError, RowTooLargeError
 
 PAYLOAD_BYTES_MAX = ENTRY_SIZE_MAX - 64
 """Largest payload: an entry less its header and the longest digest, rounded."""
@@ -97,10 +97,10 @@ def raw_payloads(column: pa.Array, first_row: int) -> list[bytes]:
 
     Raises:
         RowTooLargeError: a value does not fit into an entry.
-        ValueError: a value is null: a raw entry cannot say so.
+        RawNullError: a value is null: a raw entry cannot say so.
     """
     if column.null_count:
-        raise ValueError("payloadFormat=raw cannot store null values")
+        raise RawNullError(first_row + column.is_null().to_pylist().index(True))
     values: list[bytes] = column.cast(pa.large_binary()).to_pylist()
     for index, value in enumerate(values):
         if len(value) > PAYLOAD_BYTES_MAX:

@@ -106,6 +106,11 @@ def test_a_log_and_another_path_are_refused() -> None:
     assert "name two logs; log=a path=b" in read_defects(log="a", path="b")
 
 
+@pytest.mark.parametrize("name", ["a/b", "..", "", "x" * 256])
+def test_what_cannot_name_a_log_is_refused(name: str) -> None:
+    assert "log" in read_defects(log=name)
+
+
 def test_several_paths_are_refused() -> None:
     assert "load() takes one log" in read_defects(paths='["a","b"]')
 

@@ -21,7 +21,7 @@ from spark_bookkeeper.datasource.envelope import (
     MalformedEnvelopeError,
     parse_envelope,
 )
-from spark_bookkeeper.datasource.errors import PayloadCorruptError, RowTooLargeError
+from spark_bookkeeper.datasource.errors import PayloadCorruptError, RawNullError, RowTooLargeError
 from spark_bookkeeper.datasource.footer import FooterBuilder, parse_footer
 from spark_bookkeeper.datasource.payload import (
     PAYLOAD_BYTES_MAX,
@@ -173,8 +173,8 @@ def test_raw_values_are_payloads_as_they_are() -> None:
 
 
 def test_raw_values_cannot_be_null_or_larger_than_an_entry() -> None:
-    with pytest.raises(ValueError, match="cannot store null"):
-        raw_payloads(pa.array([b"x", None]), 0)
+    with pytest.raises(RawNullError, match=r"cannot store null values.*row_of_partition=6"):
+        raw_payloads(pa.array([b"x", None]), 5)
     with pytest.raises(RowTooLargeError, match="row_of_partition=11"):
         raw_payloads(pa.array([b"x", bytes(PAYLOAD_BYTES_MAX + 1)]), 10)
 

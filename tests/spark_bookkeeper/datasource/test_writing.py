@@ -120,6 +120,13 @@ def test_a_plan_survives_the_way_to_the_executors(world: World) -> None:
     assert ids(world.read()) == [0, 1, 2, 3]
 
 
+def test_a_schema_too_large_for_the_metadata_is_refused_in_words(world: World) -> None:
+    wide = StructType([StructField("c" * 100 + str(n), LongType()) for n in range(3000)])
+
+    with pytest.raises(OptionsError, match="log orders cannot be created: a schema has at most"):
+        world.plan(wide)
+
+
 def test_columns_are_matched_by_name(world: World) -> None:
     world.write([[batch(0, 1)]], SCHEMA)
     turned = StructType([SCHEMA["name"], SCHEMA["id"]])

@@ -1,0 +1,59 @@
+"""Payloads of format 1, as released: they must be readable for ever."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from spark_bookkeeper.datasource.arrow_types import parse_log_schema
+from spark_bookkeeper.datasource.envelope import EntryKind, Envelope
+from spark_bookkeeper.datasource.footer import parse_footer
+from spark_bookkeeper.datasource.payload import ArrowDecoder
+
+GOLDEN = Path("tests/golden/v1/payload")
+SPARK_SCHEMA = "struct<id:bigint,name:string,price:decimal(9,2),at:timestamp,tags:array<string>>"
+ROWS = {
+    "id": [1, 2, None],
+    "name": ["one", None, "drei"],
+    "price": [Decimal("1.50"), Decimal("-2.00"), None],
+    "at": [0, 1_700_000_000_000_001, None],
+    "tags": [["a", None], [], None],
+}
+
+
+def golden(repository: Path, name: str) -> bytes:
+    return (repository / GOLDEN / name).read_bytes()
+
+
+def test_a_schema_of_format_1_is_understood(repository: Path) -> None:
+    found = parse_log_schema(golden(repository, "schema.json"))
+
+    assert isinstance(found.spark, StructType)
+    assert found.spark.simpleString() == SPARK_SCHEMA
+    assert found.arrow.names == list(ROWS)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4", "none"])
+def test_an_entry_of_format_1_gives_its_rows(repository: Path, compression: str) -> None:
+    schema = parse_log_schema(golden(repository, "schema.json"))
+    payload = golden(repository, f"arrow_{compression}.bin")
+
+    envelope, found = ArrowDecoder(schema.arrow).decode(1, 0, payload)
+
+    assert envelope == Envelope(EntryKind.ARROW, 0, 7, 3, 1_700_000_000_000)
+    shown = found.set_column(3, "at", found.column("at").cast(pa.int64()))
+    assert shown.to_pydict() == ROWS
+
+
+def test_a_footer_of_format_1_is_understood(repository: Path) -> None:
+    found = parse_footer(1, 2, golden(repository, "footer.bin"))
+
+    assert found is not None
+    assert (found.first_rows, found.rows) == ([0, 3], 6)
+    assert found.bounds.column("min_0").to_pylist() == [1, 1]
+    assert found.bounds.column("max_1").to_pylist() == ["one", "one"]
+    assert found.bounds.column("nulls_2").to_pylist() == [1, 1]

@@ -1,0 +1,154 @@
+"""The face Spark sees: found without registration, harmless at import, errors with their names."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import StructType
+
+import pyspark_bookkeeper
+from metadata.errors import BookKeeperError, NotEnoughBookiesError
+from spark_bookkeeper.datasource import errors
+from spark_bookkeeper.datasource.errors import (
+    NotSupportedYetError,
+    OptionsError,
+    OptionUnknownError,
+    PayloadCorruptError,
+    RawNullError,
+    RowsMissingError,
+    RowTooLargeError,
+    SchemaMismatchError,
+    SourceError,
+    UnsupportedTypeError,
+    reported,
+)
+from spark_bookkeeper.datasource.options import TargetOptions
+from spark_bookkeeper.datasource.session import client_settings
+from spark_bookkeeper.datasource.source import BookKeeperSource
+from spark_bookkeeper.settings import ClientSettings
+
+SAMPLES: tuple[BookKeeperError, ...] = (
+    OptionsError(("a", "b")),
+    OptionUnknownError(("a",)),
+    SchemaMismatchError("orders", ("x: missing",)),
+    UnsupportedTypeError(("x",)),
+    RowTooLargeError(1, 2, 3),
+    PayloadCorruptError(1, 2, "why"),
+    RowsMissingError(1, 2, 3),
+    RawNullError(1),
+    NotSupportedYetError("x"),
+)
+
+WITHOUT_PACKAGES = """
+import sys
+for missing in ("grpc", "kazoo", "pyarrow", "google_crc32c", "google.protobuf", "numpy"):
+    sys.modules[missing] = None
+import pyspark_bookkeeper
+source = pyspark_bookkeeper.DefaultSource({"log": "x", "metadataserviceuri": "zk://h/l"})
+assert source.name() == "bookkeeper"
+try:
+    source.schema()
+except Exception as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_importing_the_source_never_fails_and_using_it_names_what_is_missing(
+    repository: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PACKAGES], cwd=repository, capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[BK_PACKAGE_MISSING] ")
+    assert "PYSPARK_PYTHON" in done.stdout
+    assert sys.executable in done.stdout
+
+
+def test_spark_finds_the_format_by_its_name() -> None:
+    assert pyspark_bookkeeper.DefaultSource.name() == BookKeeperSource.name() == "bookkeeper"
+
+
+def test_the_source_travels_between_processes_with_its_options() -> None:
+    source = pyspark_bookkeeper.DefaultSource({"log": "orders"})
+
+    assert pickle.loads(pickle.dumps(source)).options == {"log": "orders"}
+
+
+def test_wrong_options_are_told_before_any_cluster_is_looked_for() -> None:
+    source = pyspark_bookkeeper.DefaultSource({"lgo": "orders", "metadataserviceuri": "zk://h/l"})
+
+    with pytest.raises(SourceError, match=r"\[BK_OPTION_UNKNOWN\] unknown option lgo"):
+        source.schema()
+
+
+def test_streams_are_refused_in_words() -> None:
+    source = pyspark_bookkeeper.DefaultSource({"log": "orders"})
+
+    with pytest.raises(SourceError, match=r"BK_NOT_SUPPORTED_YET.*foreachBatch"):
+        source.streamWriter(StructType([]), False)
+    with pytest.raises(SourceError, match=r"BK_NOT_SUPPORTED_YET.*readStream"):
+        source.streamReader(StructType([]))
+
+
+@pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
+def test_an_error_survives_the_way_from_the_executor(error: BookKeeperError) -> None:
+    found = pickle.loads(pickle.dumps(error))
+
+    assert (type(found), str(found), found.name) == (type(error), str(error), error.name)
+
+
+def test_every_error_of_the_data_source_has_a_sample_and_a_name_of_its_own() -> None:
+    own = {
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type)
+        and issubclass(kind, BookKeeperError)
+        and kind is not BookKeeperError
+    }
+
+    assert own == {type(sample) for sample in SAMPLES}
+    assert len({kind.name for kind in own}) == len(own)
+
+
+def test_a_reported_error_has_its_name_first_and_what_to_do_last() -> None:
+    @reported
+    def fails() -> None:
+        raise NotEnoughBookiesError(3, ("b1",))
+
+    with pytest.raises(SourceError) as caught:
+        fails()
+
+    told = str(caught.value)
+    assert told.startswith("[BK_NOT_ENOUGH_BOOKIES] not enough bookies")
+    assert told.endswith("run it again.")
+    assert isinstance(caught.value.__cause__, NotEnoughBookiesError)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == told
+
+
+def settings_of(*pairs: tuple[str, str]) -> ClientSettings:
+    return client_settings(TargetOptions(metadata_service_uri="zk://h/l", client_settings=pairs))
+
+
+def test_client_settings_are_set_by_name_without_case() -> None:
+    found = settings_of(("readsinflight", "9"), ("add_timeout_ms", "1234"))
+
+    assert found.reads_in_flight == 9
+    assert found.connection.add_timeout_ms == 1234
+    assert found.read_size_bytes == ClientSettings().read_size_bytes
+
+
+def test_wrong_client_settings_are_all_told() -> None:
+    with pytest.raises(OptionsError) as caught:
+        settings_of(("readsinflight", "many"), ("readsinflights", "9"), ("metadatatimeoutms", "0"))
+
+    told = str(caught.value)
+    assert "option bookkeeper.client.readsinflight: invalid literal" in told
+    assert "unknown option bookkeeper.client.readsinflights; settings are" in told
+    assert "metadata_timeout_ms=0" in told
