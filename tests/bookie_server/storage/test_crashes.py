@@ -76,6 +76,22 @@ def test_a_crash_before_any_operation_loses_and_invents_nothing() -> None:
 
 
 @pytest.mark.slow
+def test_a_crash_that_tears_no_sector_is_never_taken_for_damage() -> None:
+    """A disk writes whole sectors: an ordinary power loss must not send a bookie into limbo."""
+    rng = Random(99)
+    for crash_at in range(step_count() + 1):
+        files = SimFileSystem()
+        run_until_crash(files, crash_at)
+        for _ in range(6):
+            image = files.crash(rng, lambda rng: rng.choice(("keep", "drop")))
+
+            storage = open_storage(image)
+
+            assert storage.recovery.damage == [], f"crash_at={crash_at}"
+            assert not any(facts.is_limbo for facts in storage.ledgers.values())
+
+
+@pytest.mark.slow
 def test_a_crash_while_recovering_from_a_crash_loses_nothing() -> None:
     rng = Random(7)
     total = step_count()

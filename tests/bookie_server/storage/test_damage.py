@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -11,7 +12,7 @@ from bookie_server.storage.engine import Storage
 from bookie_server.storage.errors import StorageRefusedError
 from bookie_server.storage.journal_record import Add, Fence, MasterKey
 from bookie_server.storage.read_plan import Presence
-from tests.simulation.files import SimFileSystem
+from tests.simulation.files import SimFileSystem, SimulatedCrash
 from tests.simulation.storage_model import (
     READ_SIZE,
     Model,
@@ -32,6 +33,7 @@ def stored() -> Model:
     model.checkpoint()
     model.write([Add(run_of(1, range(6, 9), size=200))])
     model.checkpoint()
+    model.restart()  # a new journal file: what the checkpoints hold is in the entry logs only
     model.write([Add(run_of(1, range(9, 12), size=500))])
     model.write([Add(run_of(2, range(12, 15), size=30)), Fence(1)])
     return model
@@ -185,6 +187,121 @@ def test_rows_are_rebuilt_from_footers_when_the_index_is_gone(stored: Model) -> 
         assert read_all(storage, ledger_id) == expected
         assert storage.ledgers[ledger_id].is_limbo
         assert storage.ledgers[ledger_id].is_fenced
+
+
+def test_a_failed_checksum_in_the_last_delta_is_damage_though_the_journal_has_it_all() -> None:
+    # given an index whose last delta the journal could still replace
+    model = Model(SimFileSystem(), directories=1)
+    model.start()
+    model.write([Add(run_of(1, range(3)))])
+    model.checkpoint()
+    content = model.files.content("/ledgers0/index")
+
+    # when it fails its checksum with every sector written
+    content[len(content.rstrip(b"\0")) - 1] ^= 0x80
+    storage = open_storage(model.files.copy(), directories=1)
+
+    # then nobody can say what else is wrong
+    assert storage.is_damaged
+    check(model, storage, "last delta")
+
+
+def test_entries_whose_index_delta_and_journal_are_gone_are_found_by_their_log() -> None:
+    # given a checkpoint after which the journal file was deleted
+    model = Model(SimFileSystem(), directories=1)
+    model.start()
+    size = len(model.files.content("/ledgers0/index"))
+    model.write([Add(run_of(1, range(8), size=300))])
+    model.checkpoint()
+    model.restart()
+
+    # when the index loses everything since before it, as if nothing had been written
+    del model.files.content("/ledgers0/index")[size:]
+    storage = open_storage(model.files.copy(), directories=1)
+
+    # then the mark into a missing file gives it away, and the entries are still there
+    assert storage.is_damaged
+    assert read_all(storage, 1) == model.entries[1]
+
+
+def test_a_torn_delta_leaves_no_debris_behind_later_ones() -> None:
+    # given a long delta whose first sector never reached the disk
+    model = Model(SimFileSystem(), directories=1)
+    model.start()
+    begin = len(model.files.content("/ledgers0/index"))
+    model.write([Add(run_of(1, [number * number for number in range(80)]))])
+    model.checkpoint()
+    content = model.files.content("/ledgers0/index")
+    assert len(content) - begin > 2048
+    content[begin : begin + 512] = bytes(512)
+
+    # when the bookie starts twice, with shorter deltas in between
+    files = model.files.copy()
+    assert not open_and_close(files).is_damaged
+
+    # then the rest of the long one is not mistaken for damage
+    storage = open_and_close(files)
+    assert storage.recovery.damage == []
+    model.check(storage, "torn delta")
+
+
+def open_and_close(files: SimFileSystem) -> Storage:
+    storage = open_storage(files, directories=1)
+    storage.close()
+    return storage
+
+
+def test_a_log_that_no_checkpoint_completed_is_deleted_after_a_sound_replay() -> None:
+    # given a crash between the entry log and the index
+    model = Model(SimFileSystem(), directories=1)
+    model.start()
+    model.write([Add(run_of(1, range(8)))])
+    plan = model.storage.begin_checkpoint()
+    assert plan is not None
+    model.files.crash_at = model.files.steps + 4  # create, write, sync, sync_dir
+    with suppress(SimulatedCrash):
+        model.storage.write_checkpoint(plan)
+    image = model.files.crash(Random(0), lambda _: "keep")
+    assert [name for name in image.names("/ledgers0") if name.endswith(".log")]
+
+    # when the next process has replayed the journal
+    storage = open_storage(image, directories=1)
+
+    # then there is one log, the one that replaced the leftover
+    assert len([name for name in image.names("/ledgers0") if name.endswith(".log")]) == 1
+    assert read_all(storage, 1) == model.entries[1]
+
+
+def test_a_crashs_leftover_log_never_shadows_the_journal() -> None:
+    """Rebuilding rows takes uncertain logs only as far as their blocks are sound."""
+    # given a log whose checkpoint never completed, one of whose blocks did not reach the disk
+    files = SimFileSystem()
+    model = Model(files, directories=1)
+    model.start()
+    model.write([Add(run_of(1, range(8), size=900))])
+    plan = model.storage.begin_checkpoint()
+    assert plan is not None
+    model.storage.write_checkpoint(plan)
+    before = next(
+        number for number, (_, path) in reversed([*enumerate(files.log)]) if "/index" in path
+    )
+    files = SimFileSystem()
+    model = Model(files, directories=1)
+    model.start()
+    model.write([Add(run_of(1, range(8), size=900))])
+    files.crash_at = before - 1
+    with suppress(SimulatedCrash):
+        model.checkpoint()
+    image = files.crash(Random(0), lambda _: "keep")
+    image.content(path_of(model, ".log"))[100:600] = bytes(500)
+
+    # when the index is damaged as well, so that rows are rebuilt
+    image.content("/ledgers0/index")[20] ^= 1
+    storage = open_storage(image, directories=1)
+
+    # then the journal's copy is found
+    assert storage.is_damaged
+    assert read_all(storage, 1) == model.entries[1]
 
 
 def test_damage_is_answered_by_naming_the_ledgers_in_limbo(stored: Model) -> None:

@@ -1,0 +1,159 @@
+"""One suite for every FileSystem: the simulated disk behaves like the real one, but for crashes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bookie_server.storage.files import ZEROS, Buffer, FileSystem, split_buffers
+from bookie_server.storage.real_files import RealFileSystem
+from tests.simulation.files import SimFileSystem
+
+
+@pytest.fixture(params=[RealFileSystem, SimFileSystem])
+def files(request: pytest.FixtureRequest) -> FileSystem:
+    made: FileSystem = request.param()
+    return made
+
+
+def test_what_is_written_is_read_whatever_its_offset_and_shape(
+    files: FileSystem, tmp_path: Path
+) -> None:
+    # given writes of odd and even offsets, sizes and numbers of buffers
+    rng = Random(5)
+    path = str(tmp_path / "file")
+    file = files.create(path)
+    expected = bytearray()
+    for _ in range(60):
+        offset = rng.choice((0, 4096, 8192, rng.randrange(20_000)))
+        sizes = [rng.choice((0, 1, 100, 4096, 9000)) for _ in range(rng.choice((1, 2, 40)))]
+        buffers: list[Buffer] = [memoryview(rng.randbytes(size + 1))[1:] for size in sizes]
+        buffers.append(ZEROS[: rng.choice((0, 4096, 8192))])
+
+        # when they are written
+        file.write_at(offset, buffers)
+
+        # then reading gives the same bytes, through this handle and another one
+        content = b"".join(buffers)
+        expected.extend(bytes(max(offset + len(content) - len(expected), 0)))
+        expected[offset : offset + len(content)] = content
+        assert file.read_at(0, len(expected) + 1) == expected
+    file.sync()
+    other = files.open(path)
+    assert other.size() == len(expected)
+    assert other.read_at(len(expected) - 3, 100) == expected[-3:]
+    assert other.read_at(len(expected), 100) == b""
+    other.close()
+    file.close()
+    file.close()
+
+
+def test_more_buffers_than_one_system_call_takes_are_all_written(
+    files: FileSystem, tmp_path: Path
+) -> None:
+    file = files.create(str(tmp_path / "file"))
+    buffers: list[Buffer] = [bytes([number % 251]) * 7 for number in range(3000)]
+
+    file.write_at(1, buffers)
+
+    assert file.read_at(1, 21_000) == b"".join(buffers)
+    file.close()
+
+
+def test_names_are_created_once_renamed_over_and_deleted(files: FileSystem, tmp_path: Path) -> None:
+    directory = str(tmp_path)
+    files.create(f"{directory}/a").close()
+    with pytest.raises(FileExistsError):
+        files.create(f"{directory}/a")
+    fresh = files.create(f"{directory}/b")
+    fresh.write_at(0, [b"fresh"])
+    fresh.close()
+
+    files.rename(f"{directory}/b", f"{directory}/a")
+    files.sync_dir(directory)
+
+    assert files.names(directory) == ["a"]
+    file = files.open(f"{directory}/a")
+    assert file.read_at(0, 9) == b"fresh"
+    file.close()
+    files.delete(f"{directory}/a")
+    with pytest.raises(FileNotFoundError):
+        files.open(f"{directory}/a")
+
+
+def test_a_lock_is_held_by_one_until_closed(files: FileSystem, tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    held = files.lock(path)
+    with pytest.raises(BlockingIOError):
+        files.lock(path)
+    held.close()
+    files.lock(path).close()
+
+
+def test_files_and_directories_are_their_owners_alone(tmp_path: Path) -> None:
+    files = RealFileSystem()
+    files.make_directory(str(tmp_path / "made"))
+    files.create(str(tmp_path / "made/file")).close()
+
+    assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "made/file").stat().st_mode) == 0o600
+
+
+def test_a_symbolic_link_is_never_followed(tmp_path: Path) -> None:
+    files = RealFileSystem()
+    (tmp_path / "target").write_bytes(b"precious")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+
+    for attempt in (files.create, files.open, files.lock):
+        open_it: Callable[[str], object] = attempt
+        with pytest.raises(OSError, match="link"):
+            open_it(str(tmp_path / "link"))
+    assert (tmp_path / "target").read_bytes() == b"precious"
+
+
+def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a kernel that takes seven bytes at a time
+    real = os.pwritev
+    monkeypatch.setattr(
+        os, "pwritev", lambda fd, buffers, offset: real(fd, [b"".join(buffers)[:7]], offset)
+    )
+    file = RealFileSystem().create(str(tmp_path / "file"))
+
+    file.write_at(3, [b"0123456789", b"", b"abcdefghij"])
+
+    assert file.read_at(3, 20) == b"0123456789abcdefghij"
+    file.close()
+
+
+def test_a_file_system_without_direct_writes_is_written_through_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a file system that refuses O_DIRECT, as tmpfs does
+    real = os.open
+
+    def refusing(path: str, flags: int, *mode: int) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "no direct I/O", path)
+        return real(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", refusing)
+    file = RealFileSystem().create(str(tmp_path / "file"))
+
+    file.write_at(0, [ZEROS[:4096], b"tail"])
+
+    assert file.read_at(4090, 100) == bytes(6) + b"tail"
+    file.close()
+
+
+@pytest.mark.parametrize("size", range(8))
+def test_splitting_buffers_keeps_every_byte(size: int) -> None:
+    first, rest = split_buffers([b"abc", b"", b"d", b"efg"], size)
+
+    assert b"".join(first) == b"abcdefg"[:size]
+    assert b"".join(rest) == b"abcdefg"[size:]

@@ -1,0 +1,138 @@
+"""The journal on real files: preparing ahead never overwrites what is written meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from bookie_server.storage.group import GroupEnd
+from bookie_server.storage.journal import Journal, JournalPlace, file_ids
+from bookie_server.storage.journal_record import (
+    Add,
+    ExplicitLac,
+    Fence,
+    JournalRecord,
+    MalformedBodyError,
+    MasterKey,
+    Tombstone,
+    decode_records,
+    encode_record,
+)
+from bookie_server.storage.real_files import RealFileSystem
+from bookie_server.storage.replay import ORIGIN, Replay
+from bookie_server.wire.record import Run
+from tests.simulation.storage_model import INSTANCE, records_of, run_of
+
+
+def new_journal(directory: Path, *, clock_ms: int = 5, last: GroupEnd = ORIGIN) -> Journal:
+    place = JournalPlace(
+        directory=str(directory),
+        index=0,
+        instance_id=INSTANCE,
+        file_size_bytes=256 * 1024,
+        zero_chunk_bytes=8192,
+    )
+    return Journal(RealFileSystem(), place, lambda: clock_ms, last)
+
+
+def replayed(directory: Path) -> tuple[Replay, dict[int, bytes]]:
+    replay = Replay(RealFileSystem(), str(directory), 0, INSTANCE, ORIGIN)
+    found: dict[int, bytes] = {}
+    for group in replay.groups():
+        for record in group.records:
+            assert isinstance(record, Add)
+            found |= records_of(record.run)
+    return replay, found
+
+
+@pytest.mark.slow
+def test_preparing_in_another_thread_never_harms_a_group(tmp_path: Path) -> None:
+    # given a thread that zero-fills as fast as it can, and files that roll often
+    journal = new_journal(tmp_path)
+    stopping = threading.Event()
+
+    def prepare() -> None:
+        while not stopping.is_set():
+            journal.prepare()
+
+    thread = threading.Thread(target=prepare)
+    thread.start()
+
+    # when groups of many sizes are written meanwhile
+    expected: dict[int, bytes] = {}
+    for number in range(400):
+        run = run_of(1, [number], size=1 + number * 37 % 9000)
+        journal.write_group([Add(run)])
+        expected |= records_of(run)
+    stopping.set()
+    thread.join()
+    journal.close()
+
+    # then every one is there
+    replay, found = replayed(tmp_path)
+    assert replay.report.damage == []
+    assert found == expected
+    assert len(file_ids(RealFileSystem(), str(tmp_path))) > 3
+
+
+def test_a_group_larger_than_a_file_is_written_whole(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    runs = [run_of(1, [0], size=10), run_of(1, [1], size=400_000), run_of(1, [2], size=10)]
+
+    for run in runs:
+        journal.write_group([Add(run)])
+    journal.close()
+
+    replay, found = replayed(tmp_path)
+    assert replay.report.damage == []
+    assert sorted(found) == [0, 1, 2]
+
+
+def test_ids_grow_though_the_clock_goes_backwards(tmp_path: Path) -> None:
+    """BOOKKEEPER-636: after a reboot the newest files sorted first."""
+    first = new_journal(tmp_path, clock_ms=1000)
+    first.close()
+    second = new_journal(tmp_path, clock_ms=3, last=first.position.end)
+    second.close()
+
+    assert file_ids(RealFileSystem(), str(tmp_path)) == [1000, 1001]
+
+
+def test_every_kind_of_record_comes_back_as_it_was() -> None:
+    uniform, striped = run_of(1, range(9)), run_of(1, range(9, 60, 3))
+    mixed = run_of(2, [3, 4, 9], size=1)
+    facts: list[JournalRecord] = [
+        MasterKey(1, bytes(20)),
+        MasterKey(4, b""),
+        Fence(3),
+        ExplicitLac(2, b"packet"),
+        Tombstone(5, 2**62),
+    ]
+    records: list[JournalRecord] = [Add(uniform), *facts, Add(striped), Add(mixed)]
+
+    decoded = list(decode_records(memoryview(b"".join(map(encode_record, records)))))
+
+    assert [record for record in decoded if not isinstance(record, Add)] == facts
+    runs = [record.run for record in decoded if isinstance(record, Add)]
+    assert entries(runs) == entries([uniform, striped, mixed])
+    assert isinstance(runs[1].entry_ids, range), "a stripe stays as cheap as it came"
+
+
+def entries(runs: list[Run]) -> dict[tuple[int, int], bytes]:
+    return {
+        (run.ledger_id, entry_id): content
+        for run in runs
+        for entry_id, content in records_of(run).items()
+    }
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\0", bytes(20), b"\xff" * 40, bytes(encode_record(Fence(1))) + bytes(7)],
+    ids=["short", "zeros", "negative length", "rest"],
+)
+def test_bytes_that_are_no_records_are_refused(body: bytes) -> None:
+    with pytest.raises(MalformedBodyError):
+        list(decode_records(memoryview(body)))

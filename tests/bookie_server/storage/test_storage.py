@@ -1,0 +1,296 @@
+"""Storage against a dictionary: reads with stripes and limits, late entries, checkpoints at any moment."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, settings, strategies
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from bookie_server.storage.checkpoint import CheckpointPlan
+from bookie_server.storage.engine import Storage
+from bookie_server.storage.id_pattern import Stripe
+from bookie_server.storage.journal_record import Add, Fence, JournalRecord, MasterKey
+from bookie_server.storage.read_plan import Presence, ReadOutcome, runs_of
+from bookie_server.storage.rows import Row
+from tests.simulation.files import SimFileSystem
+from tests.simulation.storage_model import READ_SIZE, Model, open_storage, records_of, run_of
+
+LEDGERS = (1, 2, 3)
+
+
+def check_read(
+    storage: Storage, expected: dict[int, bytes], ledger_id: int, question: tuple[int, int, int]
+) -> ReadOutcome:
+    """Every asked id has exactly one presence, and the right one."""
+    first, last, size_bytes_max = question
+    return _check(storage, expected, ledger_id, (first, last), None, size_bytes_max)
+
+
+def _check(  # a dumb twin: entry by entry
+    storage: Storage,
+    expected: dict[int, bytes],
+    ledger_id: int,
+    span: tuple[int, int],
+    stripe: Stripe | None,
+    size_bytes_max: int,
+) -> ReadOutcome:
+    first, last = span
+    plan = storage.plan_read(ledger_id, first, last, stripe=stripe, size_bytes_max=size_bytes_max)
+    outcome = storage.execute(plan)
+    asked = [e for e in range(first, last + 1) if stripe is None or stripe.wants(e)]
+    found: dict[int, bytes] = {}
+    for run in runs_of(outcome):
+        assert not found.keys() & set(run.entry_ids), "no entry is returned twice"
+        found |= records_of(run)
+    presence: dict[int, Presence] = {}
+    for part in outcome.spans:
+        for entry_id in asked:
+            if part.first <= entry_id <= part.last:
+                assert entry_id not in presence, "spans do not overlap"
+                presence[entry_id] = part.presence
+    assert list(presence) == asked, "every asked id has a presence, in order"
+    for entry_id in asked:
+        match presence[entry_id]:
+            case Presence.FOUND:
+                assert found.pop(entry_id) == expected[entry_id]
+            case Presence.ABSENT:
+                assert entry_id not in expected
+            case Presence.NOT_REACHED:
+                assert outcome.entry_count, "something that exists is always returned"
+            case Presence.DAMAGED:
+                pytest.fail("nothing is damaged here")
+    assert not found, "nothing is returned that was not asked for"
+    assert outcome.size_bytes == sum(map(len, outcome.chunks))
+    assert outcome.size_bytes <= size_bytes_max or outcome.entry_count == 1
+    return outcome
+
+
+class StorageMachine(RuleBasedStateMachine):
+    """Adds in any order, checkpoints in three steps, crashes and restarts, against the model."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.files = SimFileSystem()
+        self.model = Model(self.files)
+        self.model.start()
+        self.plan: CheckpointPlan | None = None
+
+    @rule(
+        ledger_id=strategies.sampled_from(LEDGERS),
+        ids=strategies.one_of(
+            strategies.sets(strategies.integers(0, 40), min_size=1, max_size=12).map(sorted),
+            strategies.builds(range, strategies.integers(0, 20), strategies.integers(21, 60)),
+            strategies.builds(
+                range, strategies.integers(0, 6), strategies.just(60), strategies.just(3)
+            ),
+        ),
+        size=strategies.sampled_from((0, 1, 40, 700)),
+        salt=strategies.integers(0, 1),
+    )
+    def add(self, ledger_id: int, ids: Sequence[int], size: int, salt: int) -> None:
+        self.model.write([Add(run_of(ledger_id, ids, size, salt))])
+
+    @rule(ledger_id=strategies.sampled_from(LEDGERS))
+    def fence(self, ledger_id: int) -> None:
+        records: list[JournalRecord] = [MasterKey(ledger_id, bytes(20)), Fence(ledger_id)]
+        self.model.write(records)
+
+    @rule()
+    def begin_checkpoint(self) -> None:
+        if self.plan is None:
+            self.plan = self.model.storage.begin_checkpoint()
+
+    @rule()
+    def end_checkpoint(self) -> None:
+        if self.plan is not None:
+            self.model.storage.finish_checkpoint(self.model.storage.write_checkpoint(self.plan))
+            self.plan = None
+
+    @rule()
+    def restart(self) -> None:
+        self.plan = None
+        self.model.restart()
+
+    @rule(seed=strategies.integers(0, 1000))
+    def crash(self, seed: int) -> None:
+        self.plan = None
+        self.files = self.files.crash(Random(seed), lambda rng: rng.choice(("keep", "drop")))
+        self.model.files = self.files
+        self.model.start()
+        assert not self.model.storage.is_damaged
+
+    @rule(
+        ledger_id=strategies.sampled_from(LEDGERS),
+        first=strategies.integers(0, 50),
+        count=strategies.integers(1, 70),
+        stripe=strategies.sampled_from((None, Stripe(3, 2, 1), Stripe(3, 1, 0), Stripe(5, 3, 4))),
+        size_bytes_max=strategies.sampled_from((1, 100, 2000, READ_SIZE)),
+    )
+    def read(
+        self, ledger_id: int, first: int, count: int, stripe: Stripe | None, size_bytes_max: int
+    ) -> None:
+        expected = self.model.entries.get(ledger_id, {})
+        span = (first, first + count - 1)
+        _check(self.model.storage, expected, ledger_id, span, stripe, size_bytes_max)
+
+    @invariant()
+    def everything_is_there(self) -> None:
+        if hasattr(self, "model"):
+            self.model.check(self.model.storage, "invariant")
+            for ledger_id, expected in self.model.entries.items():
+                parts = self.model.storage.entry_ids(ledger_id)
+                ids = [entry_id for part in parts for entry_id in part]
+                assert ids == sorted(expected)
+                assert self.model.storage.last_entry(ledger_id) == ids[-1]
+
+
+TestStorageMachine = pytest.mark.slow(StorageMachine.TestCase)
+StorageMachine.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=30,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture
+def model() -> Model:
+    fresh = Model(SimFileSystem(), directories=1)
+    fresh.start()
+    return fresh
+
+
+def test_missing_names_exactly_the_parts_not_stored(model: Model) -> None:
+    # given some entries in an entry log, some in the cache
+    model.write([Add(run_of(1, range(3)))])
+    model.checkpoint()
+    model.write([Add(run_of(1, [5, 7]))])
+
+    # then a run over all of them misses what is neither here nor there
+    parts = model.storage.missing(run_of(1, range(10)))
+    assert [list(part.entry_ids) for part in parts] == [[3, 4], [6], [8, 9]]
+    assert model.storage.missing(run_of(1, [0, 2, 7])) == []
+    assert len(model.storage.missing(run_of(2, range(4)))) == 1
+
+
+def test_the_first_copy_of_an_entry_stays(model: Model) -> None:
+    model.write([Add(run_of(1, range(3), salt=1))])
+    model.write([Add(run_of(1, range(5), salt=2))])
+
+    outcome = check_read(model.storage, model.entries[1], 1, (0, 9, READ_SIZE))
+
+    assert outcome.of(Presence.FOUND) == [(0, 4)]
+    first = runs_of(outcome)[0]
+    assert bytes(first.record(0)) == records_of(run_of(1, [0], salt=1))[0]
+
+
+def test_the_stored_twins_of_a_run_can_be_fetched_for_comparison(model: Model) -> None:
+    model.write([Add(run_of(1, range(6)))])
+    model.checkpoint()
+
+    outcome = model.storage.execute(model.storage.plan_compare(run_of(1, [1, 3, 9], salt=1)))
+
+    assert [e for run in runs_of(outcome) for e in run.entry_ids] == [1, 3]
+
+
+def test_a_striped_ledger_takes_few_rows(model: Model) -> None:
+    # given the share of one bookie of three: two ids of every three
+    ids = [entry_id for entry_id in range(600) if entry_id % 3 != 2]
+    model.write([Add(run_of(1, ids))])
+    model.checkpoint()
+
+    items = model.storage.plan_read(1, 0, 599, size_bytes_max=READ_SIZE).stored
+
+    assert all(isinstance(item.place, Row) for item in items)
+    assert len(items) <= 30, "about one row a block, not one an id"
+    stripe = Stripe(3, 2, 1)
+    assert [e for e in range(600) if stripe.wants(e)] == ids
+    outcome = model.storage.execute(
+        model.storage.plan_read(1, 0, 599, stripe=stripe, size_bytes_max=READ_SIZE)
+    )
+    assert outcome.of(Presence.FOUND) == [(0, 598)] or outcome.of(Presence.FOUND) == [(0, 599)]
+    assert not outcome.of(Presence.ABSENT)
+
+
+def test_neighbouring_blocks_are_one_chunk(model: Model) -> None:
+    model.write([Add(run_of(1, range(100), size=500))])
+    model.checkpoint()
+
+    outcome = check_read(model.storage, model.entries[1], 1, (0, 99, READ_SIZE))
+
+    assert len(outcome.chunks) == 1
+
+
+def test_cached_entries_are_served_without_copying(model: Model) -> None:
+    run = run_of(1, range(4))
+    model.write([Add(run)])
+
+    plan = model.storage.plan_read(1, 0, 3, size_bytes_max=READ_SIZE)
+
+    assert not plan.needs_disk
+    assert model.storage.execute(plan).chunks[0] is run.data
+
+
+def test_replay_keeps_memory_bounded_by_checkpointing_on_the_way(model: Model) -> None:
+    # given more in the journal than the cache holds
+    for start in range(0, 200, 20):
+        model.write([Add(run_of(1, range(start, start + 20), size=1000))])
+    model.restart()
+
+    # then it was written out while it was replayed
+    assert model.storage.cached_bytes == 0
+    assert len([name for name in model.files.names("/ledgers0") if name.endswith(".log")]) > 1
+    model.check(model.storage, "restart")
+
+
+def test_ledgers_spread_over_journals_and_directories_and_stay_where_they_are() -> None:
+    model = Model(SimFileSystem())
+    model.start()
+    for ledger_id in range(6):
+        model.write([Add(run_of(ledger_id, range(2)))])
+    model.checkpoint()
+    places = {
+        ledger_id: (facts.journal_index, facts.directory_index)
+        for ledger_id, facts in model.storage.ledgers.items()
+    }
+
+    model.restart()
+    storage = model.storage
+
+    assert [place[0] for place in places.values()].count(0) == 3
+    assert [place[1] for place in places.values()].count(0) == 3
+    for ledger_id, facts in storage.ledgers.items():
+        assert (facts.journal_index, facts.directory_index) == places[ledger_id]
+        assert storage.journal_of(ledger_id) == places[ledger_id][0]
+
+
+def test_the_index_is_compacted_when_its_deltas_outgrow_it(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given an index that snapshots early
+    monkeypatch.setattr("bookie_server.storage.index._SNAPSHOT_AT_BYTES", 4096)
+    sizes = []
+    for entry_id in range(60):
+        model.write([Add(run_of(1, [entry_id]))])
+        model.checkpoint()
+        sizes.append(len(model.files.content("/ledgers0/index")))
+
+    # then it shrinks now and then, and nothing is forgotten
+    assert any(after < before for before, after in itertools.pairwise(sizes))
+    model.restart()
+    model.check(model.storage, "compacted")
+
+
+def test_opening_a_fresh_directory_twice_is_not_damage() -> None:
+    files = SimFileSystem()
+    open_storage(files).close()
+
+    storage = open_storage(files)
+
+    assert storage.recovery.damage == []
+    assert storage.ledgers == {}
