@@ -45,15 +45,20 @@ class LossyProxy:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Close every connection; returns when nothing of the proxy is left."""
+        """Close every connection; returns when nothing of the proxy is left.
+
+        Nothing is cancelled: cancelling a task inside ``wait_closed`` cancels the stream's own
+        future, which everyone else waits for. A closed connection ends its pumps by itself.
+        """
         assert self._server is not None
         self._server.close()
         await self._server.wait_closed()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         for writer in self._writers:
-            await _close(writer)
+            writer.close()
+        await asyncio.gather(*self._tasks)
+        for writer in self._writers:
+            with suppress(OSError):
+                await writer.wait_closed()
 
     def lose(self, request: Request, fault: Fault) -> None:
         """Lose the next message of this type on its way there or back."""
@@ -67,7 +72,7 @@ class LossyProxy:
         try:
             server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._port)
         except OSError:
-            await _close(writer)
+            writer.close()
             return
         self._writers.append(server_writer)
         self._doomed_xid = None
@@ -81,8 +86,8 @@ class LossyProxy:
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
-            await _close(writer)
-            await _close(server_writer)
+            writer.close()
+            server_writer.close()
 
     async def _pump_requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -119,12 +124,6 @@ async def _message(reader: asyncio.StreamReader) -> bytes:
 async def _forward(message: bytes, writer: asyncio.StreamWriter) -> None:
     writer.write(_LENGTH.pack(len(message)) + message)
     await writer.drain()
-
-
-async def _close(writer: asyncio.StreamWriter) -> None:
-    writer.close()
-    with suppress(OSError):
-        await writer.wait_closed()
 
 
 async def connect_through(proxy: LossyProxy) -> ZooKeeperStore:

@@ -12,22 +12,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 ROWS, BATCH_ROWS, PARTITIONS = 40_000, 1_000, 4
+ROWS_BEFORE = 5 * BATCH_ROWS
 
 
 def main(uri: str, log: str, mode: str, flag: str) -> None:
-    def disturbed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number, batch in enumerate(batches):
-            if number == 5 and mode == "retry" and TaskContext.get().attemptNumber() == 0:  # type: ignore[union-attr]
-                raise RuntimeError("first attempt fails on purpose")
-            if number == 5 and mode == "hang":
-                Path(flag).touch()
-                threading.Event().wait()
-            yield batch
+    def disturbed(ids: Iterator[int]) -> Iterator[tuple[int]]:
+        for number, row_id in enumerate(ids):
+            if number == ROWS_BEFORE:
+                if mode == "retry" and TaskContext.get().attemptNumber() == 0:  # type: ignore[union-attr]
+                    raise RuntimeError("first attempt fails on purpose")
+                if mode == "hang":
+                    Path(flag).touch()
+                    threading.Event().wait()
+            yield (row_id,)
 
     with TemporaryDirectory() as scratch:
         builder = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
@@ -35,7 +36,9 @@ def main(uri: str, log: str, mode: str, flag: str) -> None:
         builder = builder.config("spark.ui.showConsoleProgress", "false")
         builder = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH_ROWS))
         spark = builder.getOrCreate()
-        frame = spark.range(0, ROWS, 1, PARTITIONS).mapInArrow(disturbed, "id bigint")
+        # Rows of an RDD: mapInArrow would need pandas, which the product does not.
+        ids = spark.sparkContext.range(0, ROWS, 1, PARTITIONS).mapPartitions(disturbed)
+        frame = spark.createDataFrame(ids, "id bigint")
         writer = frame.write.format("bookkeeper").mode("append").option("log", log)
         writer.option("metadataServiceUri", uri).option("entryBytes", "2k").save()
         spark.stop()

@@ -18,7 +18,6 @@ from spark_bookkeeper.local.environment import child_environment
 from tests.spark import attempts_job
 from tests.spark.conftest import Logs
 
-pytest.importorskip("pandas", reason="Spark's mapInArrow, which disturbs the input, needs pandas")
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 START_TIMEOUT_S = 120
