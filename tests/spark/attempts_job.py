@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,7 +20,7 @@ ROWS_BEFORE = 5 * BATCH_ROWS
 
 
 def main(uri: str, log: str, mode: str, flag: str) -> None:
-    def disturbed(ids: Iterator[int]) -> Iterator[tuple[int]]:
+    def disturbed(ids: Iterable[int]) -> Iterator[tuple[int]]:
         for number, row_id in enumerate(ids):
             if number == ROWS_BEFORE:
                 if mode == "retry" and TaskContext.get().attemptNumber() == 0:  # type: ignore[union-attr]
