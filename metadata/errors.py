@@ -222,6 +222,24 @@ class RequestTimeoutError(BookKeeperError):
         return f"no answer in time. what={self.what} timeout_ms={self.timeout_ms}"
 
 
+class AddQuorumTimeoutError(BookKeeperError):
+    """An entry did not reach its ack quorum in time; its writer ended, recovery decides about it."""
+
+    code = -21
+    name = "BK_ADD_QUORUM_TIMEOUT"
+
+    def __init__(self, ledger_id: int, timeout_ms: int) -> None:
+        super().__init__(ledger_id, timeout_ms)
+        self.ledger_id = ledger_id
+        self.timeout_ms = timeout_ms
+
+    def __str__(self) -> str:
+        return (
+            "an add did not reach its ack quorum in time; raise add_quorum_timeout_ms or look at the "
+            f"bookies. ledger_id={self.ledger_id} timeout_ms={self.timeout_ms}"
+        )
+
+
 class UnauthorizedError(BookKeeperError):
     """The password does not open this ledger."""
 

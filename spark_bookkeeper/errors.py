@@ -1,6 +1,7 @@
 """Every error a caller can meet; all of them are :class:`BookKeeperError`."""
 
 from metadata.errors import (
+    AddQuorumTimeoutError,
     BookieUnavailableError,
     BookKeeperError,
     ClientClosedError,
@@ -24,6 +25,7 @@ from metadata.errors import (
 )
 
 __all__ = [
+    "AddQuorumTimeoutError",
     "BookKeeperError",
     "BookieUnavailableError",
     "ClientClosedError",

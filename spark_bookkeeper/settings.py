@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, fields
 
 from bookie_server.client.settings import ConnectionSettings
 
+_MAY_BE_OFF = ("add_quorum_timeout_ms",)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
@@ -22,6 +24,16 @@ class ClientSettings:
     """Requests a sequential read keeps going ahead of its consumer."""
     metadata_timeout_ms: int = 10_000
     """Longest wait for the metadata service (Apache's ``zkTimeout``)."""
+    add_quorum_timeout_ms: int = 0
+    """Longest an add may wait for its ack quorum; then the writer ends and closes the ledger at its
+    last acknowledged entry. 0: no limit beyond each bookie's own (Apache's default is off too)."""
+    bookie_quarantine_ms: int = 30_000
+    """How long writers avoid a bookie that failed one of them. Apache: 30 minutes, by count."""
+    ensemble_change_timeout_ms: int = 30_000
+    """Longest a writer waits for the metadata service to decide about an ensemble change; then it
+    ends, for it cannot know who would be asked for its entries."""
+    ensemble_change_retry_ms: int = 5_000
+    """How often a writer that could not replace a bookie looks whether somebody is there now."""
     recovery_window_entries: int = 1_000
     """Entries a recovery asks for at once beyond the LAC: about what writers keep in flight."""
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
@@ -31,7 +43,8 @@ class ClientSettings:
         wrong = [
             f"{spec.name}={value}"
             for spec in fields(self)
-            if isinstance(value := getattr(self, spec.name), int) and value <= 0
+            if isinstance(value := getattr(self, spec.name), int)
+            and (value < 0 or (value == 0 and spec.name not in _MAY_BE_OFF))
         ]
         if wrong:
             raise ValueError(f"client settings must be positive: {', '.join(wrong)}")

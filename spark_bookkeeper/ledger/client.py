@@ -68,9 +68,12 @@ class LedgerClient:
                 "quorums must satisfy 1 <= ack_quorum <= write_quorum <= ensemble_size; "
                 f"{ack_quorum=} {write_quorum=} {ensemble_size=}"
             )
-        writable = await self.cluster.writable_bookies()
-        reachable = {bookie for bookie, info in writable.items() if info.endpoint("grpc")}
-        ensemble = choose_ensemble(ensemble_size, reachable, self.cluster.random)
+        ensemble = choose_ensemble(
+            ensemble_size,
+            await self.cluster.usable_bookies(),
+            self.cluster.random,
+            avoided=self.cluster.quarantined(),
+        )
         metadata = LedgerMetadata(
             ensemble_size=ensemble_size,
             write_quorum=write_quorum,

@@ -2,7 +2,8 @@
 
 Bookie clients are made on first use and kept: one connection per bookie and event loop. Which
 transport a bookie speaks is read from its registration. A bookie that is not registered at the
-moment is looked up under its last known address, else its id is taken for one.
+moment is looked up under its last known address, else its id is taken for one. A bookie that failed
+one writer is in quarantine for a while: no writer of this client chooses it unless it must.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 
 from bookie_server.client.interface import BookieClient
-from metadata.bookies import BookieRegistry, BookieServiceInfo
+from metadata.bookies import GRPC, BookieRegistry, BookieServiceInfo
 from metadata.errors import BookKeeperError
 from metadata.ledgers import LedgerStore
 from metadata.model import Versioned
@@ -45,13 +46,24 @@ class Cluster:
         self._make_client = make_client
         self._clients: dict[str, BookieClient] = {}
         self._addresses: dict[str, str] = {}
+        self._quarantined_until_s: dict[str, float] = {}
         self._refreshing: asyncio.Task[None] | None = None
 
-    async def writable_bookies(self) -> dict[str, BookieServiceInfo]:
-        """Who takes new ledgers right now, by bookie id."""
+    async def usable_bookies(self) -> set[str]:
+        """Who takes new entries right now over a transport we speak."""
         bookies = await self.registry.writable()
         self._remember(bookies)
-        return bookies
+        return {bookie_id for bookie_id, info in bookies.items() if info.endpoint(GRPC)}
+
+    def quarantine(self, bookie_id: str) -> None:
+        """Avoid a bookie that just failed, for ``bookie_quarantine_ms``."""
+        until_s = asyncio.get_running_loop().time() + self.settings.bookie_quarantine_ms / 1000
+        self._quarantined_until_s[bookie_id] = until_s
+
+    def quarantined(self) -> frozenset[str]:
+        """Bookies to avoid for now."""
+        now_s = asyncio.get_running_loop().time()
+        return frozenset(b for b, until_s in self._quarantined_until_s.items() if until_s > now_s)
 
     async def refresh(self) -> None:
         """Learn the addresses of all registered bookies; concurrent callers share one look-up."""
@@ -95,6 +107,6 @@ class Cluster:
 
     def _remember(self, bookies: dict[str, BookieServiceInfo]) -> None:
         for bookie_id, info in bookies.items():
-            endpoint = info.endpoint("grpc")
+            endpoint = info.endpoint(GRPC)
             if endpoint is not None:
                 self._addresses[bookie_id] = f"{endpoint.host}:{endpoint.port}"

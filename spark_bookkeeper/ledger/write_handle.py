@@ -3,12 +3,15 @@
 One event loop owns everything here. Appends queue in entry order; an acknowledgement completes all
 of them up to an entry at once. The handle never decides anything about quorums: it feeds events to
 :class:`~spark_bookkeeper.ledger.protocol.writer_state.WriterState` and does what that returns.
+
+A writer that cannot go on for want of bookies, time or metadata closes its ledger by itself, at the
+last entry it acknowledged. One that was fenced does not: the ledger's end is somebody else's now.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
@@ -18,27 +21,36 @@ from bookie_server.wire.digest import digest_for, master_key
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import ENTRY_SIZE_MAX, HEADER_SIZE
 from metadata.errors import (
+    AddQuorumTimeoutError,
     BookKeeperError,
     EntryTooLargeError,
     LedgerClosedError,
     LedgerFencedError,
     MetadataConflictError,
+    MetadataUnavailableError,
+    NotEnoughBookiesError,
     UnauthorizedError,
 )
-from metadata.model import NO_ENTRY_ID, LedgerMetadata, LedgerState, Versioned
+from metadata.model import LedgerMetadata, LedgerState, Versioned
 from metadata.update import Stop
 from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.ensemble_change import EnsembleChanger
+from spark_bookkeeper.ledger.pending_adds import Completion, PendingAdds, QuorumDeadline
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
+    ChangeEnsemble,
     Effect,
     FailPending,
     Release,
     SendSection,
 )
-from spark_bookkeeper.ledger.protocol.writer_state import RunLimits, WriterState
+from spark_bookkeeper.ledger.protocol.placement import Replacement
+from spark_bookkeeper.ledger.protocol.runs import RunLimits
+from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 
-Completion = Callable[[int, BookKeeperError | None], bool]
-"""``(acknowledged up to, error)`` -> whether it is complete: every entry told its outcome."""
+_LOGGER = logging.getLogger(__name__)
+_CLOSES_BY_ITSELF = (NotEnoughBookiesError, AddQuorumTimeoutError, MetadataUnavailableError)
+"""Ends after which nobody else is known to decide about the ledger."""
 
 
 class WriteHandle:
@@ -59,7 +71,15 @@ class WriteHandle:
         )
         key = master_key(metadata.password)
         self._state = WriterState(ledger_id, metadata, digest, key, limits)
-        self._completions: deque[Completion] = deque()
+        self._changer = EnsembleChanger(
+            cluster,
+            ledger_id,
+            changed=self._ensemble_changed,
+            failed=self._end,
+            retry=lambda: self._run(self._state.retry_change()),
+        )
+        self._pending = PendingAdds()
+        self._deadline = self._quorum_deadline(cluster.settings.add_quorum_timeout_ms)
         self._in_flight_bytes = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -152,19 +172,21 @@ class WriteHandle:
             EntryTooLargeError, LedgerClosedError: none of them was appended.
             BookKeeperError: why this writer ended earlier.
         """
-        if self._closing is not None:
-            raise LedgerClosedError(self.ledger_id)
         if self._state.error is not None:
             raise self._state.error
+        if self._closing is not None:
+            raise LedgerClosedError(self.ledger_id)
         for payload in payloads:
             if len(payload) > self.payload_size_max:
                 raise EntryTooLargeError(len(payload), self.payload_size_max)
-        self._completions.append(complete)
+        self._pending.push(complete)
         self._in_flight_bytes += sum(map(len, payloads))
         self._settled.clear()
         if self._is_full():
             self._room.clear()
         self._run(self._state.append(list(payloads)))
+        if self._deadline is not None:
+            self._deadline.pushed(self.last_add_pushed)
 
     async def flush(self) -> None:
         """Wait until every entry appended so far is acknowledged.
@@ -181,19 +203,22 @@ class WriteHandle:
     async def close(self) -> None:
         """Wait for what is in flight, then close the ledger at its last acknowledged entry.
 
-        Idempotent; appends from now on raise ``LedgerClosedError``. A ledger whose writer failed is
-        closed at the last entry it acknowledged.
+        Idempotent, and tried again after it failed; appends from now on raise
+        ``LedgerClosedError``. A ledger whose writer failed is closed at the last entry it
+        acknowledged.
 
         Raises:
             LedgerFencedError: a recovering client decides about the end of this ledger.
             MetadataConflictError: it was closed elsewhere, at another entry.
         """
-        if self._closing is None:
-            self._closing = asyncio.create_task(self._close(), name=f"close-{self.ledger_id}")
-        await asyncio.shield(self._closing)
+        closing = self._closing
+        if closing is None or _has_failed(closing):
+            closing = self._begin_close()
+        await asyncio.shield(closing)
 
     def abandon(self, error: BookKeeperError) -> None:
         """Fail what is not acknowledged, without closing the ledger: its client goes away."""
+        self._changer.cancel()
         self._run(self._state.end(error))
 
     async def __aenter__(self) -> Self:
@@ -207,8 +232,16 @@ class WriteHandle:
     ) -> None:
         await self.close()
 
+    def _begin_close(self) -> asyncio.Task[None]:
+        self._state.seal()
+        closing = asyncio.create_task(self._close(), name=f"close-{self.ledger_id}")
+        self._closing = closing
+        return closing
+
     async def _close(self) -> None:
         await self._settled.wait()
+        # An ensemble that is still being changed holds no entry that anybody was promised.
+        self._changer.cancel()
         last_entry, length = self.last_add_confirmed, self.length
         ledger_id, ended = self.ledger_id, self._state.error
         if isinstance(ended, UnauthorizedError):
@@ -235,24 +268,63 @@ class WriteHandle:
         for effect in effects:
             match effect:
                 case SendSection():
-                    done = partial(self._answered, effect.position, effect.run_first_entry)
+                    done = partial(
+                        self._answered,
+                        effect.position,
+                        effect.ensemble_number,
+                        effect.run_first_entry,
+                    )
                     self._cluster.client(effect.bookie_id).write(effect.section, done)
+                case ChangeEnsemble():
+                    self._changer.begin(self._versioned, effect)
                 case Acknowledge():
-                    self._complete(effect.last_entry, None)
+                    self._acknowledged(effect.last_entry)
                 case FailPending():
-                    self._complete(NO_ENTRY_ID, effect.error)
+                    self._failed(effect.error)
                 case Release():
                     self._release(effect.size_bytes)
         if self._state.is_settled or self._state.error is not None:
             self._settled.set()
 
-    def _answered(self, position: int, run_first_entry: int, status: Status) -> None:
-        self._run(self._state.section_answered(position, run_first_entry, status))
+    def _answered(
+        self, position: int, ensemble_number: int, run_first_entry: int, status: Status
+    ) -> None:
+        self._run(self._state.section_answered(position, ensemble_number, run_first_entry, status))
 
-    def _complete(self, acknowledged: int, error: BookKeeperError | None) -> None:
-        completions = self._completions
-        while completions and completions[0](acknowledged, error):
-            completions.popleft()
+    def _acknowledged(self, last_entry: int) -> None:
+        if self._deadline is not None:
+            self._deadline.acknowledged(last_entry)
+        self._pending.acknowledged(last_entry)
+
+    def _failed(self, error: BookKeeperError) -> None:
+        self._changer.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._pending.fail(error)
+        _LOGGER.warning(
+            "writer ended; ledger_id=%d last_add_confirmed=%d error=%s",
+            self.ledger_id,
+            self.last_add_confirmed,
+            error,
+        )
+        if isinstance(error, _CLOSES_BY_ITSELF) and self._closing is None:
+            self._begin_close().add_done_callback(_has_failed)  # close() reports it, or tries again
+
+    def _end(self, error: BookKeeperError) -> None:
+        self._run(self._state.end(error))
+
+    def _ensemble_changed(self, versioned: Versioned, replacement: Replacement) -> None:
+        self._versioned = versioned
+        self._run(self._state.ensemble_changed(replacement.ensemble, replacement.positions))
+        if self._state.error is None and (missed := self._state.failed_bookies):
+            self._changer.look_for(self._state.ensemble, missed)
+
+    def _quorum_deadline(self, timeout_ms: int) -> QuorumDeadline | None:
+        if timeout_ms == 0:
+            return None
+        expired = AddQuorumTimeoutError(self.ledger_id, timeout_ms)
+        loop = asyncio.get_running_loop()
+        return QuorumDeadline(loop, timeout_ms, lambda: self._end(expired))
 
     def _release(self, size_bytes: int) -> None:
         self._in_flight_bytes -= size_bytes
@@ -271,3 +343,7 @@ class WriteHandle:
     async def _wait_for_room(self) -> None:
         while not self._room.is_set():
             await self._room.wait()
+
+
+def _has_failed(task: asyncio.Task[None]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bookie_server.wire.messages import EncodedSection
@@ -15,9 +16,27 @@ class SendSection:
     position: int
     """Of the bookie in the ensemble."""
     bookie_id: str
+    ensemble_number: int
+    """Ensemble changes made before; an answer is returned with it, so late ones are told apart."""
     run_first_entry: int
     """Names the run; a striped section may begin later."""
     section: EncodedSection
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeEnsemble:
+    """Replace these bookies from ``first_entry`` on; report as ``ensemble_changed`` or ``end``.
+
+    Nothing is acknowledged until then.
+    """
+
+    first_entry: int
+    ensemble: tuple[str, ...]
+    """In force now."""
+    failed: Mapping[int, str]
+    """By position: the bookie that failed there."""
+    is_needed: bool
+    """Whether some entry cannot reach its ack quorum without a replacement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,4 +60,4 @@ class Release:
     size_bytes: int
 
 
-Effect = SendSection | Acknowledge | FailPending | Release
+Effect = SendSection | ChangeEnsemble | Acknowledge | FailPending | Release

@@ -1,12 +1,15 @@
-"""Placement: which bookies form a ledger's first ensemble.
+"""Placement: which bookies form a ledger's first ensemble, and who replaces one that failed.
 
 Uniformly random over the writable bookies, so that load spreads without anyone keeping count;
-the randomness is passed in. Source: Apache ``DefaultEnsemblePlacementPolicy``.
+the randomness is passed in. Bookies that failed somebody lately are avoided, but taken rather than
+nobody. Source: Apache ``DefaultEnsemblePlacementPolicy``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Protocol
 
 from metadata.errors import NotEnoughBookiesError
@@ -19,7 +22,11 @@ class Sampler(Protocol):
 
 
 def choose_ensemble(
-    ensemble_size: int, writable: Collection[str], random: Sampler
+    ensemble_size: int,
+    writable: Collection[str],
+    random: Sampler,
+    *,
+    avoided: AbstractSet[str] = frozenset(),
 ) -> tuple[str, ...]:
     """``ensemble_size`` distinct bookies.
 
@@ -29,4 +36,49 @@ def choose_ensemble(
     candidates = sorted(writable)  # the same seed draws the same ensemble everywhere
     if len(candidates) < ensemble_size:
         raise NotEnoughBookiesError(ensemble_size, tuple(candidates))
-    return tuple(random.sample(candidates, ensemble_size))
+    return tuple(_choose(ensemble_size, candidates, avoided, random))
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """An ensemble in which some positions have got a bookie that has to be sent everything."""
+
+    ensemble: tuple[str, ...]
+    positions: tuple[int, ...]
+    """Ascending; empty: nobody is there to replace anybody."""
+
+
+def replace_bookies(
+    ensemble: tuple[str, ...],
+    failed: Mapping[int, str],
+    writable: Collection[str],
+    random: Sampler,
+    *,
+    avoided: AbstractSet[str] = frozenset(),
+) -> Replacement:
+    """Replace as many ``failed`` positions as there are bookies to replace them with.
+
+    A bookie outside the ensemble is preferred. Failing that a member that failed returns to its own
+    position, once it is writable and no longer ``avoided``; it has to be sent everything again.
+    """
+    spare = sorted(set(writable).difference(ensemble))
+    chosen = _choose(min(len(failed), len(spare)), spare, avoided, random)
+    members = list(ensemble)
+    positions: list[int] = []
+    for position in sorted(failed):
+        if chosen:
+            members[position] = chosen.pop(0)
+        elif failed[position] not in writable or failed[position] in avoided:
+            continue
+        positions.append(position)
+    return Replacement(tuple(members), tuple(positions))
+
+
+def _choose(
+    count: int, candidates: Sequence[str], avoided: AbstractSet[str], random: Sampler
+) -> list[str]:
+    preferred = [bookie_id for bookie_id in candidates if bookie_id not in avoided]
+    if len(preferred) >= count:
+        return random.sample(preferred, count)
+    second = [bookie_id for bookie_id in candidates if bookie_id in avoided]
+    return random.sample(preferred, len(preferred)) + random.sample(second, count - len(preferred))

@@ -1,32 +1,38 @@
-"""The writer of one ledger as a state machine: packaging, quorums, acknowledgement, the end.
+"""The writer of one ledger as a state machine: quorums, acknowledgement, ensemble changes, the end.
 
-Entries are numbered as they are appended and cut into *runs*; a run is packaged once, and every
-bookie of the write set gets the same bytes. For E = WQ that is one section for all; a striped
-ledger (E > WQ) gives each bookie the records of its stripe, named by the run they are cut from.
+Entries are numbered as they are appended and cut into runs (:mod:`.runs`). A run is complete when
+every one of its entries is stored by AQ of its write set. Runs are acknowledged strictly in entry
+order: only the head of the queue, only when complete, and never while an ensemble change is
+undecided.
 
-A run is complete when every one of its entries is stored by AQ of its write set. Runs are
-acknowledged strictly in entry order: only the head of the queue, only when complete. The LAC that
-travels in an entry is the writer's when its run was cut, so a follower learns of entry n with a
-later one (or at the close).
+**Ensemble change.** When a bookie fails (it does not answer, its disk broke, it is read-only):
 
-Runs are cut by the writer's own clock: at once while nothing is unacknowledged, else when enough
-bytes wait and few runs are out. No timer is involved.
+1. stop acknowledging (:meth:`WriterState._change`): whatever is acknowledged from here on must be
+   readable by the metadata, which does not name its bookies yet;
+2. the driver replaces the bookie from the LAC + 1 on by compare-and-set
+   (:mod:`spark_bookkeeper.ledger.ensemble_change`); new runs go on to the bookies that work;
+3. un-acknowledge the replaced positions of *all* runs (:meth:`WriterState._adopt`), and only then
+4. send them the same bytes again;
+5. more failures meanwhile: begin again at 1, else acknowledge what is complete.
 
-A bookie that fails is sent nothing more. While every entry still has AQ bookies the writer goes
-on; when not, it ends with NotEnoughBookies. FENCED or UNAUTHORIZED from anybody ends it at once:
-somebody else decides about this ledger now. Nothing is ever acknowledged after an end.
-Source: Apache ``LedgerHandle``, ``PendingAddOp``; docs/architecture.md.
+A bookie nobody can replace is left out while every entry still reaches AQ without it, and looked
+after again later (``retry_change``); when entries cannot reach AQ the writer ends with
+NotEnoughBookies. FENCED or UNAUTHORIZED from anybody ends it at once: somebody else decides about
+this ledger now. Nothing is ever acknowledged after an end.
+
+Because every event is applied whole and effects run afterwards, the pump cannot run inside the
+un-acknowledge loop (Apache #3005, #3041); because each change is adopted by itself, two that cancel
+out still resend (Apache #4459). Source: Apache ``LedgerHandle``, ``PendingAddOp``.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Collection
 
-from bookie_server.wire.codec import encode_section, encode_section_header
+from bookie_server.wire.codec import encode_section_header
 from bookie_server.wire.digest import Digest
-from bookie_server.wire.messages import EncodedSection, Status
-from bookie_server.wire.record import encode_records
+from bookie_server.wire.messages import Status
 from metadata.errors import (
     BookKeeperError,
     LedgerFencedError,
@@ -37,40 +43,14 @@ from metadata.invariant import invariant
 from metadata.model import NO_ENTRY_ID, LedgerMetadata
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
+    ChangeEnsemble,
     Effect,
     FailPending,
     Release,
     SendSection,
 )
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
-
-_PARTS_PER_RECORD = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLimits:
-    """When a run is cut."""
-
-    size_bytes_target: int = 64 * 1024
-    """Enough to be worth a message while others are unacknowledged."""
-    size_bytes_max: int = 1024 * 1024
-    """A run ends before it exceeds this, unless one entry alone does."""
-    runs_in_flight_max: int = 3
-    """Unacknowledged runs beyond which adds only wait for company."""
-
-
-@dataclass(slots=True)
-class _Run:
-    first_entry: int
-    last_entry: int
-    size_bytes: int
-    """Payload bytes, held until every bookie answered or failed."""
-    waiting: set[int]
-    """Positions that have not answered."""
-    stored: set[int] = field(default_factory=set)
-    length: int = 0
-    """The ledger's cumulative length with this run."""
-    is_acknowledged: bool = False
+from spark_bookkeeper.ledger.protocol.runs import Run, RunCutter, RunLimits
 
 
 class WriterState:
@@ -89,39 +69,48 @@ class WriterState:
         self.quorum = QuorumConfig.of(metadata)
         self.last_add_pushed = NO_ENTRY_ID
         self.last_add_confirmed = NO_ENTRY_ID
+        self.last_confirmed_sent = NO_ENTRY_ID
+        """The highest LAC an entry carried to the bookies."""
         self.length = 0
         """Payload bytes of all acknowledged entries."""
         self.error: BookKeeperError | None = None
         """Why this writer ended; set once."""
-        self._digest = digest
-        self._limits = limits
-        self._header = encode_section_header(ledger_id, master_key, metadata.digest_type)
-        self._waiting: deque[bytes] = deque()
-        self._waiting_bytes = 0
-        self._next_entry = 0
-        self._length_pushed = 0
-        self._runs: deque[_Run] = deque()
+        header = encode_section_header(ledger_id, master_key, metadata.digest_type)
+        self._cutter = RunCutter(
+            ledger_id, self.quorum, digest, section_header=header, limits=limits
+        )
+        self._runs: deque[Run] = deque()
         """Runs with an answer outstanding or not yet acknowledged, oldest first."""
         self._unacknowledged_runs = 0
         self._failed: dict[int, Status] = {}
+        """Positions whose bookie failed and is not replaced, with what it said."""
+        self._ensemble_number = 0
+        self._member_since = [0] * self.quorum.ensemble_size
+        """By position: the ensemble number its bookie came with."""
+        self._changing: frozenset[int] | None = None
+        """Positions a change under way tries to replace; None: there is none."""
+        self._is_sealed = False
 
     # -- events -------------------------------------------------------------------------------
 
     def append(self, payloads: list[bytes]) -> list[Effect]:
         """Number these payloads and queue them; they become entries ``last_add_pushed + 1`` on."""
-        invariant(self.error is None, "a writer that ended takes no entries")
+        invariant(self.error is None and not self._is_sealed, "a writer that ends takes no entries")
         self.last_add_pushed += len(payloads)
-        self._waiting.extend(payloads)
-        self._waiting_bytes += sum(map(len, payloads))
+        self._cutter.push(payloads)
         return self._cut_runs()
 
-    def section_answered(self, position: int, first_entry: int, status: Status) -> list[Effect]:
+    def section_answered(
+        self, position: int, ensemble_number: int, first_entry: int, status: Status
+    ) -> list[Effect]:
         """A bookie answered for its part of the run that starts at ``first_entry``.
 
-        Answers for runs no longer waited for are late or duplicate, and ignored.
+        Answers of bookies replaced since, and for runs no longer waited for, change nothing.
         """
         run = self._run_at(first_entry)
         if run is None or position not in run.waiting:
+            return []
+        if self._is_stale(position, ensemble_number):
             return []
         run.waiting.discard(position)
         effects: list[Effect] = []
@@ -129,115 +118,162 @@ class WriterState:
             run.stored.add(position)
         elif self.error is None:
             effects += self._bookie_failed(position, status)
-        effects += self._acknowledge()
-        effects += self._retire()
-        if self.error is None:
-            effects += self._cut_runs()
-        return effects
+        return effects + self._advance()
+
+    def ensemble_changed(
+        self, ensemble: tuple[str, ...], replaced: Collection[int]
+    ) -> list[Effect]:
+        """The change asked for is in the metadata; ``replaced`` positions have new bookies there.
+
+        None replaced: nothing was changed, because there is nobody to replace them with.
+        """
+        tried, self._changing = self._changing, None
+        if self.error is not None:
+            return []
+        invariant(tried is not None, "only a change that was asked for comes about")
+        effects = self._adopt(ensemble, replaced)
+        if self._failed.keys() - (tried or ()):
+            return effects + self._change()
+        if not self._can_go_on():
+            return effects + self.end(self._not_enough())
+        return effects + self._advance()
+
+    def retry_change(self) -> list[Effect]:
+        """Somebody may be there now to replace a bookie that could not be replaced before."""
+        if self.error is not None or self._changing is not None or not self._failed:
+            return []
+        return [] if self._is_sealed and self.is_settled else self._change()
+
+    def seal(self) -> None:
+        """No more appends will come: the ledger is about to be closed."""
+        self._is_sealed = True
 
     def end(self, error: BookKeeperError) -> list[Effect]:
         """Stop for good: nothing that is not acknowledged yet will be."""
         if self.error is not None:
             return []
         self.error = error
-        released = self._waiting_bytes + sum(run.size_bytes for run in self._runs)
-        self._waiting.clear()
-        self._waiting_bytes = 0
+        released = self._cutter.clear() + sum(run.size_bytes for run in self._runs)
         self._runs.clear()
         return [FailPending(error), Release(released)]
+
+    # -- what is known ---------------------------------------------------------------------------
 
     @property
     def is_settled(self) -> bool:
         """Whether every appended entry is acknowledged."""
         return self.last_add_confirmed == self.last_add_pushed
 
-    # -- cutting runs -------------------------------------------------------------------------
+    @property
+    def failed_bookies(self) -> dict[int, str]:
+        """By position: members of the ensemble that nothing is sent to any more."""
+        return {position: self.ensemble[position] for position in self._failed}
+
+    # -- sending ------------------------------------------------------------------------------------
 
     def _cut_runs(self) -> list[Effect]:
         effects: list[Effect] = []
-        while self._waiting and (
-            self._unacknowledged_runs == 0
-            or (
-                self._waiting_bytes >= self._limits.size_bytes_target
-                and self._unacknowledged_runs < self._limits.runs_in_flight_max
-            )
-        ):
-            effects += self._send_run(self._take_payloads())
+        while run := self._cutter.cut(self._unacknowledged_runs, self.last_add_confirmed):
+            self._runs.append(run)
+            self._unacknowledged_runs += 1
+            self.last_confirmed_sent = run.last_add_confirmed
+            effects += [
+                self._send(run, position) for position in run.sections if self._is_usable(position)
+            ]
         return effects
 
-    def _take_payloads(self) -> list[bytes]:
-        taken: list[bytes] = []
-        size = 0
-        while self._waiting:
-            size += len(self._waiting[0])
-            if taken and size > self._limits.size_bytes_max:
-                break
-            taken.append(self._waiting.popleft())
-        return taken
-
-    def _send_run(self, payloads: list[bytes]) -> list[Effect]:
-        first_entry, size_bytes = self._next_entry, sum(map(len, payloads))
-        last_entry = first_entry + len(payloads) - 1
-        parts = encode_records(
-            self._digest,
-            self.ledger_id,
-            first_entry,
-            payloads,
-            last_add_confirmed=self.last_add_confirmed,
-            length_before=self._length_pushed,
+    def _send(self, run: Run, position: int) -> SendSection:
+        run.waiting.add(position)
+        return SendSection(
+            position,
+            self.ensemble[position],
+            self._ensemble_number,
+            run.first_entry,
+            run.sections[position],
         )
-        self._next_entry = last_entry + 1
-        self._waiting_bytes -= size_bytes
-        self._length_pushed += size_bytes
-        sections = self._sections(parts, range(first_entry, self._next_entry))
-        run = _Run(first_entry, last_entry, size_bytes, set(sections), length=self._length_pushed)
-        self._runs.append(run)
-        self._unacknowledged_runs += 1
-        return [
-            SendSection(position, self.ensemble[position], first_entry, section)
-            for position, section in sections.items()
-        ]
 
-    def _sections(self, parts: list[bytes], entry_ids: range) -> dict[int, EncodedSection]:
-        """The section of every usable position that stores part of the run."""
-        usable = [p for p in range(self.quorum.ensemble_size) if p not in self._failed]
-        if not self.quorum.is_striped:
-            return dict.fromkeys(usable, self._section(parts, entry_ids[0], entry_ids[-1]))
-        sections: dict[int, EncodedSection] = {}
-        for position in usable:
-            ids = [e for e in entry_ids if position in self.quorum.write_set(e)]
-            if ids:
-                starts = [(e - entry_ids.start) * _PARTS_PER_RECORD for e in ids]
-                mine = [part for at in starts for part in parts[at : at + _PARTS_PER_RECORD]]
-                sections[position] = self._section(mine, ids[0], ids[-1])
-        return sections
-
-    def _section(self, parts: list[bytes], first_entry: int, last_entry: int) -> EncodedSection:
-        data = encode_section(self._header, parts)
-        return EncodedSection(self.ledger_id, first_entry, last_entry, False, data)
-
-    # -- quorums --------------------------------------------------------------------------------
+    # -- a bookie failed ---------------------------------------------------------------------------
 
     def _bookie_failed(self, position: int, status: Status) -> list[Effect]:
         if status is Status.FENCED:
             return self.end(LedgerFencedError(self.ledger_id))
         if status is Status.UNAUTHORIZED:
             return self.end(UnauthorizedError(self.ledger_id))
+        if position in self._failed:
+            return []
         self._failed[position] = status
-        usable = set(range(self.quorum.ensemble_size)) - self._failed.keys()
-        if not self.quorum.can_acknowledge(usable):
-            return self.end(self._not_enough(usable))
-        return []
+        if self._changing is not None or (self._is_sealed and self.is_settled):
+            return []
+        return self._change()
 
-    def _not_enough(self, usable: set[int]) -> NotEnoughBookiesError:
+    def _change(self) -> list[Effect]:
+        """Stop acknowledging and ask for replacements."""
+        self._changing = frozenset(self._failed)
+        return [
+            ChangeEnsemble(
+                self.last_add_confirmed + 1,
+                self.ensemble,
+                self.failed_bookies,
+                is_needed=not self._can_go_on(),
+            )
+        ]
+
+    def _adopt(self, ensemble: tuple[str, ...], replaced: Collection[int]) -> list[Effect]:
+        """Un-acknowledge the replaced positions of all runs, then send them the same bytes."""
+        self.ensemble = ensemble
+        self._ensemble_number += 1
+        for position in replaced:
+            self._failed.pop(position, None)
+            self._member_since[position] = self._ensemble_number
+        for run in self._runs:
+            # Entries up to the LAC stay with the fragment they were acknowledged in.
+            run.waiting.difference_update(replaced)
+            if not run.is_acknowledged:
+                run.stored.difference_update(replaced)
+        return [
+            self._send(run, position)
+            for run in self._runs
+            if not run.is_acknowledged
+            for position in replaced
+            if position in run.sections
+        ]
+
+    def _is_stale(self, position: int, ensemble_number: int) -> bool:
+        """Whether an answer to a section of that ensemble is from a bookie replaced since."""
+        return ensemble_number < self._member_since[position]
+
+    def _is_usable(self, position: int) -> bool:
+        return position not in self._failed
+
+    def _can_go_on(self) -> bool:
+        """Whether every entry still has an ack quorum without the bookies that failed."""
+        usable = {p for p in range(self.quorum.ensemble_size) if self._is_usable(p)}
+        return self.quorum.can_acknowledge(usable)
+
+    def _not_enough(self) -> NotEnoughBookiesError:
         failed = ",".join(
             f"{self.ensemble[position]}:{status.name}" for position, status in self._failed.items()
         )
+        usable = (b for p, b in enumerate(self.ensemble) if self._is_usable(p))
         return NotEnoughBookiesError(
             self.quorum.ack_quorum,
-            tuple(self.ensemble[position] for position in sorted(usable)),
+            tuple(usable),
             f"ledger {self.ledger_id} ends at entry {self.last_add_confirmed}; failed {failed}",
         )
+
+    # -- acknowledging ------------------------------------------------------------------------------
+
+    def _advance(self) -> list[Effect]:
+        """Acknowledge what is complete, forget what nobody is waited for, send what is due."""
+        effects = self._acknowledge() if self._may_acknowledge() else []
+        effects += self._retire()
+        if self.error is None:
+            effects += self._cut_runs()
+        return effects
+
+    def _may_acknowledge(self) -> bool:
+        """Not while the metadata may be about to name other bookies than those that answered."""
+        return self.error is None and self._changing is None
 
     def _acknowledge(self) -> list[Effect]:
         confirmed = self.last_add_confirmed
@@ -255,7 +291,7 @@ class WriterState:
         self.last_add_confirmed = confirmed
         return [Acknowledge(confirmed)]
 
-    def _is_complete(self, run: _Run) -> bool:
+    def _is_complete(self, run: Run) -> bool:
         if not self.quorum.is_striped:
             return len(run.stored) >= self.quorum.ack_quorum
         kinds = min(run.last_entry - run.first_entry + 1, self.quorum.ensemble_size)
@@ -272,7 +308,7 @@ class WriterState:
             released += self._runs.popleft().size_bytes
         return [Release(released)] if released else []
 
-    def _run_at(self, first_entry: int) -> _Run | None:
+    def _run_at(self, first_entry: int) -> Run | None:
         for run in self._runs:
             if run.first_entry == first_entry:
                 return run

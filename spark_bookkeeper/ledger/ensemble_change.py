@@ -1,0 +1,172 @@
+"""Ensemble change: replace bookies that failed a writer, in the metadata first.
+
+The state machine has stopped acknowledging (:mod:`.protocol.writer_state`, step 1) and waits. Here:
+
+* quarantine whoever failed, so that nobody else chooses it for a while;
+* choose replacements among the writable bookies - or find that there is nobody, which changes
+  nothing and leaves it to the state machine whether the writer can go on;
+* compare-and-set: from the LAC + 1 on the new ensemble is in force. It starts a new fragment, or
+  takes the last one's place if nothing was acknowledged in that. Only a ledger that is still OPEN
+  is changed: IN_RECOVERY or CLOSED means that somebody else decides, and this writer ends.
+
+A lost reply is no answer. The same change is tried again until the metadata says how it stands:
+whatever is acknowledged next must be readable by it. Source: Apache ``LedgerHandle
+.ensembleChangeLoop``, ``EnsembleUtils``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from metadata.errors import (
+    BookKeeperError,
+    LedgerClosedError,
+    LedgerFencedError,
+    MetadataConflictError,
+    MetadataUnavailableError,
+)
+from metadata.model import LedgerMetadata, LedgerState, Versioned
+from metadata.update import Stop, backoff
+from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.protocol.events import ChangeEnsemble
+from spark_bookkeeper.ledger.protocol.placement import Replacement, replace_bookies
+
+
+async def change_ensemble(
+    cluster: Cluster, ledger_id: int, known: Versioned, change: ChangeEnsemble
+) -> tuple[Versioned, Replacement]:
+    """Carry out a change; returns the metadata as it stands, and what was replaced.
+
+    Raises:
+        LedgerFencedError, LedgerClosedError, NoSuchLedgerError: somebody else ended this ledger.
+        MetadataUnavailableError: no metadata service for ``ensemble_change_timeout_ms``; whether
+            the ensemble was changed is not known, so nothing may be acknowledged any more.
+    """
+    for bookie_id in change.failed.values():
+        cluster.quarantine(bookie_id)
+    nobody = Replacement(change.ensemble, ())
+    try:
+        async with asyncio.timeout(cluster.settings.ensemble_change_timeout_ms / 1000):
+            replacement = await _choose(cluster, change)
+            if replacement is None or not replacement.positions:
+                return known, nobody
+            return await _commit(cluster, ledger_id, known, change, replacement), replacement
+    except TimeoutError as cause:
+        detail = f"ensemble of ledger {ledger_id} could not be changed in time"
+        raise MetadataUnavailableError(cluster.store.service, detail) from cause
+
+
+async def _choose(cluster: Cluster, change: ChangeEnsemble) -> Replacement | None:
+    """Replacements for what failed; None: nobody can say who is there, and it can wait."""
+    attempt = 0
+    while True:
+        await backoff(attempt, cluster.random)
+        attempt += 1
+        try:
+            writable = await cluster.usable_bookies()
+        except MetadataUnavailableError:
+            if change.is_needed:
+                continue
+            return None
+        return replace_bookies(
+            change.ensemble,
+            change.failed,
+            writable,
+            cluster.random,
+            avoided=cluster.quarantined(),
+        )
+
+
+async def _commit(
+    cluster: Cluster,
+    ledger_id: int,
+    known: Versioned,
+    change: ChangeEnsemble,
+    replacement: Replacement,
+) -> Versioned:
+    def put_in_force(metadata: LedgerMetadata) -> LedgerMetadata | Stop[BookKeeperError]:
+        if metadata.state is LedgerState.IN_RECOVERY:
+            return Stop(LedgerFencedError(ledger_id))
+        if metadata.is_closed:
+            return Stop(LedgerClosedError(ledger_id))
+        return metadata.with_ensemble(change.first_entry, replacement.ensemble)
+
+    attempt = 0
+    while True:
+        await backoff(attempt, cluster.random)
+        attempt += 1
+        try:
+            return await cluster.update(ledger_id, put_in_force, known)
+        except (MetadataUnavailableError, MetadataConflictError):
+            # Ours may stand: then trying again finds the metadata as it wants it.
+            continue
+
+
+class EnsembleChanger:
+    """Runs one writer's ensemble changes, one at a time, and looks for bookies it still misses.
+
+    ``changed`` and ``failed`` are told how a change ended, ``retry`` that somebody who could stand
+    in has turned up; all on the event loop, and never after :meth:`cancel`.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        ledger_id: int,
+        *,
+        changed: Callable[[Versioned, Replacement], None],
+        failed: Callable[[BookKeeperError], None],
+        retry: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._ledger_id = ledger_id
+        self._changed = changed
+        self._failed = failed
+        self._retry = retry
+        self._changing: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    def begin(self, known: Versioned, change: ChangeEnsemble) -> None:
+        """Start a change; the last one has been reported."""
+        self._changing = asyncio.create_task(
+            self._change(known, change), name=f"ensemble-change-{self._ledger_id}"
+        )
+
+    def look_for(self, ensemble: tuple[str, ...], failed: Mapping[int, str]) -> None:
+        """From time to time, until somebody is there who could replace one of ``failed``."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(
+                self._look(ensemble, failed), name=f"replacements-{self._ledger_id}"
+            )
+
+    def cancel(self) -> None:
+        """Stop; a change that was sent may come about all the same."""
+        for task in (self._changing, self._looking):
+            if task is not None:
+                task.cancel()
+
+    async def _change(self, known: Versioned, change: ChangeEnsemble) -> None:
+        try:
+            versioned, replacement = await change_ensemble(
+                self._cluster, self._ledger_id, known, change
+            )
+        except BookKeeperError as error:
+            self._failed(error)
+        else:
+            self._changed(versioned, replacement)
+
+    async def _look(self, ensemble: tuple[str, ...], failed: Mapping[int, str]) -> None:
+        cluster = self._cluster
+        while True:
+            await asyncio.sleep(cluster.settings.ensemble_change_retry_ms / 1000)
+            try:
+                writable = await cluster.usable_bookies()
+            except BookKeeperError:
+                continue  # nobody can say who is there; the writer does without
+            found = replace_bookies(
+                ensemble, failed, writable, cluster.random, avoided=cluster.quarantined()
+            )
+            if found.positions:
+                break
+        self._retry()

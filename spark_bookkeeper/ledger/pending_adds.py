@@ -1,0 +1,88 @@
+"""PendingAdds: who waits for which entry, told exactly once and in entry order.
+
+A completion stands for one append call, of one entry or many. It is called with how far the ledger
+is acknowledged until it says that it is complete; at the writer's end all that are left hear why.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, TimerHandle
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from metadata.errors import BookKeeperError
+from metadata.model import NO_ENTRY_ID
+
+Completion = Callable[[int, BookKeeperError | None], bool]
+"""``(acknowledged up to, error)`` -> whether it is complete: every entry told its outcome."""
+
+
+class PendingAdds:
+    """The queue of one writer."""
+
+    def __init__(self) -> None:
+        self._completions: deque[Completion] = deque()
+
+    def push(self, complete: Completion) -> None:
+        """Entries of this call come after all that were pushed before."""
+        self._completions.append(complete)
+
+    def acknowledged(self, last_entry: int) -> None:
+        """Everything up to ``last_entry`` is."""
+        self._complete(last_entry, None)
+
+    def fail(self, error: BookKeeperError) -> None:
+        """Nothing that is left will be acknowledged."""
+        self._complete(NO_ENTRY_ID, error)
+
+    def _complete(self, acknowledged: int, error: BookKeeperError | None) -> None:
+        completions = self._completions
+        while completions and completions[0](acknowledged, error):
+            completions.popleft()
+
+
+@dataclass(slots=True)
+class _Push:
+    last_entry: int
+    deadline_s: float
+
+
+class QuorumDeadline:
+    """Calls ``expired`` once an entry waited longer than ``timeout_ms`` for its ack quorum."""
+
+    def __init__(
+        self, loop: AbstractEventLoop, timeout_ms: int, expired: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._timeout_s = timeout_ms / 1000
+        self._expired = expired
+        self._pushes: deque[_Push] = deque()
+        self._timer: TimerHandle | None = None
+
+    def pushed(self, last_entry: int) -> None:
+        """An append call that ends with this entry was made."""
+        self._pushes.append(_Push(last_entry, self._loop.time() + self._timeout_s))
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._pushes[0].deadline_s, self._look)
+
+    def acknowledged(self, last_entry: int) -> None:
+        """Everything up to ``last_entry`` is."""
+        while self._pushes and self._pushes[0].last_entry <= last_entry:
+            self._pushes.popleft()
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        self._pushes.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self._pushes:
+            return
+        if self._pushes[0].deadline_s <= self._loop.time():
+            self._expired()
+        else:
+            self._timer = self._loop.call_at(self._pushes[0].deadline_s, self._look)

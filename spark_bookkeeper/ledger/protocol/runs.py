@@ -1,0 +1,149 @@
+"""Runs: appended payloads numbered, packaged once, and kept until every bookie answered for them.
+
+A run is what one message carries. Every bookie of the write set gets the same bytes, also again
+after an ensemble change. For E = WQ that is one section for all positions; a striped ledger
+(E > WQ) gives each position the records of its stripe, named by the run they are cut from. The LAC
+in an entry is the writer's when its run was cut, so a follower learns of entry n with a later one.
+
+Runs are cut by the writer's own clock: at once while nothing is unacknowledged, else when enough
+bytes wait and few runs are out. No timer is involved (docs/performance.md).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from bookie_server.wire.codec import encode_section
+from bookie_server.wire.digest import Digest
+from bookie_server.wire.messages import EncodedSection
+from bookie_server.wire.record import encode_records
+from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
+
+_PARTS_PER_RECORD = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLimits:
+    """When a run is cut."""
+
+    size_bytes_target: int = 64 * 1024
+    """Enough to be worth a message while others are unacknowledged."""
+    size_bytes_max: int = 1024 * 1024
+    """A run ends before it exceeds this, unless one entry alone does."""
+    runs_in_flight_max: int = 3
+    """Unacknowledged runs beyond which adds only wait for company."""
+
+
+@dataclass(slots=True)
+class Run:
+    """Consecutive entries packaged together, and who stored them so far."""
+
+    first_entry: int
+    last_entry: int
+    size_bytes: int
+    """Payload bytes, held until nobody is waited for."""
+    length: int
+    """The ledger's cumulative length with this run."""
+    last_add_confirmed: int
+    """The LAC its entries carry."""
+    sections: dict[int, EncodedSection]
+    """What each position that stores part of the run gets."""
+    waiting: set[int] = field(default_factory=set)
+    """Positions asked that have not answered."""
+    stored: set[int] = field(default_factory=set)
+    is_acknowledged: bool = False
+
+
+class RunCutter:
+    """Payloads in, runs out, in entry order."""
+
+    def __init__(
+        self,
+        ledger_id: int,
+        quorum: QuorumConfig,
+        digest: Digest,
+        *,
+        section_header: bytes,
+        limits: RunLimits,
+    ) -> None:
+        self._ledger_id = ledger_id
+        self._quorum = quorum
+        self._digest = digest
+        self._section_header = section_header
+        self._limits = limits
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._next_entry = 0
+        self._length = 0
+
+    def push(self, payloads: list[bytes]) -> None:
+        """Queue payloads; they become the next entries in this order."""
+        self._waiting.extend(payloads)
+        self._waiting_bytes += sum(map(len, payloads))
+
+    def clear(self) -> int:
+        """Forget what is not cut yet; returns its payload bytes."""
+        forgotten, self._waiting_bytes = self._waiting_bytes, 0
+        self._waiting.clear()
+        return forgotten
+
+    def cut(self, unacknowledged_runs: int, last_add_confirmed: int) -> Run | None:
+        """The next run, if one is due."""
+        if not self._waiting:
+            return None
+        is_due = unacknowledged_runs == 0 or (
+            self._waiting_bytes >= self._limits.size_bytes_target
+            and unacknowledged_runs < self._limits.runs_in_flight_max
+        )
+        return self._package(self._take(), last_add_confirmed) if is_due else None
+
+    def _take(self) -> list[bytes]:
+        taken: list[bytes] = []
+        size = 0
+        while self._waiting:
+            size += len(self._waiting[0])
+            if taken and size > self._limits.size_bytes_max:
+                break
+            taken.append(self._waiting.popleft())
+        return taken
+
+    def _package(self, payloads: list[bytes], last_add_confirmed: int) -> Run:
+        first_entry, size_bytes = self._next_entry, sum(map(len, payloads))
+        parts = encode_records(
+            self._digest,
+            self._ledger_id,
+            first_entry,
+            payloads,
+            last_add_confirmed=last_add_confirmed,
+            length_before=self._length,
+        )
+        self._next_entry += len(payloads)
+        self._waiting_bytes -= size_bytes
+        self._length += size_bytes
+        sections = self._sections(parts, range(first_entry, self._next_entry))
+        return Run(
+            first_entry,
+            self._next_entry - 1,
+            size_bytes,
+            self._length,
+            last_add_confirmed,
+            sections,
+        )
+
+    def _sections(self, parts: list[bytes], entry_ids: range) -> dict[int, EncodedSection]:
+        positions = range(self._quorum.ensemble_size)
+        if not self._quorum.is_striped:
+            return dict.fromkeys(positions, self._section(parts, entry_ids[0], entry_ids[-1]))
+        sections: dict[int, EncodedSection] = {}
+        for position in positions:
+            ids = [e for e in entry_ids if position in self._quorum.write_set(e)]
+            if ids:
+                starts = [(e - entry_ids.start) * _PARTS_PER_RECORD for e in ids]
+                mine = [part for at in starts for part in parts[at : at + _PARTS_PER_RECORD]]
+                sections[position] = self._section(mine, ids[0], ids[-1])
+        return sections
+
+    def _section(self, parts: list[bytes], first_entry: int, last_entry: int) -> EncodedSection:
+        data = encode_section(self._section_header, parts)
+        return EncodedSection(self._ledger_id, first_entry, last_entry, False, data)
