@@ -43,7 +43,7 @@ async def change_ensemble(
         MetadataUnavailableError: no metadata service for ``ensemble_change_timeout_ms``; whether
             the ensemble was changed is not known, so nothing may be acknowledged any more.
     """
-    for bookie_id in change.failed.values():
+    for bookie_id in change.suspects:
         cluster.quarantine(bookie_id)
     nobody = Replacement(change.ensemble, ())
     try:

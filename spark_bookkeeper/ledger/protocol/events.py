@@ -34,7 +34,9 @@ class ChangeEnsemble:
     ensemble: tuple[str, ...]
     """In force now."""
     failed: Mapping[int, str]
-    """By position: the bookie that failed there."""
+    """By position: the bookie that failed there and is not replaced yet."""
+    suspects: tuple[str, ...]
+    """Those that failed since the last change was asked for."""
     is_needed: bool
     """Whether some entry cannot reach its ack quorum without a replacement."""
 

@@ -84,6 +84,8 @@ class WriterState:
         self._unacknowledged_runs = 0
         self._failed: dict[int, Status] = {}
         """Positions whose bookie failed and is not replaced, with what it said."""
+        self._suspects: list[str] = []
+        """Bookies that failed since a change was asked for."""
         self._ensemble_number = 0
         self._member_since = [0] * self.quorum.ensemble_size
         """By position: the ensemble number its bookie came with."""
@@ -202,6 +204,7 @@ class WriterState:
         if position in self._failed:
             return []
         self._failed[position] = status
+        self._suspects.append(self.ensemble[position])
         if self._changing is not None or (self._is_sealed and self.is_settled):
             return []
         return self._change()
@@ -209,11 +212,13 @@ class WriterState:
     def _change(self) -> list[Effect]:
         """Stop acknowledging and ask for replacements."""
         self._changing = frozenset(self._failed)
+        suspects, self._suspects = tuple(self._suspects), []
         return [
             ChangeEnsemble(
                 self.last_add_confirmed + 1,
                 self.ensemble,
                 self.failed_bookies,
+                suspects,
                 is_needed=not self._can_go_on(),
             )
         ]

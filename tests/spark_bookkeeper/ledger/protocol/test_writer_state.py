@@ -506,16 +506,16 @@ def test_whatever_happens_order_quorum_and_accounting_hold(quorum, payloads, ran
     appended = 0
     while state.error is None and (todo or world.out or world.change):
         options = ["append"] * bool(todo) + ["answer"] * bool(world.out)
-        match random.choice(options + ["decide"] * bool(world.change)):
-            case "append":
-                count = random.randint(1, 3)
-                batch, todo = todo[:count], todo[count:]
-                appended += sum(map(len, batch))
-                world.run(state.append(batch))
-            case "answer":
-                world.answer()
-            case "decide":
-                world.decide()
+        choice = random.choice(options + ["decide"] * bool(world.change))
+        if choice == "append":
+            count = random.randint(1, 3)
+            batch, todo = todo[:count], todo[count:]
+            appended += sum(map(len, batch))
+            world.run(state.append(batch))
+        elif choice == "answer":
+            world.answer()
+        else:
+            world.decide()
     assert world.confirmed == state.last_add_confirmed
     assert world.released == appended
     if state.error is None:
