@@ -3,19 +3,20 @@
 One event loop owns the state. The life of an add: ``add`` asks :class:`Admission`, a ``Persist``
 goes to the ledger's journal thread, the synced group comes back to ``_group_done``, which applies
 it to storage and only then lets the replies out. Reads answer from memory or, through a few
-threads, from entry logs. Checkpoints run beside all that in a thread of their own.
+threads, from entry logs. Checkpoints run beside all that in a thread of their own. The threads are
+:class:`~bookie_server.workers.Workers`; nothing here knows of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from bookie_server.core.admission import Admission, same_entries
 from bookie_server.core.effects import Compare, Effect, Persist, Reply, ReplyTo
 from bookie_server.core.verdicts import status_of, status_of_absence
-from bookie_server.journal_thread import JournalThread, size_bytes
+from bookie_server.journal_thread import JournalWriter, size_bytes
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.checkpoint import CheckpointResult
 from bookie_server.storage.engine import Storage
@@ -33,6 +34,7 @@ from bookie_server.wire.messages import (
     StoredReply,
 )
 from bookie_server.wire.record import parse_run
+from bookie_server.workers import ThreadWorkers, Workers
 
 READ_SIZE_BYTES_MAX = 2 * 1024 * 1024
 """Records in one reply, whatever was asked for; one entry is returned whatever its size."""
@@ -43,15 +45,16 @@ _CHECKPOINT_LOOK_S = 0.2
 class Bookie:
     """Use within one event loop, between ``start`` and ``stop``."""
 
-    def __init__(self, storage: Storage, settings: BookieSettings) -> None:
+    def __init__(
+        self, storage: Storage, settings: BookieSettings, workers: Workers | None = None
+    ) -> None:
         self.storage = storage
         self.failed: asyncio.Future[StorageFailedError] = asyncio.get_running_loop().create_future()
         """Completes when the bookie must stop: nothing more may be acknowledged."""
         self._settings = settings
         self._admission = Admission(storage)
-        self._journals: tuple[JournalThread, ...] = ()
-        self._readers = ThreadPoolExecutor(self._settings.read_threads, "entry-log-read")
-        self._writer = ThreadPoolExecutor(1, "checkpoint")
+        self._workers = workers or ThreadWorkers(settings.read_threads)
+        self._journals: tuple[JournalWriter, ...] = ()
         self._pending_bytes = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -63,7 +66,7 @@ class Bookie:
     async def start(self) -> None:
         """Start the journal threads and checkpoints."""
         self._journals = tuple(
-            JournalThread(
+            self._workers.write_journal(
                 journal, self._settings.group_bytes_max, self._group_done, self._group_failed
             )
             for journal in self.storage.journals
@@ -77,11 +80,7 @@ class Bookie:
             await asyncio.gather(self._checkpoints, return_exceptions=True)
         for journal in self._journals:
             await journal.stop()
-        self._readers.shutdown()
-        # The loop may still have a finished checkpoint to take note of: let the thread end first.
-        await asyncio.to_thread(self._writer.shutdown)
-        if not self.failed.done() and not self.storage.is_checkpointing:
-            await asyncio.to_thread(self.storage.commit_facts)
+        await self._workers.finish(self._commit_facts)
         self.storage.close()
 
     # -- writing ----------------------------------------------------------------------------------
@@ -238,8 +237,7 @@ class Bookie:
     async def _execute(self, plan: ReadPlan) -> ReadOutcome:
         if not plan.needs_disk:
             return self.storage.execute(plan)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, self.storage.execute, plan)
+        return await self._workers.read(partial(self.storage.execute, plan))
 
     def _absence(self, ledger_id: int) -> Status:
         return status_of_absence(
@@ -287,11 +285,15 @@ class Bookie:
     async def _checkpoint(self) -> None:
         plan = self.storage.begin_checkpoint()
         if plan is not None:
-            loop = asyncio.get_running_loop()
-            writing = loop.run_in_executor(self._writer, self.storage.write_checkpoint, plan)
+            writing = self._workers.checkpoint(partial(self.storage.write_checkpoint, plan))
             # Once begun it is finished, whoever cancels: entries in the snapshot need their rows.
             writing.add_done_callback(self._checkpoint_written)
             await asyncio.shield(writing)
+
+    def _commit_facts(self) -> None:
+        """The last checkpoint, when nothing is under way any more."""
+        if not self.failed.done() and not self.storage.is_checkpointing:
+            self.storage.commit_facts()
 
     def _checkpoint_written(self, writing: asyncio.Future[CheckpointResult]) -> None:
         if writing.exception() is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -25,7 +26,30 @@ def size_bytes(persist: Persist) -> int:
     return sum(record.run.size_bytes for record in persist.records if isinstance(record, Add))
 
 
-class JournalThread:
+def take_group(waiting: deque[Persist], group_bytes_max: int) -> list[Persist]:
+    """Remove and return what the next group carries, in order; empty when nothing waits."""
+    group: list[Persist] = []
+    size = 0
+    while waiting and size < group_bytes_max:
+        persist = waiting.popleft()
+        size += size_bytes(persist)
+        group.append(persist)
+    return group
+
+
+class JournalWriter(ABC):
+    """Writes what is submitted, group by group, and reports each on the event loop."""
+
+    @abstractmethod
+    def submit(self, persist: Persist) -> None:
+        """Have it written with the next group."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Write what was submitted, then end."""
+
+
+class JournalThread(JournalWriter):
     """Submits come from the event loop and outcomes go back to it, a whole group at a time."""
 
     def __init__(
@@ -50,12 +74,10 @@ class JournalThread:
             thread.start()
 
     def submit(self, persist: Persist) -> None:
-        """Have it written with the next group."""
         self._waiting.append(persist)
         self._work.set()
 
     async def stop(self) -> None:
-        """Write what was submitted, then end the threads."""
         self._is_stopping = True
         self._work.set()
         self._room_used.set()
@@ -66,7 +88,7 @@ class JournalThread:
         while True:
             self._work.wait()
             self._work.clear()
-            while group := self._next_group():
+            while group := take_group(self._waiting, self._group_bytes_max):
                 try:
                     records = [record for persist in group for record in persist.records]
                     position = self._journal.write_group(records)
@@ -77,15 +99,6 @@ class JournalThread:
                 self._room_used.set()
             if self._is_stopping and not self._waiting:
                 return
-
-    def _next_group(self) -> list[Persist]:
-        group: list[Persist] = []
-        size = 0
-        while self._waiting and size < self._group_bytes_max:
-            persist = self._waiting.popleft()
-            size += size_bytes(persist)
-            group.append(persist)
-        return group
 
     def _prepare(self) -> None:
         while not self._is_stopping:

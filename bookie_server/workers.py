@@ -1,0 +1,69 @@
+"""Workers: where a bookie's blocking work runs, so that everything else stays on one event loop.
+
+A bookie asks for four kinds of work: groups written to a journal, entry logs read, checkpoints
+written, and what start and stop have to do. :class:`ThreadWorkers` gives each its threads. Whoever
+implements this decides *when* work is done, never what: outcomes always arrive on the event loop,
+a journal's groups in their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from bookie_server.journal_thread import GroupDone, GroupFailed, JournalThread, JournalWriter
+from bookie_server.storage.journal import Journal
+
+T = TypeVar("T")
+
+
+class Workers(ABC):
+    """Made for one bookie, used from its event loop."""
+
+    @abstractmethod
+    def write_journal(
+        self, journal: Journal, group_bytes_max: int, done: GroupDone, failed: GroupFailed
+    ) -> JournalWriter:
+        """Begin to write a journal; ``done`` and ``failed`` are called on the event loop."""
+
+    @abstractmethod
+    def read(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Do a read from disk; several may run at once."""
+
+    @abstractmethod
+    def checkpoint(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Write a checkpoint; one at a time. Once begun it is finished, whoever cancels."""
+
+    @abstractmethod
+    async def finish(self, last: Callable[[], object] | None) -> None:
+        """End what was begun, then do ``last``; nothing is asked for afterwards."""
+
+
+class ThreadWorkers(Workers):
+    """A thread or two for each journal, a few for reads, one for checkpoints."""
+
+    def __init__(self, read_threads: int) -> None:
+        self._readers = ThreadPoolExecutor(read_threads, "entry-log-read")
+        self._writer = ThreadPoolExecutor(1, "checkpoint")
+        self._loop = asyncio.get_running_loop()
+
+    def write_journal(
+        self, journal: Journal, group_bytes_max: int, done: GroupDone, failed: GroupFailed
+    ) -> JournalWriter:
+        return JournalThread(journal, group_bytes_max, done, failed)
+
+    def read(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        return self._loop.run_in_executor(self._readers, work)
+
+    def checkpoint(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        return self._loop.run_in_executor(self._writer, work)
+
+    async def finish(self, last: Callable[[], object] | None) -> None:
+        self._readers.shutdown()
+        # The loop may still have a finished checkpoint to take note of: let the thread end first.
+        await asyncio.to_thread(self._writer.shutdown)
+        if last is not None:
+            await asyncio.to_thread(last)
