@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from bookie_server.core.admission import Admission, same_entries
-from bookie_server.core.effects import Compare, Effect, Persist, Reply, ReplyTo
+from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
 from bookie_server.core.verdicts import status_of, status_of_absence
 from bookie_server.journal_thread import JournalWriter, size_bytes
+from bookie_server.lac_watch import LacWatch
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.checkpoint import CheckpointResult
+from bookie_server.storage.contents import lac_of_packet
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.errors import StorageFailedError
 from bookie_server.storage.id_pattern import Stripe as StoredStripe
@@ -27,6 +29,7 @@ from bookie_server.storage.read_plan import Presence, ReadOutcome, ReadPlan
 from bookie_server.wire.messages import (
     EntryList,
     IdRange,
+    LongPoll,
     ReadLacReply,
     ReadRequest,
     Section,
@@ -38,6 +41,8 @@ from bookie_server.workers import ThreadWorkers, Workers
 
 READ_SIZE_BYTES_MAX = 2 * 1024 * 1024
 """Records in one reply, whatever was asked for; one entry is returned whatever its size."""
+LAC_REPLY_SIZE_BYTES_MAX = 7 * 1024 * 1024
+"""Entries in the answer to a long poll; a message has at most 8 MiB."""
 _CHECKPOINT_LOOK_S = 0.2
 """How often the write cache's size and age are looked at."""
 
@@ -62,6 +67,7 @@ class Bookie:
         self._idle.set()
         self._checkpoints: asyncio.Task[None] | None = None
         self._comparing: set[asyncio.Task[None]] = set()
+        self.lac_watch = LacWatch(storage)
 
     async def start(self) -> None:
         """Start the journal threads and checkpoints."""
@@ -75,6 +81,7 @@ class Bookie:
 
     async def stop(self) -> None:
         """Write out what was admitted, checkpoint, and close the files."""
+        self.lac_watch.close()
         if self._checkpoints is not None:
             self._checkpoints.cancel()
             await asyncio.gather(self._checkpoints, return_exceptions=True)
@@ -104,7 +111,7 @@ class Bookie:
         return await answer
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
-        """Remember an explicit LAC packet."""
+        """Remember an explicit LAC packet: a hint, answered and told to readers before any sync."""
         answer, to = self._answer()
         self._run(self._admission.set_explicit_lac(ledger_id, master_key, packet, to))
         return await answer
@@ -148,9 +155,19 @@ class Bookie:
         return StoredReply(tuple(outcome.chunks), missing_ids, lac)
 
     async def read_lac(
-        self, ledger_id: int, *, is_fencing: bool, master_key: bytes
+        self,
+        ledger_id: int,
+        *,
+        is_fencing: bool,
+        master_key: bytes,
+        long_poll: LongPoll | None = None,
     ) -> ReadLacReply:
-        """The highest entry and the explicit LAC; with ``is_fencing`` after fencing, durably."""
+        """The highest entry and the explicit LAC; with ``is_fencing`` after fencing, durably.
+
+        A ``long_poll`` is answered when there is news, with the entries behind it; see bookie.proto.
+        """
+        if long_poll is not None:
+            return await self._news(ledger_id, long_poll)
         if is_fencing:
             status = await self.fence(ledger_id, master_key)
             if status is not Status.OK:
@@ -169,6 +186,35 @@ class Bookie:
         if not outcome.entry_count:
             return ReadLacReply(Status.UNKNOWN)  # it is there and cannot be read
         return ReadLacReply(Status.OK, b"".join(outcome.chunks), explicit_lac)
+
+    async def _news(self, ledger_id: int, poll: LongPoll) -> ReadLacReply:
+        if not await self.lac_watch.wait(ledger_id, poll.previous_lac, poll.timeout_ms):
+            return ReadLacReply(Status.BUSY)
+        facts = self.storage.ledgers.get(ledger_id)
+        absence = self._absence(ledger_id)
+        if facts is None or absence is Status.UNKNOWN:
+            return ReadLacReply(absence)
+        lac = facts.last_add_confirmed
+        if lac <= poll.previous_lac:
+            return ReadLacReply(Status.OK)
+        explicit_lac, proof = facts.explicit_lac, b""
+        if explicit_lac is None or lac_of_packet(explicit_lac) < lac:
+            # An entry proves it: the highest, which lies beyond the LAC and so not in the records.
+            explicit_lac = None
+            last_entry = self.storage.last_entry(ledger_id)
+            if last_entry is not None:
+                proof = await self._records(ledger_id, last_entry, last_entry, 1)
+        size_bytes_max = min(poll.size_bytes_max, READ_SIZE_BYTES_MAX)
+        records = b""
+        if size_bytes_max:
+            records = await self._records(ledger_id, poll.previous_lac + 1, lac, size_bytes_max)
+        if len(proof) + len(records) > LAC_REPLY_SIZE_BYTES_MAX:
+            records = b""  # two of the largest entries fit no message: they are read by themselves
+        return ReadLacReply(Status.OK, proof or None, explicit_lac, records)
+
+    async def _records(self, ledger_id: int, first: int, last: int, size_bytes_max: int) -> bytes:
+        plan = self.storage.plan_read(ledger_id, first, last, size_bytes_max=size_bytes_max)
+        return b"".join((await self._execute(plan)).chunks)
 
     def list_entries(self, ledger_id: int) -> EntryList:
         """Which entries are stored; UNKNOWN when some may be missing from the list."""
@@ -195,6 +241,9 @@ class Bookie:
                     self._idle.clear()
                     journal = self.storage.journal_of(effect.ledger_id)
                     self._journals[journal].submit(effect)
+                case Remember(ledger_id, packet):
+                    self.storage.remember_lac(ledger_id, packet)
+                    self.lac_watch.look(ledger_id)
                 case Compare():
                     task = asyncio.create_task(self._compare(effect), name="compare-duplicate")
                     self._comparing.add(task)
@@ -219,6 +268,7 @@ class Bookie:
         except StorageFailedError as error:
             self._group_failed(group, error)
             return
+        self.lac_watch.applied(records)
         for persist in group:
             effects = self._admission.durable(persist.ticket)
             self._run(persist.then)

@@ -28,6 +28,7 @@ from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
     EntryList,
+    LongPoll,
     ReadLacReply,
     ReadReply,
     ReadRequest,
@@ -82,12 +83,18 @@ class GrpcBookieClient(BookieClient):
         return await self._reads.read(request)
 
     async def read_lac(
-        self, ledger_id: int, *, is_fencing: bool = False, master_key: bytes = b""
+        self,
+        ledger_id: int,
+        *,
+        is_fencing: bool = False,
+        master_key: bytes = b"",
+        long_poll: LongPoll | None = None,
     ) -> ReadLacReply:
         request = codec.encode_read_lac_request(
-            ledger_id, is_fencing=is_fencing, master_key=master_key
+            ledger_id, is_fencing=is_fencing, master_key=master_key, long_poll=long_poll
         )
-        data = await self._call("ReadLac", request)
+        waits_ms = long_poll.timeout_ms if long_poll is not None else 0
+        data = await self._call("ReadLac", request, waits_ms)
         reply = None if data is None else _parsed(codec.parse_read_lac_reply, data)
         return reply or ReadLacReply(Status.UNREACHABLE)
 
@@ -116,13 +123,17 @@ class GrpcBookieClient(BookieClient):
         open_call: Callable[[], object] = self._channel.stream_stream(f"/{SERVICE}/{method}")
         return open_call
 
-    async def _call(self, method: str, request: bytes) -> bytes | None:
-        """The reply, or ``None`` when there is none, for whatever reason."""
+    async def _call(self, method: str, request: bytes, waits_ms: int = 0) -> bytes | None:
+        """The reply, or ``None`` when there is none, for whatever reason.
+
+        ``waits_ms`` is what the bookie was asked to wait, on top of what any answer may take.
+        """
         if self._is_closed:
             return None
         call = self._channel.unary_unary(f"/{SERVICE}/{method}")
         try:
-            reply: bytes = await call(request, timeout=self._settings.read_timeout_ms / 1000)
+            timeout_ms = self._settings.read_timeout_ms + waits_ms
+            reply: bytes = await call(request, timeout=timeout_ms / 1000)
         except grpc.RpcError:
             return None
         return reply

@@ -13,6 +13,7 @@ from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
     EntryList,
+    LongPoll,
     ReadLacReply,
     ReadReply,
     ReadRequest,
@@ -41,9 +42,17 @@ class BookieClient(ABC):
 
     @abstractmethod
     async def read_lac(
-        self, ledger_id: int, *, is_fencing: bool = False, master_key: bytes = b""
+        self,
+        ledger_id: int,
+        *,
+        is_fencing: bool = False,
+        master_key: bytes = b"",
+        long_poll: LongPoll | None = None,
     ) -> ReadLacReply:
-        """The highest entry held and the explicit LAC; with ``is_fencing`` also fence, durably."""
+        """The highest entry held and the explicit LAC; with ``is_fencing`` also fence, durably.
+
+        With ``long_poll`` the answer comes when there is news, and brings the entries behind it.
+        """
 
     @abstractmethod
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:

@@ -31,6 +31,7 @@ from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
     EntryList,
+    LongPoll,
     ReadLacReply,
     ReadReply,
     ReadRequest,
@@ -72,9 +73,16 @@ class RelayedBookieClient(BookieClient):
         return ReadReply(runs, reply.missing, reply.last_add_confirmed)
 
     async def read_lac(
-        self, ledger_id: int, *, is_fencing: bool = False, master_key: bytes = b""
+        self,
+        ledger_id: int,
+        *,
+        is_fencing: bool = False,
+        master_key: bytes = b"",
+        long_poll: LongPoll | None = None,
     ) -> ReadLacReply:
-        reply = await self._ask("read_lac", ledger_id, is_fencing, master_key)
+        waits_ms = long_poll.timeout_ms if long_poll is not None else 0
+        arguments = (ledger_id, is_fencing, master_key, long_poll)
+        reply = await self._ask("read_lac", *arguments, waits_ms=waits_ms)
         return reply or ReadLacReply(Status.UNREACHABLE)
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
@@ -94,8 +102,11 @@ class RelayedBookieClient(BookieClient):
             await asyncio.gather(self._runner, return_exceptions=True)
         self._abandon()
 
-    def _ask(self, method: str, *arguments: object) -> asyncio.Future[Any]:
-        """What the relay's client returned; ``None`` when there is no answer."""
+    def _ask(self, method: str, *arguments: object, waits_ms: int = 0) -> asyncio.Future[Any]:
+        """What the relay's client returned; ``None`` when there is no answer.
+
+        ``waits_ms`` is what the bookie was asked to wait, on top of what any answer may take.
+        """
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._is_closed:
             future.set_result(None)
@@ -103,7 +114,7 @@ class RelayedBookieClient(BookieClient):
         self._request_id += 1
         request_id = self._request_id
         self._waiting[request_id] = future
-        timer = self._loop.call_later(self._timeout_s, _settle, future, None)
+        timer = self._loop.call_later(self._timeout_s + waits_ms / 1000, _settle, future, None)
 
         def forget(_: asyncio.Future[Any]) -> None:
             timer.cancel()
@@ -194,8 +205,10 @@ async def _call(
         chunks = tuple(bytes(run.data) for run in reply.runs)
         answer = StoredReply(chunks, reply.missing, reply.last_add_confirmed)
     elif method == "read_lac":
-        ledger_id, is_fencing, master_key = arguments
-        answer = await client.read_lac(ledger_id, is_fencing=is_fencing, master_key=master_key)
+        ledger_id, is_fencing, master_key, long_poll = arguments
+        answer = await client.read_lac(
+            ledger_id, is_fencing=is_fencing, master_key=master_key, long_poll=long_poll
+        )
     elif method == "write_lac":
         answer = await client.write_lac(*arguments)
     elif method == "list_entries":

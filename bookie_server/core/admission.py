@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bookie_server.core.effects import Compare, Effect, Persist, Reply, ReplyTo
+from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
 from bookie_server.storage.journal_record import (
     Add,
     ExplicitLac,
@@ -123,10 +123,16 @@ class Admission:
     def set_explicit_lac(
         self, ledger_id: int, master_key: bytes, packet: bytes, to: ReplyTo
     ) -> list[Effect]:
-        """Remember the writer's LAC. A hint: answered once journalled, fenced ledgers take it too."""
+        """Remember the writer's LAC. A hint: answered at once, fenced ledgers take it too.
+
+        Only where the ledger's master key is not durable yet is there something to journal.
+        """
         refusal = self._refuse(ledger_id, master_key)
         if refusal is not None:
             return [Reply(to, refusal)]
+        facts = self._durable.ledgers.get(ledger_id)
+        if facts is not None and facts.master_key is not None:
+            return [Remember(ledger_id, packet), Reply(to, Status.OK)]
         records: list[JournalRecord] = [ExplicitLac(ledger_id, packet)]
         return [self._persist(ledger_id, master_key, records, Reply(to, Status.OK))]
 

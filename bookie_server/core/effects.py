@@ -46,4 +46,12 @@ class Persist:
     then: tuple[Reply | Compare, ...]
 
 
-Effect = Reply | Compare | Persist
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Keep an explicit LAC packet in memory and in the next checkpoint: a hint no sync is due to."""
+
+    ledger_id: int
+    packet: bytes
+
+
+Effect = Reply | Compare | Persist | Remember

@@ -122,14 +122,15 @@ class Contents:
             case Fence(ledger_id):
                 self._facts_of(ledger_id, journal_index).is_fenced = True
             case ExplicitLac(ledger_id, packet):
-                facts = self._facts_of(ledger_id, journal_index)
-                lac = int.from_bytes(packet[8:16], "big", signed=True) if len(packet) >= 16 else -1
-                if facts.explicit_lac is None or lac >= facts.last_add_confirmed:
-                    facts.explicit_lac = packet
-                facts.last_add_confirmed = max(facts.last_add_confirmed, lac)
+                _take_over(packet, self._facts_of(ledger_id, journal_index))
             case Tombstone(first_ledger, last_ledger):
                 self.tombstones.add(first_ledger, last_ledger)
                 self._new_tombstones.append((first_ledger, last_ledger))
+
+    def remember_lac(self, ledger_id: int, packet: bytes) -> None:
+        """Keep an explicit LAC of a known ledger for the next checkpoint; no journal has it."""
+        _take_over(packet, self.ledgers[ledger_id])
+        self._dirty.add(ledger_id)
 
     def _facts_of(self, ledger_id: int, journal_index: int) -> LedgerFacts:
         """The ledger's facts, about to change."""
@@ -250,6 +251,18 @@ class Contents:
             counts[facts.directory_index] += 1
             self._dirty.add(ledger_id)
         return facts.directory_index
+
+
+def lac_of_packet(packet: bytes) -> int:
+    """The LAC an explicit LAC packet claims, unverified; -1 where there is none."""
+    return int.from_bytes(packet[8:16], "big", signed=True) if len(packet) >= 16 else -1
+
+
+def _take_over(packet: bytes, facts: LedgerFacts) -> None:
+    lac = lac_of_packet(packet)
+    if facts.explicit_lac is None or lac >= facts.last_add_confirmed:
+        facts.explicit_lac = packet
+    facts.last_add_confirmed = max(facts.last_add_confirmed, lac)
 
 
 def _cached(cache: WriteCache, ledger_id: int, first: int, last: int) -> Iterator[Stored]:

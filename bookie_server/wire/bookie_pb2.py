@@ -24,17 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x62ookie_server/wire/bookie.proto\x12\nbookkeeper\"x\n\rSectionHeader\x12\x11\n\tledger_id\x18\x01 \x01(\x03\x12\x12\n\nmaster_key\x18\x02 \x01(\x0c\x12\x13\n\x0bis_recovery\x18\x03 \x01(\x08\x12+\n\x0b\x64igest_type\x18\x04 \x01(\x0e\x32\x16.bookkeeper.DigestType\"\x83\x01\n\x0cSectionReply\x12\x11\n\tledger_id\x18\x01 \x01(\x03\x12\x13\n\x0b\x66irst_entry\x18\x02 \x01(\x03\x12\x12\n\nlast_entry\x18\x03 \x01(\x03\x12\"\n\x06status\x18\x04 \x01(\x0e\x32\x12.bookkeeper.Status\x12\x13\n\x0bis_recovery\x18\x05 \x01(\x08\"8\n\nWriteReply\x12*\n\x08sections\x18\x01 \x03(\x0b\x32\x18.bookkeeper.SectionReply\"D\n\x06Stripe\x12\x15\n\rensemble_size\x18\x01 \x01(\r\x12\x14\n\x0cwrite_quorum\x18\x02 \x01(\r\x12\r\n\x05index\x18\x03 \x01(\r\"\xc1\x01\n\x0bReadRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x11\n\tledger_id\x18\x02 \x01(\x03\x12\x13\n\x0b\x66irst_entry\x18\x03 \x01(\x03\x12\x12\n\nlast_entry\x18\x04 \x01(\x03\x12\"\n\x06stripe\x18\x05 \x01(\x0b\x32\x12.bookkeeper.Stripe\x12\x12\n\nis_fencing\x18\x06 \x01(\x08\x12\x12\n\nmaster_key\x18\x07 \x01(\x0c\x12\x16\n\x0esize_bytes_max\x18\x08 \x01(\r\"V\n\x07IdRange\x12\x13\n\x0b\x66irst_entry\x18\x01 \x01(\x03\x12\x12\n\nlast_entry\x18\x02 \x01(\x03\x12\"\n\x06status\x18\x03 \x01(\x0e\x32\x12.bookkeeper.Status\"g\n\x0fReadReplyHeader\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x1a\n\x12last_add_confirmed\x18\x02 \x01(\x03\x12$\n\x07missing\x18\x03 \x03(\x0b\x32\x13.bookkeeper.IdRange\"K\n\x0eReadLacRequest\x12\x11\n\tledger_id\x18\x01 \x01(\x03\x12\x12\n\nis_fencing\x18\x02 \x01(\x08\x12\x12\n\nmaster_key\x18\x03 \x01(\x0c\"\\\n\x0cReadLacReply\x12\"\n\x06status\x18\x01 \x01(\x0e\x32\x12.bookkeeper.Status\x12\x12\n\nlast_entry\x18\x02 \x01(\x0c\x12\x14\n\x0c\x65xplicit_lac\x18\x03 \x01(\x0c\"H\n\x0fWriteLacRequest\x12\x11\n\tledger_id\x18\x01 \x01(\x03\x12\x12\n\nmaster_key\x18\x02 \x01(\x0c\x12\x0e\n\x06packet\x18\x03 \x01(\x0c\"1\n\x0bStatusReply\x12\"\n\x06status\x18\x01 \x01(\x0e\x32\x12.bookkeeper.Status\"\r\n\x0bInfoRequest\"\x8d\x01\n\tInfoReply\x12\x11\n\tbookie_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x14\n\x0cledger_count\x18\x04 \x01(\x04\x12\x18\n\x10\x64isk_total_bytes\x18\x05 \x01(\x04\x12\x17\n\x0f\x64isk_free_bytes\x18\x06 \x01(\x04\"\'\n\x12ListEntriesRequest\x12\x11\n\tledger_id\x18\x01 \x01(\x03\"Y\n\x10ListEntriesReply\x12\"\n\x06status\x18\x01 \x01(\x0e\x32\x12.bookkeeper.Status\x12!\n\x04held\x18\x02 \x03(\x0b\x32\x13.bookkeeper.IdRange*\xa1\x01\n\x06Status\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x06\n\x02OK\x10\x01\x12\x0c\n\x08NO_ENTRY\x10\x02\x12\r\n\tNO_LEDGER\x10\x03\x12\n\n\x06\x46\x45NCED\x10\x04\x12\x10\n\x0cUNAUTHORIZED\x10\x05\x12\r\n\tREAD_ONLY\x10\x06\x12\x0f\n\x0b\x42\x41\x44_REQUEST\x10\x07\x12\x0c\n\x08\x43ONFLICT\x10\x08\x12\x0f\n\x0bNOT_REACHED\x10\t\x12\x08\n\x04\x42USY\x10\n*B\n\nDigestType\x12\x08\n\x04NONE\x10\x00\x12\t\n\x05\x43RC32\x10\x01\x12\x08\n\x04HMAC\x10\x02\x12\n\n\x06\x43RC32C\x10\x03\x12\t\n\x05\x44UMMY\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x62ookie_server/wire/bookie.proto\x12\nbookkeeper\"x\n\rSectionHeader\x12\x11\n\tledger_id\x18\x01 \x01(\x03\x12\x12\n\nmaster_key\x18\x02 \x01(\x0c\x12\x13\n\x0bis_recovery\x18\x03 \x01(\x08\x12+\n\x0b\x64igest_type\x18\x04 \x01(\x0e\x32\x16.bookkeeper.DigestType\"\x83\x01\n\x0cSectionReply\x12\x11\n\tledger_id\x18\x01 \x01(\x03\x12\x13\n\x0b\x66irst_entry\x18\x02 \x01(\x03\x12\x12\n\nlast_entry\x18\x03 \x01(\x03\x12\"\n\x06status\x18\x04 \x01(\x0e\x32\x12.bookkeeper.Status\x12\x13\n\x0bis_recovery\x18\x05 \x01(\x08\"8\n\nWriteReply\x12*\n\x08sections\x18\x01 \x03(\x0b\x32\x18.bookkeeper.SectionReply\"D\n\x06Stripe\x12\x15\n\rensemble_size\x18\x01 \x01(\r\x12\x14\n\x0cwrite_quorum\x18\x02 \x01(\r\x12\r\n\x05index\x18\x03 \x01(\r\"\xc1\x01\n\x0bReadRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x11\n\tledger_id\x18\x02 \x01(\x03\x12\x13\n\x0b\x66irst_entry\x18\x03 \x01(\x03\x12\x12\n\nlast_entry\x18\x04 \x01(\x03\x12\"\n\x06stripe\x18\x05 \x01(\x0b\x32\x12.bookkeeper.Stripe\x12\x12\n\nis_fencing\x18\x06 \x01(\x08\x12\x12\n\nmaster_key\x18\x07 \x01(\x0c\x12\x16\n\x0esize_bytes_max\x18\x08 \x01(\r\"V\n\x07IdRange\x12\x13\n\x0b\x66irst_entry\x18\x01 \x01(\x03\x12\x12\n\nlast_entry\x18\x02 \x01(\x03\x12\"\n\x06status\x18\x03 \x01(\x0e\x32\x12.bookkeeper.Status\"g\n\x0fReadReplyHeader\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x1a\n\x12last_add_confirmed\x18\x02 \x01(\x03\x12$\n\x07missing\x18\x03 \x03(\x0b\x32\x13.bookkeeper.IdRange\"t\n\x0eReadLacRequest\x12\x11\n\tledger_id\x18\x01 \x01(\x03\x12\x12\n\nis_fencing\x18\x02 \x01(\x08\x12\x12\n\nmaster_key\x18\x03 \x01(\x0c\x12\'\n\tlong_poll\x18\x04 \x01(\x0b\x32\x14.bookkeeper.LongPoll\"L\n\x08LongPoll\x12\x14\n\x0cprevious_lac\x18\x01 \x01(\x03\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12\x16\n\x0esize_bytes_max\x18\x03 \x01(\r\"m\n\x0cReadLacReply\x12\"\n\x06status\x18\x01 \x01(\x0e\x32\x12.bookkeeper.Status\x12\x12\n\nlast_entry\x18\x02 \x01(\x0c\x12\x14\n\x0c\x65xplicit_lac\x18\x03 \x01(\x0c\x12\x0f\n\x07records\x18\x04 \x01(\x0c\"H\n\x0fWriteLacRequest\x12\x11\n\tledger_id\x18\x01 \x01(\x03\x12\x12\n\nmaster_key\x18\x02 \x01(\x0c\x12\x0e\n\x06packet\x18\x03 \x01(\x0c\"1\n\x0bStatusReply\x12\"\n\x06status\x18\x01 \x01(\x0e\x32\x12.bookkeeper.Status\"\r\n\x0bInfoRequest\"\x8d\x01\n\tInfoReply\x12\x11\n\tbookie_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x14\n\x0cledger_count\x18\x04 \x01(\x04\x12\x18\n\x10\x64isk_total_bytes\x18\x05 \x01(\x04\x12\x17\n\x0f\x64isk_free_bytes\x18\x06 \x01(\x04\"\'\n\x12ListEntriesRequest\x12\x11\n\tledger_id\x18\x01 \x01(\x03\"Y\n\x10ListEntriesReply\x12\"\n\x06status\x18\x01 \x01(\x0e\x32\x12.bookkeeper.Status\x12!\n\x04held\x18\x02 \x03(\x0b\x32\x13.bookkeeper.IdRange*\xa1\x01\n\x06Status\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x06\n\x02OK\x10\x01\x12\x0c\n\x08NO_ENTRY\x10\x02\x12\r\n\tNO_LEDGER\x10\x03\x12\n\n\x06\x46\x45NCED\x10\x04\x12\x10\n\x0cUNAUTHORIZED\x10\x05\x12\r\n\tREAD_ONLY\x10\x06\x12\x0f\n\x0b\x42\x41\x44_REQUEST\x10\x07\x12\x0c\n\x08\x43ONFLICT\x10\x08\x12\x0f\n\x0bNOT_REACHED\x10\t\x12\x08\n\x04\x42USY\x10\n*B\n\nDigestType\x12\x08\n\x04NONE\x10\x00\x12\t\n\x05\x43RC32\x10\x01\x12\x08\n\x04HMAC\x10\x02\x12\n\n\x06\x43RC32C\x10\x03\x12\t\n\x05\x44UMMY\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'bookie_server.wire.bookie_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STATUS']._serialized_start=1408
-  _globals['_STATUS']._serialized_end=1569
-  _globals['_DIGESTTYPE']._serialized_start=1571
-  _globals['_DIGESTTYPE']._serialized_end=1637
+  _globals['_STATUS']._serialized_start=1544
+  _globals['_STATUS']._serialized_end=1705
+  _globals['_DIGESTTYPE']._serialized_start=1707
+  _globals['_DIGESTTYPE']._serialized_end=1773
   _globals['_SECTIONHEADER']._serialized_start=47
   _globals['_SECTIONHEADER']._serialized_end=167
   _globals['_SECTIONREPLY']._serialized_start=170
@@ -50,19 +50,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READREPLYHEADER']._serialized_start=715
   _globals['_READREPLYHEADER']._serialized_end=818
   _globals['_READLACREQUEST']._serialized_start=820
-  _globals['_READLACREQUEST']._serialized_end=895
-  _globals['_READLACREPLY']._serialized_start=897
-  _globals['_READLACREPLY']._serialized_end=989
-  _globals['_WRITELACREQUEST']._serialized_start=991
-  _globals['_WRITELACREQUEST']._serialized_end=1063
-  _globals['_STATUSREPLY']._serialized_start=1065
-  _globals['_STATUSREPLY']._serialized_end=1114
-  _globals['_INFOREQUEST']._serialized_start=1116
-  _globals['_INFOREQUEST']._serialized_end=1129
-  _globals['_INFOREPLY']._serialized_start=1132
-  _globals['_INFOREPLY']._serialized_end=1273
-  _globals['_LISTENTRIESREQUEST']._serialized_start=1275
-  _globals['_LISTENTRIESREQUEST']._serialized_end=1314
-  _globals['_LISTENTRIESREPLY']._serialized_start=1316
-  _globals['_LISTENTRIESREPLY']._serialized_end=1405
+  _globals['_READLACREQUEST']._serialized_end=936
+  _globals['_LONGPOLL']._serialized_start=938
+  _globals['_LONGPOLL']._serialized_end=1014
+  _globals['_READLACREPLY']._serialized_start=1016
+  _globals['_READLACREPLY']._serialized_end=1125
+  _globals['_WRITELACREQUEST']._serialized_start=1127
+  _globals['_WRITELACREQUEST']._serialized_end=1199
+  _globals['_STATUSREPLY']._serialized_start=1201
+  _globals['_STATUSREPLY']._serialized_end=1250
+  _globals['_INFOREQUEST']._serialized_start=1252
+  _globals['_INFOREQUEST']._serialized_end=1265
+  _globals['_INFOREPLY']._serialized_start=1268
+  _globals['_INFOREPLY']._serialized_end=1409
+  _globals['_LISTENTRIESREQUEST']._serialized_start=1411
+  _globals['_LISTENTRIESREQUEST']._serialized_end=1450
+  _globals['_LISTENTRIESREPLY']._serialized_start=1452
+  _globals['_LISTENTRIESREPLY']._serialized_end=1541
 # @@protoc_insertion_point(module_scope)

@@ -128,24 +128,38 @@ class ReadReplyHeader(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., last_add_confirmed: _Optional[int] = ..., missing: _Optional[_Iterable[_Union[IdRange, _Mapping[str, object]]]] = ...) -> None: ...
 
 class ReadLacRequest(_message.Message):
-    __slots__ = ("ledger_id", "is_fencing", "master_key")
+    __slots__ = ("ledger_id", "is_fencing", "master_key", "long_poll")
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     IS_FENCING_FIELD_NUMBER: _ClassVar[int]
     MASTER_KEY_FIELD_NUMBER: _ClassVar[int]
+    LONG_POLL_FIELD_NUMBER: _ClassVar[int]
     ledger_id: int
     is_fencing: bool
     master_key: bytes
-    def __init__(self, ledger_id: _Optional[int] = ..., is_fencing: bool = ..., master_key: _Optional[bytes] = ...) -> None: ...
+    long_poll: LongPoll
+    def __init__(self, ledger_id: _Optional[int] = ..., is_fencing: bool = ..., master_key: _Optional[bytes] = ..., long_poll: _Optional[_Union[LongPoll, _Mapping[str, object]]] = ...) -> None: ...
+
+class LongPoll(_message.Message):
+    __slots__ = ("previous_lac", "timeout_ms", "size_bytes_max")
+    PREVIOUS_LAC_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    previous_lac: int
+    timeout_ms: int
+    size_bytes_max: int
+    def __init__(self, previous_lac: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., size_bytes_max: _Optional[int] = ...) -> None: ...
 
 class ReadLacReply(_message.Message):
-    __slots__ = ("status", "last_entry", "explicit_lac")
+    __slots__ = ("status", "last_entry", "explicit_lac", "records")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     LAST_ENTRY_FIELD_NUMBER: _ClassVar[int]
     EXPLICIT_LAC_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
     status: Status
     last_entry: bytes
     explicit_lac: bytes
-    def __init__(self, status: _Optional[_Union[Status, str]] = ..., last_entry: _Optional[bytes] = ..., explicit_lac: _Optional[bytes] = ...) -> None: ...
+    records: bytes
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., last_entry: _Optional[bytes] = ..., explicit_lac: _Optional[bytes] = ..., records: _Optional[bytes] = ...) -> None: ...
 
 class WriteLacRequest(_message.Message):
     __slots__ = ("ledger_id", "master_key", "packet")

@@ -18,6 +18,7 @@ from bookie_server.wire.messages import (
     BookieInfo,
     EntryList,
     IdRange,
+    LongPoll,
     ReadLacReply,
     ReadReply,
     ReadRequest,
@@ -214,20 +215,35 @@ def parse_read_reply(frame: bytes) -> tuple[int, ReadReply]:
     return header.request_id, ReadReply(runs, missing, header.last_add_confirmed)
 
 
-def encode_read_lac_request(ledger_id: int, *, is_fencing: bool, master_key: bytes) -> bytes:
+def encode_read_lac_request(
+    ledger_id: int, *, is_fencing: bool, master_key: bytes, long_poll: LongPoll | None = None
+) -> bytes:
     """``master_key`` matters to a fencing read only."""
-    return pb.ReadLacRequest(
-        ledger_id=ledger_id, is_fencing=is_fencing, master_key=master_key
-    ).SerializeToString()
+    message = pb.ReadLacRequest(ledger_id=ledger_id, is_fencing=is_fencing, master_key=master_key)
+    if long_poll is not None:
+        message.long_poll.previous_lac = long_poll.previous_lac
+        message.long_poll.timeout_ms = long_poll.timeout_ms
+        message.long_poll.size_bytes_max = long_poll.size_bytes_max
+    return message.SerializeToString()
 
 
-def parse_read_lac_request(data: bytes) -> tuple[int, bool, bytes]:
-    """``(ledger_id, is_fencing, master_key)``; raises :class:`MalformedFrameError`."""
+def parse_read_lac_request(data: bytes) -> tuple[int, bool, bytes, LongPoll | None]:
+    """``(ledger_id, is_fencing, master_key, long_poll)``; raises :class:`MalformedFrameError`."""
     message = pb.ReadLacRequest()
     _parse_into(message, data)
     if message.ledger_id < 0:
         raise MalformedFrameError(f"a LAC read of ledger {message.ledger_id}")
-    return message.ledger_id, message.is_fencing, message.master_key
+    long_poll = None
+    if message.HasField("long_poll"):
+        wire = message.long_poll
+        if wire.previous_lac < -1 or message.is_fencing:
+            raise MalformedFrameError("a long poll that fences, or from before the first entry")
+        long_poll = LongPoll(
+            previous_lac=wire.previous_lac,
+            timeout_ms=wire.timeout_ms,
+            size_bytes_max=wire.size_bytes_max,
+        )
+    return message.ledger_id, message.is_fencing, message.master_key, long_poll
 
 
 def encode_read_lac_reply(reply: ReadLacReply) -> bytes:
@@ -236,6 +252,7 @@ def encode_read_lac_reply(reply: ReadLacReply) -> bytes:
         status=_to_wire(reply.status),
         last_entry=reply.last_entry or b"",
         explicit_lac=reply.explicit_lac or b"",
+        records=reply.records,
     ).SerializeToString()
 
 
@@ -244,7 +261,10 @@ def parse_read_lac_reply(data: bytes) -> ReadLacReply:
     message = pb.ReadLacReply()
     _parse_into(message, data)
     return ReadLacReply(
-        _from_wire(message.status), message.last_entry or None, message.explicit_lac or None
+        _from_wire(message.status),
+        message.last_entry or None,
+        message.explicit_lac or None,
+        message.records,
     )
 
 

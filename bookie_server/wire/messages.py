@@ -124,13 +124,29 @@ class StoredReply:
     last_add_confirmed: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongPoll:
+    """Have a LAC read answered when there is news: a LAC above ``previous_lac`` (-1: any), a fence,
+    or the end of ``timeout_ms``. The news comes with the records of the entries behind it.
+    """
+
+    previous_lac: int
+    timeout_ms: int
+    size_bytes_max: int = 1024 * 1024
+    """Of records in the reply; one entry comes whatever its size. 0: no records."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadLacReply:
-    """``last_entry`` is a whole record, ``explicit_lac`` Apache's packet; ``None``: holds none."""
+    """``last_entry`` is a whole record, ``explicit_lac`` Apache's packet; ``None``: holds none.
+
+    ``records``, only in answer to a long poll, is a run of what is held up to the LAC; empty: none.
+    """
 
     status: Status
     last_entry: bytes | None = None
     explicit_lac: bytes | None = None
+    records: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

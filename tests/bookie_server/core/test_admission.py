@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from bookie_server.core.admission import Admission
-from bookie_server.core.effects import Compare, Effect, Persist, Reply
+from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply
 from bookie_server.core.verdicts import status_of, status_of_absence
 from bookie_server.storage.facts import LedgerFacts
 from bookie_server.storage.journal_record import Add, ExplicitLac, Fence, MasterKey
@@ -62,6 +62,7 @@ class Scene:
         self.told: list[tuple[str, Status]] = []
         self.persists: list[Persist] = []
         self.compares: list[Compare] = []
+        self.remembered: list[Remember] = []
 
     def run(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -72,6 +73,8 @@ class Scene:
                     self.persists.append(effect)
                 case Compare():
                     self.compares.append(effect)
+                case Remember():
+                    self.remembered.append(effect)
 
     def add(self, who: str, first: int, count: int = 1, **how: object) -> None:
         self.run(self.admission.add(section(first, count, **how), self.teller(who)))
@@ -276,14 +279,26 @@ def test_a_deleted_ledger_is_not_created_again_by_a_late_add() -> None:
     assert scene.persists == []
 
 
-def test_an_explicit_lac_is_journalled_also_when_fenced() -> None:
+def test_an_explicit_lac_waits_for_no_sync_also_when_fenced() -> None:
     scene = Scene()
     scene.fence("recoverer")
     scene.sync()
 
     scene.run(scene.admission.set_explicit_lac(7, KEY, PACKET, scene.teller("writer")))
+    scene.run(scene.admission.set_explicit_lac(7, b"x" * 20, PACKET, scene.teller("other")))
 
-    assert scene.persists[0].records == (ExplicitLac(7, PACKET),)
+    assert scene.remembered == [Remember(7, PACKET)]
+    assert scene.told[1:] == [("writer", Status.OK), ("other", Status.UNAUTHORIZED)]
+    assert scene.persists == []
+
+
+def test_an_explicit_lac_that_comes_first_binds_the_key_durably() -> None:
+    scene = Scene()
+
+    scene.run(scene.admission.set_explicit_lac(7, KEY, PACKET, scene.teller("writer")))
+
+    assert scene.persists[0].records == (MasterKey(7, KEY), ExplicitLac(7, PACKET))
+    assert scene.told == []
 
 
 def test_settle_waits_for_everything_admitted() -> None:

@@ -25,6 +25,7 @@ from bookie_server.wire.messages import (
     EncodedSection,
     EntryList,
     IdRange,
+    LongPoll,
     ReadLacReply,
     ReadReply,
     ReadRequest,
@@ -46,6 +47,8 @@ class Faults:
 
     is_dead: bool = False
     """Nothing arrives, nothing is answered but UNREACHABLE."""
+    hangs: bool = False
+    """Nothing is ever answered, though adds arrive."""
     drops_writes: bool = False
     """Adds never arrive and are never answered."""
     write_status: Status | None = None
@@ -71,10 +74,12 @@ class FaultyClient(BookieClient):
         if status is not None:
             asyncio.get_running_loop().call_soon(done, status)
         elif not self._faults.drops_writes:
-            self._inner.write(section, done)
+            self._inner.write(section, (lambda status: None) if self._faults.hangs else done)
 
     async def read(self, request: ReadRequest) -> ReadReply:
         self._faults.reads_seen.append(request)
+        if self._faults.hangs:
+            await asyncio.Event().wait()
         if self._faults.is_dead:
             return unreachable(request)
         if self._faults.read_status is not None:
@@ -84,11 +89,20 @@ class FaultyClient(BookieClient):
         return self._faults.alter_read(reply) if self._faults.alter_read else reply
 
     async def read_lac(
-        self, ledger_id: int, *, is_fencing: bool = False, master_key: bytes = b""
+        self,
+        ledger_id: int,
+        *,
+        is_fencing: bool = False,
+        master_key: bytes = b"",
+        long_poll: LongPoll | None = None,
     ) -> ReadLacReply:
+        if self._faults.hangs:
+            await asyncio.Event().wait()
         if self._faults.is_dead:
             return ReadLacReply(Status.UNREACHABLE)
-        return await self._inner.read_lac(ledger_id, is_fencing=is_fencing, master_key=master_key)
+        return await self._inner.read_lac(
+            ledger_id, is_fencing=is_fencing, master_key=master_key, long_poll=long_poll
+        )
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
         return await self._inner.write_lac(ledger_id, master_key, packet)
