@@ -34,8 +34,9 @@ class ClientSettings:
     ends, for it cannot know who would be asked for its entries."""
     ensemble_change_retry_ms: int = 5_000
     """How often a writer that could not replace a bookie looks whether somebody is there now."""
-    recovery_window_entries: int = 1_000
-    """Entries a recovery asks for at once beyond the LAC: about what writers keep in flight."""
+    recovery_window_entries: int = 4_000
+    """Entries a recovery asks for at once beyond the LAC, as far as they fit a reply: more than
+    writers keep in flight."""
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
     """Per-bookie time limits and frame sizes."""
 

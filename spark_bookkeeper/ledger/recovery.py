@@ -5,42 +5,42 @@ Read top to bottom like the protocol page:
 1. CAS the metadata to IN_RECOVERY (a ledger already there is joined, its version untouched).
 2. Fence: a fencing LAC read of the last ensemble, until no ack quorum is left unfenced.
 3. Read forward from the LAC, fencing with every read, always from the ensemble in the metadata
-   when the recovery began, until an entry surely never existed.
-4. Write back what was found, the exact bytes read, to an ack quorum.
-5. CAS to CLOSED. Until here the fragments in the metadata are never touched, so any number of
-   recoverers read the same ensemble and come to the same end; whoever loses the CAS adopts.
+   when the recovery began, until an entry surely never existed (:mod:`.protocol.recovery_rules`).
+4. Write back what was found, the exact bytes read, to an ack quorum (:mod:`.write_back`), while
+   the next window is being read.
+5. CAS to CLOSED, with the ensembles that were written back to. Until here the fragments in the
+   metadata are never touched, so any number of recoverers read the same bookies and come to an
+   end of their own; whoever loses the CAS adopts the winner's.
 
 Nothing is guessed: an entry nobody can decide about aborts the recovery, and the ledger stays
-IN_RECOVERY for a later attempt. Source: Apache ``LedgerRecoveryOp``; BookKeeperProtocol.tla.
+IN_RECOVERY for a later attempt. Nothing is remembered between attempts: one that died may be
+repeated from the start at any point. Source: Apache ``LedgerRecoveryOp``; BookKeeperProtocol.tla.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
-from bookie_server.wire.codec import encode_section, encode_section_header
 from bookie_server.wire.digest import Digest, digest_for, master_key
-from bookie_server.wire.messages import (
-    EncodedSection,
-    IdRange,
-    ReadRequest,
-    Status,
-    Stripe,
-)
-from bookie_server.wire.record import Run, parse_header
-from metadata.errors import BookKeeperError, LedgerRecoveryError, UnauthorizedError
-from metadata.invariant import invariant
-from metadata.model import NO_ENTRY_ID, LedgerMetadata, Versioned
-from metadata.update import Stop
+from bookie_server.wire.messages import ReadRequest, Status, Stripe
+from bookie_server.wire.record import parse_header
+from metadata.errors import LedgerRecoveryError, UnauthorizedError
+from metadata.model import NO_ENTRY_ID, Fragment, LedgerMetadata, Versioned
+from metadata.update import Stop, backoff
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.fetch import FragmentFetcher, verified_runs
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.recovery_rules import (
-    EntryVerdict,
-    Verdict,
+    RecoveryWindow,
+    Testimony,
     first_entry_to_recover,
 )
+from spark_bookkeeper.ledger.write_back import WriteBack
+
+RECOVERY_ATTEMPTS_MAX = 5
+"""Times a recovery starts over because somebody moved the fragment it had read."""
 
 
 async def recover_ledger(cluster: Cluster, ledger_id: int, password: bytes) -> Versioned:
@@ -50,102 +50,92 @@ async def recover_ledger(cluster: Cluster, ledger_id: int, password: bytes) -> V
         LedgerRecoveryError: something could not be decided or written; try again later.
         UnauthorizedError: the password is not the ledger's.
     """
-    versioned = await cluster.ledgers.read(ledger_id)
-    if versioned.metadata.password != password:
-        raise UnauthorizedError(ledger_id)
-    if versioned.metadata.is_closed:
-        return versioned
-    versioned = await cluster.update(ledger_id, _mark_in_recovery, versioned)
-    if versioned.metadata.is_closed:
-        return versioned
-    last_entry, length = await _Recovery(cluster, ledger_id, versioned.metadata).run()
-
-    def close(metadata: LedgerMetadata) -> LedgerMetadata | Stop[BookKeeperError]:
-        if metadata.is_closed:
-            return metadata  # another recoverer, or the writer, was first: theirs is the end
-        if metadata.fragments != versioned.metadata.fragments:
-            # A writer changed the ensemble before our mark reached it: what we read is not the
-            # whole story. Nothing was committed; the next attempt starts from the new fragments.
-            return Stop(LedgerRecoveryError(ledger_id, "the ensemble changed while recovering"))
-        return metadata.closed(last_entry, length)
-
-    return await cluster.update(ledger_id, close, versioned)
+    for attempt in range(RECOVERY_ATTEMPTS_MAX):
+        await backoff(attempt, cluster.random)
+        versioned = await cluster.ledgers.read(ledger_id)
+        if versioned.metadata.password != password:
+            raise UnauthorizedError(ledger_id)
+        if not versioned.metadata.is_closed:
+            versioned = await cluster.update(ledger_id, _mark_in_recovery, versioned)
+        if versioned.metadata.is_closed:
+            return versioned
+        closed = await _Recovery(cluster, ledger_id, versioned).run()
+        if closed is not None:
+            return closed
+    raise LedgerRecoveryError(ledger_id, "its last fragment changed whenever it was recovered")
 
 
-def _mark_in_recovery(metadata: LedgerMetadata) -> LedgerMetadata | Stop[BookKeeperError]:
+def _mark_in_recovery(metadata: LedgerMetadata) -> LedgerMetadata:
     return metadata if metadata.is_closed else metadata.in_recovery()
 
 
 class _Recovery:
     """One attempt, on the metadata as it stood once IN_RECOVERY."""
 
-    def __init__(self, cluster: Cluster, ledger_id: int, metadata: LedgerMetadata) -> None:
+    def __init__(self, cluster: Cluster, ledger_id: int, versioned: Versioned) -> None:
         self._cluster = cluster
         self._ledger_id = ledger_id
-        self._metadata = metadata
-        self._fragment = metadata.last_fragment
-        self._quorum = QuorumConfig.of(metadata)
-        self._digest: Digest = digest_for(metadata.digest_type, metadata.password)
-        self._key = master_key(metadata.password)
+        self._versioned = versioned
+        self._metadata = versioned.metadata
+        self._fragment = versioned.metadata.last_fragment
+        self._quorum = QuorumConfig.of(versioned.metadata)
+        self._digest: Digest = digest_for(self._metadata.digest_type, self._metadata.password)
+        self._key = master_key(self._metadata.password)
+        self._write_back = WriteBack(cluster, ledger_id, versioned.metadata)
 
-    async def run(self) -> tuple[int, int]:
-        """``(last entry, length)`` of the ledger; everything up to it is at its ack quorum."""
+    async def run(self) -> Versioned | None:
+        """The closed metadata; ``None``: the fragment read from is not the last any more."""
         confirmed = await read_last_confirmed(
             self._cluster, self._ledger_id, self._metadata, is_fencing=True
         )
-        entry_id = first_entry_to_recover(confirmed, self._fragment.first_entry)
-        last_entry = entry_id - 1
-        length: int | None = None
-        while True:
-            window = await self._read_window(entry_id)
-            await asyncio.gather(*(self._write_back(entry) for entry in window.entries))
-            if window.entries:
-                newest = window.entries[-1]
-                length = parse_header(newest.data, newest.offsets[0]).length
-                last_entry = newest.last_entry
-            if window.is_last:
-                break
-            entry_id = last_entry + 1
+        first_entry = first_entry_to_recover(confirmed, self._fragment.first_entry)
+        last_entry, length = await self._recover_from(first_entry)
         if length is None:
             length = await self._length_up_to(last_entry)
-        return last_entry, length
+        return await self._close(last_entry, length)
 
-    async def _read_window(self, first_entry: int) -> _Window:
-        """Decide entries from ``first_entry`` on, until one never existed or the window ends.
+    async def _recover_from(self, first_entry: int) -> tuple[int, int | None]:
+        """``(last entry, its cumulative length)``; everything up to it is at its ack quorum."""
+        length: int | None = None
+        reading = asyncio.ensure_future(self._read_window(first_entry))
+        try:
+            while True:
+                window = await reading
+                if not window.ends_ledger:
+                    reading = asyncio.ensure_future(self._read_window(window.next_entry))
+                await self._write_back.store(window.found)
+                if window.found:
+                    newest = window.found[-1]
+                    length = parse_header(newest.data, newest.offsets[0]).length
+                if window.ends_ledger:
+                    return window.next_entry - 1, length
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
 
-        All positions are asked at once, in one request each.
-        """
+    async def _read_window(self, first_entry: int) -> RecoveryWindow:
+        """Ask all positions at once; done when the window is decided, whoever has not answered."""
         last_entry = first_entry + self._cluster.settings.recovery_window_entries - 1
-        positions = range(self._quorum.ensemble_size)
-        replies = await asyncio.gather(
-            *(self._read_from(position, first_entry, last_entry) for position in positions)
-        )
-        entries: list[Run] = []
-        for entry_id in range(first_entry, last_entry + 1):
-            verdict = EntryVerdict(self._quorum, entry_id)
-            is_cut_off = False
-            copy: Run | None = None
-            for position in self._quorum.write_set(entry_id):
-                found, status = replies[position].look_up(entry_id)
-                is_cut_off = is_cut_off or status is Status.NOT_REACHED
-                if found is not None:
-                    copy = found
-                    verdict.copy(position)
-                else:
-                    verdict.no_copy(position, status)
-            if verdict.verdict is Verdict.NEVER_EXISTED:
-                return _Window(entries, is_last=True)
-            if copy is None:
-                if is_cut_off and entries:
-                    return _Window(entries, is_last=False)
-                raise LedgerRecoveryError(
-                    self._ledger_id,
-                    f"entry {entry_id} is neither readable nor provably absent",
-                )
-            entries.append(copy)
-        return _Window(entries, is_last=False)
+        window = RecoveryWindow(self._quorum, first_entry, last_entry)
+        asked = [
+            asyncio.ensure_future(self._ask(position, first_entry, last_entry))
+            for position in range(self._quorum.ensemble_size)
+        ]
+        try:
+            for next_answer in asyncio.as_completed(asked):
+                window.answered(*await next_answer)
+                if window.is_decided:
+                    return window
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+        if not window.found:
+            detail = f"entry {first_entry} is neither readable nor provably absent"
+            raise LedgerRecoveryError(self._ledger_id, detail)
+        return window
 
-    async def _read_from(self, position: int, first_entry: int, last_entry: int) -> _Answers:
+    async def _ask(self, position: int, first_entry: int, last_entry: int) -> tuple[int, Testimony]:
         quorum = self._quorum
         stripe = Stripe(quorum.ensemble_size, quorum.write_quorum, position)
         request = ReadRequest(
@@ -166,31 +156,24 @@ class _Recovery:
             for run in good
             for index, entry_id in enumerate(run.entry_ids)
         }
-        return _Answers(copies, frozenset(bad), reply.missing)
+        return position, Testimony(copies, frozenset(bad), reply.missing)
 
-    async def _write_back(self, entry: Run) -> None:
-        """Store one entry, byte for byte as read, on an ack quorum of its write set."""
-        header = encode_section_header(
-            self._ledger_id, self._key, self._metadata.digest_type, is_recovery=True
-        )
-        entry_id = entry.first_entry
-        data = encode_section(header, [entry.data])
-        section = EncodedSection(self._ledger_id, entry_id, entry_id, True, data)
-        loop = asyncio.get_running_loop()
-        answers: list[asyncio.Future[Status]] = []
-        for position in self._quorum.write_set(entry_id):
-            answer: asyncio.Future[Status] = loop.create_future()
-            answers.append(answer)
-            client = self._cluster.client(self._fragment.ensemble[position])
-            client.write(section, lambda s, a=answer: a.done() or a.set_result(s))  # type: ignore[misc]
-        stored = 0
-        for next_answer in asyncio.as_completed(answers):
-            stored += await next_answer is Status.OK
-            if stored == self._quorum.ack_quorum:
-                return
-        raise LedgerRecoveryError(
-            self._ledger_id, f"entry {entry_id} could be written back to {stored} bookies only"
-        )
+    async def _close(self, last_entry: int, length: int) -> Versioned | None:
+        read_from, written_to = self._fragment, self._write_back.fragments
+
+        def close(metadata: LedgerMetadata) -> LedgerMetadata | Stop[Fragment]:
+            if metadata.is_closed:
+                return metadata  # another recoverer, or the writer, was first: theirs is the end
+            if metadata.last_fragment != read_from:
+                # Fragments before the last may be re-replicated meanwhile, but what was read here
+                # is not the whole story of the one that is last now.
+                return Stop(metadata.last_fragment)
+            fragments = (*metadata.fragments[:-1], *written_to)
+            return replace(metadata, fragments=fragments).closed(last_entry, length)
+
+        ledgers = self._cluster.ledgers
+        outcome = await ledgers.update(self._ledger_id, close, known=self._versioned)
+        return None if isinstance(outcome, Stop) else outcome
 
     async def _length_up_to(self, last_entry: int) -> int:
         """The cumulative length at an entry that needed no recovery: its own header says it."""
@@ -200,34 +183,3 @@ class _Recovery:
         fragment = self._metadata.fragment_of(last_entry)
         (run,) = await fetcher.fetch(fragment, last_entry, last_entry, turn=0)
         return parse_header(run.data, run.offsets[0]).length
-
-
-class _Window:
-    """Consecutive entries that exist, and whether the ledger ends behind them."""
-
-    def __init__(self, entries: list[Run], *, is_last: bool) -> None:
-        invariant(is_last or bool(entries), "a window either ends the ledger or makes progress")
-        self.entries = entries
-        self.is_last = is_last
-
-
-class _Answers:
-    """One bookie's answers for a window."""
-
-    def __init__(
-        self, copies: dict[int, Run], damaged: frozenset[int], missing: tuple[IdRange, ...]
-    ) -> None:
-        self._copies = copies
-        self._damaged = damaged
-        self._missing = missing
-
-    def look_up(self, entry_id: int) -> tuple[Run | None, Status]:
-        """The verified copy, or what the bookie said instead; silence is UNKNOWN."""
-        copy = self._copies.get(entry_id)
-        if copy is not None:
-            return copy, Status.OK
-        if entry_id not in self._damaged:
-            for part in self._missing:
-                if part.first_entry <= entry_id <= part.last_entry:
-                    return None, part.status
-        return None, Status.UNKNOWN

@@ -57,11 +57,17 @@ class QuorumConfig:
             for write_set in self.write_sets
         )
 
-    def can_acknowledge(self, usable: AbstractSet[int]) -> bool:
-        """Whether every entry still has an ack quorum among the ``usable`` positions."""
+    def can_acknowledge(
+        self, positions: AbstractSet[int], first_entry: int = 0, last_entry: int | None = None
+    ) -> bool:
+        """Whether each of these entries (by default: any entry) has an ack quorum in ``positions``."""
+        kinds = self.ensemble_size if self.is_striped else 1
+        if last_entry is not None:
+            kinds = min(kinds, last_entry - first_entry + 1)
         return all(
-            sum(position in usable for position in write_set) >= self.ack_quorum
-            for write_set in self.write_sets
+            sum(position in positions for position in self.write_set(first_entry + kind))
+            >= self.ack_quorum
+            for kind in range(kinds)
         )
 
 

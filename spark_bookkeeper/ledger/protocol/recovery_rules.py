@@ -7,17 +7,20 @@ Three rules, each a lost ledger when broken (reliability: #2614, #2615, BOOKKEEP
   below the last fragment's first entry - 1, for what lies before is confirmed by its being there.
 * An entry exists if *one* copy verifies; it never existed if a coverage of its write set swears so
   and nobody has it; anything else is *unknown* and aborts the recovery (:class:`EntryVerdict`).
-* The ledger ends before the first entry that never existed, whatever lies behind the gap.
+* The ledger ends before the first entry that never existed, whatever lies behind the gap
+  (:class:`RecoveryWindow`).
 
 Source: BookKeeperProtocol.tla; Apache ``ReadLastConfirmedOp``, ``LedgerRecoveryOp``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, unique
 
-from bookie_server.wire.messages import Status
+from bookie_server.wire.messages import IdRange, Status
+from bookie_server.wire.record import Run
 from metadata.invariant import invariant
 from metadata.model import NO_ENTRY_ID
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
@@ -73,18 +76,15 @@ class EntryVerdict:
     entry_id: int
     has_copy: bool = False
     negatives: set[int] = field(default_factory=set)
-    answered: set[int] = field(default_factory=set)
 
     def copy(self, position: int) -> None:
         """A copy from this position verified."""
         self._from_write_set(position)
-        self.answered.add(position)
         self.has_copy = True
 
     def no_copy(self, position: int, status: Status) -> None:
         """This position returned no (valid) copy; only explicit evidence counts as absence."""
         self._from_write_set(position)
-        self.answered.add(position)
         if status.is_evidence_of_absence:
             self.negatives.add(position)
 
@@ -97,12 +97,82 @@ class EntryVerdict:
             return Verdict.NEVER_EXISTED
         return Verdict.OPEN
 
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether everybody answered and the verdict is still open: abort, do not guess."""
-        return self.verdict is Verdict.OPEN and len(self.answered) == self.quorum.write_quorum
-
     def _from_write_set(self, position: int) -> None:
         invariant(
             position in self.quorum.write_set(self.entry_id), "only the write set may testify"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Testimony:
+    """One bookie's answer for a range of entries."""
+
+    copies: Mapping[int, Run]
+    """By entry id: a record that verified."""
+    damaged: frozenset[int]
+    """Entries it sent whose digest is wrong: whatever else it says, it had them once."""
+    missing: tuple[IdRange, ...]
+    """What it said about the others."""
+
+    def about(self, entry_id: int) -> Status:
+        """OK for a copy that verified; silence is UNKNOWN."""
+        if entry_id in self.copies:
+            return Status.OK
+        said = (p.status for p in self.missing if p.first_entry <= entry_id <= p.last_entry)
+        return Status.UNKNOWN if entry_id in self.damaged else next(said, Status.UNKNOWN)
+
+
+class RecoveryWindow:
+    """Decides consecutive entries, in order, as the bookies' testimonies come in.
+
+    It waits for nobody it does not need: one copy settles an entry, a coverage of negatives the
+    ledger's end.
+    """
+
+    def __init__(self, quorum: QuorumConfig, first_entry: int, last_entry: int) -> None:
+        self._quorum = quorum
+        self._last_wanted = last_entry
+        self._testimonies: dict[int, Testimony] = {}
+        self.next_entry = first_entry
+        """The first entry that is not decided."""
+        self.found: list[Run] = []
+        """A copy of each entry before it, one record each."""
+        self.ends_ledger = False
+        """Whether ``next_entry`` never existed."""
+        self.is_decided = False
+        """Whether more testimonies can add nothing: the end, the last one wanted, or a part of the
+        window that fills a reply, after which one asks anew."""
+
+    def answered(self, position: int, testimony: Testimony) -> None:
+        """Hear a position of the ensemble, once."""
+        invariant(position not in self._testimonies, "every bookie is heard once")
+        self._testimonies[position] = testimony
+        while not self.is_decided and self._decide_next():
+            pass
+
+    def _decide_next(self) -> bool:
+        """Whether the first undecided entry exists; then the one behind it is next."""
+        entry_id = self.next_entry
+        verdict = EntryVerdict(self._quorum, entry_id)
+        is_cut_off = False
+        for position in self._quorum.write_set(entry_id):
+            testimony = self._testimonies.get(position)
+            if testimony is None:
+                continue
+            status = testimony.about(entry_id)
+            if status is Status.OK:
+                verdict.copy(position)
+                self.found.append(testimony.copies[entry_id])
+                break
+            verdict.no_copy(position, status)
+            is_cut_off = is_cut_off or status is Status.NOT_REACHED
+        match verdict.verdict:
+            case Verdict.EXISTS:
+                self.next_entry += 1
+                self.is_decided = entry_id == self._last_wanted
+                return True
+            case Verdict.NEVER_EXISTED:
+                self.ends_ledger = self.is_decided = True
+            case Verdict.OPEN:
+                self.is_decided = is_cut_off and bool(self.found)
+        return False

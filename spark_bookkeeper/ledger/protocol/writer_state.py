@@ -299,12 +299,7 @@ class WriterState:
     def _is_complete(self, run: Run) -> bool:
         if not self.quorum.is_striped:
             return len(run.stored) >= self.quorum.ack_quorum
-        kinds = min(run.last_entry - run.first_entry + 1, self.quorum.ensemble_size)
-        return all(
-            len(run.stored.intersection(self.quorum.write_set(run.first_entry + kind)))
-            >= self.quorum.ack_quorum
-            for kind in range(kinds)
-        )
+        return self.quorum.can_acknowledge(run.stored, run.first_entry, run.last_entry)
 
     def _retire(self) -> list[Effect]:
         """Forget runs everybody answered for; they retire in order, so the queue stays a queue."""

@@ -94,7 +94,6 @@ def test_dont_know_is_never_no(status: Status) -> None:
     verdict.no_copy(2, Status.NO_ENTRY)
 
     assert verdict.verdict is Verdict.OPEN
-    assert verdict.is_hopeless
 
 
 def test_only_the_write_set_may_testify() -> None:

@@ -1,0 +1,145 @@
+"""Write-back: store what a recovery found, byte for byte as read, on an ack quorum of bookies.
+
+The bookies are those of the last fragment, and from some entry on others where too few of those can
+store anything. That ensemble is the recovery's own secret until it closes the ledger: whoever
+recovers at the same time, or again after this attempt died, goes on asking the bookies the writer
+wrote to. A bookie that fails is left alone while its write set reaches the ack quorum without it.
+
+Source: Apache ``LedgerRecoveryOp``, ``newEnsemblesFromRecovery`` (BOOKKEEPER-355, -581); unlike
+Apache's, the entries keep the LAC they were written with, which no recovery may raise on its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from bookie_server.wire.codec import encode_section, encode_section_header
+from bookie_server.wire.digest import master_key
+from bookie_server.wire.messages import EncodedSection, Status
+from bookie_server.wire.record import Run
+from metadata.errors import LedgerRecoveryError
+from metadata.model import Fragment, LedgerMetadata
+from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.protocol.placement import replace_bookies
+from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
+
+
+class WriteBack:
+    """One recovery's writes, in entry order."""
+
+    def __init__(self, cluster: Cluster, ledger_id: int, metadata: LedgerMetadata) -> None:
+        self._cluster = cluster
+        self._ledger_id = ledger_id
+        self._quorum = QuorumConfig.of(metadata)
+        self._read_from = metadata.last_fragment
+        self._header = encode_section_header(
+            ledger_id, master_key(metadata.password), metadata.digest_type, is_recovery=True
+        )
+        self._written_to = metadata
+
+    @property
+    def fragments(self) -> tuple[Fragment, ...]:
+        """What has to take the place of the last fragment in the metadata."""
+        return tuple(
+            fragment
+            for fragment in self._written_to.fragments
+            if fragment.first_entry >= self._read_from.first_entry
+        )
+
+    async def store(self, entries: list[Run]) -> None:
+        """Store consecutive entries, one record each; returns when all are at their ack quorum.
+
+        Raises:
+            LedgerRecoveryError: they cannot be, with the bookies there are.
+            MetadataUnavailableError: nobody can say which bookies there are.
+        """
+        size_bytes_max = self._cluster.settings.connection.frame_size_bytes_max
+        for chunk in _chunks(entries, size_bytes_max):
+            await self._store_chunk(chunk)
+
+    async def _store_chunk(self, chunk: list[Run]) -> None:
+        """Entries that fit one message, so one section for each position."""
+        first_entry, last_entry = chunk[0].first_entry, chunk[-1].last_entry
+        sections = self._sections(chunk)
+        answers: asyncio.Queue[tuple[int, Status]] = asyncio.Queue()
+        stored: set[int] = set()
+        failed: dict[int, str] = {}
+        self._send(sections, answers)
+        while not self._quorum.can_acknowledge(stored, first_entry, last_entry):
+            usable = sections.keys() - failed.keys()
+            if not self._quorum.can_acknowledge(usable, first_entry, last_entry):
+                replaced = await self._replace(failed, first_entry)
+                self._send({p: sections[p] for p in replaced if p in sections}, answers)
+                continue
+            position, status = await answers.get()
+            if status is Status.OK:
+                stored.add(position)
+            else:
+                failed[position] = self._ensemble[position]
+
+    async def _replace(self, failed: dict[int, str], first_entry: int) -> tuple[int, ...]:
+        """Put others in the place of bookies that failed, from ``first_entry`` on."""
+        cluster = self._cluster
+        for bookie_id in failed.values():
+            cluster.quarantine(bookie_id)
+        replacement = replace_bookies(
+            self._ensemble,
+            failed,
+            await cluster.usable_bookies(),
+            cluster.random,
+            avoided=cluster.quarantined(),
+        )
+        if not replacement.positions:
+            raise LedgerRecoveryError(
+                self._ledger_id,
+                f"entry {first_entry} could not be written back to an ack quorum: "
+                f"{','.join(failed.values())} failed and nobody can replace them",
+            )
+        for position in replacement.positions:
+            del failed[position]
+        self._written_to = self._written_to.with_ensemble(first_entry, replacement.ensemble)
+        return replacement.positions
+
+    @property
+    def _ensemble(self) -> tuple[str, ...]:
+        return self._written_to.last_fragment.ensemble
+
+    def _send(
+        self, sections: dict[int, EncodedSection], answers: asyncio.Queue[tuple[int, Status]]
+    ) -> None:
+        def answered(position: int) -> Callable[[Status], None]:
+            return lambda status: answers.put_nowait((position, status))
+
+        for position, section in sections.items():
+            self._cluster.client(self._ensemble[position]).write(section, answered(position))
+
+    def _sections(self, chunk: list[Run]) -> dict[int, EncodedSection]:
+        """By position, what it stores; the same object for all where nothing is striped."""
+        positions = range(self._quorum.ensemble_size)
+        if not self._quorum.is_striped:
+            return dict.fromkeys(positions, self._section(chunk))
+        sections: dict[int, EncodedSection] = {}
+        for position in positions:
+            mine = [e for e in chunk if position in self._quorum.write_set(e.first_entry)]
+            if mine:
+                sections[position] = self._section(mine)
+        return sections
+
+    def _section(self, entries: list[Run]) -> EncodedSection:
+        data = encode_section(self._header, [entry.data for entry in entries])
+        first, last = entries[0].first_entry, entries[-1].last_entry
+        return EncodedSection(self._ledger_id, first, last, True, data)
+
+
+def _chunks(entries: list[Run], size_bytes_max: int) -> Iterator[list[Run]]:
+    chunk: list[Run] = []
+    size_bytes = 0
+    for entry in entries:
+        if chunk and size_bytes + entry.size_bytes > size_bytes_max:
+            yield chunk
+            chunk, size_bytes = [], 0
+        chunk.append(entry)
+        size_bytes += entry.size_bytes
+    if chunk:
+        yield chunk
