@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,20 @@ def test_several_threads_share_one_writer_without_losing_an_entry(bk: BookKeeper
     for name in range(4):
         mine = [p for p in payloads if p.startswith(b"%d-" % name)]
         assert mine == [b"%d-%d" % (name, i) for i in range(300)]
+
+
+@pytest.mark.conformance("R26")
+def test_many_recoveries_on_one_connection_find_their_own_answers(bk: BookKeeper) -> None:
+    writers = [bk.create_ledger() for _ in range(30)]
+    for number, writer in enumerate(writers):
+        writer.append_many([b"%d" % number] * (number + 1))
+
+    with ThreadPoolExecutor(max_workers=30) as pool:
+        readers = list(pool.map(lambda w: bk.open_ledger(w.ledger_id, recovery=True), writers))
+
+    for number, reader in enumerate(readers):
+        entries = [bytes(e.payload) for e in reader.read(0, reader.last_add_confirmed)]
+        assert entries == [b"%d" % number] * (number + 1)
 
 
 def test_callbacks_run_once_whether_registered_before_or_after(bk: BookKeeper) -> None:

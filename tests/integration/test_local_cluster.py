@@ -137,6 +137,7 @@ def test_ids_and_data_survive_in_a_kept_directory(tmp_path: Path) -> None:
         assert read(second, ledger_id) == [b"kept"]
 
 
+@pytest.mark.conformance("R27")
 def test_everything_killed_at_once_comes_back_with_its_data(tmp_path: Path) -> None:
     with LocalCluster(2, directory=tmp_path) as cluster:
         ledger_id = write(cluster, b"a", b"b")

@@ -98,6 +98,7 @@ def test_nothing_is_written_when_nothing_would_change_or_the_transform_stops() -
     run(scenario)
 
 
+@pytest.mark.conformance("W25")
 def test_stale_knowledge_is_replaced_and_decided_anew() -> None:
     async def scenario(scene: Scene) -> None:
         known = await scene.node.read()
@@ -246,6 +247,7 @@ def test_metadata_that_cannot_be_understood_is_left_as_it_is() -> None:
     run(scenario)
 
 
+@pytest.mark.conformance("W25")
 def test_concurrent_updates_all_happen_once() -> None:
     async def scenario(scene: Scene) -> None:
         async def count(seed: int) -> None:

@@ -107,6 +107,7 @@ def section(first: int, count: int = 1, **how: object) -> Section:
     return Section(7, key, bool(how.get("recovery")), DigestType.CRC32C, parse_run(data))
 
 
+@pytest.mark.conformance("BookieSendsAddConfirmedResponse")
 def test_an_add_is_acknowledged_only_when_its_group_is_durable() -> None:
     scene = Scene()
 
@@ -135,6 +136,7 @@ def test_the_first_add_binds_the_master_key_durably() -> None:
     assert not any(isinstance(record, MasterKey) for record in scene.persists[0].records)
 
 
+@pytest.mark.conformance("BookieSendsFencingReadLacResponse")
 def test_a_fence_binds_the_key_of_a_ledger_never_seen() -> None:
     scene = Scene()
 
@@ -187,6 +189,7 @@ def test_a_fence_of_a_fenced_ledger_still_waits_for_adds_admitted_before() -> No
     assert ("second", Status.OK) in scene.told
 
 
+@pytest.mark.conformance("BookieSendsAddFencedResponse")
 def test_recovery_adds_pass_the_fence() -> None:
     scene = Scene()
     scene.fence("recoverer")
@@ -266,6 +269,20 @@ def test_a_failed_group_tells_nobody_ok() -> None:
     assert not scene.admission.is_pending(7, 0, 0)
 
 
+@pytest.mark.conformance("F10")
+def test_a_fence_that_was_not_stored_is_not_answered() -> None:
+    """What waited for it, a recovery's read or LAC read, must not go on to say what is there."""
+    scene = Scene()
+    scene.fence("recoverer")
+    scene.fence("another")
+
+    scene.run(scene.admission.failed(scene.persists[0].ticket))
+
+    assert {status for _, status in scene.told} <= {Status.UNKNOWN}
+    assert scene.durable.ledgers == {}
+
+
+@pytest.mark.conformance("F2")
 def test_a_deleted_ledger_is_not_created_again_by_a_late_add() -> None:
     """Apache #4462: the write of a deleted ledger was acknowledged and lost."""
     scene = Scene()
@@ -322,6 +339,7 @@ def test_settle_waits_for_everything_admitted() -> None:
         (LedgerFacts(), True, Status.UNKNOWN),
     ],
 )
+@pytest.mark.conformance("BookieSendsReadResponse")
 def test_absence_is_claimed_only_where_it_is_known(
     facts: LedgerFacts | None, damaged: bool, expected: Status
 ) -> None:

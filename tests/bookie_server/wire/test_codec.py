@@ -161,6 +161,7 @@ def test_read_replies_carry_records_and_the_fate_of_the_rest() -> None:
     assert list(reply.runs[0].entry_ids) == [0, 1]
 
 
+@pytest.mark.conformance("D11")
 def test_small_messages_round_trip() -> None:
     lac = ReadLacReply(Status.OK, records([b"a"]), b"packet")
     assert codec.parse_read_lac_reply(codec.encode_read_lac_reply(lac)) == lac

@@ -188,3 +188,16 @@ async def running_cluster(
         for bookie in cluster.bookies.values():
             await bookie.stop()
         await cluster.store.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that is on its way.
+
+    Raises:
+        AssertionError: it is not.
+    """
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("nothing happened in 5 s")

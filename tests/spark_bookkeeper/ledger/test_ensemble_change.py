@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from metadata.model import Fragment, LedgerMetadata, Versioned
 from metadata.update import Transform
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.write_handle import WriteHandle
-from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster
+from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster, until
 
 
 async def read_all(client: LedgerClient, ledger_id: int) -> list[bytes]:
@@ -52,14 +51,7 @@ async def settle(turns: int = 50) -> None:
         await asyncio.sleep(0)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("nothing happened in 5 s")
-
-
+@pytest.mark.conformance("W3")
 def test_a_bookie_that_fails_at_once_is_replaced_in_place(tmp_path: Path) -> None:
     """W3."""
 
@@ -81,6 +73,7 @@ def test_a_bookie_that_fails_at_once_is_replaced_in_place(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
+@pytest.mark.conformance("W4")
 def test_a_bookie_that_fails_later_is_replaced_from_the_next_entry_on(tmp_path: Path) -> None:
     """W4."""
 
@@ -105,6 +98,7 @@ def test_a_bookie_that_fails_later_is_replaced_from_the_next_entry_on(tmp_path: 
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 3, 3), (3, 2, 2), (4, 3, 2)])
+@pytest.mark.conformance("W14", "D8")
 def test_one_failure_after_another_leaves_every_entry_readable(
     tmp_path: Path, quorums: tuple[int, int, int]
 ) -> None:
@@ -137,6 +131,7 @@ def test_one_failure_after_another_leaves_every_entry_readable(
     asyncio.run(main())
 
 
+@pytest.mark.conformance("W5")
 def test_with_too_few_bookies_the_ledger_is_closed_at_its_last_acknowledged_entry(
     tmp_path: Path,
 ) -> None:
@@ -162,6 +157,7 @@ def test_with_too_few_bookies_the_ledger_is_closed_at_its_last_acknowledged_entr
     asyncio.run(main())
 
 
+@pytest.mark.conformance("W2")
 def test_a_second_bookie_failing_during_the_change_is_replaced_too(tmp_path: Path) -> None:
     """W2."""
 
@@ -236,6 +232,7 @@ def test_metadata_that_stays_away_ends_the_writer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.conformance("W7", "ClientChangesEnsemble")
 def test_a_ledger_taken_over_meanwhile_ends_the_writer(tmp_path: Path, is_closed: bool) -> None:
     """W7, M3: neither state is ever overwritten by an ensemble change."""
 
@@ -259,6 +256,7 @@ def test_a_ledger_taken_over_meanwhile_ends_the_writer(tmp_path: Path, is_closed
     asyncio.run(main())
 
 
+@pytest.mark.conformance("W8")
 def test_an_older_fragment_changed_elsewhere_is_kept(tmp_path: Path) -> None:
     """W8: re-replication moves an old fragment while the writer replaces a bookie."""
 
@@ -290,6 +288,7 @@ def test_an_older_fragment_changed_elsewhere_is_kept(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.conformance("W6")
 def test_closing_during_a_change_ends_consistently(tmp_path: Path) -> None:
     """W6."""
 
@@ -388,6 +387,7 @@ def test_a_bookie_that_comes_back_takes_its_place_again(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.conformance("W24")
 def test_an_add_that_misses_its_quorum_deadline_ends_the_writer_and_closes_the_ledger(
     tmp_path: Path,
 ) -> None:
@@ -411,6 +411,7 @@ def test_an_add_that_misses_its_quorum_deadline_ends_the_writer_and_closes_the_l
     asyncio.run(main())
 
 
+@pytest.mark.conformance("W11")
 def test_a_read_only_bookie_is_replaced(tmp_path: Path) -> None:
     """W11's read-only case; changes are never delayed here."""
 

@@ -72,6 +72,7 @@ def test_sizes_limits_and_prefetch_do_not_change_what_is_read(tmp_path: Path) ->
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (5, 3, 2), (4, 2, 2)])
 @pytest.mark.parametrize("misbehave", [damage, withhold, foreign])
+@pytest.mark.conformance("D3", "D4")
 def test_what_one_replica_spoils_another_returns(
     tmp_path: Path, quorums: tuple[int, int, int], misbehave: object
 ) -> None:
@@ -90,6 +91,7 @@ def test_what_one_replica_spoils_another_returns(
     asyncio.run(main())
 
 
+@pytest.mark.conformance("D1")
 def test_a_dead_bookie_costs_nothing_but_time(tmp_path: Path) -> None:
     async def main() -> None:
         async with running_cluster(tmp_path) as cluster:
@@ -102,6 +104,7 @@ def test_a_dead_bookie_costs_nothing_but_time(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.conformance("D3")
 def test_damage_on_every_replica_is_a_digest_error_never_a_shorter_result(tmp_path: Path) -> None:
     async def main() -> None:
         async with running_cluster(tmp_path) as cluster:
@@ -117,6 +120,7 @@ def test_damage_on_every_replica_is_a_digest_error_never_a_shorter_result(tmp_pa
 
 
 @pytest.mark.parametrize("status", [Status.NO_ENTRY, Status.NO_LEDGER, Status.UNKNOWN])
+@pytest.mark.conformance("D9")
 def test_a_confirmed_entry_nobody_returns_is_an_error(tmp_path: Path, status: Status) -> None:
     async def main() -> None:
         async with running_cluster(tmp_path) as cluster:

@@ -54,6 +54,7 @@ async def open_ledger_with_tail(
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 2500])
+@pytest.mark.conformance("R1", "R2")
 def test_recovery_closes_a_ledger_at_its_last_acknowledged_entry(
     tmp_path: Path, count: int
 ) -> None:
@@ -76,6 +77,7 @@ def test_recovery_closes_a_ledger_at_its_last_acknowledged_entry(
     asyncio.run(main())
 
 
+@pytest.mark.conformance("F1")
 def test_a_fenced_writer_is_told_and_never_acknowledges_again(tmp_path: Path) -> None:
     """F1, I20."""
 
@@ -96,6 +98,7 @@ def test_a_fenced_writer_is_told_and_never_acknowledges_again(tmp_path: Path) ->
     asyncio.run(main())
 
 
+@pytest.mark.conformance("F5")
 def test_opening_without_recovery_does_not_disturb_the_writer(tmp_path: Path) -> None:
     """F5: the reader sees what is confirmed, which lags the writer by what carries the LAC."""
 
@@ -128,6 +131,7 @@ def unsure_about_two(reply: ReadReply) -> ReadReply:
 
 
 @pytest.mark.parametrize("tail_on", [{0}, {1}, {2}, {0, 2}])
+@pytest.mark.conformance("ClientWritesBackEntry", "RecoveryClientReceivesAddConfirmedResponse")
 def test_an_entry_found_anywhere_is_recovered_and_replicated(
     tmp_path: Path, tail_on: set[int]
 ) -> None:
@@ -155,6 +159,7 @@ def test_an_entry_found_anywhere_is_recovered_and_replicated(
     asyncio.run(main())
 
 
+@pytest.mark.conformance("R23")
 def test_an_entry_nobody_reachable_has_is_absent_only_with_a_coverage(tmp_path: Path) -> None:
     """R23, I11: with the one holder away, two explicit negatives close before the tail."""
 
@@ -196,6 +201,7 @@ def test_what_cannot_be_known_aborts_the_recovery_and_closes_nothing(
     asyncio.run(main())
 
 
+@pytest.mark.conformance("R9")
 def test_too_few_fenced_bookies_close_nothing(tmp_path: Path) -> None:
     """R9: all down is an error, not a ledger closed at -1."""
 
@@ -215,6 +221,7 @@ def test_too_few_fenced_bookies_close_nothing(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.conformance("R4", "R10")
 def test_a_recovery_that_cannot_write_back_closes_nothing(tmp_path: Path) -> None:
     """R4, R10."""
 
@@ -235,6 +242,7 @@ def test_a_recovery_that_cannot_write_back_closes_nothing(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
+@pytest.mark.conformance("R21")
 def test_what_lies_behind_a_gap_is_cut_off(tmp_path: Path) -> None:
     """R21: entry 3 reached a bookie, entry 2 nobody: the ledger ends at 1."""
 
@@ -257,6 +265,7 @@ def test_what_lies_behind_a_gap_is_cut_off(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.conformance("ClientStartsRecovery", "ClientSendsRecoveryReadRequests")
 def test_every_recovery_read_fences_and_asks_the_snapshot_ensemble(tmp_path: Path) -> None:
     """#2614, BOOKKEEPER-581."""
 
@@ -278,6 +287,7 @@ def test_every_recovery_read_fences_and_asks_the_snapshot_ensemble(tmp_path: Pat
     asyncio.run(main())
 
 
+@pytest.mark.conformance("R16")
 def test_a_writer_that_lost_the_race_for_its_ack_quorum_stays_without(tmp_path: Path) -> None:
     """R16 (#2614): an add delayed until after a recovery read cannot reach its quorum."""
 
@@ -310,6 +320,48 @@ def test_a_writer_that_lost_the_race_for_its_ack_quorum_stays_without(tmp_path: 
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("window", [1, 3, 13])
+@pytest.mark.conformance("R8")
+def test_windows_of_any_size_come_to_the_same_end(tmp_path: Path, window: int) -> None:
+    """R8."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path, recovery_window_entries=window) as cluster:
+            writer = await cluster.client().create_ledger()
+            payloads = [b"%d" % i for i in range(40)]
+            await writer.append_many(payloads)
+
+            reader = await cluster.client(2).open_ledger(writer.ledger_id, recovery=True)
+
+            assert await contents(reader) == payloads
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("recovery", [False, True])
+@pytest.mark.conformance("R25")
+def test_one_that_never_saw_the_ledger_decides_nothing_when_the_others_are_away(
+    tmp_path: Path, recovery: bool
+) -> None:
+    """R25: a NO_LEDGER and then failures are an error, reported once, never "empty" (#2612)."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            client = cluster.client()
+            writer = await client.create_ledger(ack_quorum=2)
+            faults = cluster.ensemble_faults(writer.metadata.last_fragment.ensemble)
+            faults[0].drops_writes = True
+            await writer.append(b"0")
+            for fault in faults[1:]:
+                fault.is_dead = True
+
+            with pytest.raises((LedgerRecoveryError, EntryUnreadableError)):
+                await cluster.client(2).open_ledger(writer.ledger_id, recovery=recovery)
+
+    asyncio.run(main())
+
+
+@pytest.mark.conformance("R3", "F8")
 def test_the_wrong_password_neither_opens_nor_fences(tmp_path: Path) -> None:
     """R3, F8."""
 
@@ -328,6 +380,7 @@ def test_the_wrong_password_neither_opens_nor_fences(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.conformance("R20", "F4")
 def test_concurrent_recoveries_come_to_one_end(tmp_path: Path) -> None:
     """R20, F4, I4."""
 
@@ -347,6 +400,7 @@ def test_concurrent_recoveries_come_to_one_end(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.conformance("R22")
 def test_a_writers_close_and_a_recovery_agree(tmp_path: Path) -> None:
     """R22: whoever wins, both know the same last entry, or one is told it lost."""
 
@@ -370,6 +424,7 @@ def test_a_writers_close_and_a_recovery_agree(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.conformance("R11", "RecoveryClientClosesLedger")
 def test_a_ledger_closed_meanwhile_is_adopted(tmp_path: Path) -> None:
     """R11."""
 
@@ -397,6 +452,7 @@ def test_a_ledger_closed_meanwhile_is_adopted(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.conformance("F9")
 def test_a_fence_survives_the_bookies_restart(tmp_path: Path) -> None:
     """F9, BOOKKEEPER-500, I8."""
 

@@ -38,6 +38,7 @@ def numbers(count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("failing", [(1,), (0, 2)])
 @pytest.mark.parametrize(("count", "first_entries"), [(1, [0]), (3, [0, 2])])
+@pytest.mark.conformance("R7", "R13", "R14", "R15", "RecoveryClientSendsPendingAddOp")
 def test_bookies_that_take_nothing_back_are_replaced_when_the_ledger_closes(
     tmp_path: Path, failing: tuple[int, ...], count: int, first_entries: list[int]
 ) -> None:
@@ -143,6 +144,7 @@ def test_striped_ledgers_are_written_back_to_each_write_set(
     asyncio.run(main())
 
 
+@pytest.mark.conformance("R6", "RecoveryClientChangesEnsemble")
 def test_an_attempt_that_failed_after_replacing_a_bookie_leaves_no_trace(tmp_path: Path) -> None:
     """R6, BOOKKEEPER-355: the next attempt asks the bookies the writer wrote to."""
 
@@ -186,6 +188,7 @@ def move_position(metadata: LedgerMetadata, number: int, spare: str) -> LedgerMe
 
 
 @pytest.mark.parametrize("number", [0, -1])
+@pytest.mark.conformance("R12", "R19")
 def test_fragments_moved_while_a_ledger_is_recovered_are_kept(tmp_path: Path, number: int) -> None:
     """R12, R19: an older one is merged; if it is the last, the recovery starts over."""
 
@@ -226,6 +229,7 @@ def test_fragments_moved_while_a_ledger_is_recovered_are_kept(tmp_path: Path, nu
     asyncio.run(main())
 
 
+@pytest.mark.conformance("R18")
 def test_a_recovery_that_overtakes_an_ensemble_change_ends_the_writer(tmp_path: Path) -> None:
     """R18: the change had not reached the metadata; nothing it would have covered is acked."""
 
@@ -260,6 +264,7 @@ def test_a_recovery_that_overtakes_an_ensemble_change_ends_the_writer(tmp_path: 
 
 
 @pytest.mark.parametrize("hanging", [0, 1, 2])
+@pytest.mark.conformance("R5", "R24", "F7")
 def test_a_bookie_that_never_answers_delays_no_recovery(tmp_path: Path, hanging: int) -> None:
     """R5, R24, F7: enough copies or enough negatives end the wait."""
 

@@ -66,6 +66,7 @@ def test_all_shapes_of_quorums_round_trip(tmp_path: Path, quorums: tuple[int, in
 
 
 @pytest.mark.parametrize("digest_type", ["CRC32", "CRC32C", "HMAC", "DUMMY"])
+@pytest.mark.conformance("W17")
 def test_all_digest_types_round_trip(tmp_path: Path, digest_type: str) -> None:
     """W17."""
 
@@ -136,6 +137,7 @@ def test_appends_wait_when_the_bytes_in_flight_reach_their_bound(tmp_path: Path)
     asyncio.run(main())
 
 
+@pytest.mark.conformance("W19", "ClientClosesLedgerSuccess")
 def test_close_waits_for_what_is_in_flight_and_is_idempotent(tmp_path: Path) -> None:
     async def main() -> None:
         async with running_cluster(tmp_path) as cluster:
@@ -151,6 +153,7 @@ def test_close_waits_for_what_is_in_flight_and_is_idempotent(tmp_path: Path) -> 
     asyncio.run(main())
 
 
+@pytest.mark.conformance("D9")
 def test_an_entry_over_the_limit_is_refused_and_the_writer_goes_on(tmp_path: Path) -> None:
     async def main() -> None:
         async with running_cluster(tmp_path) as cluster:
@@ -201,6 +204,7 @@ def test_impossible_arguments_are_named(tmp_path: Path, wrong: dict[str, object]
     asyncio.run(main())
 
 
+@pytest.mark.conformance("ClientClosesLedgerFail")
 def test_closing_a_ledger_in_recovery_is_refused(tmp_path: Path) -> None:
     """The protocol page's rule; Apache's writer overrides the recovery (W20, third case)."""
 
@@ -219,6 +223,7 @@ def test_closing_a_ledger_in_recovery_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("closed_at", "succeeds"), [(0, True), (-1, False)])
+@pytest.mark.conformance("W20")
 def test_a_close_that_finds_the_ledger_closed_succeeds_only_at_its_own_end(
     tmp_path: Path, closed_at: int, succeeds: bool
 ) -> None:

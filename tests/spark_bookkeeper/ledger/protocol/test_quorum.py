@@ -28,6 +28,7 @@ def subsets(size: int) -> list[set[int]]:
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.conformance("W27")
 def test_coverage_is_what_the_definition_says(config: QuorumConfig) -> None:
     for responders in subsets(config.ensemble_size):
         by_definition = all(
@@ -75,6 +76,7 @@ def test_an_impossible_quorum_is_a_defect() -> None:
         coverage_threshold(3, 4)
 
 
+@pytest.mark.conformance("ClientCreatesLedger")
 def test_placement_draws_distinct_bookies_from_the_given_randomness() -> None:
     bookies = [f"b{i}" for i in range(10)]
 

@@ -25,6 +25,7 @@ QUORUM = QuorumConfig(3, 3, 2)
 
 
 @pytest.mark.parametrize("status", [Status.OK, Status.NO_ENTRY, Status.NO_LEDGER])
+@pytest.mark.conformance("ClientReceivesFencingReadLacResponse")
 def test_proof_counts_towards_coverage(status: Status) -> None:
     progress = FenceProgress(QUORUM)
     progress.answered(0, status, 4)
@@ -60,6 +61,7 @@ def test_a_striped_ensemble_must_be_covered_in_every_write_set() -> None:
     assert progress.is_covered
 
 
+@pytest.mark.conformance("R17")
 def test_recovery_never_starts_below_the_last_fragment() -> None:
     """Apache #2615: bookies of a fresh fragment answer -1."""
     assert first_entry_to_recover(-1, 10) == 10
@@ -87,6 +89,7 @@ def test_absence_needs_a_coverage_of_explicit_negatives() -> None:
 
 
 @pytest.mark.parametrize("status", [Status.UNKNOWN, Status.UNREACHABLE, Status.NOT_REACHED])
+@pytest.mark.conformance("ClientReceivesRecoveryReadResponse")
 def test_dont_know_is_never_no(status: Status) -> None:
     verdict = EntryVerdict(QUORUM, 4)
     verdict.no_copy(0, status)

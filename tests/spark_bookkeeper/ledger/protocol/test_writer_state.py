@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,6 +85,7 @@ def test_duplicate_answers_count_once() -> None:
     assert state.last_add_confirmed == -1
 
 
+@pytest.mark.conformance("ClientReceivesAddConfirmedResponse")
 def test_runs_are_acknowledged_in_entry_order_whatever_order_answers_come_in() -> None:
     state = writer(size_bytes_target=1)
     state.append([b"a"])
@@ -96,6 +98,7 @@ def test_runs_are_acknowledged_in_entry_order_whatever_order_answers_come_in() -
     assert acked(answer(state, 1, 0, Status.OK)) == [1]
 
 
+@pytest.mark.conformance("ClientSendsAddEntryRequests")
 def test_adds_wait_for_company_while_a_run_is_out_and_carry_the_lac_of_their_cut() -> None:
     state = writer()
     state.append([b"a"])
@@ -153,6 +156,7 @@ def test_beyond_that_the_writer_ends_and_says_which_bookies_failed() -> None:
     assert state.last_add_confirmed == -1
 
 
+@pytest.mark.conformance("W1")
 def test_many_adds_failing_on_one_bookie_ask_for_one_change() -> None:
     """W1."""
     state = writer(size_bytes_target=1)
@@ -165,6 +169,7 @@ def test_many_adds_failing_on_one_bookie_ask_for_one_change() -> None:
     assert [len(each) for each in asked] == [1, 0, 0]
 
 
+@pytest.mark.conformance("W9")
 def test_nothing_is_acknowledged_while_a_change_is_undecided() -> None:
     """W9, I17; Apache #1591: whoever acknowledges before the metadata loses the entry."""
     state = writer()
@@ -192,6 +197,7 @@ def test_a_change_begins_behind_the_last_acknowledged_entry() -> None:
     assert (second.first_entry, second.failed) == (1, {0: "b9"})
 
 
+@pytest.mark.conformance("ClientResendsPendingAddOp")
 def test_replaced_bookies_lose_their_acknowledgements_and_get_the_same_bytes() -> None:
     state = writer(size_bytes_target=1)
     before = {
@@ -304,6 +310,7 @@ def test_a_partial_replacement_keeps_the_rest_in_mind() -> None:
     assert retried.failed == {2: "b2"}
 
 
+@pytest.mark.conformance("W10")
 def test_a_failure_outside_the_write_set_still_releases_what_is_complete() -> None:
     """W10."""
     state = writer(3, 2, 2)
@@ -320,6 +327,7 @@ def test_a_failure_outside_the_write_set_still_releases_what_is_complete() -> No
     assert acked(answer(state, 2, 1, Status.OK)) == [1]
 
 
+@pytest.mark.conformance("W15")
 def test_a_failure_after_the_last_acknowledgement_changes_the_ensemble_for_what_follows() -> None:
     """W15: nothing is resent, for acknowledged entries stay in the fragment they are in."""
     state = writer()
@@ -358,6 +366,7 @@ def test_an_end_during_a_change_is_final() -> None:
     assert state.last_add_confirmed == -1
 
 
+@pytest.mark.conformance("ClientReceivesAddFencedResponse")
 def test_a_fenced_writer_never_acknowledges_again() -> None:
     """F1, I20: one FENCED answer ends the writer, whatever the others say later."""
     state = writer()
