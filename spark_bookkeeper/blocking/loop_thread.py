@@ -6,10 +6,11 @@ import asyncio
 import atexit
 import os
 import threading
+import weakref
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from metadata.errors import ClientClosedError
+from metadata.errors import BookKeeperError, ClientClosedError
 
 T = TypeVar("T")
 
@@ -29,12 +30,20 @@ def shared_loop_thread() -> LoopThread:
         return _shared[-1]
 
 
+class Dependent(Protocol):
+    """Somebody others wait for, and who lives on the loop."""
+
+    def abandon(self, error: BookKeeperError) -> None:
+        """On the loop: tell whoever waits that nothing more will come."""
+
+
 class LoopThread:
     """Runs until stopped; belongs to the process that made it, never to a forked child."""
 
     def __init__(self, name: str) -> None:
         self.pid = os.getpid()
         self.loop = asyncio.new_event_loop()
+        self._dependents: weakref.WeakSet[Dependent] = weakref.WeakSet()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
@@ -54,12 +63,21 @@ class LoopThread:
         """Whether coroutines can be run here, in this process."""
         return self.pid == os.getpid() and self._thread.is_alive() and self.loop.is_running()
 
+    def depends(self, dependent: Dependent) -> None:
+        """On the loop: have ``dependent`` abandoned when the loop stops; it is held weakly."""
+        self._dependents.add(dependent)
+
     def stop(self) -> None:
         """Cancel what still runs and end the thread. Idempotent; nothing in a forked child."""
         if self.pid != os.getpid() or not self._thread.is_alive():
             return
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.loop.call_soon_threadsafe(self._end)
         self._thread.join()
+
+    def _end(self) -> None:
+        for dependent in list(self._dependents):
+            dependent.abandon(ClientClosedError("event loop"))
+        self.loop.stop()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)

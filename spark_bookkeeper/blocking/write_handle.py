@@ -65,6 +65,7 @@ class WriteHandle:
         self._held_bytes = 0
         self._is_closed = False
         handle.on_release = self._released
+        thread.loop.call_soon_threadsafe(thread.depends, self)
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -106,6 +107,7 @@ class WriteHandle:
         size = len(payload)
         if size > self._handle.payload_size_max:
             raise EntryTooLargeError(size, self._handle.payload_size_max)
+        self._check_process()
         future = AddFuture(self._waiters)
         with self._lock:
             self._enter(size)
@@ -113,7 +115,6 @@ class WriteHandle:
             if self._is_drain_due:
                 return future
             self._is_drain_due = True
-        self._check_process()
         self._thread.loop.call_soon_threadsafe(self._drain)
         return future
 

@@ -140,6 +140,43 @@ def test_closing_the_client_fails_what_is_pending_and_hangs_nobody(cluster: Loca
         client.create_ledger()
 
 
+_EXITS_WITH_ADDS_PENDING = """
+import sys
+from spark_bookkeeper import BookKeeper
+
+writer = BookKeeper(sys.argv[1]).create_ledger()
+writer.append(b"first")
+print("ready", flush=True)
+input()
+for number in range(50):
+    writer.append_async(b"late").add_done_callback(
+        lambda future, number=number: print(number, type(future.exception()).__name__, flush=True)
+    )
+"""
+
+
+def test_an_interpreter_that_exits_tells_every_add_that_waits(cluster: LocalCluster) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", _EXITS_WITH_ADDS_PENDING, cluster.metadata_service_uri],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        for bookie in cluster.bookies:
+            bookie.pause()
+        out, _ = child.communicate("\n", timeout=60)
+    finally:
+        for bookie in cluster.bookies:
+            bookie.resume()
+        child.kill()
+
+    assert out.splitlines() == [f"{number} ClientClosedError" for number in range(50)]
+    assert child.returncode == 0
+
+
 def test_the_wrong_password_is_one_clear_error(bk: BookKeeper) -> None:
     with bk.create_ledger(password=b"right") as writer:
         writer.append(b"x")
