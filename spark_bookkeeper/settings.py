@@ -6,7 +6,11 @@ from dataclasses import dataclass, field, fields
 
 from bookie_server.client.settings import ConnectionSettings
 
-_MAY_BE_OFF = ("add_quorum_timeout_ms",)
+_MAY_BE_OFF = (
+    "add_quorum_timeout_ms",
+    "explicit_lac_interval_ms",
+    "speculative_read_timeout_ms",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +26,16 @@ class ClientSettings:
     """Asked of a bookie at once. One message of this size costs the CPU of one of 1 KiB."""
     reads_in_flight: int = 4
     """Requests a sequential read keeps going ahead of its consumer."""
+    speculative_read_timeout_ms: int = 1_000
+    """How long a replica may keep a reader waiting before the next is asked too; 0: never. Shorter
+    sends more reads twice when bookies are merely busy. Half of Apache's 2 s, which allow for a
+    Java collector's pause; a cold read of 1 MiB takes a tenth of it."""
+    long_poll_timeout_ms: int = 1_000
+    """How long a bookie holds the question for news back; also how long a tail may trust a bookie
+    that has fallen silent or behind. An idle tail costs one message a period."""
+    explicit_lac_interval_ms: int = 2
+    """A writer at rest for this long tells the bookies its last add confirmed, which otherwise only
+    its next entry would; 0: off. Tailing readers wait for it; shorter sends more small messages."""
     metadata_timeout_ms: int = 10_000
     """Longest wait for the metadata service (Apache's ``zkTimeout``)."""
     add_quorum_timeout_ms: int = 0

@@ -32,6 +32,7 @@ _LENGTH = struct.Struct(">i")
 _HEADER = struct.Struct(">qqqq")
 _RECORD_HEAD = struct.Struct(">iqqqq")
 _IDS = struct.Struct(">iqq")
+_LAC_PACKET = struct.Struct(">qq")
 
 
 class MalformedRecordsError(ValueError):
@@ -149,6 +150,24 @@ def encode_records(
         append(payload)
         entry_id += 1
     return parts
+
+
+def encode_lac_packet(digest: Digest, ledger_id: int, last_add_confirmed: int) -> bytes:
+    """An explicit LAC as its writer signs it: int64 ledger id, int64 LAC, digest of both.
+
+    Source: Apache ``DigestManager.computeDigestAndPackageForSendingLac``.
+    """
+    header = _LAC_PACKET.pack(ledger_id, last_add_confirmed)
+    return header + digest.compute(header, b"")
+
+
+def parse_lac_packet(packet: bytes, digest: Digest, ledger_id: int) -> int | None:
+    """The LAC of a packet; ``None`` when it is damaged, another ledger's or an impossible one."""
+    header, stored = packet[: _LAC_PACKET.size], packet[_LAC_PACKET.size :]
+    if len(header) != _LAC_PACKET.size or not digest.verifies(header, stored, b""):
+        return None
+    found_id, last_add_confirmed = _LAC_PACKET.unpack(header)
+    return last_add_confirmed if found_id == ledger_id and last_add_confirmed >= -1 else None
 
 
 def parse_run(data: bytes | memoryview) -> Run:

@@ -1,14 +1,17 @@
-"""Fetching confirmed entries of one fragment: one replica first, the others where it fails.
+"""Fetching entries of one fragment: one replica first, the others where it fails or takes too long.
 
 Every record is checked against the ledger's digest before it counts; a copy that does not verify,
-or that nobody asked for, is as good as none. The result is always complete: all the ids, or an
-error that names the first that no replica returned.
+or that nobody asked for, is as good as none. A replica that has not answered in time is not given
+up: the next is asked as well, and whichever returns an entry first has. What nobody returned is
+named together with what each replica said; what that means is decided by ``read_rules``.
+Source: Apache ``PendingReadOp``, ``DefaultSpeculativeRequestExecutionPolicy``.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from bookie_server.wire.digest import Digest
@@ -23,8 +26,12 @@ from spark_bookkeeper.ledger.protocol.read_rules import (
     Answer,
     ReplicaRequest,
     plan_attempt,
+    split_by_write_set,
     unreadable,
 )
+
+_AVOIDED_S = 10.0
+"""How long a bookie that kept a reader waiting is asked last by it."""
 
 
 def verified_runs(
@@ -49,8 +56,18 @@ def verified_runs(
     return good, bad
 
 
+@dataclass(slots=True)
+class Fetched:
+    """What became of a fetch: ``runs`` and ``missing`` together are all the ids, each ascending."""
+
+    runs: list[Run]
+    missing: Sequence[int] = ()
+    answers: list[Answer] = field(default_factory=list)
+    """What replicas said instead of returning an entry."""
+
+
 class FragmentFetcher:
-    """Reads of one ledger; keeps nothing between calls but which replica to prefer."""
+    """Reads of one ledger; keeps nothing between calls but which bookies were slow lately."""
 
     def __init__(
         self, cluster: Cluster, ledger_id: int, quorum: QuorumConfig, digest: Digest
@@ -59,6 +76,9 @@ class FragmentFetcher:
         self._ledger_id = ledger_id
         self._quorum = quorum
         self._digest = digest
+        timeout_ms = cluster.settings.speculative_read_timeout_ms
+        self._patience_s = timeout_ms / 1000 if timeout_ms else None
+        self._slow_until_s: dict[str, float] = {}
 
     async def fetch(
         self, fragment: Fragment, first_entry: int, last_entry: int, turn: int
@@ -70,50 +90,88 @@ class FragmentFetcher:
         Raises:
             DigestMismatchError, EntryUnreadableError: no replica returned one of them.
         """
+        fetched = await self.fetch_some(fragment, first_entry, last_entry, turn)
+        if fetched.missing:
+            raise unreadable(self._ledger_id, fetched.missing[0], fetched.answers)
+        return fetched.runs
+
+    async def fetch_some(
+        self, fragment: Fragment, first_entry: int, last_entry: int, turn: int
+    ) -> Fetched:
+        """As :meth:`fetch`, but what no replica returned is told, not raised."""
         await self._cluster.prepare(fragment.ensemble)
-        wanted: Sequence[int] = range(first_entry, last_entry + 1)
-        runs: list[Run] = []
-        answers: list[Answer] = []
-        attempt = 0
-        while wanted:
-            if attempt == self._quorum.write_quorum:
-                raise unreadable(self._ledger_id, wanted[0], answers)
-            got, reached = await self._attempt(fragment, wanted, attempt + turn, answers)
-            runs += got
-            missing = _missing(wanted, got)
-            # A full reply is progress, not a failure: ask the same replicas for the rest.
-            attempt += 0 if reached and len(missing) < len(wanted) else 1
-            wanted = missing
-        return in_order(runs)
+        wanted = range(first_entry, last_entry + 1)
+        groups = split_by_write_set(self._quorum, wanted)
+        if len(groups) == 1:
+            return await self._fetch_group(fragment, groups[0], turn)
+        parts = await asyncio.gather(
+            *(self._fetch_group(fragment, group, turn) for group in groups)
+        )
+        return Fetched(
+            in_order([run for part in parts for run in part.runs]),
+            sorted(entry_id for part in parts for entry_id in part.missing),
+            [answer for part in parts for answer in part.answers],
+        )
 
-    async def _attempt(
-        self,
-        fragment: Fragment,
-        wanted: Sequence[int],
-        attempt: int,
-        answers: list[Answer],
-    ) -> tuple[list[Run], bool]:
-        """Runs of one round, and whether what is missing was merely cut off by full replies."""
-        requests = plan_attempt(self._quorum, wanted, attempt % self._quorum.write_quorum)
-        replies = await asyncio.gather(*(self._ask(fragment, request) for request in requests))
-        runs: list[Run] = []
-        was_cut_off = True
-        for (request, reply), replica in zip(replies, requests, strict=True):
-            bookie_id = fragment.ensemble[replica.position]
-            good, bad = verified_runs(reply, request, self._digest)
-            runs += good
-            failures = [Answer(bookie_id, e, e, DIGEST_MISMATCH) for e in bad] + [
-                Answer(bookie_id, part.first_entry, part.last_entry, part.status.name)
-                for part in reply.missing
-                if part.status is not Status.NOT_REACHED
+    async def _fetch_group(self, fragment: Fragment, wanted: Sequence[int], turn: int) -> Fetched:
+        """Fetch ids of one write set, by asking its members one after the other, or side by side."""
+        result = Fetched([], wanted)
+        order = self._order(fragment, wanted, turn)
+        asked: dict[asyncio.Task[_Reply], int] = {}
+
+        def ask(attempt: int) -> None:
+            (replica,) = plan_attempt(self._quorum, result.missing, attempt)
+            asked[asyncio.create_task(self._ask(fragment, replica))] = attempt
+
+        try:
+            while result.missing and (order or asked):
+                if not asked:
+                    ask(order.pop(0))
+                done, _ = await asyncio.wait(
+                    asked,
+                    timeout=self._patience_s if order else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if not done:
+                    for attempt in asked.values():
+                        self._was_slow(fragment, wanted, attempt)
+                    ask(order.pop(0))
+                for task in done:
+                    attempt = asked.pop(task)
+                    if self._take(task.result(), result) and result.missing:
+                        ask(attempt)  # a full reply is progress, not a failure: there is more
+        finally:
+            if asked:
+                for task in asked:
+                    task.cancel()
+                await asyncio.gather(*asked, return_exceptions=True)
+        result.runs = in_order(result.runs)
+        return result
+
+    def _take(self, answered: _Reply, result: Fetched) -> bool:
+        """Add what is new in a reply; whether the rest was merely cut off by a full one."""
+        good, bad = verified_runs(answered.reply, answered.request, self._digest)
+        failures = [Answer(answered.bookie_id, e, e, DIGEST_MISMATCH) for e in bad] + [
+            Answer(answered.bookie_id, part.first_entry, part.last_entry, part.status.name)
+            for part in answered.reply.missing
+            if part.status is not Status.NOT_REACHED
+        ]
+        fresh = good
+        if result.runs:  # another replica may have returned some of them meanwhile
+            wanted = set(result.missing)
+            fresh = [
+                run.slice(index, index + 1)
+                for run in good
+                for index, entry_id in enumerate(run.entry_ids)
+                if entry_id in wanted
             ]
-            answers += failures
-            was_cut_off = was_cut_off and not failures and bool(good)
-        return runs, was_cut_off
+        before = len(result.missing)
+        result.runs += fresh
+        result.answers += failures
+        result.missing = _missing(result.missing, fresh)
+        return not failures and len(result.missing) < before
 
-    async def _ask(
-        self, fragment: Fragment, replica: ReplicaRequest
-    ) -> tuple[ReadRequest, ReadReply]:
+    async def _ask(self, fragment: Fragment, replica: ReplicaRequest) -> _Reply:
         request = ReadRequest(
             ledger_id=self._ledger_id,
             first_entry=replica.first_entry,
@@ -121,8 +179,33 @@ class FragmentFetcher:
             stripe=replica.stripe,
             size_bytes_max=self._cluster.settings.read_size_bytes,
         )
-        client = self._cluster.client(fragment.ensemble[replica.position])
-        return request, await client.read(request)
+        bookie_id = fragment.ensemble[replica.position]
+        return _Reply(bookie_id, request, await self._cluster.client(bookie_id).read(request))
+
+    def _order(self, fragment: Fragment, wanted: Sequence[int], turn: int) -> list[int]:
+        """Places in the write set in the order they are asked: by turn, slow ones last."""
+        count = self._quorum.write_quorum
+        order = [(turn + step) % count for step in range(count)]
+        if self._slow_until_s:
+            now_s = asyncio.get_running_loop().time()
+            slow = {b for b, until_s in self._slow_until_s.items() if until_s > now_s}
+            order.sort(key=lambda attempt: self._bookie(fragment, wanted, attempt) in slow)
+        return order
+
+    def _was_slow(self, fragment: Fragment, wanted: Sequence[int], attempt: int) -> None:
+        until_s = asyncio.get_running_loop().time() + _AVOIDED_S
+        self._slow_until_s[self._bookie(fragment, wanted, attempt)] = until_s
+
+    def _bookie(self, fragment: Fragment, wanted: Sequence[int], attempt: int) -> str:
+        (replica,) = plan_attempt(self._quorum, wanted[:1], attempt)
+        return fragment.ensemble[replica.position]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    bookie_id: str
+    request: ReadRequest
+    reply: ReadReply
 
 
 def _missing(wanted: Sequence[int], runs: list[Run]) -> Sequence[int]:

@@ -1,24 +1,48 @@
 """Reading the LAC of a ledger that is not closed: ask the last ensemble until it is covered.
 
-The answer of a bookie is the LAC inside the highest entry it holds and the explicit LAC somebody
-left there; both are checked against the ledger's digest, and an answer that does not verify proves
-nothing. Source: Apache ``ReadLastConfirmedOp``.
+A bookie answers with the highest entry it holds, which carries an older LAC, and with the explicit
+LAC a resting writer left. Both are checked against the ledger's digest. An entry that does not
+verify makes the whole answer worthless; a packet that does not is ignored, for it is a hint.
+
+A LAC carried by an entry is proved by that entry's being there. A packet's is believed as far as
+somebody is seen to hold an entry of that id: an acknowledged entry is held by a bookie of every
+coverage, so a true LAC that was confirmed before the question is never doubted by it.
+Source: Apache ``ReadLastConfirmedOp``.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from bookie_server.wire.digest import Digest, digest_for, master_key
 from bookie_server.wire.messages import ReadLacReply, Status
-from bookie_server.wire.record import MalformedRecordsError, parse_header, parse_run, run_verifies
+from bookie_server.wire.record import (
+    MalformedRecordsError,
+    parse_header,
+    parse_lac_packet,
+    parse_run,
+    run_verifies,
+)
 from metadata.errors import EntryUnreadableError, LedgerRecoveryError, UnauthorizedError
 from metadata.model import NO_ENTRY_ID, LedgerMetadata
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.recovery_rules import FenceProgress
 
-_LAC_PACKET_HEADER_SIZE = 16
+
+@dataclass(frozen=True, slots=True)
+class LacEvidence:
+    """What one answer amounts to; ids are -1 where it says nothing."""
+
+    status: Status
+    """The bookie's, UNKNOWN where its OK came with an entry that does not verify."""
+    proved: int = NO_ENTRY_ID
+    """The LAC in the entry."""
+    claimed: int = NO_ENTRY_ID
+    """The LAC in the packet."""
+    last_entry: int = NO_ENTRY_ID
+    """The entry held."""
 
 
 async def read_last_confirmed(
@@ -39,22 +63,24 @@ async def read_last_confirmed(
     key = master_key(metadata.password)
     progress = FenceProgress(QuorumConfig.of(metadata))
 
-    async def ask(position: int) -> tuple[int, Status, int]:
+    async def ask(position: int) -> tuple[int, LacEvidence]:
         client = cluster.client(ensemble[position])
         reply = await client.read_lac(ledger_id, is_fencing=is_fencing, master_key=key)
-        return position, *_verified(reply, ledger_id, digest)
+        return position, lac_evidence(reply, ledger_id, digest)
 
     tasks = [asyncio.ensure_future(ask(position)) for position in range(len(ensemble))]
     answers: list[str] = []
+    heard: list[LacEvidence] = []
     try:
         for next_answer in asyncio.as_completed(tasks):
-            position, status, last_add_confirmed = await next_answer
-            answers.append(f"{ensemble[position]}:{status.name}")
-            progress.answered(position, status, last_add_confirmed)
+            position, evidence = await next_answer
+            answers.append(f"{ensemble[position]}:{evidence.status.name}")
+            heard.append(evidence)
+            progress.answered(position, evidence.status, evidence.proved)
             if progress.is_unauthorized:
                 raise UnauthorizedError(ledger_id)
             if progress.is_covered:
-                return progress.last_add_confirmed
+                return max(progress.last_add_confirmed, believable_claim(heard))
     finally:
         for task in tasks:
             task.cancel()
@@ -66,39 +92,29 @@ async def read_last_confirmed(
     raise EntryUnreadableError(ledger_id, NO_ENTRY_ID, tuple(answers))
 
 
-def _verified(reply: ReadLacReply, ledger_id: int, digest: Digest) -> tuple[Status, int]:
-    """The status, and the LAC it proves; UNKNOWN when an OK does not verify."""
+def believable_claim(heard: list[LacEvidence]) -> int:
+    """The highest explicit LAC up to whose entry somebody holds entries; -1: none."""
+    held = max(evidence.last_entry for evidence in heard)
+    return max((each.claimed for each in heard if each.claimed <= held), default=NO_ENTRY_ID)
+
+
+def lac_evidence(reply: ReadLacReply, ledger_id: int, digest: Digest) -> LacEvidence:
+    """Check an answer to a LAC read."""
     if reply.status is not Status.OK:
-        return reply.status, NO_ENTRY_ID
-    known = [NO_ENTRY_ID]
-    if reply.last_entry is not None:
-        lac = _lac_of_entry(reply.last_entry, ledger_id, digest)
-        if lac is None:
-            return Status.UNKNOWN, NO_ENTRY_ID
-        known.append(lac)
+        return LacEvidence(reply.status)
+    claimed = NO_ENTRY_ID
     if reply.explicit_lac is not None:
-        lac = lac_of_packet(reply.explicit_lac, ledger_id, digest)
-        if lac is None:
-            return Status.UNKNOWN, NO_ENTRY_ID
-        known.append(lac)
-    return Status.OK, max(known)
-
-
-def _lac_of_entry(record: bytes, ledger_id: int, digest: Digest) -> int | None:
+        lac = parse_lac_packet(reply.explicit_lac, digest, ledger_id)
+        claimed = NO_ENTRY_ID if lac is None else lac
+    if reply.last_entry is None:
+        return LacEvidence(Status.OK, claimed=claimed)
     try:
-        run = parse_run(record)
+        run = parse_run(reply.last_entry)
     except MalformedRecordsError:
-        return None
-    if run.ledger_id != ledger_id or len(run) != 1 or not run_verifies(run, digest):
-        return None
-    return parse_header(record).last_add_confirmed
-
-
-def lac_of_packet(packet: bytes, ledger_id: int, digest: Digest) -> int | None:
-    """The LAC in an explicit-LAC packet; ``None`` when it is another ledger's or damaged."""
-    header, stored = packet[:_LAC_PACKET_HEADER_SIZE], packet[_LAC_PACKET_HEADER_SIZE:]
-    if len(header) != _LAC_PACKET_HEADER_SIZE or int.from_bytes(header[:8]) != ledger_id:
-        return None
-    if not digest.verifies(header, stored, b""):
-        return None
-    return int.from_bytes(header[8:], signed=True)
+        return LacEvidence(Status.UNKNOWN)
+    header = parse_header(reply.last_entry)
+    is_sound = run.ledger_id == ledger_id and len(run) == 1 and run_verifies(run, digest)
+    # No writer knows its own entry, or one behind it, to be confirmed when it packages it.
+    if not is_sound or not NO_ENTRY_ID <= header.last_add_confirmed < header.entry_id:
+        return LacEvidence(Status.UNKNOWN)
+    return LacEvidence(Status.OK, header.last_add_confirmed, claimed, header.entry_id)

@@ -1,4 +1,8 @@
-"""ReadHandle: an open ledger, read in order with requests running ahead of the consumer."""
+"""ReadHandle: an open ledger, read in order with requests running ahead of the consumer.
+
+What is read is confirmed, and the LAC of a handle never falls; only ``read_unconfirmed`` reaches
+beyond it, for callers who can live with entries that a recovery may still cut off.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,22 @@ from typing import Self
 
 from bookie_server.wire.digest import digest_for
 from bookie_server.wire.record import Run
-from metadata.errors import BookKeeperError, NoSuchEntryError
-from metadata.model import LedgerMetadata, Versioned
+from metadata.errors import BookKeeperError, EntryUnreadableError, NoSuchEntryError
+from metadata.model import NO_ENTRY_ID, LedgerMetadata, Versioned
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.entry import Entry, entries_of
-from spark_bookkeeper.ledger.fetch import FragmentFetcher
+from spark_bookkeeper.ledger.fetch import Fetched, FragmentFetcher
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
+from spark_bookkeeper.ledger.protocol.read_rules import absent_or_unreadable
+from spark_bookkeeper.ledger.tail import IdleTime, MetadataFollower, NewsPoller, wait_for_news
 
 _ENTRIES_FIRST_GUESS = 16
 """Entries asked for at once while nothing is known of their size."""
+_TAIL_RETRIES_MAX = 5
+_TAIL_RETRY_S = 0.2
+"""A tail waits this long, and twice as long each time, for replicas of a confirmed entry to return:
+about 6 s, more than a restart takes."""
 
 
 class ReadHandle:
@@ -78,7 +88,7 @@ class ReadHandle:
                 known = await read_last_confirmed(
                     self._cluster, self.ledger_id, latest, is_fencing=False
                 )
-            self._last_add_confirmed = max(self._last_add_confirmed, known)
+            self._confirmed(known)
         return self._last_add_confirmed
 
     async def read(self, first_entry: int, last_entry: int) -> AsyncGenerator[Entry, None]:
@@ -114,6 +124,98 @@ class ReadHandle:
                 task.cancel()
             await asyncio.gather(*ahead, return_exceptions=True)
 
+    async def read_unconfirmed(
+        self, first_entry: int, last_entry: int
+    ) -> AsyncGenerator[Entry, None]:
+        """Entries ``first_entry..last_entry``, in order, whether they are confirmed or not.
+
+        An entry beyond the LAC may be read now and be gone after a recovery.
+
+        Raises:
+            NoSuchEntryError: all of an entry's write set swears that it is not there, or the ledger
+                is closed before it; what precedes it was read.
+            DigestMismatchError, EntryUnreadableError: no replica returned an entry; it may exist.
+        """
+        if first_entry < 0:
+            raise NoSuchEntryError(self.ledger_id, first_entry, self._last_add_confirmed)
+        next_entry = first_entry
+        while next_entry <= last_entry:
+            end, fetched = await self._fetch_unconfirmed(next_entry, last_entry)
+            until = fetched.missing[0] - 1 if fetched.missing else end
+            for run in fetched.runs:
+                if (lac := run.last_add_confirmed()) < run.last_entry:
+                    self._confirmed(lac)  # a verified entry says so
+                before = run.between(next_entry, until)
+                for entry in entries_of(before, self._digest.size) if before is not None else ():
+                    yield entry
+            if fetched.missing:
+                raise self._why_missing(fetched)
+            next_entry = end + 1
+
+    async def tail(
+        self, first_entry: int, *, timeout: float | None = None
+    ) -> AsyncGenerator[Entry, None]:
+        """Entries from ``first_entry`` on, in order, as they are confirmed; ends with the ledger.
+
+        Goes on over ensemble changes and bookies that go away, never beyond the LAC, until the
+        ledger is closed and its last entry was returned, or nothing new came for ``timeout`` seconds
+        (``None``: for ever).
+
+        Raises:
+            NoSuchLedgerError: the ledger was deleted.
+            DigestMismatchError, EntryUnreadableError: no replica returned a confirmed entry, for
+                seconds; another tail may go on at that entry.
+        """
+        async for run in self.tail_runs(first_entry, timeout=timeout):
+            for entry in entries_of(run, self._digest.size):
+                yield entry
+
+    async def tail_runs(
+        self, first_entry: int, *, timeout: float | None = None
+    ) -> AsyncGenerator[Run, None]:
+        """As :meth:`tail`, in runs of verified records."""
+        if first_entry < 0:
+            raise NoSuchEntryError(self.ledger_id, first_entry, self._last_add_confirmed)
+        follower = MetadataFollower(self._cluster, self.ledger_id, self._versioned)
+        poller = NewsPoller(
+            self._cluster,
+            self.ledger_id,
+            digest=self._digest,
+            fetcher=self._fetcher,
+            turn=self._turn,
+        )
+        next_entry, retries = first_entry, 0
+        idle = IdleTime(timeout)
+        try:
+            if not self.is_closed:
+                await follower.start()
+            while True:
+                if not self.is_closed:
+                    self._learned(follower.latest())  # raises when the ledger is gone
+                try:
+                    async for run in self.read_runs(next_entry, self._last_add_confirmed):
+                        yield run
+                        next_entry, retries = run.last_entry + 1, 0
+                        idle.restart()
+                except EntryUnreadableError:
+                    if retries == _TAIL_RETRIES_MAX or idle.is_over:
+                        raise
+                    await asyncio.sleep(_TAIL_RETRY_S * 2**retries)
+                    retries += 1
+                    continue
+                if self.is_closed:
+                    return
+                news = await wait_for_news(follower, poller, self.metadata, next_entry, idle)
+                if news is None and idle.is_over:
+                    return
+                self._confirmed(news.last_add_confirmed if news is not None else NO_ENTRY_ID)
+                for run in news.runs if news is not None else ():
+                    yield run
+                    next_entry = run.last_entry + 1
+                    idle.restart()
+        finally:
+            await follower.stop()
+
     async def close(self) -> None:
         """Nothing is held: the connections are the client's. For symmetry with writers."""
 
@@ -127,6 +229,44 @@ class ReadHandle:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+    def _learned(self, versioned: Versioned) -> None:
+        if versioned.version > self._versioned.version:
+            self._versioned = versioned
+        metadata = self.metadata
+        # What lies before the last fragment is confirmed by that fragment being there.
+        before = metadata.last_fragment.first_entry - 1
+        self._confirmed(metadata.last_entry if metadata.is_closed else before)
+
+    def _confirmed(self, entry_id: int) -> None:
+        self._last_add_confirmed = max(self._last_add_confirmed, entry_id)
+
+    async def _fetch_unconfirmed(self, first_entry: int, last_entry: int) -> tuple[int, Fetched]:
+        """A chunk, and where it ends."""
+        self._turn += 1
+        while True:
+            fragment = self.metadata.fragment_of(first_entry)
+            end = self._chunk_end(first_entry, last_entry)
+            fetched = await self._fetcher.fetch_some(fragment, first_entry, end, self._turn)
+            if not fetched.missing:
+                return end, fetched
+            # Others may have been chosen for these entries since the metadata was read.
+            self._learned(await self._cluster.ledgers.read(self.ledger_id))
+            if self.metadata.fragment_of(first_entry) == fragment:
+                return end, fetched
+
+    def _why_missing(self, fetched: Fetched) -> BookKeeperError:
+        metadata, entry_id = self.metadata, fetched.missing[0]
+        if metadata.is_closed and entry_id > metadata.last_entry:
+            return NoSuchEntryError(self.ledger_id, entry_id, metadata.last_entry)
+        ensemble = metadata.fragment_of(entry_id).ensemble
+        return absent_or_unreadable(
+            self.ledger_id,
+            entry_id,
+            fetched.answers,
+            write_set=[ensemble[at] for at in QuorumConfig.of(metadata).write_set(entry_id)],
+            last_add_confirmed=self._last_add_confirmed,
+        )
 
     async def _fetch(self, first_entry: int, last_entry: int) -> list[Run]:
         self._turn += 1
@@ -144,19 +284,27 @@ class ReadHandle:
         return runs
 
     async def _fetch_from(self, first_entry: int, last_entry: int) -> list[Run]:
-        fragment = self.metadata.fragment_of(first_entry)
-        return await self._fetcher.fetch(fragment, first_entry, last_entry, self._turn)
+        runs: list[Run] = []
+        while first_entry <= last_entry:
+            end = self._fragment_end(first_entry, last_entry)
+            fragment = self.metadata.fragment_of(first_entry)
+            runs += await self._fetcher.fetch(fragment, first_entry, end, self._turn)
+            first_entry = end + 1
+        return runs
 
     def _chunk_end(self, first_entry: int, last_entry: int) -> int:
         """Last entry to ask for together with ``first_entry``: one reply's worth, one fragment."""
         count = _ENTRIES_FIRST_GUESS
         if self._entry_size is not None:
             count = max(1, self._cluster.settings.read_size_bytes // self._entry_size)
-        end = min(last_entry, first_entry + count - 1)
+        return self._fragment_end(first_entry, min(last_entry, first_entry + count - 1))
+
+    def _fragment_end(self, first_entry: int, last_entry: int) -> int:
+        """The last of ``first_entry..last_entry`` in the fragment of the first."""
         for fragment in self.metadata.fragments:
-            if first_entry < fragment.first_entry <= end:
+            if first_entry < fragment.first_entry <= last_entry:
                 return fragment.first_entry - 1
-        return end
+        return last_entry
 
     def _average_entry_size(self) -> int | None:
         count = self.metadata.last_entry + 1

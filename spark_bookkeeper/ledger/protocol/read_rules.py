@@ -1,20 +1,27 @@
 """Reading's verdicts: which replica is asked next, and what it means when nobody has an entry.
 
-A reader only asks for entries at or below the LAC, so "nobody has it" is never an answer it may
-pass on: an entry that was confirmed and cannot be read is an error, not a shorter ledger.
+An entry at or below the LAC was confirmed, so "nobody has it" is never an answer a reader may pass
+on: that it cannot be read is an error, not a shorter ledger. Beyond the LAC an entry may be absent,
+which takes the word of every bookie of its write set; one that keeps silent may hold it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from bookie_server.wire.messages import Stripe
-from metadata.errors import BookKeeperError, DigestMismatchError, EntryUnreadableError
+from bookie_server.wire.messages import Status, Stripe
+from metadata.errors import (
+    BookKeeperError,
+    DigestMismatchError,
+    EntryUnreadableError,
+    NoSuchEntryError,
+)
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 
 DIGEST_MISMATCH = "DIGEST_MISMATCH"
 """How a reader records a copy that does not verify, beside the bookies' own statuses."""
+_ABSENT = frozenset(status.name for status in Status if status.is_evidence_of_absence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +32,17 @@ class ReplicaRequest:
     first_entry: int
     last_entry: int
     stripe: Stripe | None
+
+
+def split_by_write_set(quorum: QuorumConfig, entry_ids: Sequence[int]) -> list[Sequence[int]]:
+    """The ids in groups of one write set each; one group when nothing is striped."""
+    if not quorum.is_striped:
+        return [entry_ids]
+    size = quorum.ensemble_size
+    if isinstance(entry_ids, range) and entry_ids.step == 1:
+        return [entry_ids[offset::size] for offset in range(min(size, len(entry_ids)))]
+    residues = sorted({entry_id % size for entry_id in entry_ids})
+    return [[each for each in entry_ids if each % size == residue] for residue in residues]
 
 
 def plan_attempt(
@@ -69,3 +87,25 @@ def unreadable(ledger_id: int, entry_id: int, answers: Sequence[Answer]) -> Book
     if any(answer.what == DIGEST_MISMATCH for answer in about):
         return DigestMismatchError(ledger_id, entry_id, " ".join(listed))
     return EntryUnreadableError(ledger_id, entry_id, listed)
+
+
+def absent_or_unreadable(
+    ledger_id: int,
+    entry_id: int,
+    answers: Sequence[Answer],
+    *,
+    write_set: Collection[str],
+    last_add_confirmed: int,
+) -> BookKeeperError:
+    """The error for an entry beyond the LAC that no replica returned.
+
+    ``NoSuchEntryError`` when every bookie of its write set swore it has none; otherwise "don't know".
+    """
+    swore = {
+        answer.bookie_id
+        for answer in answers
+        if answer.first_entry <= entry_id <= answer.last_entry and answer.what in _ABSENT
+    }
+    if entry_id > last_add_confirmed and swore.issuperset(write_set):
+        return NoSuchEntryError(ledger_id, entry_id, last_add_confirmed)
+    return unreadable(ledger_id, entry_id, answers)

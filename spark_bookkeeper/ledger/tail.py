@@ -1,0 +1,283 @@
+"""What a tail is told by: one long poll at a time at the bookies, and a watch on the metadata.
+
+The bookies say that entries were confirmed; that the ledger was closed, or has another ensemble, only
+the metadata says. One bookie is asked at a time, and the next one as soon as an answer brings
+nothing: it may be down, behind, or hold other entries. Nothing a bookie fails to tell ends a tail,
+"no such entry" included. What it tells is believed like any other answer: an entry, and the LAC in
+it, when it verifies; an explicit LAC when an entry of that id is seen to exist.
+Source: Apache ``ReadLastConfirmedAndEntryOp``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bookie_server.wire.digest import Digest
+from bookie_server.wire.messages import LongPoll, ReadLacReply, ReadReply, ReadRequest, Status
+from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
+from metadata.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
+from metadata.model import NO_ENTRY_ID, LedgerMetadata, Versioned
+from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.fetch import FragmentFetcher, verified_runs
+from spark_bookkeeper.ledger.last_confirmed import LacEvidence, believable_claim, lac_evidence
+from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
+
+_GRACE_S = 0.5
+"""What an answer may take beyond the time its bookie was asked to wait."""
+_PAUSE_S = 0.1
+"""Between rounds in which every bookie answered at once and none had news: all are down, the ledger
+is fenced and not closed yet, or one claims what is not so."""
+
+
+_DOUBT = 3
+"""Fruitless answers after which the metadata is read, whatever its watch says."""
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """The ledger is confirmed up to ``last_add_confirmed``; ``runs`` are what came along of it:
+    verified, consecutive, from the entry asked for on, none beyond it. May be empty.
+    """
+
+    last_add_confirmed: int
+    runs: tuple[Run, ...]
+
+
+class MetadataFollower:
+    """The newest metadata of one ledger, and a signal for when there is a newer one."""
+
+    def __init__(self, cluster: Cluster, ledger_id: int, known: Versioned) -> None:
+        self._cluster = cluster
+        self._ledger_id = ledger_id
+        self._latest: Versioned | None = known
+        self._changed = asyncio.Event()
+        self._end: Callable[[], None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to watch; raises MetadataUnavailableError."""
+        self._end = await self._cluster.ledgers.watch(self._ledger_id, self._learned)
+
+    async def stop(self) -> None:
+        """Leave nothing behind. Idempotent."""
+        if self._end is not None:
+            self._end()
+            self._end = None
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    def latest(self) -> Versioned:
+        """The newest there is, taken note of.
+
+        Raises:
+            NoSuchLedgerError: the ledger was deleted.
+        """
+        self._changed.clear()
+        if self._latest is None:
+            raise NoSuchLedgerError(self._ledger_id)
+        return self._latest
+
+    async def changed(self) -> None:
+        """Wait for something newer than :meth:`latest` returned."""
+        await self._changed.wait()
+
+    def look(self) -> None:
+        """Read it anew, beside whatever goes on: a watch may be late."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look(), name="tail-metadata-look")
+
+    async def _look(self) -> None:
+        try:
+            self._learned(await self._cluster.ledgers.read(self._ledger_id))
+        except NoSuchLedgerError:
+            self._learned(None)
+        except MetadataUnavailableError as away:
+            # Bookies go on answering meanwhile; the next doubt looks again.
+            _LOGGER.debug("no look at the metadata. ledger_id=%d error=%s", self._ledger_id, away)
+
+    def _learned(self, versioned: Versioned | None) -> None:
+        latest = self._latest
+        if versioned is None or (latest is not None and versioned.version > latest.version):
+            self._latest = versioned
+            self._changed.set()
+
+
+class IdleTime:
+    """How long a tail may go without an entry: ``timeout_s`` seconds, ``None`` for ever."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._timeout_s = timeout_s
+        self._until_s: float | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        """An entry came."""
+        if self._timeout_s is not None:
+            self._until_s = asyncio.get_running_loop().time() + self._timeout_s
+
+    @property
+    def left_s(self) -> float | None:
+        if self._until_s is None:
+            return None
+        return max(0.0, self._until_s - asyncio.get_running_loop().time())
+
+    @property
+    def is_over(self) -> bool:
+        return self.left_s == 0.0
+
+
+class NewsPoller:
+    """Long polls for one reader."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        ledger_id: int,
+        *,
+        digest: Digest,
+        fetcher: FragmentFetcher,
+        turn: int,
+    ) -> None:
+        self._cluster = cluster
+        self._ledger_id = ledger_id
+        self._digest = digest
+        self._fetcher = fetcher
+        self._turn = turn
+        self._patience_s = cluster.settings.long_poll_timeout_ms / 1000 + _GRACE_S
+        self._fruitless = 0
+        self._round_began_s = 0.0
+
+    async def ask(self, metadata: LedgerMetadata, next_entry: int) -> News | None:
+        """News of ``next_entry`` and what follows; ``None`` when the one bookie asked had none."""
+        quorum = QuorumConfig.of(metadata)
+        ensemble = metadata.last_fragment.ensemble
+        await self._cluster.prepare(ensemble)
+        if self._fruitless % len(ensemble) == 0:
+            now_s = asyncio.get_running_loop().time()
+            if self._fruitless and now_s - self._round_began_s < _PAUSE_S:
+                await asyncio.sleep(_PAUSE_S)
+            self._round_began_s = now_s
+        # Of a striped ledger, the bookie that holds this entry and hears of the next one first.
+        stripe = next_entry + 1 if quorum.is_striped else 0
+        bookie_id = ensemble[(stripe + self._turn) % len(ensemble)]
+        settings = self._cluster.settings
+        poll = LongPoll(
+            previous_lac=next_entry - 1,
+            timeout_ms=settings.long_poll_timeout_ms,
+            size_bytes_max=settings.read_size_bytes,
+        )
+        reply = await self._answer(bookie_id, poll)
+        news = await self._news_in(reply, metadata, next_entry)
+        if news is None and reply.explicit_lac is not None:
+            # Its packet is not believable, and was all it said: what do its entries say?
+            reply = await self._answer(bookie_id, None)
+            news = await self._news_in(reply, metadata, next_entry)
+        if news is None:
+            self._turn += 1
+            self._fruitless += 1
+        else:
+            self._fruitless = 0
+        return news
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether some answers in a row had no news: time to look at the metadata."""
+        return self._fruitless > 0 and self._fruitless % _DOUBT == 0
+
+    async def _answer(self, bookie_id: str, poll: LongPoll | None) -> ReadLacReply:
+        client = self._cluster.client(bookie_id)
+        try:
+            async with asyncio.timeout(self._patience_s):
+                return await client.read_lac(self._ledger_id, long_poll=poll)
+        except TimeoutError:
+            return ReadLacReply(Status.UNREACHABLE)
+
+    async def _news_in(
+        self, reply: ReadLacReply, metadata: LedgerMetadata, next_entry: int
+    ) -> News | None:
+        evidence = lac_evidence(reply, self._ledger_id, self._digest)
+        runs = self._records_in(reply, next_entry)
+        held = [LacEvidence(Status.OK, last_entry=run.last_entry) for run in runs]
+        lac = max(evidence.proved, believable_claim([evidence, *held]))
+        if lac < next_entry and evidence.claimed >= next_entry:
+            # A bookie that is behind, or holds other entries, may well know more than it holds.
+            if not await self._exists(metadata, evidence.claimed):
+                return None
+            lac = evidence.claimed
+        if lac < next_entry:
+            return None
+        return News(lac, _consecutive(runs, next_entry, lac))
+
+    def _records_in(self, reply: ReadLacReply, next_entry: int) -> list[Run]:
+        if not reply.records:
+            return []
+        try:
+            run = parse_run(reply.records)
+        except MalformedRecordsError:
+            return []
+        wanted = ReadRequest(
+            ledger_id=self._ledger_id, first_entry=next_entry, last_entry=run.last_entry
+        )
+        return verified_runs(ReadReply((run,), (), NO_ENTRY_ID), wanted, self._digest)[0]
+
+    async def _exists(self, metadata: LedgerMetadata, entry_id: int) -> bool:
+        fragment = metadata.fragment_of(entry_id)
+        try:
+            await self._fetcher.fetch(fragment, entry_id, entry_id, self._turn)
+        except BookKeeperError:
+            return False  # not seen to exist: this proves nothing, in either direction
+        return True
+
+
+def _consecutive(runs: list[Run], next_entry: int, last_entry: int) -> tuple[Run, ...]:
+    """What of the runs continues at ``next_entry`` without a gap, up to ``last_entry``."""
+    taken: list[Run] = []
+    for run in runs:
+        part = run.between(next_entry, last_entry)
+        if part is None or part.first_entry != next_entry:
+            break
+        if not isinstance(part.entry_ids, range) or part.entry_ids.step != 1:
+            count = 1
+            while count < len(part) and part.entry_ids[count] == next_entry + count:
+                count += 1
+            taken.append(part.slice(0, count))
+            break
+        taken.append(part)
+        next_entry = part.last_entry + 1
+    return tuple(taken)
+
+
+async def wait_for_news(
+    follower: MetadataFollower,
+    poller: NewsPoller,
+    metadata: LedgerMetadata,
+    next_entry: int,
+    idle: IdleTime,
+) -> News | None:
+    """News of the bookies; ``None`` when there is newer metadata or the time is over."""
+    loop = asyncio.get_running_loop()
+    changed = loop.create_task(follower.changed(), name="tail-metadata-changed")
+    asking: asyncio.Task[News | None] | None = None
+    try:
+        while not changed.done() and not idle.is_over:
+            asking = asking or loop.create_task(poller.ask(metadata, next_entry), name="tail-poll")
+            await asyncio.wait(
+                (asking, changed), timeout=idle.left_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if asking.done():
+                news, asking = asking.result(), None
+                if news is not None:
+                    return news
+                if poller.is_in_doubt:
+                    follower.look()
+        return None
+    finally:
+        tasks = [task for task in (asking, changed) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
