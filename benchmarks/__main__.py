@@ -1,4 +1,4 @@
-"""``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6`` (P2 runs with P1)."""
+"""``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6``, ``p9`` (P2 runs with P1)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, document, environment
 from benchmarks.ledgers import p4, p5, p6
+from benchmarks.recovery import p9
 
 
 def _spark(scale: float) -> list[Figure]:
@@ -21,7 +22,7 @@ def _spark(scale: float) -> list[Figure]:
 def main(arguments: list[str] | None = None) -> int:
     """Runs, prints a line per figure as it is known, and a JSON document where one is asked for."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("workload", choices=("all", "p1", "p4", "p5", "p6"))
+    parser.add_argument("workload", choices=("all", "p1", "p4", "p5", "p6", "p9"))
     parser.add_argument("--scale", type=float, default=0.1, help="TPC-H scale factor of P1 and P2")
     parser.add_argument("--seconds", type=float, default=4, help="length of P4, P5 and P6, roughly")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures here")
@@ -30,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         "p4": lambda: p4(options.seconds),
         "p5": lambda: p5(options.seconds),
         "p6": lambda: p6(options.seconds),
+        "p9": lambda: p9(options.seconds),
         "p1": lambda: _spark(options.scale),
     }
     sys.stdout.write(" ".join(f"{key}={value}" for key, value in environment().items()) + "\n")
