@@ -35,6 +35,7 @@ from metadata.model import LedgerMetadata, LedgerState, Versioned
 from metadata.update import Stop
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.ensemble_change import EnsembleChanger
+from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
 from spark_bookkeeper.ledger.pending_adds import Completion, PendingAdds, QuorumDeadline
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
@@ -78,6 +79,7 @@ class WriteHandle:
             failed=self._end,
             retry=lambda: self._run(self._state.retry_change()),
         )
+        self._explicit_lac = ExplicitLac(cluster, ledger_id, digest, key)
         self._pending = PendingAdds()
         self._deadline = self._quorum_deadline(cluster.settings.add_quorum_timeout_ms)
         self._in_flight_bytes = 0
@@ -219,6 +221,7 @@ class WriteHandle:
     def abandon(self, error: BookKeeperError) -> None:
         """Fail what is not acknowledged, without closing the ledger: its client goes away."""
         self._changer.cancel()
+        self._explicit_lac.stop()
         self._run(self._state.end(error))
 
     async def __aenter__(self) -> Self:
@@ -242,6 +245,7 @@ class WriteHandle:
         await self._settled.wait()
         # An ensemble that is still being changed holds no entry that anybody was promised.
         self._changer.cancel()
+        self._explicit_lac.stop()
         last_entry, length = self.last_add_confirmed, self.length
         ledger_id, ended = self.ledger_id, self._state.error
         if isinstance(ended, UnauthorizedError):
@@ -294,10 +298,13 @@ class WriteHandle:
     def _acknowledged(self, last_entry: int) -> None:
         if self._deadline is not None:
             self._deadline.acknowledged(last_entry)
+        state = self._state
+        self._explicit_lac.acknowledged(last_entry, state.last_confirmed_sent, state.ensemble)
         self._pending.acknowledged(last_entry)
 
     def _failed(self, error: BookKeeperError) -> None:
         self._changer.cancel()
+        self._explicit_lac.stop()
         if self._deadline is not None:
             self._deadline.cancel()
         self._pending.fail(error)

@@ -177,7 +177,11 @@ class TestCluster:
 async def running_cluster(
     directory: Path, bookies: int = 3, **settings: int
 ) -> AsyncIterator[TestCluster]:
-    """A cluster of ``bookies``; stops them at the end."""
+    """A cluster of ``bookies``; stops them at the end.
+
+    Explicit LACs are off unless asked for: what bookies know is for the tests to decide.
+    """
+    settings = {"explicit_lac_interval_ms": 0} | settings
     cluster = TestCluster(directory, replace(ClientSettings(), **settings))  # type: ignore[arg-type]
     await initialize(cluster.store, ROOT, random=Random(0))
     for number in range(bookies):

@@ -1,0 +1,90 @@
+"""ExplicitLac: tells bookies how far a writer at rest is confirmed, so that tailing readers see its
+last entry.
+
+An entry carries the LAC of when it was packaged, so readers learn that entry n is confirmed when
+n + 1 arrives. Where no n + 1 follows soon, the LAC is sent by itself. It is a hint: best effort,
+never retried, and whatever comes of it is ignored. It goes to the whole last ensemble, not to the
+write set alone as Apache's does: a reader of a striped ledger may be waiting at any of its bookies.
+Source: Apache ``ExplicitLacUpdateFlow``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from bookie_server.wire.digest import Digest
+from bookie_server.wire.record import encode_lac_packet
+from metadata.model import NO_ENTRY_ID
+from spark_bookkeeper.ledger.cluster import Cluster
+
+
+class ExplicitLac:
+    """One per writer; use on its event loop. Nothing is left running once it is stopped."""
+
+    def __init__(self, cluster: Cluster, ledger_id: int, digest: Digest, master_key: bytes) -> None:
+        self._cluster = cluster
+        self._ledger_id = ledger_id
+        self._digest = digest
+        self._master_key = master_key
+        self._interval_s = cluster.settings.explicit_lac_interval_ms / 1000
+        self._loop = asyncio.get_running_loop()
+        self._last_add_confirmed = NO_ENTRY_ID
+        self._known = NO_ENTRY_ID
+        """What entries or we ourselves have told the bookies."""
+        self._ensemble: tuple[str, ...] = ()
+        self._acknowledged_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._telling: dict[str, asyncio.Task[None]] = {}
+        self._is_stopped = False
+
+    def acknowledged(
+        self, last_add_confirmed: int, last_lac_sent_in_entries: int, ensemble: tuple[str, ...]
+    ) -> None:
+        """Note an acknowledgement; ``last_lac_sent_in_entries`` is the newest LAC any packaged entry
+        carries, ``ensemble`` the last one. Costs next to nothing: sending waits for a rest.
+        """
+        self._last_add_confirmed = last_add_confirmed
+        self._known = max(self._known, last_lac_sent_in_entries)
+        self._ensemble = ensemble
+        self._acknowledged_s = self._loop.time()
+        if self._timer is None and last_add_confirmed > self._known and self._is_on:
+            self._timer = self._loop.call_later(self._interval_s, self._rested)
+
+    def stop(self) -> None:
+        """Send nothing more. Idempotent."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for task in self._telling.values():
+            task.cancel()
+
+    @property
+    def _is_on(self) -> bool:
+        return self._interval_s > 0 and not self._is_stopped
+
+    def _rested(self) -> None:
+        self._timer = None
+        if self._last_add_confirmed <= self._known:
+            return
+        due_s = self._acknowledged_s + self._interval_s
+        if self._loop.time() < due_s:  # acknowledged something since: not at rest yet
+            self._timer = self._loop.call_at(due_s, self._rested)
+            return
+        self._known = self._last_add_confirmed
+        for bookie_id in self._ensemble:
+            if bookie_id not in self._telling:
+                telling = self._tell(bookie_id)
+                self._telling[bookie_id] = self._loop.create_task(telling, name="explicit-lac")
+
+    async def _tell(self, bookie_id: str) -> None:
+        """Send the newest; again when a newer one fell due while this bookie took its time."""
+        client = self._cluster.client(bookie_id)
+        told = NO_ENTRY_ID
+        try:
+            while told < self._known and bookie_id in self._ensemble:
+                told = self._known
+                packet = encode_lac_packet(self._digest, self._ledger_id, told)
+                await client.write_lac(self._ledger_id, self._master_key, packet)
+        finally:
+            del self._telling[bookie_id]
