@@ -25,9 +25,15 @@ from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle
+from spark_bookkeeper.log.entries import LogReader
 from spark_bookkeeper.log.handle import Log
 from spark_bookkeeper.log.layer import LogLayer
+from spark_bookkeeper.log.ledgers import ClusterLedgers
 from spark_bookkeeper.log.model import LogSettings
+from spark_bookkeeper.log.position import Position
+from spark_bookkeeper.log.raw import settings_and_schema
+from spark_bookkeeper.log.settings import LogWriterSettings
+from spark_bookkeeper.log.writer import LogWriter
 from spark_bookkeeper.settings import ClientSettings
 
 METADATA_URI_VARIABLE = "BOOKKEEPER_METADATA_URI"
@@ -152,17 +158,20 @@ class BookKeeper:
     ) -> Log:
         """Create an empty log; ``schema`` is kept for whoever writes and reads it.
 
+        Without either it is a log of plain values: one binary column ``value``, one entry a row.
+
         Raises:
             LogExistsError: there is one of that name.
             ValueError: the name cannot be a log's.
         """
         layer = await self._logs()
-        return Log(layer, name, await layer.catalog.create(name, settings or LogSettings(), schema))
+        log_id = await layer.catalog.create(name, *settings_and_schema(settings, schema))
+        return await self._log(layer, name, log_id)
 
     async def open_log(self, name: str) -> Log:
         """Raises NoSuchLogError."""
         layer = await self._logs()
-        return Log(layer, name, (await layer.catalog.open(name)).log_id)
+        return await self._log(layer, name, (await layer.catalog.open(name)).log_id)
 
     async def list_logs(self) -> list[str]:
         """Names of all logs, sorted."""
@@ -175,6 +184,9 @@ class BookKeeper:
             NoSuchLogError: there is none of that name.
         """
         await (await self._logs()).catalog.delete(name)
+
+    async def _log(self, layer: LogLayer, name: str, log_id: int) -> Log:
+        return Log(layer, ClusterLedgers(await self.connect()), name, log_id)
 
     async def _logs(self) -> LogLayer:
         client = await self.connect()
@@ -216,7 +228,11 @@ __all__ = [
     "ClientSettings",
     "Entry",
     "Log",
+    "LogReader",
     "LogSettings",
+    "LogWriter",
+    "LogWriterSettings",
+    "Position",
     "ReadHandle",
     "WriteHandle",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metadata.errors import BookKeeperError
+from metadata.errors import BookKeeperError, LedgerFencedError
 
 
 class NoSuchLogError(BookKeeperError):
@@ -68,6 +68,44 @@ class LogHasWriterError(BookKeeperError):
         return (
             "log has a live writer; nothing was written; close that writer first. "
             f"log={self.log} ledger_id={self.ledger_id}"
+        )
+
+
+class LogFencedError(LedgerFencedError):
+    """Another writer, a recovery or a deletion took the log over from this writer, for good.
+
+    Appends it acknowledged are in the log. Those it did not may be or may not: the one who took
+    over decided, and nothing of them changes any more. Ask the log for a new writer to go on.
+    """
+
+    def __init__(self, log: str, ledger_id: int) -> None:
+        super().__init__(ledger_id)
+        self.args = (log, ledger_id)
+        self.log = log
+
+    def __str__(self) -> str:
+        return (
+            "log was taken over from this writer; what it acknowledged is in the log, and what it "
+            "did not may be: read the end of the log before appending it again. "
+            f"log={self.log} ledger_id={self.ledger_id}"
+        )
+
+
+class LogPayloadError(BookKeeperError):
+    """Entries of this log are not plain values, so they are neither written nor read one by one."""
+
+    name = "BK_LOG_PAYLOAD_FORMAT"
+    definite = True
+
+    def __init__(self, log: str, payload_format: str) -> None:
+        super().__init__(log, payload_format)
+        self.log = log
+        self.payload_format = payload_format
+
+    def __str__(self) -> str:
+        return (
+            "only a log of payload format raw is written and read entry by entry; use Spark for "
+            f"this one. log={self.log} payload_format={self.payload_format}"
         )
 
 

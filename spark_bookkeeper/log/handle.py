@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from spark_bookkeeper.log.entries import LogReader
 from spark_bookkeeper.log.layer import LogLayer
+from spark_bookkeeper.log.leader import Leader
+from spark_bookkeeper.log.ledgers import Ledgers
 from spark_bookkeeper.log.model import LedgerRange, LogSettings
+from spark_bookkeeper.log.position import Position, Start
+from spark_bookkeeper.log.settings import LogWriterSettings
+from spark_bookkeeper.log.writer import LogWriter
 
 
 class Log:
     """An open log; every call reads what is committed now. Use within one event loop."""
 
-    def __init__(self, layer: LogLayer, name: str, log_id: int) -> None:
+    def __init__(self, layer: LogLayer, ledgers: Ledgers, name: str, log_id: int) -> None:
         self.name = name
         self.log_id = log_id
         """Drawn at creation: a log created again under its name is another log."""
         self._layer = layer
+        self._ledgers = ledgers
 
     async def ledgers(self) -> list[LedgerRange]:
-        """The ranges of ledgers that make up the log, in order.
+        """The ranges of ledgers that make up the log, in order; an open ledger is none yet.
 
         Raises:
             NoSuchLogError: it was deleted.
@@ -34,7 +41,7 @@ class Log:
         return (await self._layer.nodes(self.log_id, self.name).head()).head.settings
 
     async def row_count(self) -> int:
-        """Rows that can be read."""
+        """Rows of closed ledgers: those of an open one are counted when it ends."""
         head = (await self._layer.nodes(self.log_id, self.name).head()).head
         return head.next_row - head.base_row
 
@@ -42,3 +49,76 @@ class Log:
         """Last version of each transaction application id."""
         stored = await self._layer.nodes(self.log_id, self.name).txns()
         return {app_id: txn.version for app_id, txn in stored.items()}
+
+    async def writer(
+        self, *, settings: LogWriterSettings | None = None, password: bytes = b""
+    ) -> LogWriter:
+        """Take the log over from whoever writes it, and become its writer.
+
+        The other writer, if there is one, is fenced: what it acknowledged stays, and it gets
+        ``LogFencedError``. While this writer is open, Spark's appends are refused with
+        ``BK_LOG_HAS_WRITER``. Settings are kept per writer; ``password`` is that of new ledgers.
+
+        Raises:
+            LogPayloadError: the log's payload format is not raw.
+            LedgerRecoveryError: where the other writer's ledger ends cannot be decided now;
+                nothing was changed.
+            NotEnoughBookiesError: too few for a ledger of the log's settings.
+            NoSuchLogError, MetadataConflictError, MetadataUnavailableError: not taken over, or it
+                cannot be told; another try repairs that.
+        """
+        leader = Leader(self._layer.tail(self.log_id, self.name), self._ledgers, password=password)
+        return LogWriter(leader, await leader.take_over(), settings or LogWriterSettings())
+
+    async def recover(self) -> None:
+        """Take the log over from whoever writes it, and leave it without a writer.
+
+        Raises: as :meth:`writer`.
+        """
+        await self._layer.tail(self.log_id, self.name).close()
+
+    def reader(self, start: Start = "earliest", *, password: bytes = b"") -> LogReader:
+        """The rows from ``start`` to what is confirmed when the reader gets there.
+
+        Errors come with the iteration: see :meth:`LogReader.batches`.
+        """
+        return self._reader(start, password, is_following=False, timeout=None)
+
+    def tail(
+        self,
+        start: Start = "latest",
+        *,
+        timeout: float | None = None,
+        password: bytes = b"",
+    ) -> LogReader:
+        """The rows from ``start`` on as they are confirmed, across rolls and take-overs.
+
+        Ends when none came for ``timeout`` seconds; ``None``: never.
+        """
+        return self._reader(start, password, is_following=True, timeout=timeout)
+
+    async def truncate(self, before: int | Position) -> int:
+        """Drop the ranges that end at or before the row ``before``; returns the first row left.
+
+        Whole ranges only, never the open ledger; numbers stay. Their ledgers are deleted by
+        collection once the retention has passed.
+
+        Raises:
+            ValueError: the log has no such row.
+            NoSuchLogError, MetadataConflictError, MetadataUnavailableError: try again.
+        """
+        row = before.row if isinstance(before, Position) else before
+        return await self._layer.truncate(self.log_id, self.name, row)
+
+    def _reader(
+        self, start: Start, password: bytes, *, is_following: bool, timeout: float | None
+    ) -> LogReader:
+        return LogReader(
+            self._layer.nodes(self.log_id, self.name),
+            self._layer.view(self.log_id, self.name),
+            self._ledgers,
+            start=start,
+            is_following=is_following,
+            timeout_s=timeout,
+            password=password,
+        )

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property
 from random import Random, SystemRandom
 
+from metadata.ledgers import LedgerStore
+from metadata.model import LedgerMetadata
 from metadata.store import MetadataStore
 from spark_bookkeeper.log.catalog import Catalog
 from spark_bookkeeper.log.commit import Committer
@@ -18,10 +20,12 @@ from spark_bookkeeper.log.deletion import LogDeletion
 from spark_bookkeeper.log.jobs import Jobs
 from spark_bookkeeper.log.nodes import LogNodes
 from spark_bookkeeper.log.paths import LogPaths
-from spark_bookkeeper.log.pause import jittered_pause
+from spark_bookkeeper.log.pause import Pause, jittered_pause
 from spark_bookkeeper.log.reader import LogView
 from spark_bookkeeper.log.settings import RetentionSettings
 from spark_bookkeeper.log.sweep import Sweeper
+from spark_bookkeeper.log.tail import LogTail
+from spark_bookkeeper.log.truncation import truncate_log
 
 LedgerAction = Callable[[int], Awaitable[None]]
 
@@ -44,14 +48,17 @@ class LogLayer:
         clock_ms: Callable[[], int] = clock_ms,
         random: Random | None = None,
         retention: RetentionSettings | None = None,
+        pause: Pause | None = None,
     ) -> None:
         self.clock_ms = clock_ms
         self.random = random or SystemRandom()
         self._store = store
+        self._root = root
         self._paths = LogPaths(root)
         self._fence = fence
         self._delete_ledger = delete_ledger
         self._retention = retention or RetentionSettings()
+        self._pause = pause or jittered_pause(self.random)
 
     @cached_property
     def sweeper(self) -> Sweeper:
@@ -80,8 +87,7 @@ class LogLayer:
     @cached_property
     def committer(self) -> Committer:
         """Makes writes visible."""
-        pause = jittered_pause(self.random)
-        return Committer(self._store, self._paths, clock_ms=self.clock_ms, pause=pause)
+        return Committer(self._store, self._paths, clock_ms=self.clock_ms, pause=self._pause)
 
     def view(self, log_id: int, log: str) -> LogView:
         """One log, to plan reads of."""
@@ -90,6 +96,22 @@ class LogLayer:
     def nodes(self, log_id: int, log: str = "") -> LogNodes:
         """One log's nodes as values."""
         return LogNodes(self._store, self._paths, log_id, log)
+
+    def tail(self, log_id: int, log: str) -> LogTail:
+        """One log's open end: ``await layer.tail(…).close()`` frees it of a writer outside Spark."""
+        ledgers = LedgerStore(self._store, self._root, random=self.random)
+
+        async def recover(ledger_id: int) -> LedgerMetadata:
+            await self._fence(ledger_id)
+            return (await ledgers.read(ledger_id)).metadata
+
+        nodes = self.nodes(log_id, log)
+        return LogTail(nodes, recover, clock_ms=self.clock_ms, pause=self._pause)
+
+    async def truncate(self, log_id: int, log: str, before_row: int) -> int:
+        """See :func:`spark_bookkeeper.log.truncation.truncate_log`."""
+        nodes = self.nodes(log_id, log)
+        return await truncate_log(nodes, before_row, clock_ms=self.clock_ms, pause=self._pause)
 
     def draw_job_id(self) -> str:
         """A name no other write has."""

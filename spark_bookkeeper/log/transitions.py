@@ -12,10 +12,11 @@ Names of chunks carry the epoch that wrote them and a serial that its commit nev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from metadata.invariant import invariant
+from metadata.model import NO_ENTRY_ID
 from spark_bookkeeper.log.epoch import LedgerWritten
 from spark_bookkeeper.log.model import (
     Chunk,
@@ -113,6 +114,63 @@ def register_open_ledger(head: LogHead, ledger_id: int, now_ms: int) -> LogHead:
     return replace(head, open_ledger=OpenLedger(ledger_id, head.next_row, now_ms))
 
 
+def record_end(
+    head: LogHead, last_entry: int, size_bytes: int, names: ChunkNames, now_ms: int
+) -> Transition:
+    """The head once its open ledger is closed at ``last_entry``: no ledger is open any more.
+
+    Its entries join the log, one row each. A ledger without entries joins the garbage: only a
+    ledger whose metadata says CLOSED may be called empty, never one nobody answered for.
+    """
+    opened = head.open_ledger
+    invariant(opened is not None, "only an open ledger can end")
+    assert opened is not None
+    invariant(opened.first_row == head.next_row, "an open ledger begins where the ranges end")
+    shut = replace(head, open_ledger=None)
+    if last_entry != NO_ENTRY_ID:
+        rows = last_entry + 1
+        written = LedgerWritten(opened.ledger_id, last_entry, rows, size_bytes, head.schema_id)
+        return append(shut, (written,), names, now_ms)
+    empty = LedgerRange(
+        opened.ledger_id, 0, NO_ENTRY_ID, head.next_row, 0, 0, head.schema_id, head.last_commit_ms
+    )
+    return Transition(shut, garbage=Garbage(GarbageReason.EMPTY_TAIL, now_ms, ranges=(empty,)))
+
+
+def chunk_to_cut(refs: Iterable[ChunkRef], before_row: int) -> ChunkRef | None:
+    """The one chunk of ``refs`` that holds rows on both sides of ``before_row``, if any does."""
+    return next((ref for ref in refs if ref.first_row < before_row < ref.next_row), None)
+
+
+def truncate(
+    head: LogHead, before_row: int, opened: Mapping[str, Chunk], names: ChunkNames, now_ms: int
+) -> Transition | None:
+    """The head without the ranges that end at or below ``before_row``; ``None``: there are none.
+
+    Ranges go whole: one that holds ``before_row`` inside stays, and the base is its first row.
+    ``opened`` holds, by name, the chunks :func:`chunk_to_cut` names, level by level. Whole chunks
+    go to the garbage by reference; of the one that is cut, what stays is written anew.
+    """
+    dropped_refs = [ref for ref in head.chunks if ref.next_row <= before_row]
+    kept_refs = list(head.chunks[len(dropped_refs) :])
+    dropped_ranges: list[LedgerRange] = []
+    made: tuple[tuple[ChunkRef, bytes], ...] = ()
+    if chunk_to_cut(kept_refs, before_row) is not None:
+        kept_refs[0], made, below = _cut(kept_refs[0], before_row, opened, names)
+        dropped_refs += below.chunks
+        dropped_ranges += below.ranges
+    inline = [item for item in head.ranges if item.next_row <= before_row]
+    kept_ranges = head.ranges[len(inline) :]
+    dropped_ranges += inline
+    if not dropped_refs and not dropped_ranges:
+        return None
+    first: tuple[ChunkRef | LedgerRange, ...] = (*kept_refs, *kept_ranges)
+    base_row = first[0].first_row if first else head.next_row
+    cut = replace(head, base_row=base_row, chunks=tuple(kept_refs), ranges=kept_ranges)
+    garbage = Garbage(GarbageReason.TRUNCATE, now_ms, tuple(dropped_refs), tuple(dropped_ranges))
+    return Transition(cut, made, garbage)
+
+
 def deleting(head: LogHead) -> LogHead:
     """The head of a log whose deletion begins; it is never anything else again."""
     return replace(head, state=LogState.DELETING)
@@ -194,6 +252,29 @@ def _fold(
         refs = (*above, *crowd, *below)
         level += 1
     return refs, tuple(made)
+
+
+def _cut(
+    ref: ChunkRef, before_row: int, opened: Mapping[str, Chunk], names: ChunkNames
+) -> tuple[ChunkRef, tuple[tuple[ChunkRef, bytes], ...], Chunk]:
+    """What stays of a chunk, what must be written for that, and what goes of it and below it."""
+    chunk = opened[ref.name]
+    if chunk.level == 0:
+        gone = tuple(item for item in chunk.ranges if item.next_row <= before_row)
+        if not gone:
+            return ref, (), Chunk(0)
+        leaf = _leaf(chunk.ranges[len(gone) :], names)
+        return leaf[0], (leaf,), Chunk(0, ranges=gone)
+    dropped = tuple(below for below in chunk.chunks if below.next_row <= before_row)
+    kept = list(chunk.chunks[len(dropped) :])
+    made: tuple[tuple[ChunkRef, bytes], ...] = ()
+    below = Chunk(0)
+    if chunk_to_cut(kept, before_row) is not None:
+        kept[0], made, below = _cut(kept[0], before_row, opened, names)
+    if not dropped and not made:
+        return ref, (), Chunk(0)
+    index = _index(tuple(kept), names)
+    return index[0], (*made, index), Chunk(0, below.ranges, (*dropped, *below.chunks))
 
 
 def _index(refs: tuple[ChunkRef, ...], names: ChunkNames) -> tuple[ChunkRef, bytes]:
