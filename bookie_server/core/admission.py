@@ -28,7 +28,13 @@ from bookie_server.storage.journal_record import (
 )
 from bookie_server.wire.digest import keyless_digest
 from bookie_server.wire.messages import Section, Status
-from bookie_server.wire.record import RECORD_OVERHEAD, Run, parse_header, run_verifies
+from bookie_server.wire.record import (
+    RECORD_OVERHEAD,
+    Run,
+    is_possible_lac_packet,
+    parse_header,
+    run_verifies,
+)
 from metadata.invariant import invariant
 
 
@@ -128,6 +134,8 @@ class Admission:
         Only where the ledger's master key is not durable yet is there something to journal.
         """
         refusal = self._refuse(ledger_id, master_key)
+        if refusal is None and not is_possible_lac_packet(packet, ledger_id):
+            refusal = Status.BAD_REQUEST
         if refusal is not None:
             return [Reply(to, refusal)]
         facts = self._durable.ledgers.get(ledger_id)

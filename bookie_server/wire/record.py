@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bookie_server.wire.digest import Digest
+from bookie_server.wire.digest import Crc32cDigest, Crc32Digest, Digest
 from metadata.invariant import invariant
 
 LENGTH_SIZE = 4
@@ -168,6 +168,20 @@ def parse_lac_packet(packet: bytes, digest: Digest, ledger_id: int) -> int | Non
         return None
     found_id, last_add_confirmed = _LAC_PACKET.unpack(header)
     return last_add_confirmed if found_id == ledger_id and last_add_confirmed >= -1 else None
+
+
+def is_possible_lac_packet(packet: bytes, ledger_id: int) -> bool:
+    """Whether a bookie, which knows neither digest type nor password, can take a packet for one.
+
+    The sizes of the digests differ, so those that need no password can be checked.
+    """
+    for digest in (Crc32cDigest(), Crc32Digest()):
+        if len(packet) == _LAC_PACKET.size + digest.size:
+            return parse_lac_packet(packet, digest, ledger_id) is not None
+    if len(packet) < _LAC_PACKET.size:
+        return False
+    found_id, last_add_confirmed = _LAC_PACKET.unpack_from(packet)
+    return bool(found_id == ledger_id and last_add_confirmed >= -1)
 
 
 def parse_run(data: bytes | memoryview) -> Run:

@@ -12,15 +12,15 @@ from bookie_server.core.verdicts import status_of, status_of_absence
 from bookie_server.storage.facts import LedgerFacts
 from bookie_server.storage.journal_record import Add, ExplicitLac, Fence, MasterKey
 from bookie_server.storage.read_plan import Presence
-from bookie_server.wire.digest import Crc32cDigest
+from bookie_server.wire.digest import Crc32cDigest, DummyDigest
 from bookie_server.wire.messages import Section, Status
-from bookie_server.wire.record import Run, encode_records, parse_run
+from bookie_server.wire.record import Run, encode_lac_packet, encode_records, parse_run
 from metadata.invariant import InvariantViolation
 from metadata.model import DigestType
 
 KEY = b"k" * 20
 OTHER_KEY = b"o" * 20
-PACKET = (7).to_bytes(8) + (3).to_bytes(8) + bytes(4)
+PACKET = encode_lac_packet(Crc32cDigest(), 7, 3)
 
 
 @dataclass
@@ -307,6 +307,26 @@ def test_an_explicit_lac_waits_for_no_sync_also_when_fenced() -> None:
     assert scene.remembered == [Remember(7, PACKET)]
     assert scene.told[1:] == [("writer", Status.OK), ("other", Status.UNAUTHORIZED)]
     assert scene.persists == []
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        pytest.param(PACKET[:-1] + b"\0", id="damaged"),
+        pytest.param(encode_lac_packet(Crc32cDigest(), 8, 3), id="another ledger's"),
+        pytest.param(encode_lac_packet(DummyDigest(), 8, 3), id="another ledger's, unsigned"),
+        pytest.param(encode_lac_packet(Crc32cDigest(), 7, -2), id="impossible"),
+    ],
+)
+def test_an_explicit_lac_that_proves_nothing_is_refused(packet: bytes) -> None:
+    scene = Scene()
+    scene.add("writer", 0)
+    scene.sync()
+
+    scene.run(scene.admission.set_explicit_lac(7, KEY, packet, scene.teller("stranger")))
+
+    assert scene.told[1:] == [("stranger", Status.BAD_REQUEST)]
+    assert scene.remembered == []
 
 
 def test_an_explicit_lac_that_comes_first_binds_the_key_durably() -> None:
