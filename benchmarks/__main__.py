@@ -1,4 +1,4 @@
-"""``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6``, ``p9`` (P2 runs with P1)."""
+"""``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6``, ``p8``, ``p9`` (P2 runs with P1)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks.figures import Figure, document, environment
 from benchmarks.ledgers import p4, p5, p6
 from benchmarks.recovery import p9
+from benchmarks.tailing import p8
 
 
 def _spark(scale: float) -> list[Figure]:
@@ -22,7 +23,7 @@ def _spark(scale: float) -> list[Figure]:
 def main(arguments: list[str] | None = None) -> int:
     """Runs, prints a line per figure as it is known, and a JSON document where one is asked for."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("workload", choices=("all", "p1", "p4", "p5", "p6", "p9"))
+    parser.add_argument("workload", choices=("all", "p1", "p4", "p5", "p6", "p8", "p9"))
     parser.add_argument("--scale", type=float, default=0.1, help="TPC-H scale factor of P1 and P2")
     parser.add_argument("--seconds", type=float, default=4, help="length of P4, P5 and P6, roughly")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures here")
@@ -31,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         "p4": lambda: p4(options.seconds),
         "p5": lambda: p5(options.seconds),
         "p6": lambda: p6(options.seconds),
+        "p8": lambda: p8(options.seconds),
         "p9": lambda: p9(options.seconds),
         "p1": lambda: _spark(options.scale),
     }
