@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from bookie_server.wire.record import Run
 from metadata.model import LedgerMetadata
@@ -12,9 +13,11 @@ from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.ledger import read_handle as aio
 from spark_bookkeeper.ledger.entry import Entry, entries_of
 
+T = TypeVar("T")
+
 
 class ReadHandle:
-    """Reads one ledger up to its LAC."""
+    """Reads one ledger, up to its LAC unless told otherwise. Iterations hold nothing once they end."""
 
     def __init__(self, thread: LoopThread, handle: aio.ReadHandle) -> None:
         self.ledger_id = handle.ledger_id
@@ -52,9 +55,30 @@ class ReadHandle:
             NoSuchEntryError: the range reaches beyond the LAC; nothing was read.
             DigestMismatchError, EntryUnreadableError: no replica returned an entry.
         """
-        digest_size = self._handle.digest_size
-        for run in self._runs(first_entry, last_entry):
-            yield from entries_of(run, digest_size)
+        return self._entries(self._handle.read_runs(first_entry, last_entry))
+
+    def read_unconfirmed(self, first_entry: int, last_entry: int) -> Iterator[Entry]:
+        """Entries ``first_entry..last_entry``, in order, whether they are confirmed or not.
+
+        An entry beyond the LAC may be read now and be gone after a recovery.
+
+        Raises:
+            NoSuchEntryError: all of an entry's write set swears that it is not there, or the ledger
+                is closed before it; what precedes it was read.
+            DigestMismatchError, EntryUnreadableError: no replica returned an entry; it may exist.
+        """
+        return iterate(self._thread, self._handle.read_unconfirmed(first_entry, last_entry))
+
+    def tail(self, first_entry: int, *, timeout: float | None = None) -> Iterator[Entry]:
+        """Entries from ``first_entry`` on, in order, as they are confirmed; ends with the ledger, or
+        when nothing new came for ``timeout`` seconds.
+
+        Raises:
+            NoSuchLedgerError: the ledger was deleted.
+            DigestMismatchError, EntryUnreadableError: no replica returned a confirmed entry, for
+                seconds; another tail may go on at that entry.
+        """
+        return self._entries(self._handle.tail_runs(first_entry, timeout=timeout))
 
     def close(self) -> None:
         """Nothing is held: the connections are the client's. For symmetry with writers."""
@@ -70,16 +94,41 @@ class ReadHandle:
     ) -> None:
         self.close()
 
-    def _runs(self, first_entry: int, last_entry: int) -> Iterator[Run]:
-        # One hop to the loop per run: while the caller works on one, the loop fetches the next.
-        runs = self._handle.read_runs(first_entry, last_entry)
+    def _entries(self, runs: AsyncGenerator[Run, None]) -> Iterator[Entry]:
+        digest_size = self._handle.digest_size
+        for run in iterate(self._thread, runs):
+            yield from entries_of(run, digest_size)
+
+
+def iterate(thread: LoopThread, items: AsyncGenerator[T, None]) -> Iterator[T]:
+    """The items of an iteration on the loop, one hop each; ends it when the caller ends, also when
+    that was interrupted while waiting. Between hops the loop may run ahead. No item is ``None``.
+    """
+    turns = _Turns(items)
+    try:
+        while (item := thread.run(turns.next())) is not None:
+            yield item
+    finally:
+        if thread.is_usable:
+            thread.run(turns.end())
+
+
+class _Turns(Generic[T]):
+    """One iteration, as seen from another thread; its methods run on the loop."""
+
+    def __init__(self, items: AsyncGenerator[T, None]) -> None:
+        self._items = items
+        self._turn: asyncio.Task[T | None] | None = None
+
+    async def next(self) -> T | None:
+        self._turn = asyncio.current_task()
         try:
-            while (run := self._thread.run(_next(runs))) is not None:
-                yield run
+            return await anext(self._items, None)
         finally:
-            if self._thread.is_usable:
-                self._thread.run(runs.aclose())
+            self._turn = None
 
-
-async def _next(runs: AsyncIterator[Run]) -> Run | None:
-    return await anext(runs, None)
+    async def end(self) -> None:
+        if self._turn is not None:
+            self._turn.cancel()
+            await asyncio.gather(self._turn, return_exceptions=True)
+        await self._items.aclose()

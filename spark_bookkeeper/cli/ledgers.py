@@ -7,6 +7,7 @@ and ``append`` writes standard input to one it creates itself.
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from spark_bookkeeper.cli.output import print_facts, print_json, print_table, pr
 
 if TYPE_CHECKING:
     from metadata.model import LedgerMetadata
+    from spark_bookkeeper import Entry
 
 APPEND_BATCH_BYTES_MAX = 4 * 1024 * 1024
 APPEND_BATCH_ENTRIES_MAX = 1_000
@@ -34,7 +36,7 @@ APPEND_BATCH_ENTRIES_MAX = 1_000
 
 @click.group()
 def ledgers() -> None:
-    """Ledgers: list, show, create, append, read, verify, delete."""
+    """Ledgers: list, show, create, append, read, tail, recover, verify, delete."""
 
 
 def creation_options(command: Any) -> Any:
@@ -158,8 +160,6 @@ def read(
     ledger_id: int, *, uri: str, as_json: bool, raw: bool, recover: bool, **wanted: Any
 ) -> None:
     """Print entries, one per line; with --json one document per line."""
-    import json
-
     with (
         open_client(uri) as client,
         client.open_ledger(ledger_id, password=wanted["password"], recovery=recover) as reader,
@@ -168,15 +168,52 @@ def read(
         if last < wanted["first"]:
             return
         for entry in reader.read(wanted["first"], last):
-            payload = bytes(entry.payload)
-            if raw:
-                sys.stdout.buffer.write(payload)
-            elif as_json:
-                line = {"entry_id": entry.entry_id, "payload": printable(payload)}
-                click.echo(json.dumps(line))
-            else:
-                click.echo(printable(payload))
+            _print_entry(entry, as_json=as_json, raw=raw)
     sys.stdout.flush()
+
+
+@ledgers.command()
+@click.argument("ledger_id", type=int)
+@click.option("--from", "first", type=int, default=0, show_default=True, help="First entry.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="End when nothing new came for so long.  [default: never]",
+)
+@click.option("--raw", is_flag=True, help="Payload bytes only, nothing between them.")
+@password_option
+@uri_option
+@json_option
+@debug_option
+def tail(ledger_id: int, *, uri: str, as_json: bool, raw: bool, **wanted: Any) -> None:
+    """Print entries as they are confirmed, until the ledger is closed; Ctrl-C ends it too."""
+    with (
+        open_client(uri) as client,
+        client.open_ledger(ledger_id, password=wanted["password"]) as reader,
+    ):
+        for entry in reader.tail(wanted["first"], timeout=wanted["timeout"]):
+            _print_entry(entry, as_json=as_json, raw=raw)
+            sys.stdout.flush()
+
+
+@ledgers.command()
+@click.argument("ledger_id", type=int)
+@password_option
+@uri_option
+@json_option
+@debug_option
+def recover(ledger_id: int, password: bytes, uri: str, as_json: bool) -> None:
+    """Fence a ledger's writer and close the ledger at its last entry."""
+    with (
+        open_client(uri) as client,
+        client.open_ledger(ledger_id, password=password, recovery=True) as reader,
+    ):
+        document = {"ledger_id": ledger_id, "last_entry": reader.last_add_confirmed}
+    if as_json:
+        print_json(document)
+    else:
+        click.echo(f"ledger {ledger_id} is closed; last entry {document['last_entry']}")
 
 
 @ledgers.command()
@@ -255,6 +292,16 @@ def _summary(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
         "quorums": f"{metadata.ensemble_size}/{metadata.write_quorum}/{metadata.ack_quorum}",
         "fragments": len(metadata.fragments),
     }
+
+
+def _print_entry(entry: Entry, *, as_json: bool, raw: bool) -> None:
+    payload = bytes(entry.payload)
+    if raw:
+        sys.stdout.buffer.write(payload)
+    elif as_json:
+        click.echo(json.dumps({"entry_id": entry.entry_id, "payload": printable(payload)}))
+    else:
+        click.echo(printable(payload))
 
 
 def _print_written(ledger_id: int, entry_count: int, as_json: bool) -> None:
