@@ -1,0 +1,65 @@
+"""Bookies that die under a writer and do not come back: real processes, real sockets."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
+from spark_bookkeeper.blocking.write_handle import WriteHandle
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(bookies=5) as running:
+        yield running
+
+
+def lose(cluster: LocalCluster, writer: WriteHandle) -> str:
+    """Kill a bookie of the writer's ensemble."""
+    bookie_id = writer.metadata.last_fragment.ensemble[0]
+    next(b for b in cluster.bookies if b.bookie_id == bookie_id).kill()
+    return bookie_id
+
+
+@pytest.mark.slow
+def test_a_writer_a_tail_and_a_recovery_go_on_without_two_of_five(cluster: LocalCluster) -> None:
+    """W14, D8, R7 end to end; AQ = 3, so that each loss needs a replacement."""
+    settings = ClientSettings()
+    with BookKeeper(cluster.metadata_service_uri, settings=settings) as bk:
+        writer = bk.create_ledger(ack_quorum=3)
+        followed: list[bytes] = []
+
+        def follow() -> None:
+            with BookKeeper(cluster.metadata_service_uri) as other:
+                for entry in other.open_ledger(writer.ledger_id).tail(0):
+                    followed.append(bytes(entry.payload))
+
+        follower = threading.Thread(target=follow)
+        follower.start()
+        lost: list[str] = []
+        for round_number in range(3):
+            if round_number > 0:
+                lost.append(lose(cluster, writer))
+            futures = [
+                writer.append_async(b"%d-%d" % (round_number, number)) for number in range(2_000)
+            ]
+            futures.append(writer.append_async(b"end of round"))
+            for future in futures:
+                future.result(60)
+
+        assert len(set(lost)) == 2
+        assert not set(lost) & set(writer.metadata.last_fragment.ensemble)
+        with BookKeeper(cluster.metadata_service_uri) as other:
+            reader = other.open_ledger(writer.ledger_id, recovery=True)
+            read = [bytes(e.payload) for e in reader.read(0, reader.last_add_confirmed)]
+        follower.join(60)
+
+        rounds = [[b"%d-%d" % (r, n) for n in range(2_000)] + [b"end of round"] for r in range(3)]
+        expected = [payload for entries in rounds for payload in entries]
+        assert read == expected
+        assert followed == expected
