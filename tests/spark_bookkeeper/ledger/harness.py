@@ -168,6 +168,15 @@ class TestCluster:
         )
         return LedgerClient(cluster)
 
+    def copies(self, ledger_id: int, entry_id: int) -> dict[str, bytes]:
+        """By bookie: the record it holds of an entry, whoever should."""
+        found: dict[str, bytes] = {}
+        for bookie_id, bookie in self.bookies.items():
+            plan = bookie.storage.plan_read(ledger_id, entry_id, entry_id, size_bytes_max=1)
+            if record := b"".join(bookie.storage.execute(plan).chunks):
+                found[bookie_id] = record
+        return found
+
     def ensemble_faults(self, ensemble: tuple[str, ...]) -> list[Faults]:
         """The faults of an ensemble's bookies, by position."""
         return [self.faults[bookie_id] for bookie_id in ensemble]

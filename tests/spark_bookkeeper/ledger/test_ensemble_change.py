@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -93,6 +94,42 @@ def test_a_bookie_that_fails_later_is_replaced_from_the_next_entry_on(tmp_path: 
             assert dead in metadata.fragments[0].ensemble
             assert dead not in metadata.fragments[1].ensemble
             assert await read_all(client, writer.ledger_id) == [b"0", b"1", b"2"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 3, 3), (3, 2, 2), (5, 3, 2)])
+def test_the_metadata_names_the_bookies_that_really_store_an_entry(
+    tmp_path: Path, quorums: tuple[int, int, int], seed: int
+) -> None:
+    """Apache #4097, #4194, #4651, #4660: recorded ensembles and written ones differed."""
+
+    async def main() -> None:
+        random = Random(seed)
+        async with running_cluster(tmp_path, bookies=9, bookie_quarantine_ms=1) as cluster:
+            e, w, a = quorums
+            writer = await cluster.client(seed).create_ledger(
+                ensemble_size=e, write_quorum=w, ack_quorum=a
+            )
+            for _ in range(12):
+                ensemble = writer.metadata.last_fragment.ensemble
+                for bookie_id in random.sample(ensemble, 2):
+                    answer = random.choice([None, Status.UNREACHABLE, Status.UNKNOWN])
+                    cluster.faults[bookie_id].write_status = answer
+                pending = [writer.append_async(b"%d" % n) for n in range(random.randrange(1, 30))]
+                await settle(random.randrange(20))
+                for fault in cluster.faults.values():
+                    fault.write_status = None
+                await asyncio.gather(*pending)
+            await writer.close()
+
+            metadata = writer.metadata
+            assert len(metadata.fragments) > 1
+            for entry_id in range(metadata.last_entry + 1):
+                ensemble = metadata.fragment_of(entry_id).ensemble
+                write_set = {ensemble[(entry_id + i) % e] for i in range(w)}
+                assert len(write_set & cluster.copies(writer.ledger_id, entry_id).keys()) >= a
 
     asyncio.run(main())
 
