@@ -56,8 +56,13 @@ class Faults:
     read_status: Status | None = None
     """Reads return nothing and claim this."""
     alter_read: Callable[[ReadReply], ReadReply] | None = None
+    alter_lac: Callable[[ReadLacReply], ReadLacReply] | None = None
+    holds_reads: asyncio.Event | None = None
+    """Replies to reads come when it is set."""
     writes_seen: list[EncodedSection] = field(default_factory=list)
     reads_seen: list[ReadRequest] = field(default_factory=list)
+    polls_seen: list[LongPoll] = field(default_factory=list)
+    lacs_seen: list[bytes] = field(default_factory=list)
 
 
 class FaultyClient(BookieClient):
@@ -86,6 +91,8 @@ class FaultyClient(BookieClient):
             ids = IdRange(request.first_entry, request.last_entry, self._faults.read_status)
             return ReadReply((), (ids,), -1)
         reply = await self._inner.read(request)
+        if self._faults.holds_reads is not None:
+            await self._faults.holds_reads.wait()
         return self._faults.alter_read(reply) if self._faults.alter_read else reply
 
     async def read_lac(
@@ -96,15 +103,25 @@ class FaultyClient(BookieClient):
         master_key: bytes = b"",
         long_poll: LongPoll | None = None,
     ) -> ReadLacReply:
+        if long_poll is not None:
+            self._faults.polls_seen.append(long_poll)
         if self._faults.hangs:
             await asyncio.Event().wait()
         if self._faults.is_dead:
             return ReadLacReply(Status.UNREACHABLE)
-        return await self._inner.read_lac(
+        reply = await self._inner.read_lac(
             ledger_id, is_fencing=is_fencing, master_key=master_key, long_poll=long_poll
         )
+        if self._faults.is_dead:
+            return ReadLacReply(Status.UNREACHABLE)
+        return self._faults.alter_lac(reply) if self._faults.alter_lac else reply
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
+        self._faults.lacs_seen.append(packet)
+        if self._faults.hangs:
+            await asyncio.Event().wait()
+        if self._faults.is_dead:
+            return Status.UNREACHABLE
         return await self._inner.write_lac(ledger_id, master_key, packet)
 
     async def info(self) -> BookieInfo | None:

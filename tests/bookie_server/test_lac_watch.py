@@ -1,0 +1,126 @@
+"""Who waits for a LAC is released by news, by the end of all news, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from bookie_server.lac_watch import LacWatch
+from bookie_server.storage.facts import LedgerFacts, LedgerRanges
+from bookie_server.storage.journal_record import Add, ExplicitLac, Fence, Tombstone
+from bookie_server.wire.digest import Crc32cDigest
+from bookie_server.wire.record import encode_records, parse_run
+
+LONG_MS = 60_000
+
+
+@dataclass
+class Known:
+    """What a storage knows, as far as a watch asks."""
+
+    ledgers: dict[int, LedgerFacts] = field(default_factory=dict)
+    tombstones: LedgerRanges = field(default_factory=LedgerRanges)
+
+
+def add_of(ledger_id: int) -> Add:
+    parts = encode_records(
+        Crc32cDigest(), ledger_id, 0, [b"x"], last_add_confirmed=-1, length_before=0
+    )
+    return Add(parse_run(b"".join(parts)))
+
+
+async def begun(watch: LacWatch, ledger_id: int, previous: int) -> asyncio.Task[bool]:
+    waiting = asyncio.create_task(watch.wait(ledger_id, previous, LONG_MS))
+    await asyncio.sleep(0)
+    return waiting
+
+
+def test_a_waiter_is_released_by_a_lac_above_the_one_it_knows() -> None:
+    async def main() -> None:
+        known = Known({7: LedgerFacts(last_add_confirmed=3)})
+        watch = LacWatch(known)
+        behind, abreast = await begun(watch, 7, 2), await begun(watch, 7, 3)
+        assert await behind
+
+        watch.applied([add_of(7)])
+        known.ledgers[7].last_add_confirmed = 4
+        watch.applied([add_of(8)])  # another ledger's
+        await asyncio.sleep(0)
+        assert not abreast.done()
+
+        watch.applied([ExplicitLac(7, b"")])
+        assert await abreast
+        assert watch.waiter_count == 0
+
+    asyncio.run(main())
+
+
+def fence(known: Known) -> None:
+    known.ledgers[7].is_fenced = True
+
+
+def limbo(known: Known) -> None:
+    known.ledgers[7].is_limbo = True
+
+
+def delete(known: Known) -> None:
+    known.tombstones.add(5, 9)
+
+
+@pytest.mark.parametrize("end", [fence, limbo, delete])
+def test_where_no_news_can_come_nobody_waits(end: Callable[[Known], None]) -> None:
+    async def main() -> None:
+        known = Known({7: LedgerFacts(), 30: LedgerFacts()})
+        watch = LacWatch(known)
+        waiting, elsewhere = await begun(watch, 7, -1), await begun(watch, 30, -1)
+
+        end(known)
+        watch.applied([Tombstone(5, 9) if end is delete else Fence(7)])
+
+        assert await waiting
+        assert await watch.wait(7, -1, LONG_MS)
+        assert not elsewhere.done()
+        watch.close()
+        assert await elsewhere
+
+    asyncio.run(main())
+
+
+@pytest.mark.conformance("D10")
+def test_a_waiter_that_is_over_or_cancelled_leaves_no_trace() -> None:
+    async def main() -> None:
+        watch = LacWatch(Known())
+        assert await watch.wait(7, -1, timeout_ms=1)
+        cancelled = await begun(watch, 7, -1)
+        other = await begun(watch, 7, -1)
+        assert watch.waiter_count == 2
+
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        assert watch.waiter_count == 1
+        watch.close()
+        await other
+
+        assert watch.waiter_count == 0
+        assert watch._waiting == {}
+        assert await watch.wait(7, -1, LONG_MS)  # after the end nobody waits
+
+    asyncio.run(main())
+
+
+def test_more_waiters_than_allowed_are_told_to_come_again() -> None:
+    async def main() -> None:
+        known = Known({8: LedgerFacts(last_add_confirmed=0)})
+        watch = LacWatch(known, waiters_max=2)
+        waiting = [await begun(watch, 7, -1) for _ in range(2)]
+
+        assert not await watch.wait(7, -1, LONG_MS)
+        assert await watch.wait(8, -1, LONG_MS)  # news takes no room
+
+        watch.close()
+        assert await asyncio.gather(*waiting) == [True, True]
+
+    asyncio.run(main())
