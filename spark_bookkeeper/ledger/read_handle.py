@@ -252,7 +252,7 @@ class ReadHandle:
                 return end, fetched
             # Others may have been chosen for these entries since the metadata was read.
             self._learned(await self._cluster.ledgers.read(self.ledger_id))
-            if self.metadata.fragment_of(first_entry) == fragment:
+            if self.metadata.fragment_of(fetched.missing[0]) == fragment:
                 return end, fetched
 
     def _why_missing(self, fetched: Fetched) -> BookKeeperError:

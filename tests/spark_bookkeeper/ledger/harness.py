@@ -112,8 +112,6 @@ class FaultyClient(BookieClient):
         reply = await self._inner.read_lac(
             ledger_id, is_fencing=is_fencing, master_key=master_key, long_poll=long_poll
         )
-        if self._faults.is_dead:
-            return ReadLacReply(Status.UNREACHABLE)
         return self._faults.alter_lac(reply) if self._faults.alter_lac else reply
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:

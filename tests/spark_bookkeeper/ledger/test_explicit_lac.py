@@ -1,0 +1,138 @@
+"""A writer at rest tells its bookies how far it is confirmed; a busy one has its entries for that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from bookie_server.wire.digest import Crc32cDigest, DummyDigest, HmacDigest, master_key
+from bookie_server.wire.record import encode_lac_packet, is_possible_lac_packet, parse_lac_packet
+from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
+from tests.spark_bookkeeper.ledger.harness import Faults, TestCluster, running_cluster
+
+DIGEST = Crc32cDigest()
+ENSEMBLE = ("b0:1", "b1:1", "b2:1")
+REST_S = 0.05
+"""Many times the interval of the tests."""
+
+
+@asynccontextmanager
+async def scene(
+    place: Path, interval_ms: int = 1
+) -> AsyncIterator[tuple[TestCluster, ExplicitLac]]:
+    async with running_cluster(place, explicit_lac_interval_ms=interval_ms) as cluster:
+        client = cluster.client()
+        explicit_lac = ExplicitLac(client.cluster, 7, DIGEST, master_key(b""))
+        yield cluster, explicit_lac
+        explicit_lac.stop()
+
+
+async def until(claim: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not claim():  # noqa: ASYNC110 - what is claimed has no event
+            await asyncio.sleep(0.001)
+
+
+def packet(lac: int) -> bytes:
+    return encode_lac_packet(DIGEST, 7, lac)
+
+
+def told(faults: Faults) -> list[int | None]:
+    return [parse_lac_packet(each, DIGEST, 7) for each in faults.lacs_seen]
+
+
+def test_the_packet_is_apaches() -> None:
+    golden = bytes.fromhex("00000000000000070000000000000009fda28f3c")
+
+    assert packet(9) == golden
+    assert parse_lac_packet(golden, DIGEST, 7) == 9
+
+
+@pytest.mark.parametrize("digest", [DIGEST, HmacDigest(b"secret"), DummyDigest()], ids=repr)
+def test_a_packet_that_is_cut_or_of_another_ledger_proves_nothing(digest: Crc32cDigest) -> None:
+    whole = encode_lac_packet(digest, 7, 9)
+
+    assert parse_lac_packet(whole, digest, 7) == 9
+    assert parse_lac_packet(whole, digest, 8) is None
+    assert all(parse_lac_packet(whole[:size], digest, 7) is None for size in range(len(whole)))
+    assert parse_lac_packet(encode_lac_packet(digest, 7, -2), digest, 7) is None
+    assert is_possible_lac_packet(whole, 7)
+    assert not is_possible_lac_packet(whole[:15], 7)
+
+
+@pytest.mark.conformance("D7")
+def test_a_resting_writer_tells_every_bookie_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with scene(tmp_path) as (cluster, explicit_lac):
+            explicit_lac.acknowledged(3, 1, ENSEMBLE)
+            explicit_lac.acknowledged(5, 1, ENSEMBLE)
+            await until(lambda: all(each.lacs_seen for each in cluster.faults.values()))
+            explicit_lac.acknowledged(5, 1, ENSEMBLE)
+            await asyncio.sleep(REST_S)
+
+            assert [told(each) for each in cluster.faults.values()] == [[5], [5], [5]]
+
+    asyncio.run(main())
+
+
+def test_what_an_entry_carries_is_not_told_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with scene(tmp_path) as (cluster, explicit_lac):
+            explicit_lac.acknowledged(3, 2, ENSEMBLE)  # entry 4 is packaged after this
+            explicit_lac.acknowledged(3, 3, ENSEMBLE)
+            await asyncio.sleep(REST_S)
+
+            assert all(each.lacs_seen == [] for each in cluster.faults.values())
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["off", "stopped"])
+def test_a_writer_told_to_be_silent_is(tmp_path: Path, how: str) -> None:
+    async def main() -> None:
+        async with scene(tmp_path, 0 if how == "off" else 1) as (cluster, explicit_lac):
+            explicit_lac.acknowledged(3, 1, ENSEMBLE)
+            if how == "stopped":
+                explicit_lac.stop()
+                explicit_lac.acknowledged(4, 1, ENSEMBLE)
+            await asyncio.sleep(REST_S)
+
+            assert all(each.lacs_seen == [] for each in cluster.faults.values())
+
+    asyncio.run(main())
+
+
+def test_a_bookie_that_hangs_holds_up_nobody_and_gets_the_newest_later(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with scene(tmp_path) as (cluster, explicit_lac):
+            before = asyncio.all_tasks()
+            cluster.faults["b1:1"].hangs = True
+            for lac in (1, 2, 3):
+                explicit_lac.acknowledged(lac, -1, ENSEMBLE)
+                await until(lambda lac=lac: told(cluster.faults["b2:1"])[-1:] == [lac])  # type: ignore[misc]
+
+            assert [told(each) for each in cluster.faults.values()] == [[1, 2, 3], [1], [1, 2, 3]]
+            assert len(asyncio.all_tasks() - before) == 1
+            explicit_lac.stop()
+            await until(lambda: asyncio.all_tasks() == before)
+
+    asyncio.run(main())
+
+
+def test_a_writer_and_a_reader_agree_on_the_last_entry_without_another(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_cluster(tmp_path, explicit_lac_interval_ms=1) as cluster:
+            writer = await cluster.client().create_ledger()
+            await writer.append_many([b"x"] * 5)
+            await until(lambda: all(each.lacs_seen for each in cluster.faults.values()))
+
+            reader = await cluster.client(2).open_ledger(writer.ledger_id)
+
+            assert reader.last_add_confirmed == 4
+            await writer.close()
+
+    asyncio.run(main())

@@ -1,0 +1,138 @@
+"""Asking for the LAC: proof counts, a hint counts as far as it can be true, silence counts for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bookie_server.wire.digest import Crc32cDigest
+from bookie_server.wire.messages import ReadLacReply, Status
+from bookie_server.wire.record import encode_lac_packet, encode_records
+from metadata.errors import EntryUnreadableError
+from spark_bookkeeper.ledger.last_confirmed import LacEvidence, believable_claim, lac_evidence
+from tests.spark_bookkeeper.ledger.harness import running_cluster
+
+DIGEST = Crc32cDigest()
+LEDGER = 7
+
+
+def entry(entry_id: int, lac: int, ledger_id: int = LEDGER, count: int = 1) -> bytes:
+    parts = encode_records(
+        DIGEST, ledger_id, entry_id, [b"x"] * count, last_add_confirmed=lac, length_before=0
+    )
+    return b"".join(parts)
+
+
+def packet(lac: int, ledger_id: int = LEDGER) -> bytes:
+    return encode_lac_packet(DIGEST, ledger_id, lac)
+
+
+def flipped(part: bytes) -> bytes:
+    return part[:-1] + bytes([part[-1] ^ 1])
+
+
+UNKNOWN = LacEvidence(Status.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (ReadLacReply(Status.OK, entry(9, 8)), LacEvidence(Status.OK, 8, -1, 9)),
+        (ReadLacReply(Status.OK, entry(9, 8), packet(9)), LacEvidence(Status.OK, 8, 9, 9)),
+        (ReadLacReply(Status.OK, None, packet(9)), LacEvidence(Status.OK, -1, 9, -1)),
+        # A packet that does not verify is no packet; the entry is proof all the same.
+        (
+            ReadLacReply(Status.OK, entry(9, 8), flipped(packet(9))),
+            LacEvidence(Status.OK, 8, -1, 9),
+        ),
+        (ReadLacReply(Status.OK, entry(9, 8), packet(9, 8)), LacEvidence(Status.OK, 8, -1, 9)),
+        # An entry that does not verify discredits whatever came with it.
+        (ReadLacReply(Status.OK, flipped(entry(9, 8)), packet(9)), UNKNOWN),
+        (ReadLacReply(Status.OK, entry(9, 9)), UNKNOWN),
+        (ReadLacReply(Status.OK, entry(9, 12)), UNKNOWN),
+        (ReadLacReply(Status.OK, entry(9, -2)), UNKNOWN),
+        (ReadLacReply(Status.OK, entry(9, 8, ledger_id=8)), UNKNOWN),
+        (ReadLacReply(Status.OK, entry(9, 8, count=2)), UNKNOWN),
+        (ReadLacReply(Status.OK, b"no record"), UNKNOWN),
+        (ReadLacReply(Status.NO_LEDGER, entry(9, 8)), LacEvidence(Status.NO_LEDGER)),
+        (ReadLacReply(Status.UNREACHABLE), LacEvidence(Status.UNREACHABLE)),
+    ],
+)
+def test_an_answer_is_worth_what_of_it_verifies(reply: ReadLacReply, expected: LacEvidence) -> None:
+    assert lac_evidence(reply, LEDGER, DIGEST) == expected
+
+
+@pytest.mark.parametrize(
+    ("heard", "believed"),
+    [
+        ([LacEvidence(Status.OK, 3, 4, 4)], 4),
+        ([LacEvidence(Status.OK, 3, 5, 4)], -1),
+        ([LacEvidence(Status.OK, -1, 4, -1), LacEvidence(Status.OK, 3, -1, 4)], 4),
+        ([LacEvidence(Status.OK, 3, 2**62, 4), LacEvidence(Status.OK, 3, 4, 4)], 4),
+        ([LacEvidence(Status.UNREACHABLE)], -1),
+    ],
+)
+def test_a_hint_is_believed_as_far_as_entries_reach(
+    heard: list[LacEvidence], believed: int
+) -> None:
+    assert believable_claim(heard) == believed
+
+
+@pytest.mark.conformance("D5")
+@pytest.mark.parametrize("away", [(0,), (1,), (2,), (0, 1), (0, 1, 2)], ids=str)
+def test_the_lac_is_known_while_a_coverage_answers(tmp_path: Path, away: tuple[int, ...]) -> None:
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            writer = await cluster.client().create_ledger()
+            for _ in range(4):
+                await writer.append(b"x")
+            ensemble = writer.metadata.last_fragment.ensemble
+            for position in away:
+                cluster.faults[ensemble[position]].is_dead = True
+            opening = cluster.client(2).open_ledger(writer.ledger_id)
+
+            if len(away) == 1:
+                assert (await opening).last_add_confirmed == 2
+            else:
+                with pytest.raises(EntryUnreadableError, match="UNREACHABLE"):
+                    await opening
+            for faults in cluster.faults.values():
+                faults.is_dead = False
+            await writer.close()
+
+    asyncio.run(main())
+
+
+def damaged(reply: ReadLacReply) -> ReadLacReply:
+    return ReadLacReply(reply.status, flipped(reply.last_entry or b"?"), reply.explicit_lac)
+
+
+def beyond(reply: ReadLacReply) -> ReadLacReply:
+    return ReadLacReply(reply.status, reply.last_entry, packet(2**40, ledger_id=0))
+
+
+@pytest.mark.parametrize(("alter", "is_sure"), [(damaged, False), (beyond, True)])
+def test_two_bookies_that_lie_can_keep_the_lac_back_but_never_raise_it(
+    tmp_path: Path, alter: Callable[[ReadLacReply], ReadLacReply], is_sure: bool
+) -> None:
+    async def main() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            writer = await cluster.client().create_ledger()
+            for _ in range(4):
+                await writer.append(b"x")
+            for bookie_id in writer.metadata.last_fragment.ensemble[:2]:
+                cluster.faults[bookie_id].alter_lac = alter
+            opening = cluster.client(2).open_ledger(writer.ledger_id)
+
+            if is_sure:
+                assert (await opening).last_add_confirmed == 2
+                recovered = await cluster.client(3).open_ledger(writer.ledger_id, recovery=True)
+                assert recovered.last_add_confirmed == 3
+            else:
+                with pytest.raises(EntryUnreadableError, match="UNKNOWN"):
+                    await opening
+
+    asyncio.run(main())
