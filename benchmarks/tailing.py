@@ -1,9 +1,16 @@
-"""P8: from an append by a live writer to the entry in the hands of a tailing reader."""
+"""P8: from an append by a live writer to the entry in the hands of a tailing reader.
+
+Writer and reader are processes of their own, as they would be; both read the machine's monotonic
+clock. ``python -m benchmarks.tailing URI LEDGER`` is the reader: it tails the ledger to its close
+and prints when each entry arrived.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import sys
 import time
 
 from benchmarks.figures import Figure, percentile
@@ -15,33 +22,42 @@ _RATES_PER_S = (20, 200, 2_000)
 """A writer at rest between entries, whose LAC goes by itself; and others, whose next entry brings it."""
 
 
-async def _latencies(uri: str, per_s: int, seconds: float) -> list[float]:
-    """Seconds from append to arrival, ascending; writer and reader are two clients on one loop."""
-    count = max(10, int(per_s * seconds))
-    began: list[float] = []
+async def _arrivals(uri: str, ledger_id: int) -> list[float]:
     arrived: list[float] = []
-    async with aio.BookKeeper(uri) as writing, aio.BookKeeper(uri) as reading:
-        writer = await writing.create_ledger()
+    async with aio.BookKeeper(uri) as client:
+        reader = await client.open_ledger(ledger_id)
+        async for entry in reader.tail(0):
+            arrived.append(time.monotonic())
+            if entry.entry_id == 0:
+                sys.stdout.write("ready\n")
+                sys.stdout.flush()
+    return arrived
+
+
+async def _latencies(uri: str, per_s: int, seconds: float) -> list[float]:
+    """Seconds from append to arrival, ascending."""
+    began: list[float] = []
+    async with aio.BookKeeper(uri) as client:
+        writer = await client.create_ledger()
         payload = os.urandom(_SIZE)
         await writer.append(payload)  # connects
-        reader = await reading.open_ledger(writer.ledger_id)
-
-        async def follow() -> None:
-            async for _ in reader.tail(1):
-                arrived.append(time.perf_counter())
-
-        following = asyncio.create_task(follow())
-        await asyncio.sleep(0.2)
-        due = time.perf_counter()
-        for _ in range(count):
+        reader = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "benchmarks.tailing", uri, str(writer.ledger_id)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert reader.stdout is not None
+        await reader.stdout.readline()
+        due = time.monotonic()
+        for _ in range(max(10, int(per_s * seconds))):
             due += 1 / per_s
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            began.append(time.perf_counter())
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            began.append(time.monotonic())
             writer.append_async(payload)
         await writer.flush()
         await asyncio.sleep(0.1)
         await writer.close()
-        await following
+        printed, _ = await reader.communicate()
+    arrived = json.loads(printed)[1:]
     return sorted(end - start for start, end in zip(began, arrived, strict=True))
 
 
@@ -56,3 +72,7 @@ def p8(seconds: float) -> list[Figure]:
             what = f"append to tail, {_SIZE} B at {per_s}/s, p50"
             figures.append(Figure("P8", what, percentile(latencies, 0.5) * 1e6, "us", notes=notes))
     return figures
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asyncio.run(_arrivals(sys.argv[1], int(sys.argv[2])))))
