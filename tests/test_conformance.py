@@ -1,0 +1,65 @@
+"""docs/conformance.md is what the tests prove; every rule of the protocol has one or a reason."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections import defaultdict
+from pathlib import Path
+
+from tests.conformance.catalogue import NOT_APPLICABLE, RULES
+
+
+def marked_tests(root: Path) -> dict[str, list[str]]:
+    """By rule: the tests that name it, as ``file::test`` relative to ``root``."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                for decorator in node.decorator_list:
+                    if ast.unparse(decorator).startswith("pytest.mark.conformance("):
+                        assert isinstance(decorator, ast.Call)
+                        for rule in decorator.args:
+                            name = f"{path.relative_to(root)}::{node.name}"
+                            found[ast.literal_eval(rule)].append(name)
+    return found
+
+
+def as_table(tests: dict[str, list[str]]) -> str:
+    """The page, whole."""
+    lines = [
+        "# Conformance",
+        "",
+        "What the protocol demands, and the test that proves it here. R (recovery), F (fencing),",
+        "W (writing) and D (reading) are the situations Apache BookKeeper's own suite covers; the",
+        "names at the end are the actions of the TLA+ specification (BookKeeperProtocol.tla,",
+        "Vanlightly/bookkeeper-tlaplus). Made from the tests: `REWRITE=1 pytest",
+        "tests/test_conformance.py`.",
+        "",
+        "| Rule | What it says | Proved by |",
+        "|---|---|---|",
+    ]
+    for rule, text in RULES.items():
+        proof = [f"`{name}`" for name in tests.get(rule, ())]
+        if rule in NOT_APPLICABLE:
+            proof.append(f"does not apply: {NOT_APPLICABLE[rule]}")
+        lines.append(f"| {rule} | {text} | {'<br>'.join(proof)} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_every_rule_is_proved_or_does_not_apply(repository: Path) -> None:
+    tests = marked_tests(repository)
+
+    assert set(tests) <= set(RULES), "a test names a rule there is not"
+    left_over = [rule for rule in RULES if rule not in tests and rule not in NOT_APPLICABLE]
+    assert left_over == []
+    assert [rule for rule in NOT_APPLICABLE if rule in tests] == []
+
+
+def test_the_page_is_what_the_tests_say(repository: Path) -> None:
+    page = repository / "docs" / "conformance.md"
+    wanted = as_table(marked_tests(repository))
+    if os.environ.get("REWRITE"):
+        page.write_text(wanted)
+
+    assert page.read_text() == wanted
