@@ -44,11 +44,15 @@ class ExplicitLac:
         carries, ``ensemble`` the last one. Costs next to nothing: sending waits for a rest.
         """
         self._last_add_confirmed = last_add_confirmed
-        self._known = max(self._known, last_lac_sent_in_entries)
+        self.carried(last_lac_sent_in_entries)
         self._ensemble = ensemble
         self._acknowledged_s = self._loop.time()
         if self._timer is None and last_add_confirmed > self._known and self._is_on:
             self._timer = self._loop.call_later(self._interval_s, self._rested)
+
+    def carried(self, last_lac_sent_in_entries: int) -> None:
+        """Note that an entry is on its way with this LAC: it need not be told by itself."""
+        self._known = max(self._known, last_lac_sent_in_entries)
 
     def stop(self) -> None:
         """Send nothing more. Idempotent."""

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from spark_bookkeeper import LocalCluster
+from metadata.errors import LedgerFencedError
+from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.cli import run
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.ports import free_port
@@ -152,6 +153,35 @@ class TestWithACluster:
         assert [each["bookie_id"] for each in failed["defects"]] == [cluster.bookies[0].bookie_id]
         assert (failed["defects"][0]["first_entry"], failed["defects"][0]["last_entry"]) == (0, 2)
         assert "FAILED" in text
+
+    def test_a_tail_prints_what_is_confirmed_and_ends_when_nothing_follows(
+        self, bookkeeper: CommandLine
+    ) -> None:
+        with BookKeeper(bookkeeper.uri) as client:
+            writer = client.create_ledger()
+            writer.append_many([b"a", b"b", b"\xff"])
+
+            idle = bookkeeper("ledgers", "tail", writer.ledger_id, "--timeout", 0.5)
+            writer.close()
+
+            assert idle == "a\nb\n0xff\n"
+        lines = bookkeeper("ledgers", "tail", writer.ledger_id, "--from", 2, "--json").splitlines()
+        assert [json.loads(line) for line in lines] == [{"entry_id": 2, "payload": "0xff"}]
+        assert bookkeeper.outcome("ledgers", "tail", 999)[0] == 1
+
+    def test_recover_closes_what_its_writer_left_open(self, bookkeeper: CommandLine) -> None:
+        with BookKeeper(bookkeeper.uri) as client:
+            writer = client.create_ledger()
+            writer.append_many([b"a", b"b"])
+
+            recovered = bookkeeper.json("ledgers", "recover", writer.ledger_id)
+            again = bookkeeper("ledgers", "recover", writer.ledger_id)
+
+            with pytest.raises(LedgerFencedError):
+                writer.append(b"c")
+        assert recovered == {"ledger_id": writer.ledger_id, "last_entry": 1}
+        assert again == f"ledger {writer.ledger_id} is closed; last entry 1\n"
+        assert bookkeeper.json("ledgers", "show", writer.ledger_id)["state"] == "CLOSED"
 
     def test_deleting_asks_first(
         self, bookkeeper: CommandLine, monkeypatch: pytest.MonkeyPatch

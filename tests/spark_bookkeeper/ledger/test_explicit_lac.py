@@ -82,8 +82,8 @@ def test_a_resting_writer_tells_every_bookie_once(tmp_path: Path) -> None:
 def test_what_an_entry_carries_is_not_told_again(tmp_path: Path) -> None:
     async def main() -> None:
         async with scene(tmp_path) as (cluster, explicit_lac):
-            explicit_lac.acknowledged(3, 2, ENSEMBLE)  # entry 4 is packaged after this
-            explicit_lac.acknowledged(3, 3, ENSEMBLE)
+            explicit_lac.acknowledged(3, 2, ENSEMBLE)
+            explicit_lac.carried(3)  # entry 4 follows at once
             await asyncio.sleep(REST_S)
 
             assert all(each.lacs_seen == [] for each in cluster.faults.values())
