@@ -147,6 +147,14 @@ class SimFileSystem(FileSystem):
             after.names_now[path] = after._names_durable[path] = survivors[id(inode)]
         return after
 
+    def after_kill(self) -> SimFileSystem:
+        """What the next process of the same machine finds: everything visible, nothing synced anew."""
+        after = SimFileSystem()
+        after.names_now = self.names_now
+        after._names_durable = self._names_durable
+        after._pending = self._pending
+        return after
+
     def crash_images(self, rng: Random, count: int) -> Iterator[SimFileSystem]:
         """The two extreme crash states, and ``count`` drawn ones."""
         yield self.crash(rng, lambda _: "drop")

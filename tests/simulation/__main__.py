@@ -1,0 +1,100 @@
+"""``python -m tests.simulation --seed N [--trace]``: run seeds, say what broke and how to see it again.
+
+Without ``--seed`` seeds begin at a number drawn from the clock, so that every session tries new ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections import Counter
+from dataclasses import fields
+
+from tests.simulation.marks import REACHABLE
+from tests.simulation.run import Outcome, run_seed
+
+_LAST_EVENTS = 20
+
+
+def main() -> int:
+    """Run what was asked for; 1 when a seed was violated."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="the first seed")
+    parser.add_argument("--count", type=int, default=1, help="how many seeds")
+    parser.add_argument("--minutes", type=float, default=0, help="instead: for how long")
+    parser.add_argument("--trace", action="store_true", help="print every event")
+    parser.add_argument("--tier", type=int, choices=(2,), default=2, help="2: the whole world")
+    asked = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    first = asked.seed if asked.seed is not None else time.time_ns() // 1_000_000 % 10**9
+    end_s = time.monotonic() + 60 * asked.minutes
+    started_s = time.monotonic()
+    total = _Total()
+    seed = first
+    while (time.monotonic() < end_s) if asked.minutes else (seed < first + asked.count):
+        outcome = run_seed(seed)
+        total.add(outcome)
+        if outcome.violations or asked.trace or (asked.count == 1 and not asked.minutes):
+            _print(outcome, whole=asked.trace)
+        seed += 1
+    total.print(time.monotonic() - started_s)
+    return 1 if total.violated else 0
+
+
+class _Total:
+    """Sums over all seeds."""
+
+    def __init__(self) -> None:
+        self.seeds = self.steps = self.events = self.virtual_us = 0
+        self.violated: list[int] = []
+        self.faults: Counter[str] = Counter()
+        self.marks: Counter[str] = Counter(dict.fromkeys(REACHABLE, 0))
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.steps += outcome.steps
+        self.events += len(outcome.history.events)
+        self.virtual_us += outcome.virtual_us
+        self.faults += outcome.injected
+        self.marks.update(outcome.marks)
+        if outcome.violations:
+            self.violated.append(outcome.seed)
+
+    def print(self, seconds: float) -> None:
+        if self.seeds > 1:
+            _say("", "faults injected:")
+            for fault, count in sorted(self.faults.items()):
+                _say(f"  {count:>8} {fault}")
+            _say("seeds that reached:")
+            for mark, count in sorted(self.marks.items()):
+                _say(f"  {count:>8} {mark}")
+        _say(
+            f"{self.seeds} seeds, {self.seeds / seconds:.1f} a second; {self.steps} steps, "
+            f"{self.events} events, {self.virtual_us / 3.6e9:.2f} simulated hours; "
+            f"violated: {self.violated or 'none'}"
+        )
+
+
+def _print(outcome: Outcome, *, whole: bool) -> None:
+    trace = outcome.history.trace()
+    _say("", f"seed {outcome.seed}", "swarm:")
+    for spec in fields(outcome.swarm):
+        _say(f"  {spec.name} = {getattr(outcome.swarm, spec.name)}")
+    _say("faults: " + ", ".join(f"{n} {fault}" for fault, n in sorted(outcome.injected.items())))
+    _say("marks: " + ", ".join(outcome.marks))
+    _say("events:", *(trace if whole else trace[-_LAST_EVENTS:]))
+    _say(f"trace hash: {outcome.history.hash()}")
+    for violation in outcome.violations:
+        _say(f"VIOLATED {violation}")
+    _say(f"replay: {outcome.replay}")
+
+
+def _say(*lines: str) -> None:
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

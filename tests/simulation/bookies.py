@@ -1,0 +1,298 @@
+"""A simulated bookie: the real one on a disk that forgets, killed and started again at will.
+
+What happens to it: its process is killed (the page cache survives), its machine loses power (what
+was not synced may be lost or torn), a write fails, stored bytes rot, it is paused, it is started
+from what its disk holds. The order of a start is the server's: replay, judge damage, serve, register.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import zlib
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from bookie_server.bookie import Bookie
+from bookie_server.client.local import LocalBookieClient
+from bookie_server.limbo import judge_damage
+from bookie_server.settings import BookieSettings
+from bookie_server.storage.engine import Storage
+from bookie_server.storage.errors import StorageFailedError
+from bookie_server.storage.read_plan import runs_of
+from metadata.bookies import BOOKIE_ENDPOINT, GRPC, BookieRegistry, BookieServiceInfo, Endpoint
+from metadata.errors import MetadataUnavailableError
+from metadata.store import NodeExistsError
+from tests.simulation.files import SimFileSystem, SimulatedCrash
+from tests.simulation.history import BookieDown, BookieUp, Damaged, Durable, FenceDurable
+from tests.simulation.loop import Owner
+from tests.simulation.stores import ROOT, SimStore
+from tests.simulation.workers import DiskPace, SimWorkers
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookiePlan:
+    """How this world's bookies are set up; small numbers, so that files roll within seconds."""
+
+    directories: int = 1
+    checkpoint_interval_ms: int = 1_000
+    write_cache_size_bytes: int = 4096
+    session_timeout_us: int = 2_000_000
+    pace: DiskPace = field(default_factory=DiskPace)
+
+
+def _whole_sectors(random: Random) -> str:
+    """Disks write sectors of 512 bytes wholly or not at all; one that is torn is damaged."""
+    return "keep" if random.random() < 0.5 else "drop"
+
+
+class SimBookie:
+    """One machine with one bookie; ``owner`` is the process that runs now, or ran last."""
+
+    def __init__(self, world: World, name: str, plan: BookiePlan, random: Random) -> None:
+        self.name = name
+        self.files = SimFileSystem()
+        self.incarnation = 0
+        self.owner = Owner(f"{name}#0")
+        self.owner.is_dead = True
+        self._world = world
+        self._plan = plan
+        self._random = random
+        self._session = 0
+        self._store: SimStore | None = None
+        self._bookie: Bookie | None = None
+        self._workers: SimWorkers | None = None
+        self._known: dict[int, set[int]] = {}
+        """Entries the observer saw become durable."""
+        self._known_fences: set[int] = set()
+        self._clock_ms = 1_000_000
+        self.clock_skew_ms = 0
+        self.reboots_on_failure = True
+        """Whether a disk failure costs the page cache too."""
+        self.may_tear = False
+        """Whether a power loss may tear sectors: damage, as rotten bits are."""
+        self._pace = plan.pace
+        world.history.listeners.append(self._learn)
+
+    # -- what others see ----------------------------------------------------------------------------
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a process runs."""
+        return not self.owner.is_dead
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether a request that arrives now is answered."""
+        return self.is_up and self._bookie is not None
+
+    @property
+    def local(self) -> LocalBookieClient:
+        """The bookie that serves now."""
+        assert self._bookie is not None
+        return LocalBookieClient(self.name, self._bookie)
+
+    # -- starting -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start a process on what the disk holds, unless one runs."""
+        if self.is_up:
+            return
+        self.incarnation += 1
+        self.owner = Owner(f"{self.name}#{self.incarnation}")
+        self.owner.start(self._serve(), f"bookie-{self.name}")
+
+    async def _serve(self) -> None:
+        world, owner, settings = self._world, self.owner, self._settings()
+        store = SimStore(world.tree, owner, world.weather)
+        self._store = store
+        self._session = store.session_id
+        try:
+            storage = Storage.open(
+                self.files,
+                settings.storage,
+                instance_id=self.name.encode().ljust(16),
+                clock_ms=self._now_ms,
+            )
+            if storage.is_damaged:
+                await judge_damage(storage, store, ROOT, self.name)
+            self._workers = SimWorkers(
+                self.name,
+                self.files,
+                owner=owner,
+                pace=self._pace,
+                random=self._random,
+                history=world.history,
+            )
+            self._workers.crashed = self.lose_power
+            bookie = Bookie(storage, settings, self._workers)
+            await bookie.start()
+        except SimulatedCrash:
+            self.lose_power()
+            return
+        except (StorageFailedError, MetadataUnavailableError, OSError) as error:
+            self._end(type(error).__name__)
+            return
+        self._report(storage)
+        self._bookie = bookie
+        register = self._register(store)
+        registering = asyncio.create_task(register, name=f"register-{self.name}")
+        await bookie.failed
+        registering.cancel()
+        world.count("F4 bookie stopped by its disk")
+        if self.reboots_on_failure:
+            self.lose_power()
+        else:
+            # The cache may hold pages the disk never got.
+            world.history.record(Damaged(self.name, "page cache"))
+            self.kill("storage failed")
+
+    async def _register(self, store: SimStore) -> None:
+        host, port = self.name.split(":")
+        info = BookieServiceInfo((Endpoint(BOOKIE_ENDPOINT, host, int(port), GRPC),))
+        while True:
+            try:
+                await BookieRegistry(store, ROOT).register(self.name, info)
+            except (NodeExistsError, MetadataUnavailableError):
+                await asyncio.sleep(0.2)  # a predecessor's session has to expire first
+            else:
+                return
+
+    def _settings(self) -> BookieSettings:
+        plan = self._plan
+        return BookieSettings(
+            bookie_id=self.name,
+            journal_directories=tuple(f"/j{n}" for n in range(plan.directories)),
+            ledger_directories=tuple(f"/l{n}" for n in range(plan.directories)),
+            journal_file_size_bytes=64 * 1024,
+            journal_zero_chunk_bytes=8 * 1024,
+            write_cache_size_bytes=plan.write_cache_size_bytes,
+            checkpoint_interval_ms=plan.checkpoint_interval_ms,
+            block_size_bytes=512,
+        )
+
+    def _now_ms(self) -> int:
+        self._clock_ms += 1
+        return self._clock_ms + self.clock_skew_ms
+
+    # -- ending -------------------------------------------------------------------------------------
+
+    def kill(self, how: str = "killed") -> None:
+        """The process ends at once; its machine runs on."""
+        if self.is_up:
+            self._cut()
+            self.files = self.files.after_kill()
+            self._end(how)
+
+    def lose_power(self) -> None:
+        """The machine stops: of what is not synced, anything may survive."""
+        if self.is_up:
+            self._cut()
+            if self.may_tear:
+                self._world.history.record(Damaged(self.name, "torn sectors"))
+                self.files = self.files.crash(self._random)
+            else:
+                self.files = self.files.crash(self._random, _whole_sectors)
+            self._end("lost power")
+
+    def _cut(self) -> None:
+        self.owner.is_dead = True
+        if self._workers is not None:
+            self._workers.cut()
+
+    def _end(self, how: str) -> None:
+        world = self._world
+        self.owner.kill()
+        self._bookie = self._workers = None
+        self.files.locked.clear()
+        world.history.record(BookieDown(self.name, self.incarnation, how))
+        timeout_us = self._plan.session_timeout_us
+        world.loop.after(timeout_us, world.tree.end_session, self._session)
+        world.bookie_ended(self)
+
+    def heal(self) -> None:
+        """Nothing set to happen will."""
+        self.owner.paused_until_us = 0
+        self.reboots_on_failure, self.may_tear = True, False
+        self._pace = DiskPace()
+        if self._workers is not None:
+            self._workers.pace = self._pace
+        self.files.fail_at.clear()
+        self.files.crash_at = None
+
+    # -- other harm -----------------------------------------------------------------------------------
+
+    def fail_soon(self, code: int = errno.EIO) -> None:
+        """One of the next changing calls to the disk fails."""
+        self.files.fail_at[self.files.steps + self._random.randrange(4)] = code
+
+    def crash_soon(self, calls: int) -> None:
+        """The power goes before the changing call that many calls from now."""
+        self.files.crash_at = self.files.steps + self._random.randrange(calls)
+
+    def expire(self) -> None:
+        """The metadata service drops the bookie's session; it comes back with a new one."""
+        if self.is_serving and self._store is not None:
+            self._store.expire()
+            self._session = self._store.session_id
+
+    def rot(self) -> None:
+        """Flip a bit of something stored."""
+        paths = sorted(self.files.names_now)
+        if not paths:
+            return
+        path = self._random.choice(paths)
+        content = self.files.content(path)
+        if content:
+            at = self._random.randrange(min(len(content), 16 * 1024))
+            content[at] ^= 1 << self._random.randrange(8)
+            self._world.history.record(Damaged(self.name, path))
+
+    # -- what the observer may know ---------------------------------------------------------------------
+
+    def _learn(self, event: object) -> None:
+        if isinstance(event, Durable):
+            if event.bookie == self.name:
+                self._known.setdefault(event.ledger, set()).add(event.entry)
+        elif isinstance(event, FenceDurable) and event.bookie == self.name:
+            self._known_fences.add(event.ledger)
+
+    def _report(self, storage: Storage) -> None:
+        """What a start found; the rest of a group that was cut off may have become durable."""
+        history = self._world.history
+        held: list[tuple[int, tuple[int, ...]]] = []
+        for ledger_id in sorted(storage.ledgers):
+            ids = tuple(e for part in storage.entry_ids(ledger_id) for e in part)
+            held.append((ledger_id, ids))
+            if set(ids) <= self._known.get(ledger_id, set()):
+                continue
+            last = storage.last_entry(ledger_id)
+            assert last is not None
+            outcome = storage.execute(storage.plan_read(ledger_id, 0, last, size_bytes_max=1 << 30))
+            for run in runs_of(outcome):
+                for index, entry_id in enumerate(run.entry_ids):
+                    if entry_id not in self._known.get(ledger_id, set()):
+                        crc = zlib.crc32(run.record(index))
+                        history.record(Durable(self.name, ledger_id, entry_id, crc))
+        facts = storage.ledgers
+        fenced = tuple(ledger_id for ledger_id in sorted(facts) if facts[ledger_id].is_fenced)
+        limbo = tuple(ledger_id for ledger_id in sorted(facts) if facts[ledger_id].is_limbo)
+        for ledger_id in fenced:
+            if ledger_id not in self._known_fences:
+                history.record(FenceDurable(self.name, ledger_id))
+        report = storage.recovery
+        history.record(
+            BookieUp(
+                self.name,
+                self.incarnation,
+                tuple(held),
+                fenced,
+                limbo,
+                report.groups_torn,
+                report.groups,
+            )
+        )

@@ -1,0 +1,390 @@
+"""Checkers of the protocol: the invariants I1-I21 as functions over what the observer saw.
+
+Each yields a sentence for every way in which a history breaks it; its name is the invariant's.
+``tests/simulation/test_checkers.py`` shows each of them a history it must reject. I12 and the
+storage's own S1-S5 are in :mod:`tests.simulation.storage_checkers`; I22 and I23 speak of
+re-replication and garbage collection, which these layers have not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from bookie_server.wire.messages import Status
+from metadata.model import LedgerState
+from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
+from tests.simulation.history import (
+    AddArrived,
+    AddReplied,
+    Durable,
+    FencingReadSent,
+    History,
+    LacReceived,
+    LacReplied,
+    LacSeen,
+    Opened,
+    ReadEntry,
+    ReadReceived,
+    ReadReplied,
+    RecoveryBegun,
+    RecoveryEnded,
+    WriterClosed,
+    WriterEnded,
+)
+from tests.simulation.storage_checkers import STORAGE_CHECKERS
+from tests.simulation.story import Story
+
+Checker = Callable[[Story], Iterator[str]]
+
+
+def i1_no_truncation(story: Story) -> Iterator[str]:
+    """Every acknowledged entry is within its ledger once that is closed."""
+    for ledger, acks in story.acked.items():
+        end = story.end(ledger)
+        if end is not None:
+            for ack in acks:
+                if ack.entry > end.metadata.last_entry:
+                    yield f"entry {ledger}/{ack.entry} was acknowledged, the end is {end}"
+
+
+def i2_acked_readable(story: Story) -> Iterator[str]:
+    """Whatever the metadata says next, it names an ack quorum for each acknowledged entry."""
+    for ledger, versions in story.versions.items():
+        acks = story.acked.get(ledger, [])
+        for commit in versions:
+            metadata = commit.metadata
+            for ack in acks:
+                if ack.index > commit.index:
+                    break
+                copies = story.copies(metadata, ledger, ack.entry, commit.index)
+                if copies < metadata.ack_quorum:
+                    yield f"{ledger}/{ack.entry} has {copies} copies where {commit} says"
+
+
+def i3_committed_at_ack_quorum(story: Story) -> Iterator[str]:
+    """Every entry of a closed ledger is stored by an ack quorum of its write set."""
+    for ledger in story.versions:
+        end = story.end(ledger)
+        if end is None:
+            continue
+        for entry in range(end.metadata.last_entry + 1):
+            copies = story.copies(end.metadata, ledger, entry, end.index)
+            if copies < end.metadata.ack_quorum:
+                yield f"{ledger}/{entry} had {copies} copies when {end} closed it"
+
+
+def i4_one_last(story: Story) -> Iterator[str]:
+    """Nobody is ever told two different ends of a ledger."""
+    told: dict[int, dict[int, str]] = {}
+    for ledger, versions in story.versions.items():
+        for commit in versions:
+            if commit.metadata.is_closed:
+                told.setdefault(ledger, {})[commit.metadata.last_entry] = str(commit)
+    for event in story.history.events:
+        match event:
+            case WriterClosed(ledger=ledger, last=last):
+                told.setdefault(ledger, {})[last] = str(event)
+            case Opened(ledger=ledger, is_closed=True, last=last):
+                told.setdefault(ledger, {})[last] = str(event)
+            case LacSeen(ledger=ledger, is_closed=True, lac=last):
+                told.setdefault(ledger, {})[last] = str(event)
+            case _:
+                pass
+    for ledger, ends in told.items():
+        if len(ends) > 1:
+            yield f"ledger {ledger} has the ends {ends}"
+
+
+def i5_order_and_content(story: Story) -> Iterator[str]:
+    """What is read is what was written, in order, and within the ledger's end."""
+    previous: dict[tuple[str, int], int] = {}
+    for event in story.history.of(ReadEntry):
+        ledger, entry = event.ledger, event.entry
+        if story.sent.get((ledger, entry)) != event.payload:
+            yield f"{event} was never written"
+        before = previous.get((event.client, ledger), -1)
+        if entry not in (0, before + 1):
+            yield f"{event} came after entry {before}"
+        previous[event.client, ledger] = entry
+        end = story.end(ledger)
+        if end is not None and entry > end.metadata.last_entry:
+            yield f"{event} is beyond {end}"
+
+
+def i6_ack_order(story: Story) -> Iterator[str]:
+    """Acknowledgements come for 0, 1, 2, ... without a gap."""
+    for ledger, acks in story.acked.items():
+        for number, ack in enumerate(acks):
+            if ack.entry != number:
+                yield f"ledger {ledger}: acknowledgement number {number} is {ack}"
+                break
+
+
+def i7_lac_sound(story: Story) -> Iterator[str]:
+    """A reader's LAC is acknowledged or recovered, and never falls."""
+    highest: dict[tuple[str, int], int] = {}
+    for event in story.history.events:
+        if isinstance(event, LacSeen):
+            lac = event.lac
+            if lac < highest.get((event.client, event.ledger), -1):
+                yield f"{event} is less than it was told before"
+            highest[event.client, event.ledger] = lac
+        elif isinstance(event, Opened):
+            lac = event.last
+        else:
+            continue
+        if lac < story.acked_before(event.ledger, event.index):
+            continue
+        end = story.end(event.ledger)
+        if not event.is_closed or end is None or lac > end.metadata.last_entry:
+            yield f"{event} claims more than was acknowledged or recovered"
+
+
+def i8_fence_monotone(story: Story) -> Iterator[str]:
+    """Behind a durable fence no ordinary add succeeds, and only recovery stores anything."""
+    recovered: dict[tuple[str, int], list[AddArrived]] = {}
+    for event in story.history.events:
+        match event:
+            case AddArrived() if event.is_recovery:
+                recovered.setdefault((event.bookie, event.ledger), []).append(event)
+            case AddReplied(status=Status.OK, is_recovery=False):
+                fence = story.fenced.get((event.bookie, event.ledger))
+                held = story.durable.get((event.bookie, event.ledger), {})
+                for entry in (event.first, event.last):  # of a stripe those between are others'
+                    if fence is not None and held.get(entry, fence) > fence:
+                        yield f"{event} although fenced, entry {entry}"
+            case Durable():
+                fence = story.fenced.get((event.bookie, event.ledger))
+                arrived = recovered.get((event.bookie, event.ledger), [])
+                is_written_back = any(add.first <= event.entry <= add.last for add in arrived)
+                if fence is not None and fence < event.index and not is_written_back:
+                    yield f"{event} although fenced, and nobody recovered it"
+            case _:
+                pass
+
+
+def i9_fence_before_reply(story: Story) -> Iterator[str]:
+    """A fencing request is answered, positively or not, only behind a durable fence."""
+    answers = (Status.OK, Status.NO_ENTRY, Status.NO_LEDGER, Status.NOT_REACHED)
+    for event in story.history.events:
+        if isinstance(event, ReadReplied):
+            is_answer = bool(event.found) or any(s in answers for _, _, s in event.missing)
+        elif isinstance(event, LacReplied):
+            is_answer = event.status in answers
+        else:
+            continue
+        fence = story.fenced.get((event.bookie, event.ledger))
+        if event.is_fencing and is_answer and (fence is None or fence > event.index):
+            yield f"{event} before the fence was durable"
+
+
+def i10_coverage_before_read(story: Story) -> Iterator[str]:
+    """Recovery reads begin when no ack quorum is left unfenced."""
+    fenced: dict[tuple[str, int], list[str]] = {}
+    for event in story.history.events:
+        match event:
+            case RecoveryBegun():
+                fenced[event.client, event.ledger] = []
+            case LacReceived(is_fencing=True):
+                if event.status is Status.OK or event.status.is_evidence_of_absence:
+                    fenced.setdefault((event.client, event.ledger), []).append(event.bookie)
+            case FencingReadSent():
+                metadata = story.in_recovery(event.ledger, event.index)
+                if metadata is None:
+                    yield f"{event} before the ledger is in recovery"
+                    continue
+                ensemble = metadata.last_fragment.ensemble
+                who = fenced.get((event.client, event.ledger), [])
+                positions = {p for p, bookie in enumerate(ensemble) if bookie in who}
+                if not QuorumConfig.of(metadata).covers(positions):
+                    yield f"{event} with only {who} of {ensemble} fenced"
+            case _:
+                pass
+
+
+def i11_negative_needs_quorum(story: Story) -> Iterator[str]:
+    """A recovery ends a ledger only before an entry that a coverage of its write set denied."""
+    for ledger in story.versions:
+        for before, commit in story.steps(ledger):
+            if before.state is not LedgerState.IN_RECOVERY or not commit.metadata.is_closed:
+                continue
+            first_denied = commit.metadata.last_entry + 1
+            begun = max(
+                (
+                    event.index
+                    for event in story.history.of(RecoveryBegun)
+                    if (event.client, event.ledger) == (commit.client, ledger)
+                    and event.index < commit.index
+                ),
+                default=0,
+            )
+            deniers = [
+                event.bookie
+                for event in story.history.of(ReadReceived)
+                if begun <= event.index < commit.index
+                and (event.client, event.ledger) == (commit.client, ledger)
+                and _denies(event.missing, first_denied)
+            ]
+            quorum = QuorumConfig.of(before)
+            ensemble = before.last_fragment.ensemble
+            count = sum(ensemble[p] in deniers for p in quorum.write_set(first_denied))
+            if count < quorum.coverage:
+                yield f"{commit}: only {count} bookies denied entry {first_denied}"
+
+
+def _denies(missing: tuple[tuple[int, int, Status], ...], entry: int) -> bool:
+    return any(
+        first <= entry <= last and status.is_evidence_of_absence for first, last, status in missing
+    )
+
+
+def i13_unknown_aborts(story: Story) -> Iterator[str]:
+    """A recovery that could not decide has not closed the ledger."""
+    begun: dict[tuple[str, int], int] = {}
+    for event in story.history.events:
+        if isinstance(event, RecoveryBegun):
+            begun[event.client, event.ledger] = event.index
+        elif isinstance(event, RecoveryEnded) and event.error == "LedgerRecoveryError":
+            end = story.end(event.ledger)
+            since = begun.get((event.client, event.ledger), 0)
+            if end is not None and end.client == event.client and since < end.index < event.index:
+                yield f"{event} although {end}"
+
+
+def i14_recovery_leaves_fragments(story: Story) -> Iterator[str]:
+    """Until a recovery closes the ledger it reads the fragments it found."""
+    for ledger in story.versions:
+        for before, commit in story.steps(ledger):
+            is_fixed = before.state is not LedgerState.OPEN and not commit.metadata.is_closed
+            is_mark = commit.metadata.state is LedgerState.IN_RECOVERY
+            if (is_fixed or is_mark) and before.fragments != commit.metadata.fragments:
+                yield f"{commit} changed {before.fragments}"
+
+
+def i15_fragments_immutable(story: Story) -> Iterator[str]:
+    """Only the last fragment changes; a writer's new one begins behind its LAC.
+
+    A recovery that had to replace bookies commits that with the close, perhaps as several.
+    """
+    for ledger in story.versions:
+        for before, commit in story.steps(ledger):
+            old, new = before.fragments, commit.metadata.fragments
+            if old == new:
+                continue
+            begins_at = new[-1].first_entry
+            if len(new) < len(old) or new[: len(old) - 1] != old[:-1]:
+                yield f"{commit} changed more than the last of {old}"
+            elif before.state is LedgerState.IN_RECOVERY:
+                continue
+            elif len(new) > len(old) + 1:
+                yield f"{commit} began more than one; {old}"
+            elif len(new) > len(old) and new[len(old) - 1] != old[-1]:
+                yield f"{commit} changed a fragment and began another; {old}"
+            elif begins_at < old[-1].first_entry:
+                yield f"{commit} begins before {old[-1]}"
+            elif commit.metadata.state is LedgerState.OPEN:
+                acked = story.acked_before(ledger, commit.index)
+                if begins_at != acked:
+                    yield f"{commit} begins at {begins_at}, {acked} entries were acknowledged"
+
+
+def i16_ensemble_valid(story: Story) -> Iterator[str]:
+    """E distinct bookies, E >= WQ >= AQ >= 1, in every version of every ledger."""
+    for versions in story.versions.values():
+        for commit in versions:
+            metadata = commit.metadata
+            sizes = (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum, 1)
+            ensembles = [fragment.ensemble for fragment in metadata.fragments]
+            if any(len(set(e)) != metadata.ensemble_size or len(e) != sizes[0] for e in ensembles):
+                yield f"{commit} has an impossible ensemble"
+            if list(sizes) != sorted(sizes, reverse=True):
+                yield f"{commit} has impossible quorums"
+
+
+def i17_no_ack_ahead_of_metadata(story: Story) -> Iterator[str]:
+    """An entry is acknowledged once an ack quorum of its committed write set has synced it."""
+    for ledger, acks in story.acked.items():
+        for ack in acks:
+            metadata = story.metadata(ledger, ack.index)
+            if metadata is None:
+                continue
+            copies = story.copies(metadata, ledger, ack.entry, ack.index)
+            if copies < metadata.ack_quorum:
+                yield f"{ack} with {copies} copies in {metadata.fragment_of(ack.entry)}"
+
+
+def i18_compare_and_set(story: Story) -> Iterator[str]:
+    """Versions count up by one, and each has a writer token of its own."""
+    for ledger, versions in story.versions.items():
+        tokens = [commit.metadata.writer_token for commit in versions]
+        if len(set(tokens)) != len(tokens):
+            yield f"ledger {ledger}: a writer token stands in two versions"
+        for number, commit in enumerate(versions):
+            if commit.version != number:
+                yield f"{commit} is version number {number}"
+
+
+def i19_state_machine(story: Story) -> Iterator[str]:
+    """OPEN, perhaps IN_RECOVERY, CLOSED; nothing changes a closed ledger but deletion."""
+    legal = {
+        LedgerState.OPEN: tuple(LedgerState),
+        LedgerState.IN_RECOVERY: (LedgerState.IN_RECOVERY, LedgerState.CLOSED),
+        LedgerState.CLOSED: (),
+    }
+    for ledger in story.versions:
+        for before, commit in story.steps(ledger):
+            if commit.metadata.state not in legal[before.state]:
+                yield f"{commit} after {before.state.name}"
+            if story.deleted.get(ledger, commit.index) < commit.index:
+                yield f"{commit} after the ledger was deleted"
+
+
+def i20_writer_stops(story: Story) -> Iterator[str]:
+    """After its end a writer acknowledges nothing."""
+    for event in story.history.of(WriterEnded):
+        for ack in story.acked.get(event.ledger, []):
+            if ack.index > event.index and ack.client == event.client:
+                yield f"{ack} after {event}"
+
+
+def i21_recovery_copies_bytes(story: Story) -> Iterator[str]:
+    """All replicas of an entry are one record, LAC included, whoever wrote them."""
+    for event in story.history.of(Durable):
+        if event.crc != story.crcs[event.ledger, event.entry]:
+            yield f"{event} differs from what was stored first"
+
+
+PROTOCOL_CHECKERS: tuple[Checker, ...] = (
+    i1_no_truncation,
+    i2_acked_readable,
+    i3_committed_at_ack_quorum,
+    i4_one_last,
+    i5_order_and_content,
+    i6_ack_order,
+    i7_lac_sound,
+    i8_fence_monotone,
+    i9_fence_before_reply,
+    i10_coverage_before_read,
+    i11_negative_needs_quorum,
+    i13_unknown_aborts,
+    i14_recovery_leaves_fragments,
+    i15_fragments_immutable,
+    i16_ensemble_valid,
+    i17_no_ack_ahead_of_metadata,
+    i18_compare_and_set,
+    i19_state_machine,
+    i20_writer_stops,
+    i21_recovery_copies_bytes,
+)
+CHECKERS: tuple[Checker, ...] = PROTOCOL_CHECKERS + STORAGE_CHECKERS
+
+
+def violations_of(history: History) -> list[str]:
+    """What every checker has to say, the first finding of each."""
+    story = Story(history)
+    found: list[str] = []
+    for checker in CHECKERS:
+        for finding in checker(story):
+            found.append(f"{checker.__name__}: {finding}")
+            break
+    return found

@@ -1,0 +1,335 @@
+"""What happened in a simulated run: events in one order, as seen by an observer outside the system.
+
+Clients report what they asked and were told, bookies what became durable and what they answered,
+the metadata tree every commit. Nothing in the system under test reads any of this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import TypeVar
+
+from bookie_server.wire.messages import Status, Stripe
+from metadata.model import LedgerMetadata
+
+
+@dataclass(slots=True, kw_only=True)
+class Event:
+    """``at_us`` and ``index`` are the history's to set."""
+
+    at_us: int = field(default=0, repr=False)
+    index: int = field(default=0, repr=False)
+
+
+@dataclass(slots=True)
+class Appended(Event):
+    """A client handed entries to its writer; ``entry`` is the id of the first."""
+
+    client: str
+    ledger: int
+    entry: int
+    payloads: tuple[bytes, ...]
+
+
+@dataclass(slots=True)
+class Acked(Event):
+    """A writer was told that this entry is stored."""
+
+    client: str
+    ledger: int
+    entry: int
+
+
+@dataclass(slots=True)
+class WriterEnded(Event):
+    """A writer was told that it ended, with the error's class name."""
+
+    client: str
+    ledger: int
+    error: str
+
+
+@dataclass(slots=True)
+class WriterClosed(Event):
+    """A writer's close returned; ``last`` is what it takes for the ledger's last entry."""
+
+    client: str
+    ledger: int
+    last: int
+
+
+@dataclass(slots=True)
+class RecoveryBegun(Event):
+    """A client opens with recovery."""
+
+    client: str
+    ledger: int
+
+
+@dataclass(slots=True)
+class RecoveryEnded(Event):
+    """That returned; ``error`` is empty, or the class of what it raised."""
+
+    client: str
+    ledger: int
+    error: str
+
+
+@dataclass(slots=True)
+class Opened(Event):
+    """A client holds a read handle; ``last`` is its LAC."""
+
+    client: str
+    ledger: int
+    is_closed: bool
+    last: int
+
+
+@dataclass(slots=True)
+class LacSeen(Event):
+    """A reader was told how far the ledger is confirmed."""
+
+    client: str
+    ledger: int
+    is_closed: bool
+    lac: int
+
+
+@dataclass(slots=True)
+class ReadEntry(Event):
+    """A reader was given this entry."""
+
+    client: str
+    ledger: int
+    entry: int
+    payload: bytes
+
+
+@dataclass(slots=True)
+class Refused(Event):
+    """An operation of a client failed with an error of the public hierarchy."""
+
+    client: str
+    ledger: int
+    operation: str
+    error: str
+
+
+@dataclass(slots=True)
+class AddArrived(Event):
+    """An add reached a bookie."""
+
+    bookie: str
+    client: str
+    ledger: int
+    first: int
+    last: int
+    is_recovery: bool
+
+
+@dataclass(slots=True)
+class AddReplied(Event):
+    """A bookie answered an add."""
+
+    bookie: str
+    ledger: int
+    first: int
+    last: int
+    is_recovery: bool
+    status: Status
+
+
+@dataclass(slots=True)
+class Durable(Event):
+    """A bookie synced an entry; ``crc`` is of the whole record, header and digest included."""
+
+    bookie: str
+    ledger: int
+    entry: int
+    crc: int
+
+
+@dataclass(slots=True)
+class FenceDurable(Event):
+    """A bookie synced a fence, or a limbo that fences."""
+
+    bookie: str
+    ledger: int
+
+
+@dataclass(slots=True)
+class ReadReplied(Event):
+    """A bookie answered a read: ``found`` are (entry, crc of the record) pairs."""
+
+    since: int
+    """The history's length when the request arrived."""
+    bookie: str
+    client: str
+    ledger: int
+    stripe: Stripe | None
+    is_fencing: bool
+    found: tuple[tuple[int, int], ...]
+    missing: tuple[tuple[int, int, Status], ...]
+
+
+@dataclass(slots=True)
+class LacReplied(Event):
+    """A bookie answered a LAC read that arrived at ``since``."""
+
+    since: int
+    bookie: str
+    client: str
+    ledger: int
+    is_fencing: bool
+    status: Status
+
+
+@dataclass(slots=True)
+class FencingReadSent(Event):
+    """A recovering client asks a bookie for entries, fencing it."""
+
+    client: str
+    bookie: str
+    ledger: int
+
+
+@dataclass(slots=True)
+class ReadReceived(Event):
+    """What a client was answered, or UNREACHABLE."""
+
+    client: str
+    bookie: str
+    ledger: int
+    is_fencing: bool
+    missing: tuple[tuple[int, int, Status], ...]
+
+
+@dataclass(slots=True)
+class LacReceived(Event):
+    """What a client was answered to a LAC read."""
+
+    client: str
+    bookie: str
+    ledger: int
+    is_fencing: bool
+    status: Status
+
+
+@dataclass(slots=True)
+class Committed(Event):
+    """The metadata tree took a version of a ledger's metadata from this client."""
+
+    client: str
+    ledger: int
+    version: int
+    metadata: LedgerMetadata
+
+
+@dataclass(slots=True)
+class Deleted(Event):
+    """The metadata tree deleted a ledger."""
+
+    client: str
+    ledger: int
+
+
+@dataclass(slots=True)
+class BookieUp(Event):
+    """A bookie serves; what its storage holds, by ledger in ascending order."""
+
+    bookie: str
+    incarnation: int
+    held: tuple[tuple[int, tuple[int, ...]], ...]
+    fenced: tuple[int, ...]
+    limbo: tuple[int, ...]
+    groups_torn: int
+    groups_replayed: int
+
+
+@dataclass(slots=True)
+class BookieDown(Event):
+    """A bookie's process ended; how."""
+
+    bookie: str
+    incarnation: int
+    how: str
+
+
+@dataclass(slots=True)
+class Injected(Event):
+    """A fault of the named class was injected."""
+
+    fault: str
+    what: str
+
+
+@dataclass(slots=True)
+class Damaged(Event):
+    """Stored bytes of a bookie were damaged: what it held may be lost, what it says must not lie."""
+
+    bookie: str
+    path: str
+
+
+@dataclass(slots=True)
+class PhaseBegun(Event):
+    """The run is in its next phase."""
+
+    phase: str
+
+
+E = TypeVar("E", bound=Event)
+Listener = Callable[[Event], None]
+
+
+class History:
+    """Append-only; listeners hear of an event once it is recorded."""
+
+    def __init__(self, now_us: Callable[[], int] = lambda: 0) -> None:
+        self.events: list[Event] = []
+        self.listeners: list[Listener] = []
+        self._now_us = now_us
+
+    def record(self, event: Event) -> None:
+        """Put an event at the end."""
+        event.at_us = self._now_us()
+        event.index = len(self.events)
+        self.events.append(event)
+        for listener in self.listeners:
+            listener(event)
+
+    def of(self, kind: type[E]) -> list[E]:
+        """Events of one kind, in order."""
+        return [event for event in self.events if type(event) is kind]
+
+    def trace(self) -> list[str]:
+        """A line for each event."""
+        return [f"{event.at_us:>10} {_line(event)}" for event in self.events]
+
+    def hash(self) -> str:
+        """Equal for equal histories, in whatever process."""
+        digest = hashlib.sha256()
+        for line in self.trace():
+            digest.update(line.encode() + b"\n")
+        return digest.hexdigest()[:16]
+
+
+def _line(event: Event) -> str:
+    facts = (getattr(event, spec.name) for spec in fields(event) if spec.repr)
+    return f"{type(event).__name__} {' '.join(map(_fact, facts))}"
+
+
+def _fact(fact: object) -> str:
+    if isinstance(fact, Status):
+        return fact.name
+    if isinstance(fact, LedgerMetadata):
+        fragments = " ".join(f"{f.first_entry}:{','.join(f.ensemble)}" for f in fact.fragments)
+        quorum = f"{fact.ensemble_size}/{fact.write_quorum}/{fact.ack_quorum}"
+        return f"{quorum} {fact.state.name} last={fact.last_entry} [{fragments}]"
+    if isinstance(fact, bytes):
+        return f"{bytes(fact[:24])!r}+{len(fact)}"
+    if isinstance(fact, tuple):
+        return f"({' '.join(map(_fact, fact))})"
+    return str(fact)

@@ -1,0 +1,307 @@
+"""The network between clients and bookies: delays, loses, repeats, holds back and cuts off.
+
+A message travels an edge (source, target), each direction on its own. A partition blocks an edge
+for a while: what is sent meanwhile is lost, or arrives when it ends, as the seed says. Replies are
+messages too. A client that gets no answer in time is told UNREACHABLE, whatever became of its
+request; an answer that comes later reaches nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bookie_server.client.interface import BookieClient
+from bookie_server.client.local import LocalBookieClient
+from bookie_server.client.read_stream import unreachable
+from bookie_server.wire.messages import (
+    BookieInfo,
+    EncodedSection,
+    EntryList,
+    LongPoll,
+    ReadLacReply,
+    ReadReply,
+    ReadRequest,
+    Status,
+)
+from tests.simulation.history import (
+    AddArrived,
+    AddReplied,
+    FencingReadSent,
+    History,
+    LacReceived,
+    LacReplied,
+    ReadReceived,
+    ReadReplied,
+)
+from tests.simulation.loop import Owner, SimLoop
+
+if TYPE_CHECKING:
+    from tests.simulation.bookies import SimBookie
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkFaults:
+    """Rates per thousand messages; times in microseconds."""
+
+    delay_us: int = 500
+    is_fifo: bool = True
+    loss: int = 0
+    duplication: int = 0
+    holding_back: int = 0
+    """Writes that arrive up to ``held_back_us`` later."""
+    held_back_us: int = 3_000_000
+    stragglers: int = 0
+    """Messages that take up to ``straggler_us``."""
+    straggler_us: int = 100_000
+
+
+class Network:
+    """All edges of one world."""
+
+    def __init__(
+        self, loop: SimLoop, random: Random, faults: NetworkFaults, count: Callable[[str], None]
+    ) -> None:
+        self.loop = loop
+        self.random = random
+        self.faults = faults
+        self.count = count
+        """Told of each fault injected, by its class."""
+        self._blocked: dict[tuple[str, str], tuple[int, bool]] = {}
+        self._last_us: dict[tuple[str, str], int] = {}
+
+    def block(self, source: str, target: str, until_us: int, *, loses: bool) -> None:
+        """Cut one direction; ``loses`` says whether messages are lost or wait."""
+        self._blocked[source, target] = until_us, loses
+
+    def heal(self) -> None:
+        """Everything flows from now on; what is lost or late already stays so."""
+        self._blocked.clear()
+        self.faults = NetworkFaults()
+
+    def send(
+        self, source: Owner, target: str, deliver: Callable[[], None], *, is_write: bool = False
+    ) -> None:
+        """Have a message delivered: never, once or twice."""
+        if source.is_dead:
+            return
+        faults, random = self.faults, self.random
+        if faults.loss and random.randrange(1000) < faults.loss:
+            self.count("F10 message lost")
+            return
+        copies = 1
+        if faults.duplication and random.randrange(1000) < faults.duplication:
+            self.count("F11 message repeated")
+            copies = 2
+        for _ in range(copies):
+            delay_us = self._delay_us(source.place, target, is_write=is_write)
+            if delay_us is not None:
+                self.loop.after(delay_us, deliver)
+
+    def _delay_us(self, source: str, target: str, *, is_write: bool) -> int | None:
+        faults, random, now_us = self.faults, self.random, self.loop.now_us
+        delay_us = random.randrange(faults.delay_us // 4, 2 * faults.delay_us)
+        edge = source, target
+        until_us, loses = self._blocked.get(edge, (0, False))
+        if until_us > now_us:
+            if loses:
+                self.count("F10 message into a partition")
+                return None
+            delay_us += until_us - now_us
+        if faults.stragglers and random.randrange(1000) < faults.stragglers:
+            delay_us += random.randrange(faults.straggler_us)
+        if is_write and faults.holding_back and random.randrange(1000) < faults.holding_back:
+            self.count("F11 write held back")
+            return delay_us + random.randrange(faults.held_back_us)  # alone, whatever the order
+        if faults.is_fifo:
+            delay_us = max(delay_us, self._last_us.get(edge, 0) - now_us)
+            self._last_us[edge] = now_us + delay_us
+        return delay_us
+
+
+class SimBookieClient(BookieClient):
+    """One client process' connection to one bookie, over the network."""
+
+    def __init__(
+        self,
+        network: Network,
+        owner: Owner,
+        bookie: SimBookie,
+        *,
+        history: History,
+        timeout_us: int,
+    ) -> None:
+        self.bookie_id = bookie.name
+        self._network = network
+        self._owner = owner
+        self._bookie = bookie
+        self._history = history
+        self._timeout_us = timeout_us
+
+    # -- adds: callbacks, as there are many ---------------------------------------------------------
+
+    def write(self, section: EncodedSection, done: Callable[[Status], None]) -> None:
+        is_done = False
+
+        def finish(status: Status) -> None:
+            nonlocal is_done
+            if not is_done:
+                is_done = True
+                self._to_owner(partial(done, status))
+
+        def answered(status: Status) -> None:
+            self._network.send(self._bookie.owner, self._owner.name, partial(finish, status))
+
+        def arrive() -> None:
+            self._to_bookie(partial(self._add, section, answered))
+
+        self._network.send(self._owner, self.bookie_id, arrive, is_write=True)
+        self._network.loop.after(self._timeout_us, finish, Status.UNREACHABLE)
+
+    def _add(
+        self, section: EncodedSection, answered: Callable[[Status], None], bookie: LocalBookieClient
+    ) -> None:
+        name, ledger = self.bookie_id, section.ledger_id
+        ends = section.first_entry, section.last_entry
+        self._history.record(AddArrived(name, self._owner.name, ledger, *ends, section.is_recovery))
+        owner = self._bookie.owner
+
+        def reply(status: Status) -> None:
+            if not owner.is_dead:
+                self._history.record(AddReplied(name, ledger, *ends, section.is_recovery, status))
+                answered(status)
+
+        bookie.write(section, reply)
+
+    # -- everything else: requests that are waited for ------------------------------------------------
+
+    async def read(self, request: ReadRequest) -> ReadReply:
+        ledger, who = request.ledger_id, self._owner.name
+        if request.is_fencing:
+            self._history.record(FencingReadSent(who, self.bookie_id, ledger))
+
+        async def serve(bookie: LocalBookieClient) -> ReadReply:
+            since = len(self._history.events)
+            reply = await bookie.read(request)
+            found = tuple(
+                (entry_id, zlib.crc32(run.record(index)))
+                for run in reply.runs
+                for index, entry_id in enumerate(run.entry_ids)
+            )
+            missing = tuple((m.first_entry, m.last_entry, m.status) for m in reply.missing)
+            how = request.stripe, request.is_fencing
+            self._note(ReadReplied(since, self.bookie_id, who, ledger, *how, found, missing))
+            return reply
+
+        reply: ReadReply = await self._ask(serve) or unreachable(request)
+        missing = tuple((m.first_entry, m.last_entry, m.status) for m in reply.missing)
+        event = ReadReceived(who, self.bookie_id, ledger, request.is_fencing, missing)
+        self._history.record(event)
+        return reply
+
+    async def read_lac(
+        self,
+        ledger_id: int,
+        *,
+        is_fencing: bool = False,
+        master_key: bytes = b"",
+        long_poll: LongPoll | None = None,
+    ) -> ReadLacReply:
+        who = self._owner.name
+
+        async def serve(bookie: LocalBookieClient) -> ReadLacReply:
+            since = len(self._history.events)
+            reply = await bookie.read_lac(
+                ledger_id, is_fencing=is_fencing, master_key=master_key, long_poll=long_poll
+            )
+            status = reply.status
+            self._note(LacReplied(since, self.bookie_id, who, ledger_id, is_fencing, status))
+            return reply
+
+        patience_us = long_poll.timeout_ms * 1000 if long_poll is not None else 0
+        reply: ReadLacReply = await self._ask(serve, patience_us) or ReadLacReply(
+            Status.UNREACHABLE
+        )
+        self._history.record(LacReceived(who, self.bookie_id, ledger_id, is_fencing, reply.status))
+        return reply
+
+    async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
+        async def serve(bookie: LocalBookieClient) -> Status:
+            return await bookie.write_lac(ledger_id, master_key, packet)
+
+        status: Status = await self._ask(serve) or Status.UNREACHABLE
+        return status
+
+    async def info(self) -> BookieInfo | None:
+        async def serve(bookie: LocalBookieClient) -> BookieInfo | None:
+            return await bookie.info()
+
+        info: BookieInfo | None = await self._ask(serve)
+        return info
+
+    async def list_entries(self, ledger_id: int) -> EntryList:
+        async def serve(bookie: LocalBookieClient) -> EntryList:
+            return await bookie.list_entries(ledger_id)
+
+        held: EntryList = await self._ask(serve) or EntryList(Status.UNREACHABLE)
+        return held
+
+    async def close(self) -> None:
+        """Nothing is held; answers still under way reach nobody."""
+
+    async def _ask(self, serve: Callable[[LocalBookieClient], Any], patience_us: int = 0) -> Any:
+        """The answer, or None when none came in time."""
+        loop = self._network.loop
+        answer: asyncio.Future[Any] = loop.create_future()
+
+        def resolve(outcome: object) -> None:
+            self._to_owner(lambda: None if answer.done() else answer.set_result(outcome))
+
+        async def serve_and_reply(bookie: LocalBookieClient) -> None:
+            owner = self._bookie.owner
+            reply = await serve(bookie)
+            self._network.send(owner, self._owner.name, partial(resolve, reply))
+
+        def begin(bookie: LocalBookieClient) -> None:
+            loop.create_task(serve_and_reply(bookie), name=f"serve-{self.bookie_id}")
+
+        self._network.send(self._owner, self.bookie_id, lambda: self._to_bookie(begin))
+        timer = loop.after(self._timeout_us + patience_us, resolve, None)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+
+    # -- crossing over ------------------------------------------------------------------------------
+
+    def _to_bookie(self, serve: Callable[[LocalBookieClient], None]) -> None:
+        """Hand a message to the process that runs the bookie now, if one does."""
+        owner = self._bookie.owner
+        if not self._bookie.is_serving:
+            return
+        paused_us = owner.paused_until_us - self._network.loop.now_us
+        if paused_us > 0:
+            self._network.loop.after(paused_us, self._to_bookie, serve)
+            return
+        owner.context.run(serve, self._bookie.local)
+
+    def _to_owner(self, hear: Callable[[], object]) -> None:
+        owner = self._owner
+        if owner.is_dead:
+            return
+        paused_us = owner.paused_until_us - self._network.loop.now_us
+        if paused_us > 0:
+            self._network.loop.after(paused_us, self._to_owner, hear)
+        else:
+            owner.context.run(hear)
+
+    def _note(self, event: ReadReplied | LacReplied) -> None:
+        if not self._bookie.owner.is_dead:
+            self._history.record(event)

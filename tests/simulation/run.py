@@ -1,0 +1,208 @@
+"""One seed, from an empty cluster to a verdict: chaos, healing, liveness, checks.
+
+After the chaos the network is sound, every bookie runs (but for one the atlas may leave dead) and
+the metadata answers. Then whoever still works must come to an end, every ledger must close by
+recovery without an operator within a bounded time, and a fresh reader must be able to read it all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import dataclass, replace
+from typing import Any
+
+from metadata.errors import BookKeeperError
+from spark_bookkeeper.settings import ClientSettings
+from tests.simulation.checkers import violations_of
+from tests.simulation.faults import Nemesis, Swarm, draw_swarm
+from tests.simulation.history import History, Opened, PhaseBegun
+from tests.simulation.loop import STEPS_MAX, NothingLeftError, Owner, SimLoop
+from tests.simulation.marks import marks_of
+from tests.simulation.stores import StoreFaults
+from tests.simulation.workload import Workload
+from tests.simulation.world import SimClient, World, fork
+
+_CHAOS_US_MAX = 8_000_000
+_LIVENESS_S_MAX = 90
+"""Virtual time the healed cluster has for everything; actors' own limits are seconds."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a seed led to."""
+
+    seed: int
+    swarm: Swarm
+    history: History
+    violations: list[str]
+    injected: Counter[str]
+    marks: list[str]
+    steps: int
+    virtual_us: int
+
+    @property
+    def replay(self) -> str:
+        return f"python -m tests.simulation --seed {self.seed} --trace"
+
+
+def run_seed(seed: int) -> Outcome:
+    """Run one seed in a loop of its own."""
+    loop = SimLoop()
+    asyncio.set_event_loop(loop)
+    try:
+        swarm = draw_swarm(fork(seed, "swarm"))
+        run = Run(loop, seed, swarm)
+        stuck = ""
+        try:
+            loop.run_until_complete(run.everything())
+        except NothingLeftError as error:
+            stuck = f"L3 EveryOperationEnds: {error}"
+        outcome = run.outcome(stuck)
+        run.clear()
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+    return outcome
+
+
+class Run:
+    """The phases of one seed."""
+
+    def __init__(self, loop: SimLoop, seed: int, swarm: Swarm) -> None:
+        self.loop = loop
+        self.seed = seed
+        self.swarm = swarm
+        self.violations: list[str] = []
+        self._is_finished = False
+
+    async def everything(self) -> None:
+        """All phases in order."""
+        self.world = World(self.loop, self.seed, plan=self.swarm.plan, bookies=self.swarm.bookies)
+        self.load = Workload(self.world, self.swarm)
+        self.nemesis = Nemesis(self.world, self.swarm)
+        await self.world.start()
+        await self._chaos()
+        await self._heal()
+        await self._within("L3 EveryOperationEnds", self._wind_down())
+        await self._within("L1 EveryLedgerCloses", self._close_everything())
+        self._is_finished = True
+
+    def outcome(self, stuck: str) -> Outcome:
+        """The verdict."""
+        world = self.world
+        found = [stuck] if stuck else []
+        found += self.violations + self.load.defects
+        found += [f"an error escaped from a callback: {failure}" for failure in self.loop.failures]
+        found += violations_of(world.history)
+        return Outcome(
+            self.seed,
+            self.swarm,
+            world.history,
+            found,
+            world.injected,
+            marks_of(world.history, world.injected),
+            self.loop.steps,
+            self.loop.now_us,
+        )
+
+    def clear(self) -> None:
+        """End every process, so that nothing is left pending in the loop."""
+        self.loop.steps_max = 2 * STEPS_MAX
+        owners = [client.owner for client in self.world.clients]
+        owners += [bookie.owner for bookie in self.world.bookies.values()]
+        for owner in owners:
+            owner.kill()
+        pending = [task for task in asyncio.all_tasks(self.loop) if not task.done()]
+        for task in pending:
+            task.cancel()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.run_until_complete(asyncio.sleep(0))
+
+    # -- phases -----------------------------------------------------------------------------------------
+
+    async def _chaos(self) -> None:
+        world, swarm = self.world, self.swarm
+        world.history.record(PhaseBegun("chaos"))
+        world.network.faults = swarm.network
+        world.weather.faults = swarm.store
+        self.load.begin()
+        nemesis = asyncio.create_task(self.nemesis.run(), name="nemesis")
+        end_us = self.loop.now_us + _CHAOS_US_MAX
+        while self.load.is_busy and self.loop.now_us < end_us:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        self.nemesis.stop()
+        nemesis.cancel()
+
+    async def _heal(self) -> None:
+        world = self.world
+        world.history.record(PhaseBegun("healing"))
+        world.network.heal()
+        world.weather.faults = StoreFaults()
+        world.weather.out_until_us = 0
+        kept_down = self.nemesis.atlas.may_stay_down
+        if kept_down is not None:
+            world.kept_down.append(kept_down)
+            world.bookies[kept_down].kill()
+        for owner in [client.owner for client in world.clients]:
+            owner.paused_until_us = 0
+        for bookie in world.bookies.values():
+            bookie.heal()
+            if bookie.name not in world.kept_down:
+                bookie.start()
+        await world.settle()
+
+    async def _wind_down(self) -> None:
+        """Whoever still works comes to an end; in some seeds by force."""
+        world = self.world
+        world.history.record(PhaseBegun("winding down"))
+        if world.random("end").random() < 0.5:
+            self.load.end()
+            return
+        self.load.is_over = True
+        while self.load.is_busy:  # noqa: ASYNC110 - virtual time costs nothing
+            await asyncio.sleep(0.1)
+
+    async def _close_everything(self) -> None:
+        world = self.world
+        world.history.record(PhaseBegun("liveness"))
+        settings = ClientSettings()
+        connection = replace(settings.connection, add_timeout_ms=1_000, read_timeout_ms=1_000)
+        closer = world.client("closer", replace(settings, connection=connection))
+        reader = world.client("reader", replace(settings, connection=connection))
+        for client, act in ((closer, self._recover_all), (reader, self._read_all)):
+            await _as(client.owner, act(client))
+
+    async def _recover_all(self, client: SimClient) -> None:
+        async for ledger in client.ledgers.list_ledgers():
+            while not await self._recover_and_read(client, ledger):  # noqa: ASYNC110
+                await asyncio.sleep(0.3)
+
+    async def _recover_and_read(self, client: SimClient, ledger: int) -> bool:
+        reader = await self.load.open(client, ledger, recovery=True)
+        return reader is not None and await self.load.read_all(client, reader)
+
+    async def _read_all(self, client: SimClient) -> None:
+        """Once, by somebody who knows nothing but the ids."""
+        async for ledger in client.ledgers.list_ledgers():
+            reader = await self.load.open(client, ledger, recovery=False)
+            if reader is None or not await self.load.read_all(client, reader):
+                self.violations.append(f"I2 AckedReadable: ledger {ledger} is not readable whole")
+
+    async def _within(self, claim: str, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            async with asyncio.timeout(_LIVENESS_S_MAX):
+                await work
+        except TimeoutError:
+            last = [event for event in self.world.history.events if not isinstance(event, Opened)]
+            detail = str(last[-1]) if last else ""
+            self.violations.append(f"{claim}: not within {_LIVENESS_S_MAX} s; last {detail}")
+        except BookKeeperError as error:
+            self.violations.append(f"{claim}: {error!r}")
+
+
+async def _as(owner: Owner, work: Coroutine[Any, Any, None]) -> None:
+    """Await work as that process would."""
+    task = owner.start(work, owner.name)
+    await task

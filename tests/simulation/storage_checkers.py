@@ -1,0 +1,117 @@
+"""Checkers of what bookies store and deny: I12 and S1, S2, S4, S5.
+
+S3, the order of compaction, has nothing to check in these layers. Media damage may lose entries; it
+never excuses a denial (I12) nor wrong bytes (S5), and what it lost must be in limbo (S2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from bookie_server.wire.messages import Status
+from tests.simulation.history import (
+    AddReplied,
+    BookieUp,
+    Durable,
+    FenceDurable,
+    LacReplied,
+    ReadReplied,
+)
+from tests.simulation.story import Story
+
+
+def i12_no_false_negative(story: Story) -> Iterator[str]:
+    """A bookie never denies what it once synced, in whatever incarnation.
+
+    What becomes durable while a request is served may be denied still; but a fencing request must
+    see everything that came before the fence.
+    """
+    for event in story.history.events:
+        if isinstance(event, ReadReplied):
+            held = story.durable.get((event.bookie, event.ledger), {})
+            for first, last, status in event.missing:
+                if not status.is_evidence_of_absence:
+                    continue
+                for entry, since in held.items():
+                    is_wanted = event.stripe is None or event.stripe.wants(entry)
+                    if first <= entry <= last and is_wanted and since < _valid_from(story, event):
+                        yield f"{event} denies entry {entry}, durable since event {since}"
+        elif isinstance(event, LacReplied) and event.status.is_evidence_of_absence:
+            held = story.durable.get((event.bookie, event.ledger), {})
+            if any(since < _valid_from(story, event) for since in held.values()):
+                yield f"{event} denies a ledger of which it holds {sorted(held)}"
+
+
+def _valid_from(story: Story, event: ReadReplied | LacReplied) -> int:
+    """The earliest moment whose state an answer may show."""
+    fence = story.fenced.get((event.bookie, event.ledger), event.index)
+    return max(event.since, min(fence, event.index)) if event.is_fencing else event.since
+
+
+def s1_durable_before_ack(story: Story) -> Iterator[str]:
+    """An add is answered OK only behind the sync that covered it."""
+    for event in story.history.of(AddReplied):
+        if event.status is not Status.OK:
+            continue
+        for entry in (event.first, event.last):
+            if not story.is_durable(event.bookie, event.ledger, entry, event.index):
+                yield f"{event} before entry {entry} was durable"
+
+
+def s2_nothing_durable_is_lost(story: Story) -> Iterator[str]:
+    """A restart finds every synced entry and fence: marks never pass what is not flushed."""
+    for event in story.history.of(BookieUp):
+        held = {ledger: set(entries) for ledger, entries in event.held}
+        for (bookie, ledger), entries in story.durable.items():
+            if bookie != event.bookie:
+                continue
+            lost = [e for e, since in entries.items() if since < event.index]
+            lost = [e for e in lost if e not in held.get(ledger, set())]
+            if lost and not _is_excused(story, event, ledger):
+                yield f"{event} lost entries {lost} of ledger {ledger}"
+        for (bookie, ledger), since in story.fenced.items():
+            is_lost = bookie == event.bookie and since < event.index and ledger not in event.fenced
+            if is_lost and not _is_excused(story, event, ledger):
+                yield f"{event} lost the fence of ledger {ledger}"
+
+
+def _is_excused(story: Story, event: BookieUp, ledger: int) -> bool:
+    """Damaged media may lose a ledger that is in limbo; a deleted ledger is nobody's."""
+    is_damaged = story.damaged.get(event.bookie, event.index) < event.index
+    is_deleted = story.deleted.get(ledger, event.index) < event.index
+    return is_damaged and (ledger in event.limbo or is_deleted)
+
+
+def s4_replay_idempotent(story: Story) -> Iterator[str]:
+    """Starting again with nothing written between finds the same."""
+    last: dict[str, BookieUp] = {}
+
+    def entries(event: BookieUp) -> dict[int, tuple[int, ...]]:
+        return {ledger: ids for ledger, ids in event.held if ids}
+
+    for event in story.history.events:
+        if isinstance(event, Durable | FenceDurable):
+            last.pop(event.bookie, None)
+        elif isinstance(event, BookieUp):
+            before = last.get(event.bookie)
+            is_damaged = story.damaged.get(event.bookie, event.index) < event.index
+            if before is not None and not is_damaged and entries(before) != entries(event):
+                yield f"{event} differs from {before}"
+            last[event.bookie] = event
+
+
+def s5_no_corrupt_serve(story: Story) -> Iterator[str]:
+    """A bookie returns the bytes it was given."""
+    for event in story.history.of(ReadReplied):
+        for entry, crc in event.found:
+            if crc != story.crcs.get((event.ledger, entry)):
+                yield f"{event} returns another record for entry {entry}"
+
+
+STORAGE_CHECKERS: tuple[Callable[[Story], Iterator[str]], ...] = (
+    i12_no_false_negative,
+    s1_durable_before_ack,
+    s2_nothing_durable_is_lost,
+    s4_replay_idempotent,
+    s5_no_corrupt_serve,
+)

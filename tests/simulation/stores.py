@@ -1,0 +1,161 @@
+"""Metadata sessions of simulated processes: slow, lossy, and sometimes expired.
+
+The tree is :class:`metadata.memory_tree.MemoryTree`; here it also tells the observer of every
+commit to a ledger's metadata. A session adds the way there and back: a request or reply may be lost
+on it, and during an outage all are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
+
+from metadata.errors import MetadataUnavailableError
+from metadata.memory import Fault, MemoryStore
+from metadata.memory_tree import MemoryTree
+from metadata.paths import Paths
+from metadata.serde import parse_metadata
+from metadata.store import Check, Create, Delete, Operation, Put
+from tests.simulation.history import Committed, Deleted, History
+from tests.simulation.loop import OWNER, Owner, SimLoop
+
+T = TypeVar("T")
+ROOT = "/ledgers"
+_MUTATIONS = ("create", "put", "delete", "multi", "sequence")
+
+
+class ObservedTree(MemoryTree):
+    """Records every change of a ledger's metadata, by the process that made it."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__()
+        self._history = history
+        self._paths = Paths(ROOT)
+
+    def create(self, path: str, value: bytes, owner: int | None = None) -> None:
+        super().create(path, value, owner)
+        self._committed(path)
+
+    def put(self, path: str, value: bytes, expected_version: int) -> int:
+        version = super().put(path, value, expected_version)
+        self._committed(path)
+        return version
+
+    def delete(self, path: str, expected_version: int | None) -> None:
+        super().delete(path, expected_version)
+        self._deleted(path)
+
+    def multi(self, operations: Sequence[Operation]) -> None:
+        super().multi(operations)
+        for part in operations:
+            match part:
+                case Create(path) | Put(path):
+                    self._committed(path)
+                case Delete(path):
+                    self._deleted(path)
+                case Check():
+                    pass
+
+    def _committed(self, path: str) -> None:
+        ledger_id = self._paths.ledger_id(path)
+        node = self.node(path)
+        if ledger_id is not None and node is not None:
+            metadata = parse_metadata(node.value, path)
+            self._history.record(Committed(_who(), ledger_id, node.version, metadata))
+
+    def _deleted(self, path: str) -> None:
+        ledger_id = self._paths.ledger_id(path)
+        if ledger_id is not None:
+            self._history.record(Deleted(_who(), ledger_id))
+
+
+def _who() -> str:
+    owner = OWNER.get()
+    return owner.name if owner is not None else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFaults:
+    """Rates per thousand operations; times in microseconds."""
+
+    delay_us: int = 1_000
+    lost_requests: int = 0
+    lost_replies: int = 0
+    timeout_us: int = 300_000
+    """How long a client waits for an answer that was lost."""
+
+
+class StoreWeather:
+    """What all sessions of a world suffer together; may change at any time."""
+
+    def __init__(self, random: Random, faults: StoreFaults, count: Callable[[str], None]) -> None:
+        self.random = random
+        self.faults = faults
+        self.count = count
+        self.out_until_us = 0
+        """Until then the service answers nobody (F13)."""
+
+
+class SimStore(MemoryStore):
+    """The session of one process."""
+
+    def __init__(self, tree: MemoryTree, owner: Owner, weather: StoreWeather) -> None:
+        super().__init__(tree)
+        self._owner = owner
+        self._weather = weather
+        self._loop: SimLoop = asyncio.get_running_loop()  # type: ignore[assignment]
+
+    async def _perform(self, operation: str, path: str, apply: Callable[[], T]) -> T:
+        weather, random = self._weather, self._weather.random
+        faults = weather.faults
+        await self._travel(random.randrange(faults.delay_us // 4, 2 * faults.delay_us))
+        fault = self._draw(operation)
+        if fault is Fault.LOST_REQUEST:
+            await self._travel(random.randrange(faults.timeout_us))
+            raise MetadataUnavailableError(self.service, f"{operation} got no reply")
+        outcome: T | None = None
+        refusal: Exception | None = None
+        try:
+            outcome = await super()._perform(operation, path, self._unless_dead(apply))
+        except Exception as error:
+            if fault is None:
+                raise
+            refusal = error  # nobody learns of it: the reply is lost
+        if fault is not None:
+            await self._travel(random.randrange(faults.timeout_us))
+            raise MetadataUnavailableError(self.service, f"{operation} got no reply") from refusal
+        await self._travel(random.randrange(faults.delay_us // 4, 2 * faults.delay_us))
+        return outcome  # type: ignore[return-value]
+
+    def _draw(self, operation: str) -> Fault | None:
+        weather = self._weather
+        faults, random = weather.faults, weather.random
+        if weather.out_until_us > self._loop.now_us:
+            weather.count("F13 operation during an outage")
+            return Fault.LOST_REQUEST
+        if faults.lost_requests and random.randrange(1000) < faults.lost_requests:
+            weather.count("F14 request lost")
+            return Fault.LOST_REQUEST
+        if faults.lost_replies and random.randrange(1000) < faults.lost_replies:
+            is_mutation = operation in _MUTATIONS
+            weather.count("F14 reply to a mutation lost" if is_mutation else "F14 reply lost")
+            return Fault.LOST_REPLY
+        return None
+
+    def _unless_dead(self, apply: Callable[[], T]) -> Callable[[], T]:
+        def guarded() -> T:
+            if self._owner.is_dead:
+                raise MetadataUnavailableError(self.service, "the process is gone")
+            return apply()
+
+        return guarded
+
+    async def _travel(self, delay_us: int) -> None:
+        """On the wire, and then waiting for a process that may be paused."""
+        loop, owner = self._loop, self._owner
+        await asyncio.sleep(delay_us / 1_000_000)
+        while owner.paused_until_us > loop.now_us:  # noqa: ASYNC110
+            await asyncio.sleep((owner.paused_until_us - loop.now_us) / 1_000_000)

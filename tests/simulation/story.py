@@ -1,0 +1,108 @@
+"""What a history says, sorted for the checkers: who held what when, and how each ledger's metadata went.
+
+Times are indexes into the history. Everything is the observer's view: "durable" means a sync that
+covered it returned, or a restart found it on the disk, whatever anybody was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from metadata.model import LedgerMetadata, LedgerState
+from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
+from tests.simulation.history import (
+    Acked,
+    Appended,
+    Committed,
+    Damaged,
+    Deleted,
+    Durable,
+    FenceDurable,
+    History,
+)
+
+NEVER = 1 << 60
+
+
+class Story:
+    """Made once per history; read by all checkers."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.sent: dict[tuple[int, int], bytes] = {}
+        self.acked: dict[int, list[Acked]] = {}
+        self.durable: dict[tuple[str, int], dict[int, int]] = {}
+        """(bookie, ledger) -> entry -> when it first became durable."""
+        self.crcs: dict[tuple[int, int], int] = {}
+        """(ledger, entry) -> crc of the first record anybody stored."""
+        self.fenced: dict[tuple[str, int], int] = {}
+        """(bookie, ledger) -> when its fence became durable."""
+        self.versions: dict[int, list[Committed]] = {}
+        self.deleted: dict[int, int] = {}
+        self.damaged: dict[str, int] = {}
+        for event in history.events:
+            match event:
+                case Durable():
+                    held = self.durable.setdefault((event.bookie, event.ledger), {})
+                    held.setdefault(event.entry, event.index)
+                    self.crcs.setdefault((event.ledger, event.entry), event.crc)
+                case Appended():
+                    for number, payload in enumerate(event.payloads):
+                        self.sent[event.ledger, event.entry + number] = payload
+                case Acked():
+                    self.acked.setdefault(event.ledger, []).append(event)
+                case FenceDurable():
+                    self.fenced.setdefault((event.bookie, event.ledger), event.index)
+                case Committed():
+                    self.versions.setdefault(event.ledger, []).append(event)
+                case Deleted():
+                    self.deleted[event.ledger] = event.index
+                case Damaged():
+                    self.damaged.setdefault(event.bookie, event.index)
+                case _:
+                    pass
+
+    def metadata(self, ledger: int, at: int) -> LedgerMetadata | None:
+        """What the tree held of a ledger at a moment."""
+        if self.deleted.get(ledger, NEVER) < at:
+            return None
+        found: LedgerMetadata | None = None
+        for commit in self.versions.get(ledger, []):
+            if commit.index < at:
+                found = commit.metadata
+        return found
+
+    def in_recovery(self, ledger: int, at: int) -> LedgerMetadata | None:
+        """What a recovery that was under way at a moment began with."""
+        for commit in self.versions.get(ledger, []):
+            if commit.index < at and commit.metadata.state is LedgerState.IN_RECOVERY:
+                return commit.metadata
+        return None
+
+    def steps(self, ledger: int) -> Iterator[tuple[LedgerMetadata, Committed]]:
+        """Each change of a ledger's metadata: what stood before, and the commit."""
+        versions = self.versions[ledger]
+        for before, after in pairwise(versions):
+            yield before.metadata, after
+
+    def end(self, ledger: int) -> Committed | None:
+        """The commit that closed a ledger."""
+        for commit in self.versions.get(ledger, []):
+            if commit.metadata.is_closed:
+                return commit
+        return None
+
+    def acked_before(self, ledger: int, at: int) -> int:
+        """How many entries had been acknowledged."""
+        return sum(ack.index < at for ack in self.acked.get(ledger, []))
+
+    def is_durable(self, bookie: str, ledger: int, entry: int, at: int) -> bool:
+        """Whether a bookie had stored an entry by then, in whatever incarnation."""
+        return self.durable.get((bookie, ledger), {}).get(entry, NEVER) < at
+
+    def copies(self, metadata: LedgerMetadata, ledger: int, entry: int, at: int) -> int:
+        """How many of the entry's write set, by this metadata, had stored it by then."""
+        ensemble = metadata.fragment_of(entry).ensemble
+        write_set = QuorumConfig.of(metadata).write_set(entry)
+        return sum(self.is_durable(ensemble[p], ledger, entry, at) for p in write_set)

@@ -1,0 +1,293 @@
+"""The load of a run: writers, recoverers, readers and deleters, paced so that they meet.
+
+Every actor is a process with a client of its own. An actor knows the errors of the public API and
+goes on after them as an application would; anything else that reaches it is a defect and ends the
+run. Payloads are unique, so that whatever is read says who wrote it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from random import Random
+
+from bookie_server.client.settings import ConnectionSettings
+from metadata.errors import BookKeeperError
+from spark_bookkeeper.ledger.read_handle import ReadHandle
+from spark_bookkeeper.ledger.write_handle import WriteHandle
+from spark_bookkeeper.settings import ClientSettings
+from tests.simulation.faults import Swarm
+from tests.simulation.history import (
+    Acked,
+    Appended,
+    LacSeen,
+    Opened,
+    ReadEntry,
+    RecoveryBegun,
+    RecoveryEnded,
+    Refused,
+    WriterClosed,
+    WriterEnded,
+)
+from tests.simulation.world import SimClient, World
+
+Actor = Callable[[SimClient], Coroutine[None, None, None]]
+"""What one process does."""
+_APPENDS_MAX = 24
+"""Per ledger: the interesting part of a long ledger is its end, and seeds should be many."""
+
+
+def draw_settings(random: Random) -> ClientSettings:
+    """A client in small: tiny frames, short time limits."""
+    timeout_ms = random.choice((100, 400, 1_500))
+    connection = ConnectionSettings(
+        add_timeout_ms=timeout_ms,
+        read_timeout_ms=timeout_ms,
+        frame_size_bytes_target=random.choice((1, 200, 64 * 1024)),
+        frame_size_bytes_max=random.choice((200, 2_000, 1024 * 1024)),
+        frames_in_flight_max=random.choice((1, 3, 8)),
+    )
+    return replace(
+        ClientSettings(),
+        connection=connection,
+        read_size_bytes=random.choice((300, 2_000, 1024 * 1024)),
+        recovery_window_entries=random.choice((1, 3, 4_000)),
+        bookie_quarantine_ms=random.choice((200, 2_000, 30_000)),
+        ensemble_change_timeout_ms=random.choice((1_000, 5_000)),
+        ensemble_change_retry_ms=random.choice((200, 1_000)),
+        add_quorum_timeout_ms=random.choice((0, 0, 2_000)),
+    )
+
+
+class Workload:
+    """Starts actors and knows the ledgers they made."""
+
+    def __init__(self, world: World, swarm: Swarm) -> None:
+        self.world = world
+        self.ledgers: list[int] = []
+        self.deleted: set[int] = set()
+        self.defects: list[str] = []
+        self._swarm = swarm
+        self._random = world.random("workload")
+        self._settings = draw_settings(world.random("settings"))
+        self._clients = 0
+        self._actors: list[asyncio.Task[None]] = []
+        self.is_over = False
+        """Nobody begins anything new any more."""
+
+    def begin(self) -> None:
+        """Start this seed's actors."""
+        random = self._random
+        for number in range(random.choice((1, 1, 2))):
+            quorum = self._swarm.quorums[number]
+            self._start("writer", lambda client, q=quorum: self._write(client, q))  # type: ignore[misc]
+        for _ in range(random.randrange(1, 4)):
+            self._start("meddler", self._meddle)
+        if random.random() < 0.6:
+            self._start("follower", self._follow)
+        if random.random() < 0.15:
+            self._start("deleter", self._delete)
+
+    def end(self) -> None:
+        """Whoever still works is stopped."""
+        self.is_over = True
+        for client in self.world.clients:
+            client.kill()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether some actor has not finished."""
+        return any(not actor.done() for actor in self._actors)
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    async def _write(self, client: SimClient, quorum: tuple[int, int, int]) -> None:
+        random = self.world.random(f"actor {client.name}")
+        for _ in range(random.choice((1, 1, 2))):
+            handle = await self._create(client, quorum, random)
+            self.ledgers.append(handle.ledger_id)
+            try:
+                await self._fill(client, handle, random)
+            except BookKeeperError as error:
+                name = type(error).__name__
+                self.world.history.record(WriterEnded(client.name, handle.ledger_id, name))
+            if random.random() < 0.6:
+                await self._close(client, handle, random)
+
+    async def _create(
+        self, client: SimClient, quorum: tuple[int, int, int], random: Random
+    ) -> WriteHandle:
+        ensemble_size, write_quorum, ack_quorum = quorum
+        while True:
+            try:
+                return await client.ledgers.create_ledger(
+                    ensemble_size=ensemble_size,
+                    write_quorum=write_quorum,
+                    ack_quorum=ack_quorum,
+                )
+            except BookKeeperError:
+                await asyncio.sleep(random.uniform(0.01, 0.3))
+
+    async def _fill(self, client: SimClient, handle: WriteHandle, random: Random) -> None:
+        """Append in bursts; a burst is not waited for, the next one may be."""
+        history, ledger = self.world.history, handle.ledger_id
+        pace_s = random.choice((0.001, 0.02, 0.15))
+        left = random.randrange(_APPENDS_MAX)
+        acknowledged = -1
+
+        def complete_to(last: int, confirmed: int, error: BookKeeperError | None) -> bool:
+            nonlocal acknowledged
+            while error is None and acknowledged < min(last, confirmed):
+                acknowledged += 1
+                history.record(Acked(client.name, ledger, acknowledged))
+            return error is not None or confirmed >= last
+
+        while left > 0:
+            count = min(left, random.randrange(1, 5))
+            left -= count
+            first = handle.last_add_pushed + 1
+            sizes = [random.choice((0, 8, 40, 700)) for _ in range(count)]
+            payloads = tuple(
+                f"{ledger}/{first + n}/{client.name}/".encode().ljust(size, b".")
+                for n, size in enumerate(sizes)
+            )
+            last = first + count - 1
+            history.record(Appended(client.name, ledger, first, payloads))
+            handle.push(payloads, lambda c, e, last=last: complete_to(last, c, e))  # type: ignore[misc]
+            if random.random() < 0.3:
+                await handle.flush()
+            else:
+                await asyncio.sleep(random.uniform(0, 2 * pace_s))
+        if random.random() < 0.8:
+            await handle.flush()
+
+    async def _close(self, client: SimClient, handle: WriteHandle, random: Random) -> None:
+        for _ in range(3):
+            try:
+                await handle.close()
+            except BookKeeperError as error:
+                self._refused(client, handle.ledger_id, "close", error)
+                await asyncio.sleep(random.uniform(0.01, 0.5))
+            else:
+                closed = WriterClosed(client.name, handle.ledger_id, handle.metadata.last_entry)
+                self.world.history.record(closed)
+                return
+
+    # -- taking over, reading, deleting -----------------------------------------------------------------
+
+    async def _meddle(self, client: SimClient) -> None:
+        """Recover a ledger somebody may be writing, alone or several at once; read it all."""
+        random = self.world.random(f"actor {client.name}")
+        for _ in range(random.choice((1, 2))):
+            await asyncio.sleep(random.uniform(0, 1.2))
+            if not self.ledgers:
+                continue
+            ledger = random.choice(self.ledgers)
+            others = random.choice((0, 0, 1, 1, 3))
+            for _ in range(others):
+                self._start("rival", lambda rival, at=ledger: self._recover(rival, at))  # type: ignore[misc]
+            await self._recover(client, ledger)
+
+    async def _recover(self, client: SimClient, ledger: int) -> None:
+        random = self.world.random(f"recover {client.name} {ledger}")
+        await asyncio.sleep(random.uniform(0, 0.01))
+        for _ in range(random.randrange(1, 5)):
+            reader = await self.open(client, ledger, recovery=True)
+            if reader is not None:
+                await self.read_all(client, reader)
+                return
+            await asyncio.sleep(random.uniform(0, 0.4))
+
+    async def _follow(self, client: SimClient) -> None:
+        """Read behind the writer without recovering, up to what is confirmed."""
+        random = self.world.random(f"actor {client.name}")
+        readers: dict[int, ReadHandle] = {}
+        for _ in range(random.randrange(3, 10)):
+            await asyncio.sleep(random.uniform(0, 0.5))
+            if not self.ledgers:
+                continue
+            ledger = random.choice(self.ledgers)
+            if ledger not in readers:
+                opened = await self.open(client, ledger, recovery=False)
+                if opened is None:
+                    continue
+                readers[ledger] = opened
+            reader = readers[ledger]
+            try:
+                lac = await reader.read_last_add_confirmed()
+            except BookKeeperError as error:
+                self._refused(client, ledger, "lac", error)
+                continue
+            self.world.history.record(LacSeen(client.name, ledger, reader.is_closed, lac))
+            await self.read_all(client, reader)
+
+    async def _delete(self, client: SimClient) -> None:
+        random = self.world.random(f"actor {client.name}")
+        await asyncio.sleep(random.uniform(0.2, 3))
+        if self.ledgers:
+            ledger = random.choice(self.ledgers)
+            self.deleted.add(ledger)
+            try:
+                await client.ledgers.delete_ledger(ledger, force=random.random() < 0.3)
+            except BookKeeperError as error:
+                self._refused(client, ledger, "delete", error)
+            else:
+                self.world.count("F19 ledger deleted", str(ledger))
+
+    async def open(self, client: SimClient, ledger: int, *, recovery: bool) -> ReadHandle | None:
+        """A read handle, or None after an error of the public hierarchy."""
+        history = self.world.history
+        if recovery:
+            history.record(RecoveryBegun(client.name, ledger))
+        try:
+            reader = await client.ledgers.open_ledger(ledger, recovery=recovery)
+        except BookKeeperError as error:
+            if recovery:
+                history.record(RecoveryEnded(client.name, ledger, type(error).__name__))
+            self._refused(client, ledger, "open", error)
+            return None
+        if recovery:
+            history.record(RecoveryEnded(client.name, ledger, ""))
+        last = reader.last_add_confirmed
+        history.record(Opened(client.name, ledger, reader.is_closed, last))
+        return reader
+
+    async def read_all(self, client: SimClient, reader: ReadHandle) -> bool:
+        """Everything up to the handle's LAC; whether that could be read."""
+        try:
+            async for entry in reader.read(0, reader.last_add_confirmed):
+                event = ReadEntry(
+                    client.name, reader.ledger_id, entry.entry_id, bytes(entry.payload)
+                )
+                self.world.history.record(event)
+        except BookKeeperError as error:
+            self._refused(client, reader.ledger_id, "read", error)
+            return False
+        return True
+
+    # -- actors -----------------------------------------------------------------------------------------
+
+    def new_client(self, role: str) -> SimClient:
+        """A process of its own."""
+        self._clients += 1
+        return self.world.client(f"{role}{self._clients}", self._settings)
+
+    def _start(self, role: str, act: Actor) -> None:
+        client = self.new_client(role)
+        actor = client.owner.start(self._supervise(client, act), f"actor-{client.name}")
+        self._actors.append(actor)
+
+    async def _supervise(self, client: SimClient, act: Actor) -> None:
+        try:
+            await act(client)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - any other error is what we look for
+            self.defects.append(f"{client.name} met {error!r}")
+
+    def _refused(
+        self, client: SimClient, ledger: int, operation: str, error: BookKeeperError
+    ) -> None:
+        event = Refused(client.name, ledger, operation, type(error).__name__)
+        self.world.history.record(event)

@@ -1,0 +1,127 @@
+"""World: bookies, clients, network and metadata of one simulated cluster on one virtual clock.
+
+The client and bookie code is the product's own; what is simulated is what they stand on. A world
+decides nothing about faults (:mod:`tests.simulation.faults`) or load
+(:mod:`tests.simulation.workload`); it offers both their handles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import Counter
+from random import Random
+
+from bookie_server.client.interface import BookieClient
+from metadata.cluster import initialize
+from spark_bookkeeper.ledger.client import LedgerClient
+from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.settings import ClientSettings
+from tests.simulation.bookies import BookiePlan, SimBookie
+from tests.simulation.history import History, Injected
+from tests.simulation.loop import Owner, SimLoop
+from tests.simulation.network import Network, NetworkFaults, SimBookieClient
+from tests.simulation.stores import ROOT, ObservedTree, SimStore, StoreFaults, StoreWeather
+
+
+def fork(seed: int, label: str) -> Random:
+    """A generator of its own for each use: a new draw in one place shifts none elsewhere."""
+    return Random(zlib.crc32(label.encode()) << 64 | seed)
+
+
+class SimClient:
+    """A process with a ledger client and a metadata session of its own."""
+
+    def __init__(self, world: World, name: str, settings: ClientSettings) -> None:
+        self.name = name
+        self.owner = Owner(name)
+        self._world = world
+        self.store = SimStore(world.tree, self.owner, world.weather)
+        self.ledgers = LedgerClient(
+            Cluster(
+                self.store,
+                ROOT,
+                settings=settings,
+                random=fork(world.seed, f"client {name}"),
+                make_client=self._connect,
+            )
+        )
+
+    def kill(self) -> None:
+        """The process ends without a word."""
+        self.owner.kill()
+        self._world.tree.end_session(self.store.session_id)
+
+    def _connect(self, bookie_id: str, address: str, settings: ClientSettings) -> BookieClient:
+        return SimBookieClient(
+            self._world.network,
+            self.owner,
+            self._world.bookies[bookie_id],
+            history=self._world.history,
+            timeout_us=settings.connection.add_timeout_ms * 1000,
+        )
+
+
+class World:
+    """Everything of one run; made inside its loop."""
+
+    def __init__(self, loop: SimLoop, seed: int, *, plan: BookiePlan, bookies: int) -> None:
+        self.loop = loop
+        self.seed = seed
+        self.history = History(lambda: loop.now_us)
+        self.injected: Counter[str] = Counter()
+        self.tree = ObservedTree(self.history)
+        self.weather = StoreWeather(self.random("store"), StoreFaults(), self.count)
+        self.network = Network(loop, self.random("network"), NetworkFaults(), self.count)
+        names = [f"b{number}:3181" for number in range(bookies)]
+        self.bookies = {
+            name: SimBookie(self, name, plan, self.random(f"bookie {name}")) for name in names
+        }
+        self.clients: list[SimClient] = []
+        self.kept_down: list[str] = []
+        """Bookies that stay down once they are."""
+        self.downtime_us_max = 1_500_000
+        self._downtime = self.random("downtime")
+
+    def random(self, label: str) -> Random:
+        """This seed's generator for one purpose."""
+        return fork(self.seed, label)
+
+    def count(self, fault: str, what: str = "") -> None:
+        """Note a fault that was injected, by class."""
+        self.injected[fault] += 1
+        if what:
+            self.history.record(Injected(fault, what))
+
+    def client(self, name: str, settings: ClientSettings) -> SimClient:
+        """A new client process."""
+        client = SimClient(self, name, settings)
+        self.clients.append(client)
+        return client
+
+    async def start(self) -> None:
+        """Found the cluster and wait for its bookies."""
+        setup = SimStore(self.tree, Owner("setup"), self.weather)
+        await initialize(setup, ROOT, random=self.random("cluster"))
+        for bookie in self.bookies.values():
+            bookie.start()
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Wait until every bookie that should serves and is registered."""
+        wanted = [bookie for name, bookie in self.bookies.items() if name not in self.kept_down]
+        registered = f"{ROOT}/available"
+        while True:
+            names = self.tree.children(registered) or []
+            if all(bookie.is_serving and bookie.name in names for bookie in wanted):
+                return
+            await asyncio.sleep(0.05)
+
+    def bookie_ended(self, bookie: SimBookie) -> None:
+        """A supervisor starts it again after a while."""
+        delay_us = self._downtime.randrange(10_000, self.downtime_us_max)
+        self.loop.after(delay_us, self._restart, bookie)
+
+    def _restart(self, bookie: SimBookie) -> None:
+        if bookie.name not in self.kept_down:
+            bookie.start()
