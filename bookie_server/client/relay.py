@@ -42,6 +42,7 @@ from bookie_server.wire.record import parse_run
 
 _LOGGER = logging.getLogger(__name__)
 _SIZE = struct.Struct(">I")
+_CANCEL = "cancel"
 _START_ALLOWANCE_S = 10.0
 """What a relay may need to start, on top of the bookie's own time limits."""
 
@@ -116,9 +117,13 @@ class RelayedBookieClient(BookieClient):
         self._waiting[request_id] = future
         timer = self._loop.call_later(self._timeout_s + waits_ms / 1000, _settle, future, None)
 
-        def forget(_: asyncio.Future[Any]) -> None:
+        def forget(answered: asyncio.Future[Any]) -> None:
             timer.cancel()
             self._waiting.pop(request_id, None)
+            if (
+                answered.cancelled()
+            ):  # nobody waits any more: neither need the relay, nor its bookie
+                self._unsent.put_nowait(_message((request_id, _CANCEL, ())))
 
         future.add_done_callback(forget)
         self._unsent.put_nowait(_message((request_id, method, arguments)))
@@ -172,7 +177,7 @@ async def serve(channel: socket.socket) -> None:
         writer.close()
         return
     client = GrpcBookieClient(*hello)
-    answering: set[asyncio.Task[None]] = set()
+    answering: dict[int, asyncio.Task[None]] = {}
     try:
         while (message := await _receive(reader)) is not None:
             request_id, method, arguments = message
@@ -180,16 +185,26 @@ async def serve(channel: socket.socket) -> None:
                 # Called here, not in a task: sections go out in the order they came.
                 (section,) = arguments
                 client.write(section, partial(_answer, writer, request_id))
+            elif method == _CANCEL:
+                if request_id in answering:
+                    answering[request_id].cancel()
             else:
                 task = asyncio.create_task(_call(client, writer, request_id, method, arguments))
-                answering.add(task)
-                task.add_done_callback(answering.discard)
+                answering[request_id] = task
+                task.add_done_callback(partial(_forget, answering, request_id))
     finally:
-        for task in answering:
+        tasks = list(answering.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*answering, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await client.close()
         writer.close()
+
+
+def _forget(
+    answering: dict[int, asyncio.Task[None]], request_id: int, _: asyncio.Task[None]
+) -> None:
+    del answering[request_id]
 
 
 async def _call(

@@ -80,15 +80,12 @@ class ReadHandle:
             EntryUnreadableError: too few bookies answered to be sure.
         """
         if not self.is_closed:
-            self._versioned = await self._cluster.ledgers.read(self.ledger_id)
-            latest = self._versioned.metadata
-            if latest.is_closed:
-                known = latest.last_entry
-            else:
-                known = await read_last_confirmed(
-                    self._cluster, self.ledger_id, latest, is_fencing=False
-                )
-            self._confirmed(known)
+            self._learned(await self._cluster.ledgers.read(self.ledger_id))
+        if not self.is_closed:
+            confirmed = await read_last_confirmed(
+                self._cluster, self.ledger_id, self.metadata, is_fencing=False
+            )
+            self._confirmed(confirmed)
         return self._last_add_confirmed
 
     async def read(self, first_entry: int, last_entry: int) -> AsyncGenerator[Entry, None]:

@@ -32,6 +32,8 @@ _PAUSE_S = 0.1
 is fenced and not closed yet, or one claims what is not so."""
 
 
+_STAY_S = 5.0
+"""One bookie is asked for so long at most: it may be far behind and catch up no faster than we read."""
 _DOUBT = 3
 """Fruitless answers after which the metadata is read, whatever its watch says."""
 _LOGGER = logging.getLogger(__name__)
@@ -151,17 +153,20 @@ class NewsPoller:
         self._patience_s = cluster.settings.long_poll_timeout_ms / 1000 + _GRACE_S
         self._fruitless = 0
         self._round_began_s = 0.0
+        self._turn_began_s = 0.0
 
     async def ask(self, metadata: LedgerMetadata, next_entry: int) -> News | None:
         """News of ``next_entry`` and what follows; ``None`` when the one bookie asked had none."""
         quorum = QuorumConfig.of(metadata)
         ensemble = metadata.last_fragment.ensemble
         await self._cluster.prepare(ensemble)
+        now_s = asyncio.get_running_loop().time()
         if self._fruitless % len(ensemble) == 0:
-            now_s = asyncio.get_running_loop().time()
             if self._fruitless and now_s - self._round_began_s < _PAUSE_S:
                 await asyncio.sleep(_PAUSE_S)
             self._round_began_s = now_s
+        if now_s - self._turn_began_s >= _STAY_S:
+            self._next_turn(now_s)
         # Of a striped ledger, the bookie that holds this entry and hears of the next one first.
         stripe = next_entry + 1 if quorum.is_striped else 0
         bookie_id = ensemble[(stripe + self._turn) % len(ensemble)]
@@ -178,7 +183,7 @@ class NewsPoller:
             reply = await self._answer(bookie_id, None)
             news = await self._news_in(reply, metadata, next_entry)
         if news is None:
-            self._turn += 1
+            self._next_turn(asyncio.get_running_loop().time())
             self._fruitless += 1
         else:
             self._fruitless = 0
@@ -188,6 +193,10 @@ class NewsPoller:
     def is_in_doubt(self) -> bool:
         """Whether some answers in a row had no news: time to look at the metadata."""
         return self._fruitless > 0 and self._fruitless % _DOUBT == 0
+
+    def _next_turn(self, now_s: float) -> None:
+        self._turn += 1
+        self._turn_began_s = now_s
 
     async def _answer(self, bookie_id: str, poll: LongPoll | None) -> ReadLacReply:
         client = self._cluster.client(bookie_id)

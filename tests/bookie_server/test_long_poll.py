@@ -86,7 +86,6 @@ def test_news_that_is_there_is_told_at_once_with_its_entries(tmp_path: Path) -> 
     asyncio.run(main())
 
 
-@pytest.mark.conformance("D6")
 def test_a_poll_waits_for_the_next_entry_and_then_for_nothing_more(tmp_path: Path) -> None:
     async def main() -> None:
         bookie, client = await start(tmp_path)

@@ -107,10 +107,12 @@ def test_a_poll_is_answered_by_news_or_by_its_timeout(
     asyncio.run(main())
 
 
-@pytest.mark.conformance("D10")
-def test_a_poll_that_is_given_up_is_forgotten_by_the_bookie(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make_client", TRANSPORTS)
+def test_a_poll_that_is_given_up_is_forgotten_by_the_bookie(
+    tmp_path: Path, make_client: MakeClient
+) -> None:
     async def main() -> None:
-        async with served(tmp_path, GrpcBookieClient) as (bookie, client, _):
+        async with served(tmp_path, make_client) as (bookie, client, _):
             poll = LongPoll(previous_lac=-1, timeout_ms=20_000)
             waiting = [asyncio.create_task(client.read_lac(7, long_poll=poll)) for _ in range(3)]
             await waiters(bookie, 3)

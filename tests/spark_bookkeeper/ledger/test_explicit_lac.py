@@ -64,7 +64,6 @@ def test_a_packet_that_is_cut_or_of_another_ledger_proves_nothing(digest: Crc32c
     assert not is_possible_lac_packet(whole[:15], 7)
 
 
-@pytest.mark.conformance("D7")
 def test_a_resting_writer_tells_every_bookie_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with scene(tmp_path) as (cluster, explicit_lac):

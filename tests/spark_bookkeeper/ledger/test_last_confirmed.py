@@ -81,7 +81,6 @@ def test_a_hint_is_believed_as_far_as_entries_reach(
     assert believable_claim(heard) == believed
 
 
-@pytest.mark.conformance("D5")
 @pytest.mark.parametrize("away", [(0,), (1,), (2,), (0, 1), (0, 1, 2)], ids=str)
 def test_the_lac_is_known_while_a_coverage_answers(tmp_path: Path, away: tuple[int, ...]) -> None:
     async def main() -> None:

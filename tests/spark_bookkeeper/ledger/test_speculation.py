@@ -69,7 +69,6 @@ def test_a_replica_that_never_answers_is_left_behind(
     asyncio.run(main())
 
 
-@pytest.mark.conformance("D2")
 def test_all_replicas_but_one_may_be_slow(tmp_path: Path) -> None:
     async def main() -> None:
         async with written(tmp_path) as (cluster, reader, ensemble):
