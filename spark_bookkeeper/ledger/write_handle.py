@@ -301,6 +301,7 @@ class WriteHandle:
         state = self._state
         self._explicit_lac.acknowledged(last_entry, state.last_confirmed_sent, state.ensemble)
         self._pending.acknowledged(last_entry)
+        self._make_room()
 
     def _failed(self, error: BookKeeperError) -> None:
         self._changer.cancel()
@@ -335,10 +336,13 @@ class WriteHandle:
 
     def _release(self, size_bytes: int) -> None:
         self._in_flight_bytes -= size_bytes
-        if not self._is_full():
-            self._room.set()
+        self._make_room()
         if self.on_release is not None:
             self.on_release(size_bytes)
+
+    def _make_room(self) -> None:
+        if not self._room.is_set() and not self._is_full():
+            self._room.set()
 
     def _is_full(self) -> bool:
         settings = self._cluster.settings

@@ -154,6 +154,23 @@ def test_a_bookie_that_never_answers_stops_nobody_but_fills_the_window(tmp_path:
 
 
 @pytest.mark.conformance("F3")
+def test_entries_acknowledged_make_room_whoever_has_not_answered(tmp_path: Path) -> None:
+    """The count of entries in flight is of those not acknowledged; only bytes are still held."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path, max_in_flight_entries=2) as cluster:
+            writer = await cluster.client().create_ledger()
+            slow = cluster.faults[writer.metadata.last_fragment.ensemble[0]]
+            slow.drops_writes = True
+
+            async with asyncio.timeout(5):
+                await asyncio.gather(*(writer.append(b"%d" % number) for number in range(20)))
+
+            writer.abandon(LedgerClosedError(writer.ledger_id))
+
+    asyncio.run(main())
+
+
 def test_fencing_and_deleting_at_once_leave_no_ledger_and_no_writer(tmp_path: Path) -> None:
     async def main() -> None:
         async with running_cluster(tmp_path) as cluster:
