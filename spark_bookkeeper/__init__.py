@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from spark_bookkeeper.blocking.log import Log
+    from spark_bookkeeper.blocking.log_reader import LogReader
+    from spark_bookkeeper.blocking.log_writer import LogWriter
     from spark_bookkeeper.blocking.read_handle import ReadHandle
     from spark_bookkeeper.blocking.write_handle import WriteHandle
     from spark_bookkeeper.bookkeeper import BookKeeper
     from spark_bookkeeper.ledger.entry import Entry
     from spark_bookkeeper.local.cluster import LocalCluster
+    from spark_bookkeeper.log.model import LogSettings
+    from spark_bookkeeper.log.position import Position
+    from spark_bookkeeper.log.settings import LogWriterSettings
     from spark_bookkeeper.settings import ClientSettings
 
 __version__ = "0.1.0"
@@ -27,6 +32,11 @@ _HOMES = {
     "Entry": "spark_bookkeeper.ledger.entry",
     "Log": "spark_bookkeeper.blocking.log",
     "LocalCluster": "spark_bookkeeper.local.cluster",
+    "LogReader": "spark_bookkeeper.blocking.log_reader",
+    "LogSettings": "spark_bookkeeper.log.model",
+    "LogWriter": "spark_bookkeeper.blocking.log_writer",
+    "LogWriterSettings": "spark_bookkeeper.log.settings",
+    "Position": "spark_bookkeeper.log.position",
     "ReadHandle": "spark_bookkeeper.blocking.read_handle",
     "WriteHandle": "spark_bookkeeper.blocking.write_handle",
 }
@@ -37,6 +47,11 @@ __all__ = [
     "Entry",
     "LocalCluster",
     "Log",
+    "LogReader",
+    "LogSettings",
+    "LogWriter",
+    "LogWriterSettings",
+    "Position",
     "ReadHandle",
     "WriteHandle",
 ]

@@ -18,7 +18,7 @@ from metadata.ledgers import Accompany
 from metadata.model import LedgerMetadata
 from spark_bookkeeper import aio
 from spark_bookkeeper.blocking.log import Log
-from spark_bookkeeper.blocking.loop_thread import LoopThread, shared_loop_thread
+from spark_bookkeeper.blocking.loop_thread import Dependent, LoopThread, shared_loop_thread
 from spark_bookkeeper.blocking.read_handle import ReadHandle
 from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.ledger.client import BookieStatus, LedgerClient
@@ -50,7 +50,7 @@ class BookKeeper:
         self._lock = threading.Lock()
         self._thread: LoopThread | None = None
         self._client: aio.BookKeeper | None = None
-        self._writers: weakref.WeakSet[WriteHandle] = weakref.WeakSet()
+        self._writers: weakref.WeakSet[Dependent] = weakref.WeakSet()
         self._is_closed = False
 
     def create_ledger(
@@ -138,16 +138,19 @@ class BookKeeper:
     ) -> Log:
         """Create an empty log; ``schema`` is kept for whoever writes and reads it.
 
+        Without either it is a log of plain values: one binary column ``value``, one entry a row.
+
         Raises:
             LogExistsError: there is one of that name.
         """
         thread, client = self._connected()
-        return Log(thread, thread.run(client.create_log(name, settings=settings, schema=schema)))
+        created = thread.run(client.create_log(name, settings=settings, schema=schema))
+        return Log(thread, created, self._writers.add)
 
     def open_log(self, name: str) -> Log:
         """Raises NoSuchLogError."""
         thread, client = self._connected()
-        return Log(thread, thread.run(client.open_log(name)))
+        return Log(thread, thread.run(client.open_log(name)), self._writers.add)
 
     def list_logs(self) -> list[str]:
         """Names of all logs, sorted."""
@@ -196,7 +199,7 @@ class BookKeeper:
     ) -> None:
         self.close()
 
-    async def _shut(self, client: aio.BookKeeper, writers: list[WriteHandle]) -> None:
+    async def _shut(self, client: aio.BookKeeper, writers: list[Dependent]) -> None:
         for writer in writers:
             writer.abandon(ClientClosedError("BookKeeper"))
         await client.close()

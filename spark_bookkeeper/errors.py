@@ -23,6 +23,15 @@ from metadata.errors import (
     RequestTimeoutError,
     UnauthorizedError,
 )
+from spark_bookkeeper.log.errors import (
+    DataLossError,
+    LogExistsError,
+    LogFencedError,
+    LogHasWriterError,
+    LogPayloadError,
+    LogRecreatedError,
+    NoSuchLogError,
+)
 
 __all__ = [
     "AddQuorumTimeoutError",
@@ -30,6 +39,7 @@ __all__ = [
     "BookieUnavailableError",
     "ClientClosedError",
     "ClusterNotInitializedError",
+    "DataLossError",
     "DigestMismatchError",
     "EntryTooLargeError",
     "EntryUnreadableError",
@@ -38,11 +48,17 @@ __all__ = [
     "LedgerFencedError",
     "LedgerInUseError",
     "LedgerRecoveryError",
+    "LogExistsError",
+    "LogFencedError",
+    "LogHasWriterError",
+    "LogPayloadError",
+    "LogRecreatedError",
     "MetadataConflictError",
     "MetadataCorruptError",
     "MetadataUnavailableError",
     "NoSuchEntryError",
     "NoSuchLedgerError",
+    "NoSuchLogError",
     "NotEnoughBookiesError",
     "RequestTimeoutError",
     "UnauthorizedError",

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import struct
 import sys
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +23,7 @@ from spark_bookkeeper.cli.options import (
     yes_option,
 )
 from spark_bookkeeper.cli.output import print_facts, print_json, print_table, printable
+from spark_bookkeeper.cli.records import length_prefixed_option, records_of_stdin
 
 if TYPE_CHECKING:
     from metadata.model import LedgerMetadata
@@ -121,11 +121,7 @@ def create(uri: str, as_json: bool, **settings: Any) -> None:
 
 
 @ledgers.command()
-@click.option(
-    "--length-prefixed",
-    is_flag=True,
-    help="Records of a 4-byte big-endian length and that many bytes, instead of lines.",
-)
+@length_prefixed_option
 @creation_options
 @password_option
 @uri_option
@@ -133,8 +129,7 @@ def create(uri: str, as_json: bool, **settings: Any) -> None:
 @debug_option
 def append(uri: str, as_json: bool, length_prefixed: bool, **settings: Any) -> None:
     """Write standard input to a new ledger, an entry per line; close it and print its id."""
-    stream = sys.stdin.buffer
-    records = _length_prefixed(stream) if length_prefixed else _lines(stream)
+    records = records_of_stdin(length_prefixed=length_prefixed)
     count = 0
     with open_client(uri) as client, client.create_ledger(**settings) as writer:
         for batch in _batches(records):
@@ -309,20 +304,6 @@ def _print_written(ledger_id: int, entry_count: int, as_json: bool) -> None:
         print_json({"ledger_id": ledger_id, "entries": entry_count})
     else:
         click.echo(ledger_id)
-
-
-def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    for line in stream:
-        yield line.removesuffix(b"\n")
-
-
-def _length_prefixed(stream: IO[bytes]) -> Iterator[bytes]:
-    while prefix := stream.read(4):
-        size = struct.unpack(">I", prefix)[0] if len(prefix) == 4 else -1
-        record = stream.read(size) if size >= 0 else b""
-        if len(record) != size:
-            raise ValueError("standard input ends within a record")
-        yield record
 
 
 def _batches(records: Iterator[bytes]) -> Iterator[list[bytes]]:

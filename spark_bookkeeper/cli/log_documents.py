@@ -5,6 +5,7 @@ Reads the metadata store only, never a ledger.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from spark_bookkeeper.datasource.arrow_types import parse_log_schema
@@ -65,6 +66,7 @@ def describe_log(session: Session, name: str) -> dict[str, Any]:
         "settings": _settings(view.head.settings),
         "schema": _columns(schema),
         "ranges": _ranges(view),
+        "open_ledger": None if view.head.open_ledger is None else asdict(view.head.open_ledger),
         "transactions": {app: txn.version for app, txn in transactions.items()},
     }
 

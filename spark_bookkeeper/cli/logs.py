@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from spark_bookkeeper.cli.options import debug_option, json_option, uri_option
-from spark_bookkeeper.cli.output import print_facts, print_json, print_table
+from spark_bookkeeper.cli.options import (
+    debug_option,
+    json_option,
+    open_client,
+    password_option,
+    uri_option,
+    yes_option,
+)
+from spark_bookkeeper.cli.output import print_facts, print_json, print_table, printable
+from spark_bookkeeper.cli.records import length_prefixed_option, records_of_stdin
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import pyarrow as pa
+
+    from spark_bookkeeper import BookKeeper, Log, Position
 
 
 @click.group()
 def logs() -> None:
-    """Logs, the named tables made of ledgers: list, show, read, clean."""
+    """Logs, the named tables made of ledgers: list, show, read, follow, append to, clean."""
 
 
 @logs.command("list")
@@ -55,6 +72,7 @@ def show(log: str, uri: str, as_json: bool) -> None:
     facts = {**document, **document.pop("settings")}
     ranges, columns = facts.pop("ranges"), facts.pop("schema")
     transactions = facts.pop("transactions")
+    opened = facts.pop("open_ledger")
     del facts["settings"]
     print_facts({key.replace("_", " "): value for key, value in facts.items()})
     print_table(("column", "type"), ((each["column"], each["type"]) for each in columns))
@@ -63,6 +81,8 @@ def show(log: str, uri: str, as_json: bool) -> None:
         ("ledger", "first entry", "last entry", "first row", "rows", "bytes"),
         ([each[key] for key in keys] for each in ranges),
     )
+    if opened:
+        click.echo(f"ledger {opened['ledger_id']} is open from row {opened['first_row']} on")
     if transactions:
         print_table(("transaction", "last version"), transactions.items())
 
@@ -103,14 +123,130 @@ def read(log: str, *, uri: str, first_row: str, end_row: str, **wanted: Any) -> 
 
 @logs.command()
 @click.argument("log")
+@length_prefixed_option
+@click.option("--no-create", is_flag=True, help="Fail if there is no such log.")
+@password_option
+@uri_option
+@json_option
+@debug_option
+def append(
+    log: str, *, uri: str, as_json: bool, length_prefixed: bool, no_create: bool, password: bytes
+) -> None:
+    """Append standard input to a log of plain values, a row per line.
+
+    Takes the log over from whoever writes it, and creates it if there is none.
+    """
+    records = records_of_stdin(length_prefixed=length_prefixed)
+    waiting: deque[Future[Position]] = deque()
+    count, last = 0, None
+    with open_client(uri) as client:
+        opened = client.open_log(log) if no_create else _open_or_create(client, log)
+        with opened.writer(password=password) as writer:
+            for record in records:
+                waiting.append(writer.append_async(record))
+                count += 1
+                while waiting and waiting[0].done():
+                    last = waiting.popleft().result()
+            for future in waiting:
+                last = future.result()
+    next_row = None if last is None else last.row + 1
+    if as_json:
+        print_json({"log": log, "rows": count, "next_row": next_row})
+    else:
+        click.echo(f"appended {count} rows to {log}" + (f"; next row {next_row}" if last else ""))
+
+
+@logs.command()
+@click.argument("log")
+@click.option("--from", "start", default="latest", show_default=True, help="Row number or word.")
+@click.option("--timeout", type=float, help="End when nothing came for so many seconds.")
+@click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
+@click.option("--raw", is_flag=True, help="Values only, nothing between them.")
+@password_option
+@uri_option
+@json_option
+@debug_option
+def tail(log: str, *, uri: str, as_json: bool, raw: bool, start: str, **wanted: Any) -> None:
+    """Print the rows of a log of plain values as they are confirmed; Ctrl-C ends it.
+
+    With --json one document per line, which names the row.
+    """
+    place = int(start) if start.isdigit() else start
+    with (
+        open_client(uri) as client,
+        client.open_log(log).tail(
+            place, timeout=wanted["timeout"], password=wanted["password"]
+        ) as reader,
+    ):
+        for position, entry in islice(reader, wanted["limit"]):
+            payload = bytes(entry.payload)
+            if raw:
+                sys.stdout.buffer.write(payload)
+            elif as_json:
+                click.echo(json.dumps({**asdict(position), "value": printable(payload)}))
+            else:
+                click.echo(printable(payload))
+            sys.stdout.flush()
+
+
+@logs.command()
+@click.argument("log")
+@click.option("--before", required=True, type=click.IntRange(min=0), help="The first row to keep.")
+@yes_option
+@uri_option
+@json_option
+@debug_option
+def truncate(log: str, before: int, *, is_sure: bool, uri: str, as_json: bool) -> None:
+    """Drop the oldest rows: every range that ends before a row. `gc` deletes them later."""
+    if not is_sure:
+        click.confirm(f"Drop the rows of {log} before row {before} for ever?", abort=True)
+    with open_client(uri) as client:
+        first_row = client.open_log(log).truncate(before)
+    if as_json:
+        print_json({"log": log, "first_row": first_row})
+    else:
+        click.echo(f"first row of {log} is {first_row}")
+
+
+@logs.command()
+@click.argument("log")
+@uri_option
+@json_option
+@debug_option
+def recover(log: str, uri: str, as_json: bool) -> None:
+    """Take a log over from its writer and close its last ledger, so that Spark may append."""
+    with open_client(uri) as client:
+        opened = client.open_log(log)
+        opened.recover()
+        rows = opened.row_count
+    if as_json:
+        print_json({"log": log, "rows": rows})
+    else:
+        click.echo(f"{log} has no writer; {rows} rows")
+
+
+@logs.command()
+@click.argument("log")
+@yes_option
+@uri_option
+@debug_option
+def delete(log: str, is_sure: bool, uri: str) -> None:
+    """Delete a log with all its ledgers for ever; whoever writes it is fenced."""
+    if not is_sure:
+        click.confirm(f"Delete log {log} and all its rows?", abort=True)
+    with open_client(uri) as client:
+        client.delete_log(log)
+    click.echo(f"deleted log {log}")
+
+
+@logs.command()
+@click.argument("log")
 @click.option("--dry-run", is_flag=True, help="Change nothing, say what would go.")
 @uri_option
 @json_option
 @debug_option
 def gc(log: str, dry_run: bool, uri: str, as_json: bool) -> None:
     """Collect what dead writers and overwrites left behind; safe at any moment."""
-    from dataclasses import asdict
-
     from spark_bookkeeper.cli.log_documents import session_with
     from spark_bookkeeper.log.collect import Collector
 
@@ -122,6 +258,17 @@ def gc(log: str, dry_run: bool, uri: str, as_json: bool) -> None:
         print_json({"log": log, "dry_run": dry_run, **report})
     else:
         print_facts({key.replace("_", " "): len(value) for key, value in report.items()})
+
+
+def _open_or_create(client: BookKeeper, log: str) -> Log:
+    from spark_bookkeeper.log.errors import LogExistsError, NoSuchLogError
+
+    try:
+        return client.open_log(log)
+    except NoSuchLogError:
+        with suppress(LogExistsError):  # somebody else was first: theirs is as good
+            return client.create_log(log)
+        return client.open_log(log)
 
 
 def _offset(log_id: int, position: str) -> str:

@@ -20,18 +20,24 @@ from metadata.errors import (
     NoSuchLedgerError,
 )
 from metadata.ledgers import Accompany, LedgerStore, Stop
-from metadata.memory import FaultHook, MemoryStore
+from metadata.memory import Fault, FaultHook, MemoryStore
 from metadata.memory_tree import MemoryTree
 from metadata.model import Fragment, LedgerMetadata, LedgerState, Versioned
+from metadata.paths import Paths
+from metadata.serde import parse_metadata
+from metadata.store import Operation
+from spark_bookkeeper.ledger.client import LOG_MARK
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.log.collect import Collector
 from spark_bookkeeper.log.handle import Log
 from spark_bookkeeper.log.layer import LogLayer
 from spark_bookkeeper.log.ledgers import Completion
 from spark_bookkeeper.log.model import LogHead, LogSettings
+from spark_bookkeeper.log.position import Position
 from spark_bookkeeper.log.raw import settings_and_schema
 from spark_bookkeeper.log.settings import LogWriterSettings
 from spark_bookkeeper.log.writer import LogWriter
+from tests.spark_bookkeeper.log.world import MUTATIONS
 
 ROOT = "/ledgers"
 NAME = "events"
@@ -75,10 +81,9 @@ class Appender:
         self.on_release: Callable[[int], None] | None = None
         self._client = client
         self._versioned = versioned
-        self._inbox: list[tuple[Sequence[bytes], Completion]] = []
+        self._inbox: list[list[bytes]] = []
+        self._untold: list[Completion] = []
         self._serving: asyncio.Task[None] | None = None
-        self._pending: list[tuple[Completion, int]] = []
-        self._pushed = 0
         self._error: BookKeeperError | None = None
         self._is_closed = False
 
@@ -87,7 +92,8 @@ class Appender:
             raise self._error
         if self._is_closed:
             raise LedgerClosedError(self.ledger_id)
-        self._inbox.append((list(payloads), complete))
+        self._inbox.append(list(payloads))
+        self._untold.append(complete)
         if self._serving is None or self._serving.done():
             self._serving = asyncio.create_task(self._serve())
 
@@ -116,37 +122,32 @@ class Appender:
 
     async def _serve(self) -> None:
         while self._inbox:
-            payloads, complete = self._inbox.pop(0)
+            payloads = self._inbox.pop(0)
             await self._client.turns()
             await self._client.alive()
             if self._error is not None:
-                complete(-1, self._error)
-                continue
+                return
             if not self._client.world.bookies.store(self.ledger_id, payloads):
                 self._fail(LedgerFencedError(self.ledger_id))
-                complete(-1, LedgerFencedError(self.ledger_id))
-                continue
-            self._pushed += len(payloads)
-            self._pending.append((complete, self._pushed))
+                return
             # Stored, and it may never be known: a crash here leaves an entry nobody was told of.
             await self._client.turns()
             await self._client.alive()
             if self._error is None:
-                self._acknowledge(sum(map(len, payloads)))
+                self._acknowledge(payloads)
 
-    def _acknowledge(self, size_bytes: int) -> None:
+    def _acknowledge(self, payloads: Sequence[bytes]) -> None:
         confirmed = self._client.world.bookies.confirmed
-        confirmed[self.ledger_id] = max(confirmed.get(self.ledger_id, 0), self._pushed)
-        pending, self._pending = self._pending, []
-        for complete, _ in pending:
-            assert complete(self._pushed - 1, None)
+        count = confirmed[self.ledger_id] = confirmed.get(self.ledger_id, 0) + len(payloads)
+        assert self._untold.pop(0)(count - 1, None)
         if self.on_release is not None:
-            self.on_release(size_bytes)
+            self.on_release(sum(map(len, payloads)))
 
     def _fail(self, error: BookKeeperError) -> None:
         self._error = error
-        pending, self._pending = self._pending, []
-        for complete, _ in pending:
+        self._inbox.clear()
+        untold, self._untold = self._untold, []
+        for complete in untold:
             complete(-1, error)
 
 
@@ -229,7 +230,7 @@ class Client:
 
     async def alive(self) -> None:
         """The process was killed: whatever runs in it stops here for ever."""
-        if self.is_dead:
+        if self.is_dead or (isinstance(self.store, DyingStore) and self.store.died.is_set()):
             await asyncio.Event().wait()
 
     async def update(
@@ -303,7 +304,7 @@ class TailWorld:
     def __init__(self, seed: int = 0) -> None:
         self.random = Random(seed)
         self.now_ms = 1_000_000
-        self.tree = MemoryTree(lambda: self.now_ms)
+        self.tree = WatchedTree(lambda: self.now_ms)
         self.bookies = Bookies()
         self.client = Client(self, MemoryStore(self.tree))
 
@@ -363,3 +364,87 @@ async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
     while not condition():
         assert asyncio.get_running_loop().time() < deadline_s, "waited in vain"
         await asyncio.sleep(0)
+
+
+class WatchedTree(MemoryTree):
+    """Checks after every multi that a log never has two open ledgers (C3)."""
+
+    def multi(self, operations: Sequence[Operation]) -> None:
+        super().multi(operations)
+        paths = Paths(ROOT)
+        opened = []
+        for path in self.paths():
+            node = self.node(path) if paths.ledger_id(path) is not None else None
+            if node is None:
+                continue
+            metadata = parse_metadata(node.value, path)
+            # Ledgers of Spark's tasks carry no mark here and are many.
+            if metadata.state is LedgerState.OPEN and LOG_MARK in metadata.custom_metadata:
+                opened.append(path)
+        assert len(opened) <= 1, f"ledgers {opened} are open at once"
+
+
+class History:
+    """What writers were promised."""
+
+    def __init__(self) -> None:
+        self.acknowledged: dict[bytes, Position] = {}
+        self.planned: set[int] = set()
+        """Ledgers of Spark's tasks: in the log only if committed, and in the commits' order."""
+
+    def tell(self, payload: bytes, position: Position) -> None:
+        assert payload not in self.acknowledged
+        self.acknowledged[payload] = position
+
+    async def append(self, writer: LogWriter, payload: bytes) -> None:
+        self.tell(payload, await writer.append(payload))
+
+    async def check(self, world: TailWorld, log_id: int) -> None:
+        """Every promise is kept, nothing comes twice, each writer's rows are in its order.
+
+        Then, once retention has passed, nothing is left but what the log needs.
+        """
+        rows = await world.rows(log_id)
+        for payload, position in self.acknowledged.items():
+            assert rows[position.row] == payload, f"{payload!r} is not at {position}"
+        assert len(set(rows)) == len(rows), "a row is there twice"
+        for name in {payload.split(b"-")[0] for payload in rows}:
+            numbers = [int(row.split(b"-")[1]) for row in rows if row.startswith(name + b"-")]
+            assert numbers == sorted(numbers), f"rows of {name!r} changed their order"
+        listed = [item.ledger_id for item in (await world.head(log_id)).ranges]
+        led = [ledger_id for ledger_id in listed if ledger_id not in self.planned]
+        stored = {each for each, entries in world.bookies.entries.items() if entries}
+        assert stored - self.planned <= set(led), "a ledger with entries is not in the log (C1)"
+        assert led == sorted(led), "ledgers are not in the order they were written (C2)"
+
+        world.now_ms += 8 * 86_400_000
+        for _ in range(2):
+            await world.client.collect(log_id)
+        nodes = world.client.layer.nodes(log_id)
+        assert await world.ledger_ids() == set(listed), "orphans are left"
+        assert await nodes.epochs() == []
+        assert await nodes.garbage_epochs() == []
+        assert await world.rows(log_id) == rows
+
+
+class DyingStore(MemoryStore):
+    """A session whose process dies at its n-th mutation (from 0), before or after it is applied."""
+
+    def __init__(self, tree: MemoryTree, nth: int, *, is_applied: bool) -> None:
+        super().__init__(tree)
+        self.nth = nth
+        self.is_applied = is_applied
+        self.died = asyncio.Event()
+        self.seen: list[str] = []
+        self.fault = self._strike
+
+    def _strike(self, operation: str, path: str) -> Fault | None:
+        if self.died.is_set():
+            return Fault.LOST_REQUEST
+        if operation in MUTATIONS:
+            self.seen.append(f"{operation} {path}")
+            if len(self.seen) - 1 == self.nth:
+                # Set at once: nothing more of this process reaches anybody.
+                self.died.set()
+                return Fault.LOST_REPLY if self.is_applied else Fault.LOST_REQUEST
+        return None

@@ -1,0 +1,80 @@
+"""LogReader for callers without an event loop: one hop to the loop per batch of rows.
+
+While the caller works on a batch, the loop fetches the next. A reader that is dropped needs no
+closing: the loop ends what runs there. Nothing here waits when it is collected, for that may happen
+on the loop itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from types import TracebackType
+from typing import Self
+
+from spark_bookkeeper.blocking.loop_thread import LoopThread
+from spark_bookkeeper.ledger.entry import Entry
+from spark_bookkeeper.log import entries as aio
+from spark_bookkeeper.log.position import Position
+
+
+class LogReader:
+    """An iterator over ``(Position, Entry)`` of one log; use from one thread at a time."""
+
+    def __init__(self, thread: LoopThread, reader: aio.LogReader) -> None:
+        self.log = reader.log
+        self.next_row: int | None = None
+        """The row behind the last one returned, where another reader may go on."""
+        self._thread = thread
+        self._batches = reader.batches()
+        self._rows: deque[tuple[Position, Entry]] = deque()
+        self._turn: asyncio.Task[aio.Rows | None] | None = None
+        self._is_closed = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[Position, Entry]:
+        """The next row; waits for it.
+
+        Raises: as :meth:`spark_bookkeeper.log.entries.LogReader.batches`.
+        """
+        if not self._rows:
+            rows = None if self._is_closed else self._thread.run(self._next())
+            if rows is None:
+                raise StopIteration
+            self._rows.extend(rows)
+        position, entry = self._rows.popleft()
+        self.next_row = position.row + 1
+        return position, entry
+
+    def close(self) -> None:
+        """End reading; iteration ends with it. Idempotent."""
+        self._is_closed = True
+        self._rows.clear()
+        if self._thread.is_usable:
+            self._thread.run(self._end())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def _next(self) -> aio.Rows | None:
+        self._turn = asyncio.current_task()
+        try:
+            return await anext(self._batches, None)
+        finally:
+            self._turn = None
+
+    async def _end(self) -> None:
+        if self._turn is not None:  # whoever waited for it was interrupted
+            self._turn.cancel()
+            await asyncio.gather(self._turn, return_exceptions=True)
+        await self._batches.aclose()

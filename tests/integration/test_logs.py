@@ -1,0 +1,256 @@
+"""Logs written and read outside Spark, on a real cluster: the client, then the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from metadata.errors import ClientClosedError
+from spark_bookkeeper import BookKeeper, LocalCluster, LogWriterSettings, Position
+from spark_bookkeeper.cli import run
+from spark_bookkeeper.errors import DataLossError, LogFencedError, LogHasWriterError
+from spark_bookkeeper.local.environment import child_environment
+
+pytestmark = [pytest.mark.integration, pytest.mark.zookeeper, pytest.mark.slow]
+
+KILLED_WRITER = """
+import sys
+from spark_bookkeeper import BookKeeper, LogWriterSettings
+client = BookKeeper(sys.argv[1])
+writer = client.open_log(sys.argv[2]).writer(settings=LogWriterSettings(roll_entries=50))
+number = 0
+while True:
+    position = writer.append(b"k-%d" % number)
+    print(position.row, number, flush=True)
+    number += 1
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(3) as running:
+        yield running
+
+
+@pytest.fixture
+def bk(cluster: LocalCluster) -> Iterator[BookKeeper]:
+    with BookKeeper(cluster.metadata_service_uri) as client:
+        yield client
+
+
+def payloads(client: BookKeeper, log: str, start: str | int = "earliest") -> list[bytes]:
+    return [bytes(entry.payload) for _, entry in client.open_log(log).reader(start)]
+
+
+def test_rows_appended_across_rolls_are_read_in_order(bk: BookKeeper) -> None:
+    log = bk.create_log("rolls")
+    expected = [b"%d" % number for number in range(500)]
+
+    with log.writer(settings=LogWriterSettings(roll_entries=64)) as writer:
+        first = writer.append(expected[0])
+        futures = [writer.append_async(each) for each in expected[1:400]]
+        rest = writer.append_many(expected[400:])
+        assert writer.append_many([]) == []
+
+    assert first.row == 0
+    assert [future.result().row for future in futures] == list(range(1, 400))
+    assert [position.row for position in rest] == list(range(400, 500))
+    assert [item.rows for item in log.ledgers()] == [64] * 7 + [52]
+    assert log.row_count == 500
+    assert payloads(bk, "rolls") == expected
+    assert payloads(bk, "rolls", 450) == expected[450:]
+    with pytest.raises(ClientClosedError):
+        writer.append(b"late")
+
+
+def test_a_follower_in_another_client_sees_what_is_appended(
+    cluster: LocalCluster, bk: BookKeeper
+) -> None:
+    log = bk.create_log("followed")
+    found: list[tuple[Position, bytes]] = []
+
+    def follow() -> None:
+        with BookKeeper(cluster.metadata_service_uri) as other:
+            for position, entry in other.open_log("followed").tail("earliest"):
+                found.append((position, bytes(entry.payload)))
+                if bytes(entry.payload) == b"end":
+                    return
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    appended: list[Position] = []
+    for number in range(3):
+        with log.writer(settings=LogWriterSettings(roll_entries=10)) as writer:
+            appended += writer.append_many([b"%d-%d" % (number, each) for each in range(25)])
+    with log.writer() as writer:
+        appended.append(writer.append(b"end"))
+        thread.join(60)
+
+    assert not thread.is_alive()
+    assert [position for position, _ in found] == appended
+    assert [value for _, value in found[:2]] == [b"0-0", b"0-1"]
+
+
+def test_the_second_writer_wins_and_spark_has_to_wait(
+    cluster: LocalCluster, bk: BookKeeper
+) -> None:
+    from spark_bookkeeper.datasource.options import TargetOptions
+    from spark_bookkeeper.datasource.session import open_session
+
+    log = bk.create_log("contended")
+    first = log.writer()
+    first.append(b"first")
+    with BookKeeper(cluster.metadata_service_uri) as other:
+        second = other.open_log("contended").writer()
+        second.append(b"second")
+
+        with pytest.raises(LogFencedError):
+            first.append(b"lost")
+        with pytest.raises(LogFencedError):
+            first.close()
+        session = open_session(TargetOptions(metadata_service_uri=cluster.metadata_service_uri))
+        with pytest.raises(LogHasWriterError):
+            session.run(session.jobs.plan(log.log_id, "contended"))
+
+    # Its client is closed, and with it the writer: as after a crash, the log waits for somebody.
+    with pytest.raises(ClientClosedError):
+        second.append(b"lost")
+    log.recover()
+    assert payloads(bk, "contended") == [b"first", b"second"]
+    session.run(session.jobs.plan(log.log_id, "contended"))
+
+
+def test_what_a_killed_writer_was_told_is_in_the_log(cluster: LocalCluster, bk: BookKeeper) -> None:
+    log = bk.create_log("killed")
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED_WRITER, cluster.metadata_service_uri, "killed"],
+        stdout=subprocess.PIPE,
+        env=child_environment(),
+        text=True,
+    )
+    assert process.stdout is not None
+    told = [process.stdout.readline() for _ in range(120)]
+    process.kill()
+    told += process.stdout.readlines()
+    process.stdout.close()
+    process.wait()
+
+    with log.writer() as writer:
+        last = writer.append(b"successor")
+
+    rows = payloads(bk, "killed")
+    acknowledged = [line.split() for line in told if line.endswith("\n")]
+    assert len(acknowledged) >= 120
+    for row, number in acknowledged:
+        assert rows[int(row)] == b"k-%s" % number.encode()
+    # At most the one append that was in flight may be there besides.
+    assert last.row - len(acknowledged) in (0, 1)
+    assert rows[-1] == b"successor"
+
+
+def test_truncated_rows_are_gone_and_said_to_be(bk: BookKeeper) -> None:
+    log = bk.create_log("truncated")
+    with log.writer(settings=LogWriterSettings(roll_entries=10)) as writer:
+        writer.append_many([b"%d" % number for number in range(35)])
+        assert log.truncate(25) == 20
+        writer.append(b"35")
+
+    assert payloads(bk, "truncated") == [b"%d" % number for number in range(20, 36)]
+    with pytest.raises(DataLossError, match="wanted_row=5 first_row=20"):
+        payloads(bk, "truncated", 5)
+
+
+class CommandLine:
+    """Runs commands in this process against one cluster."""
+
+    def __init__(
+        self, uri: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self._uri = uri
+        self._capfd = capfd
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, *arguments: object, stdin: bytes = b"") -> str:
+        code, out, err = self.outcome(*arguments, stdin=stdin)
+        assert code == 0, err
+        return out
+
+    def outcome(self, *arguments: object, stdin: bytes = b"") -> tuple[int, str, str]:
+        self._capfd.readouterr()
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = run([*map(str, arguments), "--metadata-service-uri", self._uri])
+        out, err = self._capfd.readouterr()
+        return code, out, err
+
+
+@pytest.fixture
+def bookkeeper(
+    cluster: LocalCluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> CommandLine:
+    return CommandLine(cluster.metadata_service_uri, capfd, monkeypatch)
+
+
+def test_lines_become_rows_of_a_log_that_is_made_for_them(bookkeeper: CommandLine) -> None:
+    out = bookkeeper("logs", "append", "lines", stdin=b"one\ntwo\n\nfour")
+    assert out == "appended 4 rows to lines; next row 4\n"
+    more = bookkeeper(
+        "logs",
+        "append",
+        "lines",
+        "--length-prefixed",
+        "--json",
+        stdin=struct.pack(">I", 2) + b"\n\0",
+    )
+    assert json.loads(more) == {"log": "lines", "rows": 1, "next_row": 5}
+
+    tailed = bookkeeper("logs", "tail", "lines", "--from", "earliest", "--timeout", 0.1)
+    assert tailed == "one\ntwo\n\nfour\n0x0a00\n"
+    (line,) = bookkeeper("logs", "tail", "lines", "--from", 1, "--limit", 1, "--json").splitlines()
+    document = json.loads(line)
+    assert (document["row"], document["entry_id"], document["value"]) == (1, 1, "two")
+    assert bookkeeper("logs", "tail", "lines", "--timeout", 0.1) == ""
+    # The data source reads the same rows as a column of bytes.
+    rows = [json.loads(row) for row in bookkeeper("logs", "read", "lines").splitlines()]
+    assert [bytes.fromhex(row["value"]) for row in rows] == [b"one", b"two", b"", b"four", b"\n\0"]
+
+
+def test_no_log_is_made_where_none_is_wanted(bookkeeper: CommandLine) -> None:
+    code, _, err = bookkeeper.outcome("logs", "append", "nowhere", "--no-create", stdin=b"x\n")
+
+    assert code == 1
+    assert err.startswith("BK_NO_SUCH_LOG")
+
+
+def test_logs_are_truncated_recovered_and_deleted_by_command(
+    bookkeeper: CommandLine, bk: BookKeeper
+) -> None:
+    for text in (b"0\n1\n", b"2\n3\n"):
+        bookkeeper("logs", "append", "operated", stdin=text)
+    assert bookkeeper("logs", "truncate", "operated", "--before", 3, "--yes") == (
+        "first row of operated is 2\n"
+    )
+    writer = bk.open_log("operated").writer()
+    writer.append(b"4")
+    shown = json.loads(bookkeeper("logs", "show", "operated", "--json"))
+    assert shown["open_ledger"]["ledger_id"] == writer.ledger_id
+    assert f"ledger {writer.ledger_id} is open from row 4 on" in bookkeeper(
+        "logs", "show", "operated"
+    )
+
+    assert bookkeeper("logs", "recover", "operated") == "operated has no writer; 3 rows\n"
+    with pytest.raises(LogFencedError):
+        writer.append(b"lost")
+    assert json.loads(bookkeeper("logs", "show", "operated", "--json"))["open_ledger"] is None
+
+    assert bookkeeper("logs", "delete", "operated", "--yes") == "deleted log operated\n"
+    assert bookkeeper.outcome("logs", "tail", "operated")[0] == 1
+    code, _, err = bookkeeper.outcome("logs", "truncate", "lines", "--before", 10**6, "--yes")
+    assert code == 2
+    assert "has no row 1000000" in err

@@ -1,0 +1,287 @@
+"""Take-over, roll, close and truncation with every mutation lost or fatal; contending writers.
+
+The claims are LedgerChaining's: every ledger that holds entries of a leader is in the list (C1), in
+the order of writing (C2), and one ledger is open at most (C3); and the log's own: what was
+acknowledged is read once, at the row its writer was told, whoever crashed or took over since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import pytest
+
+from metadata.errors import BookKeeperError, ClientClosedError
+from metadata.memory import Fault
+from spark_bookkeeper.log.epoch import Job, LedgerWritten, TaskMessage
+from spark_bookkeeper.log.errors import LogHasWriterError
+from spark_bookkeeper.log.model import LogSettings
+from spark_bookkeeper.log.position import Position
+from tests.spark_bookkeeper.log.tail_world import (
+    NAME,
+    Client,
+    DyingStore,
+    History,
+    TailWorld,
+    values,
+)
+from tests.spark_bookkeeper.log.world import LoseNth, UnrulyStore, losing_at_random
+
+MUTATIONS_MAX = 200
+
+
+async def whole_life(client: Client, log_id: int, history: History) -> None:
+    """A take-over, rolls, a truncation, a close."""
+    writer = await client.writer(log_id, roll_entries=2)
+    for payload in values(0, 5, "a"):
+        await history.append(writer, payload)
+    await writer.close()
+    # An own ledger is followed by a writer that finds the log free, and writes nothing.
+    await (await client.writer(log_id)).close()
+
+
+async def successor(world: TailWorld, log_id: int, history: History) -> None:
+    """Another process that takes over whatever is there."""
+    async with await world.another().writer(log_id, roll_entries=3) as writer:
+        for payload in values(0, 4, "b"):
+            await history.append(writer, payload)
+
+
+def every_mutation(run: Callable[[int], Awaitable[bool]]) -> int:
+    """``run(n)`` for n from 0 until it says that there was no n-th mutation; how many there were."""
+
+    async def main() -> int:
+        for nth in range(MUTATIONS_MAX):
+            try:
+                if not await run(nth):
+                    return nth
+            except BaseException as failed:
+                failed.add_note(f"mutation={nth}")
+                raise
+        raise AssertionError("it never ends")
+
+    return asyncio.run(main())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", Fault)
+def test_no_lost_message_of_a_writers_life_loses_or_doubles_a_row(fault: Fault) -> None:
+    async def run(nth: int) -> bool:
+        world, history = TailWorld(nth), History()
+        log_id = await world.create_log()
+        lose = LoseNth(nth, fault)
+
+        # One lost message is put up with: nobody outside learns of it.
+        await whole_life(world.another(lose), log_id, history)
+        await successor(world, log_id, history)
+
+        assert len(history.acknowledged) == 9
+        await history.check(world, log_id)
+        return lose.has_struck
+
+    assert every_mutation(run) >= 25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_applied", [False, True])
+def test_a_writer_may_die_at_any_mutation_and_the_next_one_repairs_the_log(
+    is_applied: bool,
+) -> None:
+    async def run(nth: int) -> bool:
+        world, history = TailWorld(nth), History()
+        log_id = await world.create_log()
+        store = DyingStore(world.tree, nth, is_applied=is_applied)
+        life = asyncio.ensure_future(whole_life(world.another(store.fault, store), log_id, history))
+        death = asyncio.ensure_future(store.died.wait())
+        await asyncio.wait({life, death}, return_when=asyncio.FIRST_COMPLETED)
+        life.cancel()
+        death.cancel()
+        await asyncio.gather(life, death, return_exceptions=True)
+        promised = len(history.acknowledged)
+
+        await successor(world, log_id, history)
+
+        assert len(history.acknowledged) == promised + 4
+        await history.check(world, log_id)
+        return store.died.is_set()
+
+    assert every_mutation(run) >= 25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", Fault)
+def test_no_lost_message_of_a_truncation_drops_more_or_less(fault: Fault) -> None:
+    async def run(nth: int) -> bool:
+        world, history = TailWorld(nth), History()
+        log_id = await world.create_log()
+        await whole_life(world.client, log_id, History())
+        writer = await world.client.writer(log_id)
+        await writer.append(b"a-5")
+        lose = LoseNth(nth, fault)
+
+        assert await world.another(lose).log(log_id).truncate(3) == 2
+
+        await history.append(writer, b"a-6")
+        await writer.close()
+        head = await world.head(log_id)
+        assert (head.base_row, head.next_row) == (2, 7)
+        assert await world.rows(log_id) == values(2, 5, "a")
+        world.now_ms += 8 * 86_400_000
+        await world.client.collect(log_id)
+        assert await world.ledger_ids() == {item.ledger_id for item in head.ranges}
+        return lose.has_struck
+
+    assert every_mutation(run) >= 3
+
+
+class Contest:
+    """One seed's run: writers that take the log from each other, crash, and are replaced."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.world = TailWorld(seed)
+        self.history = History()
+        self.seen: Counter[str] = Counter()
+        self.loss_rate = self.random.choice((0.0, 0.01, 0.05))
+        self.late_rate = self.random.choice((0.0, 0.1, 0.3))
+        self.crash_rate = self.random.choice((0.0, 0.1, 0.3))
+        self.stores: list[UnrulyStore] = []
+        self.clients: list[Client] = []
+        self.names = 0
+        self.surely: set[bytes] = set()
+        self.surely_not: set[bytes] = set()
+
+    def client(self) -> Client:
+        store = UnrulyStore(
+            self.world.tree, Random(self.random.getrandbits(32)), late_rate=self.late_rate
+        )
+        fault = losing_at_random(Random(self.random.getrandbits(32)), self.loss_rate)
+        self.stores.append(store)
+        self.clients.append(self.world.another(fault, store))
+        return self.clients[-1]
+
+    async def turns(self, most: int) -> None:
+        for _ in range(self.random.randrange(most)):
+            await asyncio.sleep(0)
+
+    async def main(self) -> None:
+        log_id = await self.world.create_log()
+        tailing = asyncio.ensure_future(self.follow(log_id))
+        await asyncio.gather(
+            *(self.contender(log_id) for _ in range(self.random.choice((2, 3)))),
+            self.spark(log_id),
+        )
+        for store in self.stores:
+            await asyncio.gather(*store.late)
+        async with await self.world.another().writer(log_id) as last:
+            await self.history.append(last, b"last-0")
+        rows = await self.world.rows(log_id)
+        async with asyncio.timeout(60):
+            followed = await tailing
+        assert followed == rows, "a follower saw other rows"
+        assert self.surely <= set(rows), "a committed write is missing"
+        assert not self.surely_not & set(rows), "a refused write is visible"
+        await self.history.check(self.world, log_id)
+
+    async def follow(self, log_id: int) -> list[bytes]:
+        found = []
+        async for _, entry in self.world.another().log(log_id).tail("earliest"):
+            found.append(bytes(entry.payload))
+            if found[-1] == b"last-0":
+                break
+        return found
+
+    async def contender(self, log_id: int) -> None:
+        for _ in range(3):
+            await self.turns(60)
+            self.names += 1
+            name = f"w{self.names}"
+            try:
+                await self.lead(log_id, name)
+            except BookKeeperError as ended:
+                self.seen[type(ended).__name__] += 1
+
+    async def lead(self, log_id: int, name: str) -> None:
+        client = self.client()
+        settings = {"roll_entries": self.random.choice((0, 1, 3))}
+        writer = await client.writer(log_id, **settings)
+        waiting: list[asyncio.Task[None]] = []
+        try:
+            for payload in values(0, self.random.randrange(8), name):
+                future = writer.append_async(payload)
+                waiting.append(asyncio.ensure_future(self.tell(payload, future)))
+                await self.turns(20)
+                if self.random.random() < self.crash_rate / 4:
+                    client.is_dead = True
+                    writer.abandon(ClientClosedError("crashed"))
+                    self.seen["crashed"] += 1
+                    return
+        finally:
+            await asyncio.gather(*waiting, return_exceptions=True)
+        await writer.close()
+        self.seen["closed"] += 1
+
+    async def tell(self, payload: bytes, future: asyncio.Future[Position]) -> None:
+        self.history.tell(payload, await future)
+
+    async def spark(self, log_id: int) -> None:
+        """Commits between the writers, refused while one of them leads."""
+        for number in range(4):
+            await self.turns(300)
+            payload = b"s%d-0" % number
+            try:
+                await self.commit(log_id, payload)
+                self.surely.add(payload)
+                self.seen["spark committed"] += 1
+            except LogHasWriterError:
+                self.surely_not.add(payload)
+                self.seen["LogHasWriterError"] += 1
+            except BookKeeperError as failed:
+                self.seen[type(failed).__name__] += 1
+
+    async def commit(self, log_id: int, payload: bytes) -> None:
+        client = self.client()
+        jobs, job = client.layer.jobs, Job.of_batch(payload.decode())
+        epoch = await jobs.plan(log_id, NAME)
+        claim = await jobs.claim(epoch, job, partition=0, task_attempt_id=1)
+        assert claim is not None
+        appender = await claim.create_ledger(
+            lambda accompany: client.create(
+                LogSettings(), password=b"", custom_metadata={}, accompany=accompany
+            )
+        )
+        self.history.planned.add(appender.ledger_id)
+        appender.push([payload], lambda _acknowledged, _error: True)
+        await appender.close()
+        written = LedgerWritten(appender.ledger_id, 0, 1, len(payload))
+        message = TaskMessage(epoch=epoch, job=job, partition=0, task_attempt_id=1, written=written)
+        await client.layer.committer.commit([message], log=NAME)
+
+
+def run_seed(seed: int) -> Counter[str]:
+    contest = Contest(seed)
+    try:
+        asyncio.run(contest.main())
+    except BaseException as failed:
+        failed.add_note(f"seed={seed}")
+        raise
+    return contest.seen
+
+
+@pytest.mark.slow
+def test_contending_writers_and_commits_never_lose_double_or_mix_rows() -> None:
+    seen: Counter[str] = Counter()
+
+    for seed in range(300):
+        seen += run_seed(seed)
+
+    # The schedules must reach what they are for.
+    for reached in ("closed", "crashed", "LogFencedError", "LogHasWriterError", "spark committed"):
+        assert seen[reached] > 0, f"no schedule reached {reached}: {dict(seen)}"
+
+
+def test_the_same_seed_gives_the_same_contest() -> None:
+    assert run_seed(7) == run_seed(7)
