@@ -66,7 +66,8 @@ class LogHasWriterError(BookKeeperError):
 
     def __str__(self) -> str:
         return (
-            "log has a live writer; nothing was written; close that writer first. "
+            "log has a writer outside Spark; nothing was written; close that writer first, or, if "
+            "it is dead, take the log from it with `bookkeeper logs recover`. "
             f"log={self.log} ledger_id={self.ledger_id}"
         )
 

@@ -153,7 +153,12 @@ class LogWriter:
         await asyncio.shield(closing)
 
     def abandon(self, error: BookKeeperError) -> None:
-        """Fail what is not acknowledged and leave the log as after a crash: its client goes away."""
+        """Fail what is not acknowledged and leave the log as after a crash: its client goes away.
+
+        Nothing is left to do where the writer was closed.
+        """
+        if self._closing is not None and self._closing.done() and not _has_failed(self._closing):
+            return
         if self._roll is not None:
             self._roll.cancel()
         self._ledger.appender.abandon(error)

@@ -82,6 +82,20 @@ VALUES: dict[str, tuple[object, Callable[..., bytes], Callable[[str, bytes], obj
         serde.encode_garbage,
         serde.parse_garbage,
     ),
+    "garbage_truncate": (
+        Garbage(GarbageReason.TRUNCATE, 1_700_000_000_000, (REF,), (RANGE,)),
+        serde.encode_garbage,
+        serde.parse_garbage,
+    ),
+    "garbage_empty_tail": (
+        Garbage(
+            GarbageReason.EMPTY_TAIL,
+            1_700_000_000_000,
+            ranges=(LedgerRange(2**40, 0, -1, 42, 0, 0, 1, 1_690_000_000_000),),
+        ),
+        serde.encode_garbage,
+        serde.parse_garbage,
+    ),
     "name": (2**62 + 1, serde.encode_name, serde.parse_name),
     "schema": (b"\x00schema", serde.encode_schema, serde.parse_schema),
 }

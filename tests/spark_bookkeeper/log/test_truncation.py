@@ -1,0 +1,171 @@
+"""Truncation: whole ranges, from chunks of every level, each to the garbage once and no other."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+
+from metadata.memory import Fault, MemoryStore
+from spark_bookkeeper.log import transitions
+from spark_bookkeeper.log.epoch import Job
+from spark_bookkeeper.log.model import Chunk, GarbageReason, LedgerRange
+from spark_bookkeeper.log.nodes import LogNodes
+from spark_bookkeeper.log.transitions import ChunkNames, chunk_to_cut, truncate
+from spark_bookkeeper.log.truncation import truncate_log
+from tests.spark_bookkeeper.log.test_transitions import Tree, ledgers
+from tests.spark_bookkeeper.log.world import DAY_MS, LoseNth, World
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few ranges fill a chunk, a few chunks an index: three levels from a hundred ranges."""
+    monkeypatch.setattr(transitions, "INLINE_BYTES_MAX", 150)
+    monkeypatch.setattr(transitions, "CHUNK_BYTES_MAX", 180)
+    monkeypatch.setattr(transitions, "REFS_MAX", 4)
+    monkeypatch.setattr(transitions, "FOLD", 3)
+
+
+def grown(ranges: int) -> Tree:
+    tree = Tree()
+    for number in range(ranges):
+        tree.append(ledgers(number, 1))
+    return tree
+
+
+def opened_for(tree: Tree, before_row: int) -> dict[str, Chunk]:
+    opened: dict[str, Chunk] = {}
+    ref = chunk_to_cut(tree.head.chunks, before_row)
+    while ref is not None:
+        opened[ref.name] = tree.chunk(ref)
+        ref = chunk_to_cut(opened[ref.name].chunks, before_row)
+    return opened
+
+
+def test_what_ends_before_the_row_goes_and_nothing_else(small_chunks: None) -> None:
+    tree = grown(120)
+    whole, head = tree.ranges(), tree.head
+    assert max(ref.level for ref in head.chunks) >= 2
+    wanted = [row for item in whole for row in (item.first_row, item.first_row + 1)]
+
+    for number, before_row in enumerate([*wanted, head.next_row]):
+        tree.head, names = head, ChunkNames(1000 + number)
+        found = truncate(head, before_row, opened_for(tree, before_row), names, 7)
+
+        # The dumb twin: look at every range.
+        kept = [item for item in whole if item.next_row > before_row]
+        dropped = [item for item in whole if item.next_row <= before_row]
+        if not dropped:
+            assert found is None
+            continue
+        assert found is not None
+        assert found.garbage is not None
+        assert found.garbage.reason is GarbageReason.TRUNCATE
+        tree.apply(found)
+        assert tree.ranges() == kept
+        garbage: list[LedgerRange] = [
+            item for ref in found.garbage.chunks for item in tree.below(ref)
+        ]
+        assert sorted([*garbage, *found.garbage.ranges], key=lambda each: each.first_row) == dropped
+        assert found.head.base_row == (kept[0].first_row if kept else head.next_row)
+        assert found.head.next_row == head.next_row
+        levels = [ref.level for ref in found.head.chunks]
+        assert levels == sorted(levels, reverse=True)
+
+
+def test_a_truncated_log_grows_and_is_truncated_again(small_chunks: None) -> None:
+    tree, random = Tree(), Random(3)
+    rows: list[LedgerRange] = []
+
+    for number in range(200):
+        tree.append(ledgers(number, 1))
+        rows.append(tree.ranges()[-1])
+        if random.random() < 0.2:
+            before_row = random.randint(tree.head.base_row, tree.head.next_row)
+            names = ChunkNames(10_000 + number)
+            found = truncate(tree.head, before_row, opened_for(tree, before_row), names, number)
+            rows = [item for item in rows if item.next_row > before_row]
+            if found is not None:
+                tree.apply(found)
+        assert tree.ranges() == rows
+
+
+class Truncated:
+    """A log of Spark's with chunks, truncated by another session."""
+
+    def __init__(self) -> None:
+        self.world = World()
+
+    async def make(self, commits: int) -> LogNodes:
+        log_id = await self.world.create_log()
+        for number in range(commits):
+            await self.world.append(log_id, Job.of_batch(f"job-{number}"))
+        return self.world.nodes(log_id)
+
+    async def truncate(self, nodes: LogNodes, before_row: int, store: MemoryStore) -> int:
+        async def pause(_retry: int) -> None:
+            await asyncio.sleep(0)
+
+        other = LogNodes(store, self.world.paths, nodes.log_id, nodes.log)
+        return await truncate_log(
+            other, before_row, clock_ms=lambda: self.world.now_ms, pause=pause
+        )
+
+
+@pytest.mark.parametrize("fault", [None, *Fault])
+def test_collection_deletes_exactly_what_truncation_dropped(
+    fault: Fault | None, small_chunks: None
+) -> None:
+    async def attempt(nth: int) -> bool:
+        truncated = Truncated()
+        world = truncated.world
+        nodes = await truncated.make(20)
+        whole = await world.visible(nodes.log_id)
+        # Inside a range, which is in the middle of a chunk.
+        middle = whole[19]
+        lose = LoseNth(nth, fault) if fault else None
+        store = MemoryStore(world.tree, fault=lose)
+
+        assert await truncated.truncate(nodes, middle.first_row + 1, store) == middle.first_row
+        assert await truncated.truncate(nodes, middle.first_row, store) == middle.first_row
+
+        assert await world.visible(nodes.log_id) == whole[19:]
+        assert world.ledgers() == {item.ledger_id for item in whole}
+        world.now_ms += DAY_MS * 8
+        for _ in range(2):
+            await world.logs.collector.collect(nodes.log_id)
+        assert world.ledgers() == {item.ledger_id for item in whole[19:]}
+        assert await world.visible(nodes.log_id) == whole[19:]
+        levels = await nodes.levels_below((await nodes.head()).head.chunks)
+        stored = world.tree.children(nodes.tree.chunks)
+        assert stored == sorted(ref.name for level in levels for ref in level)
+        assert await nodes.epochs() == []
+        return lose is not None and lose.has_struck
+
+    async def main() -> None:
+        nth = 0
+        while await attempt(nth):
+            nth += 1
+        assert nth >= 4 or fault is None
+
+    asyncio.run(main())
+
+
+def test_a_row_the_log_does_not_have_is_a_mistake() -> None:
+    async def main() -> None:
+        truncated = Truncated()
+        nodes = await truncated.make(1)
+        store = truncated.world.store
+        before = (await nodes.head()).head
+
+        for row in (-1, before.next_row + 1):
+            with pytest.raises(ValueError, match="has no row"):
+                await truncated.truncate(nodes, row, store)
+
+        assert (await nodes.head()).head == before
+        assert await truncated.truncate(nodes, before.next_row, store) == before.next_row
+        emptied = (await nodes.head()).head
+        assert (emptied.base_row, emptied.next_row) == (before.next_row, before.next_row)
+
+    asyncio.run(main())
