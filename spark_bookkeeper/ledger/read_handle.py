@@ -274,7 +274,7 @@ class ReadHandle:
             latest = await self._cluster.ledgers.read(self.ledger_id)
             if latest.metadata.fragments == self.metadata.fragments:
                 raise
-            self._versioned = latest
+            self._learned(latest)
             runs = await self._fetch_from(first_entry, last_entry)
         size_bytes = sum(run.size_bytes for run in runs)
         self._entry_size = max(1, size_bytes // (last_entry - first_entry + 1))

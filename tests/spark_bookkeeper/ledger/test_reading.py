@@ -135,6 +135,34 @@ def test_a_confirmed_entry_nobody_returns_is_an_error(tmp_path: Path, status: St
     asyncio.run(main())
 
 
+def test_a_reader_that_finds_the_ledger_closed_while_it_reads_knows_its_end(
+    tmp_path: Path,
+) -> None:
+    """It looked at the metadata for moved replicas, and then ended at the LAC it had before."""
+
+    async def main() -> None:
+        async with running_cluster(tmp_path, bookies=6) as cluster:
+            client = cluster.client()
+            writer = await client.create_ledger(ack_quorum=3)
+            for payload in PAYLOADS[:3]:
+                await writer.append(payload)
+            reader = await client.open_ledger(writer.ledger_id)
+            old = writer.metadata.last_fragment.ensemble
+            cluster.faults[old[0]].is_dead = True
+            for payload in PAYLOADS[3:6]:
+                await writer.append(payload)
+            await writer.close()
+            for bookie_id in old:
+                cluster.faults[bookie_id].read_status = Status.UNKNOWN
+
+            with pytest.raises(EntryUnreadableError):
+                await read_all(reader)
+            assert reader.is_closed
+            assert await reader.read_last_add_confirmed() == 5
+
+    asyncio.run(main())
+
+
 def test_a_read_beyond_the_last_entry_reads_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         async with running_cluster(tmp_path) as cluster:
