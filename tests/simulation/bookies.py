@@ -63,6 +63,7 @@ class SimBookie:
         self._plan = plan
         self._random = random
         self._session = 0
+        self._is_registered = False
         self._store: SimStore | None = None
         self._bookie: Bookie | None = None
         self._workers: SimWorkers | None = None
@@ -111,6 +112,7 @@ class SimBookie:
         store = SimStore(world.tree, owner, world.weather)
         self._store = store
         self._session = store.session_id
+        self._is_registered = False
         try:
             storage = Storage.open(
                 self.files,
@@ -160,6 +162,7 @@ class SimBookie:
             except (NodeExistsError, MetadataUnavailableError):
                 await asyncio.sleep(0.2)  # a predecessor's session has to expire first
             else:
+                self._is_registered = True
                 return
 
     def _settings(self) -> BookieSettings:
@@ -236,7 +239,7 @@ class SimBookie:
 
     def expire(self) -> None:
         """The metadata service drops the bookie's session; it comes back with a new one."""
-        if self.is_serving and self._store is not None:
+        if self._is_registered and self.is_serving and self._store is not None:
             self._store.expire()
             self._session = self._store.session_id
 

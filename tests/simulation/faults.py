@@ -159,7 +159,10 @@ class Atlas:
     """What may be harmed for good."""
 
     def __init__(self, swarm: Swarm, random: Random) -> None:
-        keeps_two_copies = all(ack_quorum >= 2 for _, _, ack_quorum in swarm.quorums)
+        # A bookie takes no write-back onto a copy it cannot read: somebody else has to.
+        keeps_two_copies = all(
+            aq >= 2 and (aq < wq or size < swarm.bookies) for size, wq, aq in swarm.quorums
+        )
         does_without_one = all(2 <= aq < wq for _, wq, aq in swarm.quorums)
         victim = f"b{random.randrange(swarm.bookies)}:3181"
         self.may_rot = victim if keeps_two_copies else None

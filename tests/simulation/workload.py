@@ -106,6 +106,8 @@ class Workload:
         random = self.world.random(f"actor {client.name}")
         for _ in range(random.choice((1, 1, 2))):
             handle = await self._create(client, quorum, random)
+            if handle is None:
+                return
             self.ledgers.append(handle.ledger_id)
             try:
                 await self._fill(client, handle, random)
@@ -117,9 +119,9 @@ class Workload:
 
     async def _create(
         self, client: SimClient, quorum: tuple[int, int, int], random: Random
-    ) -> WriteHandle:
+    ) -> WriteHandle | None:
         ensemble_size, write_quorum, ack_quorum = quorum
-        while True:
+        while not self.is_over:
             try:
                 return await client.ledgers.create_ledger(
                     ensemble_size=ensemble_size,
@@ -128,6 +130,7 @@ class Workload:
                 )
             except BookKeeperError:
                 await asyncio.sleep(random.uniform(0.01, 0.3))
+        return None
 
     async def _fill(self, client: SimClient, handle: WriteHandle, random: Random) -> None:
         """Append in bursts; a burst is not waited for, the next one may be."""

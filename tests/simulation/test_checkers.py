@@ -1,0 +1,385 @@
+"""Each checker rejects a history that breaks its invariant, and says nothing of a sound one.
+
+A checker that cannot fail proves nothing: every one has its negative control here, the smallest
+doctored history that it alone must notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from bookie_server.wire.messages import Status
+from metadata.model import Fragment, LedgerMetadata
+from tests.simulation import checkers, storage_checkers
+from tests.simulation.checkers import CHECKERS, Checker
+from tests.simulation.history import (
+    Acked,
+    AddArrived,
+    AddReplied,
+    Appended,
+    BookieUp,
+    Committed,
+    Damaged,
+    Deleted,
+    Durable,
+    Event,
+    FenceDurable,
+    FencingReadSent,
+    History,
+    LacReceived,
+    LacReplied,
+    LacSeen,
+    Opened,
+    ReadEntry,
+    ReadReceived,
+    ReadReplied,
+    RecoveryBegun,
+    RecoveryEnded,
+    WriterClosed,
+    WriterEnded,
+)
+from tests.simulation.story import Story
+
+ENSEMBLE = ("b0", "b1", "b2")
+OPEN = LedgerMetadata(
+    ensemble_size=3,
+    write_quorum=3,
+    ack_quorum=2,
+    fragments=(Fragment(0, ENSEMBLE),),
+    writer_token=1,
+)
+
+
+def committed(version: int, metadata: LedgerMetadata, client: str = "w") -> Committed:
+    return Committed(client, 7, version, replace(metadata, writer_token=version + 1))
+
+
+def in_recovery(version: int = 1, client: str = "r") -> Committed:
+    return committed(version, OPEN.in_recovery(), client)
+
+
+def closed_at(last: int, version: int = 2, client: str = "r") -> Committed:
+    return committed(version, OPEN.in_recovery().closed(last, 0), client)
+
+
+def appended(count: int) -> Appended:
+    return Appended("w", 7, 0, tuple(f"{n}".encode() for n in range(count)))
+
+
+def stored(entry: int, *bookies: str) -> list[Event]:
+    return [Durable(bookie, 7, entry, 100 + entry) for bookie in bookies]
+
+
+def read(
+    *,
+    since: int = 0,
+    found: tuple[tuple[int, int], ...] = (),
+    missing: tuple[tuple[int, int, Status], ...] = (),
+    is_fencing: bool = False,
+) -> ReadReplied:
+    return ReadReplied(since, "b0", "r", 7, None, is_fencing, found, missing)
+
+
+def up(*entries: int, fenced: tuple[int, ...] = (), limbo: tuple[int, ...] = ()) -> BookieUp:
+    return BookieUp("b0", 1, ((7, entries),), fenced, limbo, 0, 0)
+
+
+NO = Status.NO_ENTRY
+WRITTEN = [committed(0, OPEN), appended(2), *stored(0, *ENSEMBLE), *stored(1, "b0", "b1")]
+ACKED = [*WRITTEN, Acked("w", 7, 0), Acked("w", 7, 1)]
+FENCED: list[Event] = [
+    RecoveryBegun("r", 7),
+    in_recovery(),
+    *(FenceDurable(bookie, 7) for bookie in ENSEMBLE),
+    *(LacReplied(0, bookie, "r", 7, True, Status.OK) for bookie in ENSEMBLE),
+    *(LacReceived("r", bookie, 7, True, Status.OK) for bookie in ENSEMBLE),
+    *(FencingReadSent("r", bookie, 7) for bookie in ENSEMBLE),
+]
+DENIED = [ReadReceived("r", bookie, 7, True, ((2, 9, NO),)) for bookie in ("b1", "b2")]
+SOUND: list[Event] = [
+    *ACKED,
+    AddReplied("b0", 7, 0, 1, False, Status.OK),
+    LacSeen("f", 7, False, 0),
+    *FENCED,
+    read(found=((0, 100), (1, 101)), missing=((2, 9, NO),), is_fencing=True),
+    *DENIED,
+    AddArrived("b2", "r", 7, 1, 1, True),
+    Durable("b2", 7, 1, 101),
+    AddReplied("b2", 7, 1, 1, True, Status.OK),
+    AddReplied("b1", 7, 2, 2, False, Status.FENCED),
+    WriterEnded("w", 7, "LedgerFencedError"),
+    closed_at(1),
+    RecoveryEnded("r", 7, ""),
+    Opened("r", 7, True, 1),
+    ReadEntry("r", 7, 0, b"0"),
+    ReadEntry("r", 7, 1, b"1"),
+    LacSeen("f", 7, True, 1),
+    up(0, 1, fenced=(7,)),
+]
+
+
+@dataclass(frozen=True)
+class Control:
+    """A history that one checker must reject."""
+
+    checker: Checker
+    events: Sequence[Event] = field(repr=False)
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.checker.__name__}-{self.what}"
+
+
+MOVED = OPEN.with_ensemble(1, ("b0", "b1", "b3"))
+CONTROLS = (
+    Control(checkers.i1_no_truncation, [*ACKED, *FENCED, closed_at(0)], "closed below an ack"),
+    Control(
+        checkers.i2_acked_readable,
+        [*ACKED, committed(1, replace(OPEN, fragments=(Fragment(0, ("b3", "b4", "b0")),)))],
+        "metadata names bookies that have nothing",
+    ),
+    Control(
+        checkers.i3_committed_at_ack_quorum,
+        [committed(0, OPEN), appended(1), *stored(0, "b0"), *FENCED, closed_at(0)],
+        "closed with one copy",
+    ),
+    Control(
+        checkers.i4_one_last, [*SOUND, WriterClosed("w", 7, 0)], "the writer thinks of another end"
+    ),
+    Control(
+        checkers.i4_one_last, [*SOUND, Opened("x", 7, True, 0)], "a reader is told another end"
+    ),
+    Control(checkers.i5_order_and_content, [*SOUND, ReadEntry("x", 7, 0, b"?")], "other bytes"),
+    Control(checkers.i5_order_and_content, [*SOUND, ReadEntry("x", 7, 1, b"1")], "one skipped"),
+    Control(
+        checkers.i5_order_and_content,
+        [appended(3), *SOUND, ReadEntry("r", 7, 2, b"2")],
+        "read beyond the end",
+    ),
+    Control(checkers.i6_ack_order, [*WRITTEN, Acked("w", 7, 1)], "a gap"),
+    Control(checkers.i7_lac_sound, [*ACKED, LacSeen("f", 7, False, 2)], "beyond the last ack"),
+    Control(checkers.i7_lac_sound, [*ACKED, Opened("f", 7, False, 2)], "opened beyond it"),
+    Control(
+        checkers.i7_lac_sound,
+        [*ACKED, LacSeen("f", 7, False, 1), LacSeen("f", 7, False, 0)],
+        "fell",
+    ),
+    Control(
+        checkers.i8_fence_monotone,
+        [*ACKED, *FENCED, *stored(2, "b0"), AddReplied("b0", 7, 2, 2, False, Status.OK)],
+        "an add succeeded behind the fence",
+    ),
+    Control(
+        checkers.i8_fence_monotone,
+        [*ACKED, *FENCED, AddArrived("b0", "w", 7, 2, 2, False), *stored(2, "b0")],
+        "something was stored that nobody recovered",
+    ),
+    Control(
+        checkers.i9_fence_before_reply,
+        [*ACKED, read(missing=((2, 2, NO),), is_fencing=True), FenceDurable("b0", 7)],
+        "a denial came first",
+    ),
+    Control(
+        checkers.i9_fence_before_reply,
+        [*ACKED, LacReplied(0, "b0", "r", 7, True, Status.OK), FenceDurable("b0", 7)],
+        "a LAC came first",
+    ),
+    Control(
+        checkers.i10_coverage_before_read,
+        [*ACKED, *FENCED[:2], LacReceived("r", "b0", 7, True, Status.OK), FENCED[-1]],
+        "one of three fenced",
+    ),
+    Control(
+        checkers.i10_coverage_before_read, [*ACKED, FENCED[-1]], "read before the ledger was marked"
+    ),
+    Control(
+        checkers.i11_negative_needs_quorum,
+        [*ACKED, *FENCED, DENIED[0], closed_at(1)],
+        "one denial of two",
+    ),
+    Control(
+        checkers.i11_negative_needs_quorum,
+        [*ACKED, *FENCED, DENIED[0], replace(DENIED[1], bookie="b9"), closed_at(1)],
+        "a stranger denied",
+    ),
+    Control(
+        checkers.i11_negative_needs_quorum,
+        [
+            *ACKED,
+            *FENCED,
+            DENIED[0],
+            replace(DENIED[1], missing=((2, 9, Status.UNKNOWN),)),
+            closed_at(1),
+        ],
+        "unknown taken for no",
+    ),
+    Control(
+        checkers.i13_unknown_aborts,
+        [*SOUND[:-5], RecoveryEnded("r", 7, "LedgerRecoveryError")],
+        "closed and then gave up",
+    ),
+    Control(
+        checkers.i14_recovery_leaves_fragments,
+        [*ACKED, in_recovery(), committed(2, MOVED.in_recovery(), "r")],
+        "changed them on the way",
+    ),
+    Control(
+        checkers.i14_recovery_leaves_fragments,
+        [*ACKED, committed(1, MOVED.in_recovery(), "r")],
+        "changed them with the mark",
+    ),
+    Control(
+        checkers.i15_fragments_immutable,
+        [
+            *ACKED,
+            committed(1, OPEN.with_ensemble(2, ("b3", "b1", "b2"))),
+            committed(2, replace(OPEN, fragments=(Fragment(0, ("b4", "b1", "b2")),))),
+        ],
+        "a fragment vanished",
+    ),
+    Control(
+        checkers.i15_fragments_immutable, [*ACKED, committed(1, MOVED)], "begins below the LAC"
+    ),
+    Control(
+        checkers.i15_fragments_immutable,
+        [
+            *ACKED,
+            committed(
+                1,
+                replace(OPEN, fragments=(Fragment(0, ("b5", "b1", "b2")), Fragment(2, ENSEMBLE))),
+            ),
+        ],
+        "an older one changed",
+    ),
+    Control(
+        checkers.i17_no_ack_ahead_of_metadata,
+        [committed(0, OPEN), appended(1), *stored(0, "b0", "b9"), Acked("w", 7, 0)],
+        "counted a bookie the metadata does not name",
+    ),
+    Control(
+        checkers.i18_compare_and_set,
+        [committed(0, OPEN), committed(2, OPEN.in_recovery())],
+        "a version skipped",
+    ),
+    Control(
+        checkers.i18_compare_and_set,
+        [committed(0, OPEN), Committed("r", 7, 1, OPEN.in_recovery())],
+        "a token used twice",
+    ),
+    Control(
+        checkers.i19_state_machine, [*SOUND, closed_at(1, version=3)], "a closed ledger was changed"
+    ),
+    Control(checkers.i19_state_machine, [*FENCED, committed(2, OPEN)], "opened again"),
+    Control(
+        checkers.i19_state_machine,
+        [committed(0, OPEN), Deleted("x", 7), committed(1, OPEN.in_recovery())],
+        "written after deletion",
+    ),
+    Control(
+        checkers.i20_writer_stops,
+        [*WRITTEN, Acked("w", 7, 0), WriterEnded("w", 7, "LedgerFencedError"), Acked("w", 7, 1)],
+        "acknowledged after its end",
+    ),
+    Control(
+        checkers.i21_recovery_copies_bytes,
+        [*ACKED, Durable("b2", 7, 1, 999)],
+        "another LAC in the header",
+    ),
+    Control(
+        storage_checkers.i12_no_false_negative,
+        [*ACKED, read(since=len(ACKED), missing=((1, 1, NO),))],
+        "denied an entry",
+    ),
+    Control(
+        storage_checkers.i12_no_false_negative,
+        [*ACKED, FenceDurable("b0", 7), read(missing=((1, 1, NO),), is_fencing=True)],
+        "denied what came before the fence",
+    ),
+    Control(
+        storage_checkers.i12_no_false_negative,
+        [*ACKED, LacReplied(len(ACKED), "b0", "r", 7, False, Status.NO_LEDGER)],
+        "denied a ledger",
+    ),
+    Control(
+        storage_checkers.i12_no_false_negative,
+        [*ACKED, Damaged("b0", "x"), read(since=len(ACKED), missing=((1, 1, NO),))],
+        "denied what was damaged",
+    ),
+    Control(
+        storage_checkers.s1_durable_before_ack,
+        [committed(0, OPEN), AddReplied("b0", 7, 0, 0, False, Status.OK), *stored(0, "b0")],
+        "answered before the sync",
+    ),
+    Control(storage_checkers.s2_nothing_durable_is_lost, [*ACKED, up(0)], "lost an entry"),
+    Control(
+        storage_checkers.s2_nothing_durable_is_lost,
+        [*ACKED, FenceDurable("b0", 7), up(0, 1)],
+        "lost a fence",
+    ),
+    Control(
+        storage_checkers.s2_nothing_durable_is_lost,
+        [*ACKED, Damaged("b0", "x"), up(0)],
+        "damaged and not in limbo",
+    ),
+    Control(storage_checkers.s4_replay_idempotent, [*ACKED, up(0, 1), up(0, 1, 2)], "grew"),
+    Control(
+        storage_checkers.s5_no_corrupt_serve,
+        [*ACKED, read(found=((1, 5),))],
+        "returned other bytes",
+    ),
+)
+
+
+def story_of(events: Sequence[Event]) -> Story:
+    history = History()
+    for event in events:
+        history.record(replace(event))
+    return Story(history)
+
+
+@pytest.mark.parametrize("checker", CHECKERS, ids=lambda checker: checker.__name__)
+def test_a_sound_history_is_accepted(checker: Checker) -> None:
+    assert list(checker(story_of(SOUND))) == []
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=str)
+def test_a_doctored_history_is_rejected(control: Control) -> None:
+    assert list(control.checker(story_of(control.events)))
+
+
+def impossible(**changes: object) -> LedgerMetadata:
+    """Metadata its own constructor would refuse."""
+    metadata = replace(OPEN)
+    for name, value in changes.items():
+        object.__setattr__(metadata, name, value)
+    return metadata
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        impossible(fragments=(Fragment(0, ("b0", "b0", "b1")),)),
+        impossible(fragments=(Fragment(0, ("b0", "b1")),)),
+        impossible(ack_quorum=4),
+    ],
+    ids=["twice", "short", "quorums"],
+)
+def test_an_impossible_ensemble_is_rejected(metadata: LedgerMetadata) -> None:
+    events = [Committed("w", 7, 0, metadata)]
+
+    assert list(checkers.i16_ensemble_valid(story_of(events)))
+
+
+def test_every_checker_has_a_control() -> None:
+    controlled: set[Callable[..., object]] = {control.checker for control in CONTROLS}
+
+    assert set(CHECKERS) - controlled == {checkers.i16_ensemble_valid}
+
+
+def test_damage_excuses_a_loss_only_in_limbo() -> None:
+    events = [*ACKED, Damaged("b0", "x"), up(0, limbo=(7,))]
+
+    assert list(storage_checkers.s2_nothing_durable_is_lost(story_of(events))) == []

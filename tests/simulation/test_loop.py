@@ -1,0 +1,138 @@
+"""The simulated loop is a clock that never errs, and a process in it can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from tests.simulation.loop import NothingLeftError, Owner, SimLoop
+
+
+@pytest.fixture
+def loop() -> Iterator[SimLoop]:
+    made = SimLoop()
+    yield made
+    made.steps_max *= 1000
+    for task in asyncio.all_tasks(made):
+        task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        made.run_until_complete(asyncio.sleep(0))
+    made.close()
+
+
+def test_time_jumps_to_the_next_timer(loop: SimLoop) -> None:
+    loop.run_until_complete(asyncio.sleep(3600))
+
+    assert loop.now_us == 3_600_000_000
+    assert loop.steps < 10
+
+
+def test_what_is_due_at_once_runs_in_the_order_it_was_asked_for(loop: SimLoop) -> None:
+    heard: list[int] = []
+
+    for number in range(100):
+        loop.after(500 if number % 2 else 250, heard.append, number)
+    loop.run_until_complete(asyncio.sleep(0.001))
+
+    assert heard == [*range(0, 100, 2), *range(1, 100, 2)]
+
+
+@pytest.mark.parametrize("when_s", [0.1 + 0.2, 1 / 3, 1.0000001, 2.675])
+def test_no_timer_is_early(loop: SimLoop, when_s: float) -> None:
+    """A timer that fires before its time is set again for the same time, for ever."""
+    heard: list[float] = []
+
+    loop.call_at(when_s, lambda: heard.append(loop.time()))
+    loop.run_until_complete(asyncio.sleep(5))
+
+    assert when_s <= heard[0] <= when_s + 0.000_002
+
+
+def test_waiting_for_nothing_is_an_error(loop: SimLoop) -> None:
+    with pytest.raises(NothingLeftError):
+        loop.run_until_complete(loop.create_future())
+
+
+def test_spinning_is_an_error(loop: SimLoop) -> None:
+    loop.steps_max = 1000
+
+    async def spin() -> None:
+        while True:  # noqa: ASYNC110 - that is the point
+            await asyncio.sleep(0)
+
+    with pytest.raises(NothingLeftError, match="still busy"):
+        loop.run_until_complete(spin())
+
+
+def test_executors_work_on_the_spot(loop: SimLoop) -> None:
+    async def main() -> tuple[int, type[BaseException]]:
+        good = await asyncio.to_thread(int, "7")
+        with pytest.raises(ValueError) as caught:
+            await asyncio.to_thread(int, "x")
+        return good, caught.type
+
+    assert loop.run_until_complete(main()) == (7, ValueError)
+
+
+def owned(owner: Owner, act: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+    return owner.start(act(), "test")
+
+
+def test_a_killed_process_ends_with_all_it_started(loop: SimLoop) -> None:
+    heard: list[str] = []
+
+    async def child() -> None:
+        await asyncio.sleep(1)
+        heard.append("child")
+
+    async def parent() -> None:
+        task = asyncio.create_task(child(), name="child")
+        await asyncio.sleep(0.5)
+        heard.append("parent")
+        await task
+
+    async def main() -> None:
+        owner = Owner("victim")
+        owned(owner, parent)
+        await asyncio.sleep(0.7)
+        owner.kill()
+        await asyncio.sleep(1)
+
+    loop.run_until_complete(main())
+
+    assert heard == ["parent"]
+
+
+def test_a_dead_process_starts_nothing(loop: SimLoop) -> None:
+    heard: list[str] = []
+
+    async def late() -> None:
+        heard.append("late")
+
+    async def stubborn() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            asyncio.create_task(late(), name="late")  # noqa: RUF006 - it must not run at all
+
+    async def main() -> None:
+        owner = Owner("victim")
+        owned(owner, stubborn)
+        await asyncio.sleep(1)
+        owner.kill()
+        await asyncio.sleep(1)
+
+    loop.run_until_complete(main())
+
+    assert heard == []
+
+
+def test_an_error_in_a_callback_is_noted(loop: SimLoop) -> None:
+    loop.after(1, lambda: 1 // 0)
+    loop.run_until_complete(asyncio.sleep(1))
+
+    assert "ZeroDivisionError" in loop.failures[0]

@@ -1,0 +1,129 @@
+"""Whole simulated clusters keep every promise, seed for seed; and the simulation reaches what it must.
+
+``make test`` runs a few seeds that follow from the source itself, so that each change of the code
+tries others; the long suite runs thousands of new ones. A seed that fails prints how to replay it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.marks import REACHABLE
+from tests.simulation.run import Outcome, run_seed
+
+SEEDS = 40
+SEEDS_PER_TEST = 10
+SEEDS_FULL = 3_000
+REACHED_AT_LEAST = 20
+PINNED = (6, 183, 292, 543, 661, 704, 1128)
+"""Seeds that once found something, in the product or in the simulation."""
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Thousands of injected faults are not worth a warning each."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@cache
+def first_seed() -> int:
+    """Follows from the code under test and the simulation: stable, and other after a change."""
+    digest = hashlib.sha256()
+    for package in ("metadata", "bookie_server", "spark_bookkeeper/ledger", "tests/simulation"):
+        for path in sorted((REPOSITORY / package).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return int.from_bytes(digest.digest()[:4])
+
+
+def verdict(outcome: Outcome) -> str:
+    """What to read when a seed fails; empty for a sound one."""
+    if not outcome.violations:
+        return ""
+    return "\n".join(
+        [
+            *outcome.violations,
+            f"swarm: {outcome.swarm}",
+            "last events:",
+            *outcome.history.trace()[-20:],
+            f"replay: {outcome.replay}",
+        ]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(SEEDS // SEEDS_PER_TEST))
+def test_every_promise_holds(batch: int) -> None:
+    begin = first_seed() + batch * SEEDS_PER_TEST
+
+    verdicts = [verdict(run_seed(seed)) for seed in range(begin, begin + SEEDS_PER_TEST)]
+
+    assert "".join(verdicts) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", PINNED)
+def test_a_seed_that_once_failed_passes(seed: int) -> None:
+    assert verdict(run_seed(seed)) == ""
+
+
+@pytest.mark.slow
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    """Neither the hash seed of strings nor addresses nor the clock leak into a run."""
+    program = (
+        "import logging; logging.disable(logging.CRITICAL)\n"
+        "from tests.simulation.run import run_seed\n"
+        "print([run_seed(seed).history.hash() for seed in range(500, 520)])"
+    )
+
+    hashes = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=REPOSITORY,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+
+    assert hashes[0].count(",") == 19
+    assert hashes[0] == hashes[1]
+
+
+@pytest.mark.slow
+def test_different_seeds_are_different_runs() -> None:
+    hashes = {run_seed(seed).history.hash() for seed in range(10)}
+
+    assert len(hashes) == 10
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_every_promise_holds_for_thousands_of_new_seeds() -> None:
+    begin = time.time_ns() // 1_000_000 % 10**9
+    reached: Counter[str] = Counter()
+    verdicts: list[str] = []
+
+    for seed in range(begin, begin + SEEDS_FULL):
+        outcome = run_seed(seed)
+        reached.update(outcome.marks)
+        verdicts.append(verdict(outcome))
+
+    assert "".join(verdicts) == ""
+    assert {mark: reached[mark] for mark in REACHABLE if reached[mark] < REACHED_AT_LEAST} == {}
