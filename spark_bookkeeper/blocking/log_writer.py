@@ -8,32 +8,86 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
 from metadata.errors import BookKeeperError, ClientClosedError, EntryTooLargeError
+from spark_bookkeeper.blocking.add_future import AddFuture, Waiters
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.log import writer as aio
 from spark_bookkeeper.log.position import Position
 
 
+class PositionFuture:
+    """Completes exactly once, with the position of the row or the reason why it has none.
+
+    An :class:`~spark_bookkeeper.blocking.add_future.AddFuture` in all but its result; it cannot be
+    cancelled either, for what was handed over may be stored.
+    """
+
+    __slots__ = ("_future", "_position")
+
+    def __init__(self, waiters: Waiters) -> None:
+        self._future = AddFuture(waiters)
+        self._position: Position | None = None
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self._future.done()
+
+    def result(self, timeout: float | None = None) -> Position:
+        """Where the row stands, once acknowledged.
+
+        Raises:
+            TimeoutError: not known within ``timeout`` seconds; it may still be acknowledged.
+            BookKeeperError: why it was not acknowledged.
+        """
+        self._future.result(timeout)
+        assert self._position is not None
+        return self._position
+
+    def exception(self, timeout: float | None = None) -> BookKeeperError | None:
+        """The reason why there is no position, ``None`` when there is one.
+
+        Raises:
+            TimeoutError: not known within ``timeout`` seconds.
+        """
+        return self._future.exception(timeout)
+
+    def add_done_callback(self, callback: Callable[[PositionFuture], object]) -> None:
+        """Call ``callback(self)`` once done: at once, or on the client's event loop thread."""
+        self._future.add_done_callback(lambda _: callback(self))
+
+    def complete(self, position: Position) -> None:
+        """For the writer: it is in the log. Waiters are woken by :meth:`Waiters.wake`."""
+        self._position = position
+        self._future.complete(position.entry_id, None)
+
+    def fail(self, error: BookKeeperError) -> None:
+        """For the writer: it is not, or nobody knows."""
+        self._future.complete(-1, error)
+
+
 class _Batch:
     """Appends that went to the loop together; completes their futures in order."""
 
-    def __init__(self, futures: Sequence[Future[Position]]) -> None:
+    def __init__(self, futures: Sequence[PositionFuture], waiters: Waiters) -> None:
         self._futures = futures
+        self._waiters = waiters
         self._done = 0
 
     def acknowledged(self, positions: Sequence[Position]) -> None:
-        for position in positions:
-            self._futures[self._done].set_result(position)
-            self._done += 1
+        end = self._done + len(positions)
+        for future, position in zip(self._futures[self._done : end], positions, strict=True):
+            future.complete(position)
+        self._done = end
+        self._waiters.wake()
 
     def failed(self, error: BookKeeperError) -> None:
         for future in self._futures[self._done :]:
-            future.set_exception(error)
+            future.fail(error)
+        self._waiters.wake()
 
 
 class LogWriter:
@@ -44,9 +98,10 @@ class LogWriter:
         self.settings = writer.settings
         self._thread = thread
         self._writer = writer
+        self._waiters = Waiters()
         self._lock = threading.Lock()
         self._has_room = threading.Condition(self._lock)
-        self._queue: list[tuple[bytes, Future[Position]]] = []
+        self._queue: list[tuple[bytes, PositionFuture]] = []
         self._is_drain_due = False
         self._held_bytes = 0
         self._is_closed = False
@@ -67,11 +122,10 @@ class LogWriter:
         """
         return self.append_async(payload).result()
 
-    def append_async(self, payload: bytes | bytearray | memoryview) -> Future[Position]:
+    def append_async(self, payload: bytes | bytearray | memoryview) -> PositionFuture:
         """Append without waiting for the acknowledgement; futures complete in row order.
 
-        Waits while ``max_in_flight_bytes`` are held for bookies that have not answered. A future
-        cannot be cancelled: what was handed over may be stored.
+        Waits while ``max_in_flight_bytes`` are held for bookies that have not answered.
 
         Raises:
             EntryTooLargeError, ClientClosedError: surely not appended.
@@ -82,8 +136,7 @@ class LogWriter:
         if size > self._writer.payload_size_max:
             raise EntryTooLargeError(size, self._writer.payload_size_max)
         self._check_process()
-        future: Future[Position] = Future()
-        future.set_running_or_notify_cancel()
+        future = PositionFuture(self._waiters)
         with self._lock:
             self._enter(size)
             self._queue.append((payload, future))
@@ -166,7 +219,7 @@ class LogWriter:
             self._is_drain_due = False
         if not queued:
             return
-        batch = _Batch([future for _, future in queued])
+        batch = _Batch([future for _, future in queued], self._waiters)
         payloads = [payload for payload, _ in queued]
         try:
             self._writer.push(payloads, batch)

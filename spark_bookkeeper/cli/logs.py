@@ -25,11 +25,10 @@ from spark_bookkeeper.cli.output import print_facts, print_json, print_table, pr
 from spark_bookkeeper.cli.records import length_prefixed_option, records_of_stdin
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     import pyarrow as pa
 
-    from spark_bookkeeper import BookKeeper, Log, Position
+    from spark_bookkeeper import BookKeeper, Log
+    from spark_bookkeeper.blocking.log_writer import PositionFuture
 
 
 @click.group()
@@ -137,7 +136,7 @@ def append(
     Takes the log over from whoever writes it, and creates it if there is none.
     """
     records = records_of_stdin(length_prefixed=length_prefixed)
-    waiting: deque[Future[Position]] = deque()
+    waiting: deque[PositionFuture] = deque()
     count, last = 0, None
     with open_client(uri) as client:
         opened = client.open_log(log) if no_create else _open_or_create(client, log)

@@ -113,9 +113,9 @@ class LogReader:
                             failures = 0
                             yield rows
                             patience.renew()
-                except _LOST as error:
+                except _LOST:
                     failures += 1
-                    if failures == READ_ATTEMPTS_MAX or await self._is_true(error, head, row):
+                    if failures == READ_ATTEMPTS_MAX or await self._is_as_it_was(head, row):
                         raise
                     continue
                 if not self._is_following or not await patience.head_changes():
@@ -134,20 +134,18 @@ class LogReader:
         return head.next_row + opened.last_add_confirmed + 1
 
     async def _head(self, row: int) -> LogHead:
-        """The head now, in which ``row`` is or may still come.
+        """The head now, which ``row`` does not lie beyond.
 
         Raises:
-            DataLossError: it is not, and will not.
+            DataLossError: it does, and nobody is writing it.
         """
         head = (await self._nodes.head()).head
         if row > head.next_row and head.open_ledger is None:
             await self._nodes.sync()
             head = (await self._nodes.head()).head
         require_raw(self.log, head)
-        available = (head.base_row, head.next_row)
-        if row < head.base_row:
-            raise DataLossError(self.log, row, available, "they were overwritten or truncated")
         if row > head.next_row and head.open_ledger is None:
+            available = (head.base_row, head.next_row)
             raise DataLossError(self.log, row, available, "the log ends before them")
         return head
 
@@ -188,12 +186,8 @@ class LogReader:
     async def _opened(self, opened: OpenLedger) -> LedgerEntries:
         return await self._ledgers.open(opened.ledger_id, self._password)
 
-    async def _is_true(self, error: Exception, seen: LogHead, row: int) -> bool:
-        """Whether a ledger really cannot be read: the log still is as it was when that began.
-
-        Raises:
-            DataLossError: ``row`` is not in the log any more.
-        """
+    async def _is_as_it_was(self, seen: LogHead, row: int) -> bool:
+        """Whether a ledger really cannot be read: the log still is as it was when that began."""
         await self._nodes.sync()
         return await self._head(row) == seen
 

@@ -60,14 +60,16 @@ class Bookies:
         self.confirmed: dict[int, int] = {}
         """Acknowledged entries of a ledger."""
         self.fenced: set[int] = set()
+        self.is_answering = asyncio.Event()
+        self.is_answering.set()
         self.is_undecidable = False
         """Recoveries find too few bookies."""
 
-    def store(self, ledger_id: int, payloads: Sequence[bytes]) -> bool:
-        """Whether the ledger took them."""
+    def store(self, ledger_id: int, payload: bytes) -> bool:
+        """Whether the ledger took it."""
         if ledger_id in self.fenced:
             return False
-        self.entries.setdefault(ledger_id, []).extend(payloads)
+        self.entries.setdefault(ledger_id, []).append(payload)
         return True
 
 
@@ -81,7 +83,7 @@ class Appender:
         self.on_release: Callable[[int], None] | None = None
         self._client = client
         self._versioned = versioned
-        self._inbox: list[list[bytes]] = []
+        self._inbox: list[bytes] = []
         self._untold: list[Completion] = []
         self._serving: asyncio.Task[None] | None = None
         self._error: BookKeeperError | None = None
@@ -92,7 +94,7 @@ class Appender:
             raise self._error
         if self._is_closed:
             raise LedgerClosedError(self.ledger_id)
-        self._inbox.append(list(payloads))
+        self._inbox.extend(payloads)
         self._untold.append(complete)
         if self._serving is None or self._serving.done():
             self._serving = asyncio.create_task(self._serve())
@@ -122,26 +124,27 @@ class Appender:
 
     async def _serve(self) -> None:
         while self._inbox:
-            payloads = self._inbox.pop(0)
+            payload = self._inbox.pop(0)
             await self._client.turns()
             await self._client.alive()
+            await self._client.world.bookies.is_answering.wait()
             if self._error is not None:
                 return
-            if not self._client.world.bookies.store(self.ledger_id, payloads):
+            if not self._client.world.bookies.store(self.ledger_id, payload):
                 self._fail(LedgerFencedError(self.ledger_id))
                 return
             # Stored, and it may never be known: a crash here leaves an entry nobody was told of.
             await self._client.turns()
             await self._client.alive()
             if self._error is None:
-                self._acknowledge(payloads)
+                self._acknowledge(payload)
 
-    def _acknowledge(self, payloads: Sequence[bytes]) -> None:
+    def _acknowledge(self, payload: bytes) -> None:
         confirmed = self._client.world.bookies.confirmed
-        count = confirmed[self.ledger_id] = confirmed.get(self.ledger_id, 0) + len(payloads)
-        assert self._untold.pop(0)(count - 1, None)
+        count = confirmed[self.ledger_id] = confirmed.get(self.ledger_id, 0) + 1
+        self._untold = [complete for complete in self._untold if not complete(count - 1, None)]
         if self.on_release is not None:
-            self.on_release(sum(map(len, payloads)))
+            self.on_release(len(payload))
 
     def _fail(self, error: BookKeeperError) -> None:
         self._error = error

@@ -13,6 +13,8 @@ from metadata.errors import (
     LedgerFencedError,
     LedgerRecoveryError,
 )
+from metadata.memory import Fault
+from metadata.update import READ_BACK_ATTEMPTS_MAX
 from spark_bookkeeper.log.epoch import Job, LedgerWritten, TaskMessage
 from spark_bookkeeper.log.errors import (
     LogFencedError,
@@ -148,6 +150,60 @@ def test_nothing_goes_to_the_next_ledger_before_the_last_one_is_acknowledged() -
 
         assert seen == list(range(9))
         assert len(await world.open_ledgers()) == 1
+
+    run(scenario)
+
+
+def test_a_full_ledger_is_not_ended_while_an_entry_of_it_is_in_flight() -> None:
+    async def scenario(world: TailWorld, log_id: int) -> None:
+        writer = await world.client.writer(log_id, roll_entries=2)
+        world.bookies.is_answering.clear()
+        before = await world.head(log_id)
+
+        futures = [writer.append_async(value) for value in values(0, 3)]
+        for _ in range(500):
+            await asyncio.sleep(0)
+        assert await world.head(log_id) == before
+        assert world.bookies.fenced == set()
+        world.bookies.is_answering.set()
+
+        assert [position.row for position in await asyncio.gather(*futures)] == [0, 1, 2]
+
+    run(scenario)
+
+
+def test_a_writer_that_rolled_without_hearing_of_it_knows_its_own_ledger() -> None:
+    class Deaf:
+        """Loses the reply of the roll's multi and every answer about what became of it."""
+
+        def __init__(self) -> None:
+            self.deaf_for = 0
+            self.is_armed = False
+            self.was_deaf = False
+
+        def __call__(self, operation: str, path: str) -> Fault | None:
+            if self.is_armed and operation == "multi":
+                self.is_armed, self.was_deaf = False, True
+                self.deaf_for = READ_BACK_ATTEMPTS_MAX
+                return Fault.LOST_REPLY
+            if self.deaf_for:
+                self.deaf_for -= 1
+                return Fault.LOST_REQUEST
+            return None
+
+    async def scenario(world: TailWorld, log_id: int) -> None:
+        deaf = Deaf()
+        writer = await world.another(deaf).writer(log_id, roll_entries=2)
+        await writer.append(b"v-0")
+        deaf.is_armed = True
+
+        await writer.append_many(values(1, 3))
+        await writer.close()
+
+        assert deaf.was_deaf
+        assert await world.rows(log_id) == values(0, 4)
+        # The ledger it had not heard of was empty, and is garbage.
+        assert len(await world.client.layer.nodes(log_id).garbage_epochs()) >= 1
 
     run(scenario)
 
