@@ -120,9 +120,8 @@ class RelayedBookieClient(BookieClient):
         def forget(answered: asyncio.Future[Any]) -> None:
             timer.cancel()
             self._waiting.pop(request_id, None)
-            if (
-                answered.cancelled()
-            ):  # nobody waits any more: neither need the relay, nor its bookie
+            # Nobody waits any more: neither need the relay, nor the bookie it asked.
+            if answered.cancelled():
                 self._unsent.put_nowait(_message((request_id, _CANCEL, ())))
 
         future.add_done_callback(forget)

@@ -156,19 +156,10 @@ class FragmentFetcher:
             for part in answered.reply.missing
             if part.status is not Status.NOT_REACHED
         ]
-        fresh = good
-        if result.runs:  # another replica may have returned some of them meanwhile
-            wanted = set(result.missing)
-            fresh = [
-                run.slice(index, index + 1)
-                for run in good
-                for index, entry_id in enumerate(run.entry_ids)
-                if entry_id in wanted
-            ]
         before = len(result.missing)
-        result.runs += fresh
+        result.runs += good  # some twice, when another replica returned them meanwhile
         result.answers += failures
-        result.missing = _missing(result.missing, fresh)
+        result.missing = _missing(result.missing, good)
         return not failures and len(result.missing) < before
 
     async def _ask(self, fragment: Fragment, replica: ReplicaRequest) -> _Reply:
@@ -216,7 +207,7 @@ def _missing(wanted: Sequence[int], runs: list[Run]) -> Sequence[int]:
 
 
 def in_order(runs: list[Run]) -> list[Run]:
-    """The same records as runs in entry order; interleaved (striped) runs are split up."""
+    """The same records as runs in entry order, each once; runs that overlap are split up."""
     ordered = sorted(runs, key=lambda run: run.first_entry)
     if all(a.last_entry < b.first_entry for a, b in pairwise(ordered)):
         return ordered

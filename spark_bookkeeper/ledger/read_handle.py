@@ -14,7 +14,12 @@ from typing import Self
 
 from bookie_server.wire.digest import digest_for
 from bookie_server.wire.record import Run
-from metadata.errors import BookKeeperError, EntryUnreadableError, NoSuchEntryError
+from metadata.errors import (
+    BookKeeperError,
+    EntryUnreadableError,
+    MetadataUnavailableError,
+    NoSuchEntryError,
+)
 from metadata.model import NO_ENTRY_ID, LedgerMetadata, Versioned
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.entry import Entry, entries_of
@@ -160,6 +165,7 @@ class ReadHandle:
 
         Raises:
             NoSuchLedgerError: the ledger was deleted.
+            MetadataUnavailableError: the metadata cannot be watched; later its absence ends no tail.
             DigestMismatchError, EntryUnreadableError: no replica returned a confirmed entry, for
                 seconds; another tail may go on at that entry.
         """
@@ -194,7 +200,7 @@ class ReadHandle:
                         yield run
                         next_entry, retries = run.last_entry + 1, 0
                         idle.restart()
-                except EntryUnreadableError:
+                except (EntryUnreadableError, MetadataUnavailableError):
                     if retries == _TAIL_RETRIES_MAX or idle.is_over:
                         raise
                     await asyncio.sleep(_TAIL_RETRY_S * 2**retries)

@@ -151,6 +151,7 @@ class NewsPoller:
         self._fetcher = fetcher
         self._turn = turn
         self._patience_s = cluster.settings.long_poll_timeout_ms / 1000 + _GRACE_S
+        self._prepared: tuple[str, ...] = ()
         self._fruitless = 0
         self._round_began_s = 0.0
         self._turn_began_s = 0.0
@@ -159,7 +160,7 @@ class NewsPoller:
         """News of ``next_entry`` and what follows; ``None`` when the one bookie asked had none."""
         quorum = QuorumConfig.of(metadata)
         ensemble = metadata.last_fragment.ensemble
-        await self._cluster.prepare(ensemble)
+        await self._prepare(ensemble)
         now_s = asyncio.get_running_loop().time()
         if self._fruitless % len(ensemble) == 0:
             if self._fruitless and now_s - self._round_began_s < _PAUSE_S:
@@ -193,6 +194,17 @@ class NewsPoller:
     def is_in_doubt(self) -> bool:
         """Whether some answers in a row had no news: time to look at the metadata."""
         return self._fruitless > 0 and self._fruitless % _DOUBT == 0
+
+    async def _prepare(self, ensemble: tuple[str, ...]) -> None:
+        """Look addresses up for a new ensemble, and in doubt; not for every question."""
+        if ensemble == self._prepared and not self.is_in_doubt:
+            return
+        self._prepared = ensemble
+        try:
+            await self._cluster.prepare(ensemble)
+        except MetadataUnavailableError as away:
+            # Whose address is known can be asked all the same.
+            _LOGGER.debug("no addresses looked up. ledger_id=%d error=%s", self._ledger_id, away)
 
     def _next_turn(self, now_s: float) -> None:
         self._turn += 1

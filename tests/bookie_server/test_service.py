@@ -98,7 +98,8 @@ def test_a_poll_is_answered_by_news_or_by_its_timeout(
 
             packet = encode_lac_packet(DIGEST, 7, 2)
             assert await client.write_lac(7, KEY, packet) is Status.OK
-            reply = await waiting
+            async with asyncio.timeout(5):
+                reply = await waiting
 
             assert (reply.status, reply.explicit_lac) == (Status.OK, packet)
             assert parse_run(reply.records).entry_ids == range(3)

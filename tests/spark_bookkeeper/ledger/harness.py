@@ -34,6 +34,7 @@ from bookie_server.wire.messages import (
 from metadata.bookies import BOOKIE_ENDPOINT, GRPC, BookieRegistry, BookieServiceInfo, Endpoint
 from metadata.cluster import initialize
 from metadata.memory import MemoryStore
+from metadata.store import Registration
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.settings import ClientSettings
@@ -141,6 +142,7 @@ class TestCluster:
         self.store = MemoryStore()
         self.faults: dict[str, Faults] = {}
         self.bookies: dict[str, Bookie] = {}
+        self.registrations: dict[str, Registration] = {}
         self._directory = directory
         self._settings = settings
 
@@ -149,7 +151,10 @@ class TestCluster:
         await self.restart_bookie(bookie_id)
         host, port = bookie_id.split(":")
         endpoint = Endpoint(BOOKIE_ENDPOINT, host, int(port), GRPC)
-        await BookieRegistry(self.store, ROOT).register(bookie_id, BookieServiceInfo((endpoint,)))
+        registry = BookieRegistry(self.store, ROOT)
+        self.registrations[bookie_id] = await registry.register(
+            bookie_id, BookieServiceInfo((endpoint,))
+        )
 
     async def restart_bookie(self, bookie_id: str) -> None:
         """Open the storage of a bookie that was stopped, from what is on disk."""

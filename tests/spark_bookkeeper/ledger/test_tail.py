@@ -15,6 +15,8 @@ from bookie_server.wire.digest import Crc32cDigest, master_key
 from bookie_server.wire.messages import LongPoll, ReadLacReply, Status
 from bookie_server.wire.record import encode_lac_packet, encode_records
 from metadata.errors import EntryUnreadableError, NoSuchEntryError, NoSuchLedgerError
+from metadata.ledgers import LedgerStore
+from metadata.memory import Fault
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster
@@ -236,6 +238,78 @@ def test_an_iteration_that_is_left_leaves_nothing_behind(tmp_path: Path) -> None
     asyncio.run(main())
 
 
+# -- metadata that does not help ---------------------------------------------------------------------
+
+
+def test_a_tail_goes_on_while_the_metadata_is_away(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with scene(tmp_path, long_poll_timeout_ms=20) as (cluster, writer, reader):
+            follower = Follower(reader, 0)
+            await append(writer, 1)
+            await follower.seen(0)
+            lost: list[str] = []
+
+            def lose(operation: str, path: str) -> Fault:
+                lost.append(path)
+                return Fault.LOST_REQUEST
+
+            cluster.store.fault = lose
+            ensemble = writer.metadata.last_fragment.ensemble
+            cluster.faults[ensemble[0]].is_dead = True  # and so is a bookie
+            await until(lambda: len(lost) > 3)
+            await append(writer, 3)
+            await follower.seen(3)
+
+            cluster.store.fault = None
+            await writer.close()
+            assert await follower.ended() == [0, 1, 2, 3]
+
+    asyncio.run(main())
+
+
+def test_a_close_that_no_watch_reports_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(self: LedgerStore, ledger_id: int, changed: object) -> Callable[[], None]:
+        return lambda: None
+
+    async def main() -> None:
+        async with scene(tmp_path, long_poll_timeout_ms=20) as (_, writer, reader):
+            follower = Follower(reader, 0)
+            await append(writer, 2)
+            await writer.close()
+
+            assert await follower.ended() == [0, 1]
+
+    monkeypatch.setattr(LedgerStore, "watch", silent)
+    asyncio.run(main())
+
+
+def test_a_bookie_without_an_address_is_not_looked_up_with_every_question(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with scene(tmp_path) as (cluster, writer, reader):
+            gone = writer.metadata.last_fragment.ensemble[2]
+            await cluster.registrations[gone].withdraw()
+            reader = await cluster.client(3).open_ledger(writer.ledger_id)
+            looked: list[str] = []
+
+            def look(operation: str, path: str) -> None:
+                looked.extend([path] * ("/available" in path))
+
+            follower = Follower(reader, 0)
+            await append(writer, 1)
+            await follower.seen(0)
+            cluster.store.fault = look
+            await append(writer, 20)
+            await follower.seen(20)
+
+            assert len(looked) < 5
+            await writer.close()
+            await follower.ended()
+
+    asyncio.run(main())
+
+
 # -- bookies that do not help ------------------------------------------------------------------------
 
 
@@ -374,6 +448,27 @@ def test_a_bookie_that_is_behind_is_not_listened_to_for_long(tmp_path: Path) -> 
             await writer.close()
 
             assert await follower.ended() == [0, 1, 2]
+
+    asyncio.run(main())
+
+
+def test_wrong_packets_at_every_bookie_do_not_hide_what_their_entries_say(tmp_path: Path) -> None:
+    def poisoned(reply: ReadLacReply) -> ReadLacReply:
+        """As a bookie answers a poll that took a packet which nobody can believe."""
+        packet = encode_lac_packet(DIGEST, 0, IMPOSSIBLE)
+        return replace(reply, last_entry=None, explicit_lac=packet)
+
+    def without_its_proof(reply: ReadLacReply) -> ReadLacReply:
+        return poisoned(reply) if reply.records else reply
+
+    async def main() -> None:
+        async with scene(tmp_path, explicit_lac_interval_ms=0) as (cluster, writer, reader):
+            for faults in cluster.faults.values():
+                faults.alter_lac = without_its_proof
+            await append(writer, 4)
+
+            assert await Follower(reader, 0, timeout=0.3).ended() == [0, 1, 2]
+            await writer.close()
 
     asyncio.run(main())
 
