@@ -1,0 +1,365 @@
+"""Known bugs of writers and recoverers, planted in the product's named rules (or a twin's flow)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from bookie_server.wire.messages import ReadRequest, Status
+from metadata.model import LedgerMetadata, LedgerState
+from spark_bookkeeper.ledger.protocol.events import (
+    Acknowledge,
+    ChangeEnsemble,
+    Effect,
+)
+from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig, coverage_threshold
+from spark_bookkeeper.ledger.protocol.recovery_rules import (
+    EntryVerdict,
+    FenceProgress,
+    RecoveryWindow,
+    Verdict,
+    first_entry_to_recover,
+)
+from spark_bookkeeper.ledger.protocol.runs import Run, RunCutter
+from spark_bookkeeper.ledger.protocol.writer_state import WriterState
+from tests.simulation.rules.patching import Always, Patch, mutant
+from tests.simulation.rules.recoverer import RecovererTwin
+from tests.simulation.rules.writer import WriterTwin
+
+# -- the writer -----------------------------------------------------------------------------------
+
+
+@mutant("ack_before_meta", "#1591: acks while the metadata names other bookies", "I17", "I1", "I3")
+def _ack_before_meta(patch: Patch) -> None:
+    patch.method(WriterState, "_may_acknowledge", lambda self: self.error is None)
+
+
+@mutant("unack_forgotten", "stores of a replaced bookie still count", "I17", "I2", "I3")
+def _unack_forgotten(patch: Patch) -> None:
+    original = WriterState._adopt
+
+    def adopt(self: WriterState, ensemble: tuple[str, ...], replaced: Collection[int]) -> object:
+        stored = [(run, set(run.stored)) for run in self._runs]
+        effects = original(self, ensemble, replaced)
+        for run, was in stored:
+            run.stored |= was
+        return effects
+
+    patch.method(WriterState, "_adopt", adopt)
+
+
+@mutant("pump_inside_unack", "#3005, #3041: the pump runs inside the un-ack loop", "I17", "I2")
+def _pump_inside_unack(patch: Patch) -> None:
+    def adopt(
+        self: WriterState, ensemble: tuple[str, ...], replaced: Collection[int]
+    ) -> list[Effect]:
+        self.ensemble = ensemble
+        self._ensemble_number += 1
+        for position in replaced:
+            self._failed.pop(position, None)
+            self._member_since[position] = self._ensemble_number
+        effects: list[Effect] = []
+        for run in list(self._runs):
+            run.waiting.difference_update(replaced)
+            if run.is_acknowledged:
+                continue
+            run.stored.difference_update(replaced)
+            effects += [self._send(run, p) for p in replaced if p in run.sections]
+            effects += self._acknowledge()
+        return effects
+
+    patch.method(WriterState, "_adopt", adopt)
+
+
+@mutant("cancelling_changes", "#4459: changes that cancel out resend nothing", "L3")
+def _cancelling_changes(patch: Patch) -> None:
+    original = WriterState._adopt
+
+    def adopt(
+        self: WriterState, ensemble: tuple[str, ...], replaced: Collection[int]
+    ) -> list[Effect]:
+        kept = {p for p in replaced if self.ensemble[p] == ensemble[p]}
+        effects = original(self, ensemble, replaced)
+        return [e for e in effects if getattr(e, "position", None) not in kept]
+
+    patch.method(WriterState, "_adopt", adopt)
+
+
+@mutant("only_head_resent", "a change resends the oldest run only", "L3")
+def _only_head_resent(patch: Patch) -> None:
+    original = WriterState._adopt
+
+    def adopt(
+        self: WriterState, ensemble: tuple[str, ...], replaced: Collection[int]
+    ) -> list[Effect]:
+        effects = original(self, ensemble, replaced)
+        firsts = [getattr(e, "run_first_entry", -1) for e in effects]
+        return [e for e, first in zip(effects, firsts, strict=True) if first == min(firsts)]
+
+    patch.method(WriterState, "_adopt", adopt)
+
+
+@mutant("acked_runs_resent_only", "what is not acknowledged is not sent again", "L3")
+def _acked_runs_resent_only(patch: Patch) -> None:
+    original = WriterState._adopt
+
+    def adopt(
+        self: WriterState, ensemble: tuple[str, ...], replaced: Collection[int]
+    ) -> list[Effect]:
+        original(self, ensemble, replaced)
+        acked = [run for run in self._runs if run.is_acknowledged]
+        return [self._send(run, p) for run in acked for p in replaced if p in run.sections]
+
+    patch.method(WriterState, "_adopt", adopt)
+
+
+@mutant("stale_answer_counts", "the answer of a bookie replaced since counts", "I17", "I2")
+def _stale_answer_counts(patch: Patch) -> None:
+    patch.method(WriterState, "_is_stale", lambda self, position, number: False)
+
+
+@mutant("change_start_off_by_one", "a change begins at LAC + 2", "I17", "I3", "I5", "I2", "P")
+def _change_start_off_by_one(patch: Patch) -> None:
+    original = WriterState._change
+
+    def change(self: WriterState) -> list[Effect]:
+        return [
+            replace(effect, first_entry=effect.first_entry + 1)
+            if isinstance(effect, ChangeEnsemble)
+            else effect
+            for effect in original(self)
+        ]
+
+    patch.method(WriterState, "_change", change)
+
+
+@mutant("ack_quorum_minus_one", "entries are acknowledged one bookie early", "I17")
+def _ack_quorum_minus_one(patch: Patch) -> None:
+    def is_complete(self: WriterState, run: Run) -> bool:
+        fewer = replace(self.quorum, ack_quorum=max(1, self.quorum.ack_quorum - 1))
+        return fewer.can_acknowledge(run.stored, run.first_entry, run.last_entry)
+
+    patch.method(WriterState, "_is_complete", is_complete)
+
+
+@mutant("acks_out_of_order", "a complete run is acknowledged past an incomplete one", "I17", "I6")
+def _acks_out_of_order(patch: Patch) -> None:
+    def acknowledge(self: WriterState) -> list[Effect]:
+        confirmed = self.last_add_confirmed
+        for run in self._runs:
+            if not run.is_acknowledged and self._is_complete(run):
+                run.is_acknowledged = True
+                self._unacknowledged_runs -= 1
+                confirmed, self.length = max(confirmed, run.last_entry), run.length
+        if confirmed == self.last_add_confirmed:
+            return []
+        self.last_add_confirmed = confirmed
+        return [Acknowledge(confirmed)]
+
+    patch.method(WriterState, "_acknowledge", acknowledge)
+
+
+@mutant("fenced_ignored", "a writer that was fenced goes on (F15)", "I20", "L3")
+def _fenced_ignored(patch: Patch) -> None:
+    original = WriterState._bookie_failed
+
+    def bookie_failed(self: WriterState, position: int, status: Status) -> list[Effect]:
+        return [] if status is Status.FENCED else original(self, position, status)
+
+    patch.method(WriterState, "_bookie_failed", bookie_failed)
+
+
+@mutant("hopeless_goes_on", "a writer without an ack quorum waits for ever", "L3")
+def _hopeless_goes_on(patch: Patch) -> None:
+    patch.method(WriterState, "_can_go_on", lambda self: True)
+    patch.method(WriterState, "retry_change", lambda self: [])
+
+
+@mutant("late_failure_forgotten", "a failure during a change is forgotten", "L3")
+def _late_failure_forgotten(patch: Patch) -> None:
+    original = WriterState._bookie_failed
+
+    def bookie_failed(self: WriterState, position: int, status: Status) -> list[Effect]:
+        ends = status in (Status.FENCED, Status.UNAUTHORIZED)
+        is_lost = self._changing is not None and not ends
+        return [] if is_lost else original(self, position, status)
+
+    patch.method(WriterState, "_bookie_failed", bookie_failed)
+
+
+@mutant("lac_ahead_of_acks", "entries carry a LAC that is not confirmed yet", "I7")
+def _lac_ahead_of_acks(patch: Patch) -> None:
+    original = RunCutter.cut
+
+    def cut(self: RunCutter, unacknowledged_runs: int, last_add_confirmed: int) -> Run | None:
+        ahead = min(last_add_confirmed + 1, self._next_entry - 1)
+        return original(self, unacknowledged_runs, ahead)
+
+    patch.method(RunCutter, "cut", cut)
+
+
+@mutant("close_beyond_lac", "a writer closes at what it sent", "I3", "I5", is_flow=True)
+def _close_beyond_lac(patch: Patch) -> None:
+    patch.method(WriterTwin, "end_of_ledger", lambda self: self.state.last_add_pushed)
+
+
+@mutant("overwrite_closed", "BOOKKEEPER-584: a close overwrites a recovery's", "I4", is_flow=True)
+def _overwrite_closed(patch: Patch) -> None:
+    def closed_by_writer(
+        self: WriterTwin, metadata: LedgerMetadata, last_entry: int
+    ) -> LedgerMetadata:
+        return replace(metadata, state=LedgerState.CLOSED, last_entry=last_entry)
+
+    patch.method(WriterTwin, "closed_by_writer", closed_by_writer)
+
+
+@mutant("change_despite_recovery", "a writer changes a ledger in recovery", "I19", is_flow=True)
+def _change_despite_recovery(patch: Patch) -> None:
+    original = WriterTwin.put_in_force
+
+    def put_in_force(
+        self: WriterTwin, metadata: LedgerMetadata, first_entry: int, ensemble: tuple[str, ...]
+    ) -> object:
+        if metadata.state is LedgerState.IN_RECOVERY:
+            return metadata.with_ensemble(first_entry, ensemble)
+        return original(self, metadata, first_entry, ensemble)
+
+    patch.method(WriterTwin, "put_in_force", put_in_force)
+
+
+# -- recovery ---------------------------------------------------------------------------------------
+
+
+@mutant("recread_nofence", "#2614: recovery reads do not fence", "I11", "I1")
+def _recread_nofence(patch: Patch) -> None:
+    patch.method(ReadRequest, "is_fencing", Always(False))
+
+
+@mutant("start_minus1", "#2615: a fresh last fragment is recovered from entry 0", "I1", "L1", "P")
+def _start_minus1(patch: Patch) -> None:
+    patch.function(first_entry_to_recover, lambda lac, first: lac + 1)
+
+
+@mutant("start_beyond", "recovery begins one entry too late", "I3", "I5", "I1", "P")
+def _start_beyond(patch: Patch) -> None:
+    patch.function(first_entry_to_recover, lambda lac, first: max(lac, first - 1) + 2)
+
+
+@mutant("unknown_is_neg", "a timeout counts as a denial", "I11", "I1")
+def _unknown_is_neg(patch: Patch) -> None:
+    original = EntryVerdict.no_copy
+
+    def no_copy(self: EntryVerdict, position: int, status: Status) -> None:
+        original(self, position, status)
+        self.negatives.add(position)
+
+    patch.method(EntryVerdict, "no_copy", no_copy)
+
+
+@mutant("negative_generous", "one denial ends a ledger", "I11", "I1")
+def _negative_generous(patch: Patch) -> None:
+    def verdict(self: EntryVerdict) -> Verdict:
+        if self.has_copy:
+            return Verdict.EXISTS
+        return Verdict.NEVER_EXISTED if self.negatives else Verdict.OPEN
+
+    patch.method(EntryVerdict, "verdict", property(verdict))
+
+
+@mutant("positive_strict", "one copy is not enough where somebody denies it", "L1", "I1")
+def _positive_strict(patch: Patch) -> None:
+    def verdict(self: EntryVerdict) -> Verdict:
+        if self.has_copy and not self.negatives:
+            return Verdict.EXISTS
+        is_denied = len(self.negatives) >= self.quorum.coverage
+        return Verdict.NEVER_EXISTED if is_denied else Verdict.OPEN
+
+    patch.method(EntryVerdict, "verdict", property(verdict))
+
+
+@mutant("coverage_too_small", "WQ - AQ answers pass for coverage", "I10", "I11")
+def _coverage_too_small(patch: Patch) -> None:
+    patch.function(coverage_threshold, lambda cohort, acks: max(1, cohort - acks))
+
+
+@mutant("striped_coverage_as_ensemble", "coverage is counted over the ensemble", "I10")
+def _striped_coverage_as_ensemble(patch: Patch) -> None:
+    def covers(self: QuorumConfig, responders: AbstractSet[int]) -> bool:
+        return len(responders) >= self.coverage
+
+    patch.method(QuorumConfig, "covers", covers)
+
+
+@mutant("fence_short", "one fenced bookie is enough to begin reading", "I10")
+def _fence_short(patch: Patch) -> None:
+    patch.method(FenceProgress, "is_covered", property(lambda self: bool(self._answered)))
+
+
+@mutant("silence_is_fenced", "a bookie that did not answer counts as fenced", "I10")
+def _silence_is_fenced(patch: Patch) -> None:
+    original = FenceProgress.answered
+
+    def answered(self: FenceProgress, position: int, status: Status, lac: int) -> None:
+        original(self, position, status, lac)
+        self._answered.add(position)
+
+    patch.method(FenceProgress, "answered", answered)
+
+
+@mutant("gap_ignored", "entries behind one that never existed are kept", "I5", "I3", "P")
+def _gap_ignored(patch: Patch) -> None:
+    original = RecoveryWindow._decide_next
+
+    def decide_next(self: RecoveryWindow) -> bool:
+        exists = original(self)
+        behind = [e for t in self._testimonies.values() for e in t.copies if e > self.next_entry]
+        if self.ends_ledger and behind:
+            self.ends_ledger = self.is_decided = False
+            self.next_entry = min(behind)
+            return True
+        return exists
+
+    patch.method(RecoveryWindow, "_decide_next", decide_next)
+
+
+@mutant("write_back_skipped", "what recovery found is not stored again", "I3", is_flow=True)
+def _write_back_skipped(patch: Patch) -> None:
+    patch.method(RecovererTwin, "_store", lambda self, window: self._stored(window))
+
+
+@mutant("write_back_at_one", "one bookie is enough for a write-back", "I3")
+def _write_back_at_one(patch: Patch) -> None:
+    original = QuorumConfig.can_acknowledge
+
+    def can_acknowledge(
+        self: QuorumConfig,
+        positions: AbstractSet[int],
+        first_entry: int = 0,
+        last_entry: int | None = None,
+    ) -> bool:
+        return original(replace(self, ack_quorum=1), positions, first_entry, last_entry)
+
+    patch.method(QuorumConfig, "can_acknowledge", can_acknowledge)
+
+
+@mutant(
+    "commit_rec_ens", "BOOKKEEPER-355: recovery commits its ensemble", "I14", "I1", is_flow=True
+)
+def _commit_rec_ens(patch: Patch) -> None:
+    def replaced(self: RecovererTwin) -> None:
+        fragments = self._written_to.fragments
+
+        def commit(metadata: LedgerMetadata) -> LedgerMetadata:
+            return metadata if metadata.is_closed else replace(metadata, fragments=fragments)
+
+        self._model.register.update(self.name, self._versioned, commit, lambda _: None)
+
+    patch.method(RecovererTwin, "replaced", replaced)
+
+
+@mutant(
+    "read_changed_ens", "BOOKKEEPER-581: reads follow the changed ensemble", "I11", is_flow=True
+)
+def _read_changed_ens(patch: Patch) -> None:
+    patch.method(RecovererTwin, "reads_from", lambda self: self._written_to.last_fragment)

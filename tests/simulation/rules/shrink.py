@@ -1,0 +1,109 @@
+"""Making a failing schedule short: decisions are set to 0, the harmless answer, while it still fails.
+
+What is left is what the failure needs. Saved as a *transcript* - the decisions by label, in a text
+file - it is replayed by a test for ever, also after a new draw somewhere has changed what its seed
+means; a transcript rots only when the streams it names do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.simulation.rules.choices import Record
+from tests.simulation.rules.model import run_schedule
+
+RUNS_MAX = 1_500
+"""Schedules tried for one failure."""
+
+Decisions = dict[str, list[int]]
+StillFails = Callable[[Record], bool]
+
+
+def fails_with(invariants: Sequence[str]) -> StillFails:
+    """Whether a record breaks one of these invariants (``I1``, ``L3``, ...)."""
+
+    def fails(record: Record) -> bool:
+        violations = run_schedule(0, record=record).violations
+        return any(violation.split(":", 1)[0] in invariants for violation in violations)
+
+    return fails
+
+
+def shrink(record: Record, still_fails: StillFails, runs_max: int = RUNS_MAX) -> Decisions:
+    """The smallest record found that still fails; ``record`` itself must."""
+    best = {label: list(taken) for label, taken in record.items()}
+    runs = 0
+
+    def accepts(candidate: Decisions) -> bool:
+        nonlocal best, runs
+        if runs >= runs_max or candidate == best:
+            return False
+        runs += 1
+        if not still_fails(candidate):
+            return False
+        best = candidate
+        return True
+
+    is_progressing = True
+    while is_progressing and runs < runs_max:
+        before = size_of(best)
+        for label in list(best):
+            _clear(label, lambda: best, accepts)
+        for label in list(best):
+            _lower(label, lambda: best, accepts)
+        is_progressing = size_of(best) < before
+    return {label: taken for label, taken in best.items() if any(taken)}
+
+
+def size_of(record: Record) -> tuple[int, int]:
+    """Decisions that are not harmless, and how far from harmless they are."""
+    taken = [value for values in record.values() for value in values]
+    return sum(value > 0 for value in taken), sum(taken)
+
+
+def _clear(label: str, best: Callable[[], Decisions], accepts: Callable[[Decisions], bool]) -> None:
+    """Set stretches of one stream to 0: all of it, halves, quarters, single decisions."""
+    length = len(best()[label])
+    if accepts({**best(), label: []}):
+        return
+    width = length
+    while width >= 1:
+        for start in range(0, length, width):
+            taken = best()[label]
+            stretch = taken[start : start + width]
+            if any(stretch):
+                cleared = [*taken[:start], *[0] * len(stretch), *taken[start + width :]]
+                accepts({**best(), label: cleared})
+        width //= 2
+
+
+def _lower(label: str, best: Callable[[], Decisions], accepts: Callable[[Decisions], bool]) -> None:
+    """Make single decisions smaller."""
+    for at in range(len(best()[label])):
+        value = best()[label][at]
+        for smaller in (1, value // 16, value // 2, value - 1):
+            if 0 < smaller < value:
+                taken = list(best()[label])
+                taken[at] = smaller
+                if accepts({**best(), label: taken}):
+                    break
+
+
+def save(path: Path, about: str, record: Record) -> None:
+    """Write a transcript; ``about`` says what it once showed."""
+    lines = [f"# {line}" for line in about.splitlines()]
+    for label, taken in record.items():
+        lines.append(f"{label}: {' '.join(map(str, taken))}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def load(path: Path) -> Decisions:
+    """The decisions of a transcript."""
+    record: Decisions = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            label, _, taken = line.rpartition(":")
+            record[label] = [int(value) for value in taken.split()]
+    return record

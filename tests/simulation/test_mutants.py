@@ -1,0 +1,103 @@
+"""Bugs of the past, planted again: each must be noticed, or a green run would mean nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.rules.campaign import seed_base
+from tests.simulation.rules.model import run_schedule
+from tests.simulation.rules.mutants import SEEDS_MAX, TABLE, TRANSCRIPTS, hunt, hunt_by_outcome
+from tests.simulation.rules.patching import MUTANTS, Always, Mutant, Patch
+from tests.simulation.rules.shrink import fails_with, load, save, shrink, size_of
+
+SEEDS_PINNED = 1_500
+"""Schedules from seed 0 on after which a mutant must be noticed even if its transcript rotted."""
+
+
+def everyone() -> list[Mutant]:
+    return [MUTANTS[name] for name in sorted(MUTANTS)]
+
+
+def name_of(mutant: Mutant) -> str:
+    return mutant.name
+
+
+@pytest.mark.parametrize("mutant", everyone(), ids=name_of)
+def test_the_mutant_is_noticed(mutant: Mutant) -> None:
+    """By its shrunk schedule; where a change has made that stale, by the first seeds."""
+    record = load(TRANSCRIPTS / f"{mutant.name}.txt")
+
+    with mutant.planted():
+        is_noticed = fails_with(mutant.caught_by)(record)
+
+    assert is_noticed or hunt(mutant, range(SEEDS_PINNED)) is not None
+
+
+@pytest.mark.parametrize("path", sorted(TRANSCRIPTS.glob("*.txt")), ids=lambda path: path.stem)
+def test_the_product_passes_what_once_failed(path: Path) -> None:
+    outcome = run_schedule(0, record=load(path))
+
+    assert outcome.violations == ()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mutant", everyone(), ids=name_of)
+def test_the_mutant_is_noticed_by_fresh_seeds(mutant: Mutant) -> None:
+    first = seed_base()
+
+    assert hunt(mutant, range(first, first + SEEDS_MAX)) is not None
+
+
+def test_the_table_in_the_documents_is_of_these_mutants() -> None:
+    lines = json.loads(TABLE.read_text(encoding="utf-8"))
+
+    assert [line["name"] for line in lines] == sorted(MUTANTS)
+    for line in lines:
+        assert line["kill"] is not None
+        assert line["stands_for"] == MUTANTS[line["name"]].stands_for
+        assert set(line["kill"]["invariants"]) & set(line["caught_by"])
+
+
+def test_a_planted_mutant_is_gone_afterwards() -> None:
+    before = run_schedule(3, is_traced=True).trace
+
+    for mutant in everyone():
+        with mutant.planted():
+            pass
+
+    assert run_schedule(3, is_traced=True).trace == before
+
+
+def test_a_mutant_of_a_name_that_is_gone_is_an_error() -> None:
+    with pytest.raises(AttributeError):
+        Patch().method(Mutant, "renamed_since", None)
+
+
+def test_a_field_can_be_made_to_lie() -> None:
+    class Holder:
+        flag = Always(False)
+
+    holder = Holder()
+    holder.flag = True
+
+    assert holder.flag is False
+
+
+@pytest.mark.slow
+def test_shrinking_leaves_what_the_failure_needs(tmp_path: Path) -> None:
+    mutant = MUTANTS["acks_out_of_order"]
+    with mutant.planted():
+        kill = hunt_by_outcome(mutant, range(SEEDS_PINNED))
+        assert kill is not None
+        drawn = run_schedule(kill.seed).record
+
+        record = shrink(drawn, fails_with(kill.invariants), runs_max=300)
+
+        assert size_of(record) < size_of(drawn)
+        assert size_of(record)[0] < 25
+        assert fails_with(kill.invariants)(record)
+    save(tmp_path / "short.txt", "what it showed", record)
+    assert load(tmp_path / "short.txt") == record
