@@ -28,7 +28,7 @@ from tests.spark_bookkeeper.log.tail_world import (
     TailWorld,
     values,
 )
-from tests.spark_bookkeeper.log.world import LoseNth, UnrulyStore, losing_at_random
+from tests.spark_bookkeeper.log.world import DAY_MS, LoseNth, UnrulyStore, losing_at_random
 
 MUTATIONS_MAX = 200
 
@@ -173,6 +173,7 @@ class Contest:
         await asyncio.gather(
             *(self.contender(log_id) for _ in range(self.random.choice((2, 3)))),
             self.spark(log_id),
+            self.collector(log_id),
         )
         for store in self.stores:
             await asyncio.gather(*store.late)
@@ -227,6 +228,18 @@ class Contest:
     async def tell(self, payload: bytes, future: asyncio.Future[Position]) -> None:
         self.history.tell(payload, await future)
 
+    async def collector(self, log_id: int) -> None:
+        """Collects at any moment; now and then long after everything that is under way."""
+        for _ in range(6):
+            await self.turns(200)
+            if self.random.random() < 0.2:
+                self.world.now_ms += 8 * DAY_MS
+            try:
+                await self.client().collect(log_id)
+                self.seen["collected"] += 1
+            except BookKeeperError as failed:
+                self.seen[type(failed).__name__] += 1
+
     async def spark(self, log_id: int) -> None:
         """Commits between the writers, refused while one of them leads."""
         for number in range(4):
@@ -279,7 +292,14 @@ def test_contending_writers_and_commits_never_lose_double_or_mix_rows() -> None:
         seen += run_seed(seed)
 
     # The schedules must reach what they are for.
-    for reached in ("closed", "crashed", "LogFencedError", "LogHasWriterError", "spark committed"):
+    for reached in (
+        "closed",
+        "crashed",
+        "LogFencedError",
+        "LogHasWriterError",
+        "spark committed",
+        "collected",
+    ):
         assert seen[reached] > 0, f"no schedule reached {reached}: {dict(seen)}"
 
 
