@@ -123,10 +123,11 @@ class LogReader:
 
     async def _pinned(self) -> int:
         """The row to begin with. The latest row is the one behind all that is confirmed now."""
+        # What its caller has seen acknowledged, in whatever session, is there for the reader.
+        await self._nodes.sync()
         row = await self._view.pin(self._start)
         if self._start != LATEST:
             return row
-        await self._nodes.sync()
         head = (await self._nodes.head()).head
         if head.open_ledger is None:
             return head.next_row

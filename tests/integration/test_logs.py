@@ -70,6 +70,64 @@ def test_rows_appended_across_rolls_are_read_in_order(bk: BookKeeper) -> None:
         writer.append(b"late")
 
 
+def test_several_threads_share_a_writer_that_holds_little(bk: BookKeeper) -> None:
+    log = bk.create_log("threads")
+    positions: dict[bytes, int] = {}
+
+    def work(name: int) -> None:
+        mine = [b"%d-%d" % (name, number) for number in range(150)]
+        futures = [writer.append_async(each) for each in mine]
+        positions.update((each, f.result(30).row) for each, f in zip(mine, futures, strict=True))
+
+    with log.writer(settings=LogWriterSettings(roll_entries=90, max_in_flight_bytes=50)) as writer:
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        writer.flush()
+
+    rows = payloads(bk, "threads")
+    assert len(rows) == 600
+    assert all(rows[row] == payload for payload, row in positions.items())
+    for name in range(4):
+        own = [row for row in rows if row.startswith(b"%d-" % name)]
+        assert own == [b"%d-%d" % (name, number) for number in range(150)]
+
+
+def test_what_becomes_of_an_append_is_told_once_however_it_is_asked(bk: BookKeeper) -> None:
+    log = bk.create_log("asked")
+    called: list[object] = []
+    writer = log.writer()
+
+    future = writer.append_async(bytearray(b"x"))
+    future.add_done_callback(called.append)
+    writer.flush()
+    assert future.done()
+    assert future.exception() is None
+    assert future.result() == Position(0, writer.ledger_id, 0)
+    log.recover()
+    lost = writer.append_async(b"lost")
+    assert isinstance(lost.exception(30), LogFencedError)
+    with pytest.raises(LogFencedError):
+        writer.flush()
+    with pytest.raises(LogFencedError):
+        lost.result()
+
+    assert called == [future]
+
+
+def test_a_reader_ends_when_it_is_closed(bk: BookKeeper) -> None:
+    log = bk.create_log("closed")
+    with log.writer() as writer:
+        writer.append_many([b"1", b"2"])
+
+    with log.tail("earliest") as reader:
+        assert next(reader)[1].entry_id == 0
+        assert reader.next_row == 1
+    assert list(reader) == []
+
+
 def test_a_follower_in_another_client_sees_what_is_appended(
     cluster: LocalCluster, bk: BookKeeper
 ) -> None:

@@ -134,3 +134,26 @@ def test_a_take_over_that_finds_too_few_bookies_for_a_ledger_is_repaired_by_the_
         assert await rows(open_log()) == [b"1", b"2"]
 
     run(tmp_path, scenario)
+
+
+def test_a_roll_that_finds_too_few_bookies_ends_the_writer_who_still_leaves_the_log_in_order(
+    tmp_path: Path,
+) -> None:
+    async def scenario(cluster: TestCluster, open_log: OpenLog) -> None:
+        writer = await open_log().writer(settings=ROLLS)
+        await cluster.store.delete(f"{ROOT}/available/b2:1")
+
+        results = await asyncio.gather(
+            *(writer.append_async(b"%d" % number) for number in range(7)), return_exceptions=True
+        )
+        with pytest.raises(NotEnoughBookiesError):
+            await writer.append(b"after")
+        await writer.close()
+
+        assert [isinstance(each, NotEnoughBookiesError) for each in results] == [False] * 5 + [
+            True
+        ] * 2
+        assert [item.rows for item in await open_log().ledgers()] == [5]
+        assert await rows(open_log()) == [b"0", b"1", b"2", b"3", b"4"]
+
+    run(tmp_path, scenario)
