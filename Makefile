@@ -9,6 +9,8 @@ MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
 SCALE ?= 0.1
+MINUTES ?= 60
+TIER ?= 2
 # pytest's -m of `make test`; `make full` runs the rest as well.
 SHORT := not full
 PYTEST := $(BIN)/python -m pytest -q --durations=5 --durations-min=5
@@ -46,9 +48,10 @@ check: bootstrap ## Format, lint, types and tidiness; seconds
 	$(call stage,tidy,$(PYTEST) tests/test_tidy.py)
 
 .PHONY: test
-test: check ## What CI runs: check, then unit, ZooKeeper, process and Spark tests
-	@rest="--ignore=tests/test_tidy.py"
+test: check ## What CI runs: check, then unit tests, simulation, process and Spark tests
+	@rest="--ignore=tests/test_tidy.py --ignore=tests/simulation"
 	$(call stage,unit tests,$(PYTEST) $$rest -m "$(SHORT) and not zookeeper and not spark and not integration")
+	$(call stage,simulation,$(PYTEST) tests/simulation -m "$(SHORT)")
 	$(call stage,process tests,$(PYTEST) $$rest -m "$(SHORT) and (zookeeper or integration) and not spark")
 	$(call stage,spark tests,$(PYTEST) $$rest -m "$(SHORT) and spark")
 
@@ -56,15 +59,21 @@ test: check ## What CI runs: check, then unit, ZooKeeper, process and Spark test
 full: check ## Every test, the long ones too
 	@$(call stage,all tests,$(PYTEST) --timeout=3600)
 
+.PHONY: sim
+sim: bootstrap ## One simulated run again, with its trace (SEED=n; TIER=1: the rules alone)
+	@$(if $(SEED),,echo "make sim SEED=n: which run?" >&2; exit 2)
+	$(BIN)/python -m tests.simulation$(if $(filter 1,$(TIER)),.rules) --seed $(SEED) --trace
+
 .PHONY: soak
-soak: bootstrap ## The demo over and over for MINUTES=60, at SCALE
-	@end=$$(( $$(date +%s) + $${MINUTES:-60} * 60 ))
-	runs=0
-	while [ $$(date +%s) -lt $$end ]; do
-		$(BIN)/bookkeeper demo --scale $(SCALE)
-		runs=$$(( runs + 1 ))
-		echo "== soak: $$runs runs passed"
+soak: bootstrap ## Simulated worlds on all cores for MINUTES=60, then one demo at SCALE
+	@first=$$(date +%s)
+	runs=
+	for core in $$(seq $$(nproc)); do
+		$(BIN)/python -m tests.simulation --seed $$(( first * 100 + core * 1000000 )) --minutes $(MINUTES) &
+		runs="$$runs $$!"
 	done
+	for run in $$runs; do wait $$run; done
+	$(BIN)/bookkeeper demo --scale $(SCALE)
 
 .PHONY: bench
 bench: bootstrap ## Speed beside each workload's ceiling (SCALE=0.1; 1 for the real figures)
