@@ -9,12 +9,12 @@ import pytest
 
 from tests.simulation.rules.campaign import seed_base
 from tests.simulation.rules.model import run_schedule
-from tests.simulation.rules.mutants import SEEDS_MAX, TABLE, TRANSCRIPTS, hunt, hunt_by_outcome
+from tests.simulation.rules.mutants import SCHEDULES, SEEDS_MAX, TABLE, hunt, hunt_by_outcome
 from tests.simulation.rules.patching import MUTANTS, Always, Mutant, Patch
 from tests.simulation.rules.shrink import fails_with, load, save, shrink, size_of
 
-SEEDS_PINNED = 1_500
-"""Schedules from seed 0 on after which a mutant must be noticed even if its transcript rotted."""
+SEEDS_PINNED = 4_000
+"""Schedules from seed 0 on after which a mutant must be noticed even if its saved schedule rotted."""
 
 
 def everyone() -> list[Mutant]:
@@ -28,7 +28,7 @@ def name_of(mutant: Mutant) -> str:
 @pytest.mark.parametrize("mutant", everyone(), ids=name_of)
 def test_the_mutant_is_noticed(mutant: Mutant) -> None:
     """By its shrunk schedule; where a change has made that stale, by the first seeds."""
-    record = load(TRANSCRIPTS / f"{mutant.name}.txt")
+    record = load(SCHEDULES / f"{mutant.name}.txt")
 
     with mutant.planted():
         is_noticed = fails_with(mutant.caught_by)(record)
@@ -36,7 +36,7 @@ def test_the_mutant_is_noticed(mutant: Mutant) -> None:
     assert is_noticed or hunt(mutant, range(SEEDS_PINNED)) is not None
 
 
-@pytest.mark.parametrize("path", sorted(TRANSCRIPTS.glob("*.txt")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(SCHEDULES.glob("*.txt")), ids=lambda path: path.stem)
 def test_the_product_passes_what_once_failed(path: Path) -> None:
     outcome = run_schedule(0, record=load(path))
 

@@ -1,7 +1,7 @@
 """``python -m tests.simulation.rules --seed N [--trace] [--count K] [--mutant NAME] [--save FILE]``.
 
 Runs schedules of the rules model. A failing one is shrunk and its trace printed; ``--save`` keeps
-it as a transcript. ``--replay FILE`` runs a transcript.
+its decisions in a file, which ``--replay FILE`` runs.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from tests.simulation.rules.patching import MUTANTS, Mutant
 from tests.simulation.rules.shrink import fails_with, save, shrink
 
 TABLE = Path(__file__).resolve().parents[3] / "docs" / "mutants.json"
-TRANSCRIPTS = Path(__file__).resolve().parent / "transcripts"
+SCHEDULES = Path(__file__).resolve().parent / "schedules"
 """One shrunk schedule per mutant: fails with it, and passes without."""
 SEEDS_MAX = 60_000
 """Schedules after which a mutant counts as not noticed."""
@@ -81,7 +81,7 @@ class Line:
 
 
 def line_of(name: str, seeds_max: int = SEEDS_MAX, *, writes: bool = False) -> Line:
-    """Hunt one mutant from seed 0 on; ``writes`` keeps the shrunk schedule as its transcript."""
+    """Hunt one mutant from seed 0 on; ``writes`` keeps the shrunk schedule as a file."""
     mutant = MUTANTS[name]
     kill = hunt(mutant, range(seeds_max))
     outcome = hunt_by_outcome(mutant, range(seeds_max))
@@ -90,7 +90,7 @@ def line_of(name: str, seeds_max: int = SEEDS_MAX, *, writes: bool = False) -> L
             record = shrink(run_schedule(kill.seed).record, fails_with(mutant.caught_by))
             shown = run_schedule(0, record=record).violations
         about = f"mutant {name}: {mutant.stands_for}\n{shown[0]}"
-        save(TRANSCRIPTS / f"{name}.txt", about, record)
+        save(SCHEDULES / f"{name}.txt", about, record)
     return Line(name, mutant.stands_for, mutant.caught_by, kill, outcome)
 
 

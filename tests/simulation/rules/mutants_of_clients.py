@@ -296,6 +296,12 @@ def _fence_short(patch: Patch) -> None:
     patch.method(FenceProgress, "is_covered", property(lambda self: bool(self._answered)))
 
 
+@mutant("fence_short_and_recread_nofence", "the one is harmless only by the other's fences", "I1")
+def _fence_short_and_recread_nofence(patch: Patch) -> None:
+    _fence_short(patch)
+    _recread_nofence(patch)
+
+
 @mutant("silence_is_fenced", "a bookie that did not answer counts as fenced", "I10")
 def _silence_is_fenced(patch: Patch) -> None:
     original = FenceProgress.answered

@@ -1,8 +1,7 @@
 """Making a failing schedule short: decisions are set to 0, the harmless answer, while it still fails.
 
-What is left is what the failure needs. Saved as a *transcript* - the decisions by label, in a text
-file - it is replayed by a test for ever, also after a new draw somewhere has changed what its seed
-means; a transcript rots only when the streams it names do.
+What is left is what the failure needs. Kept as a text file, the decisions by label, it is replayed by
+a test for ever, also after a new draw somewhere has changed what its seed means; a saved schedule rots only when the streams it names do.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ def _lower(label: str, best: Callable[[], Decisions], accepts: Callable[[Decisio
 
 
 def save(path: Path, about: str, record: Record) -> None:
-    """Write a transcript; ``about`` says what it once showed."""
+    """Keep a schedule; ``about`` says what it once showed."""
     lines = [f"# {line}" for line in about.splitlines()]
     for label, taken in record.items():
         lines.append(f"{label}: {' '.join(map(str, taken))}")
@@ -100,7 +99,7 @@ def save(path: Path, about: str, record: Record) -> None:
 
 
 def load(path: Path) -> Decisions:
-    """The decisions of a transcript."""
+    """The decisions of a schedule that was kept."""
     record: Decisions = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):

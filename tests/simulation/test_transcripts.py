@@ -1,0 +1,35 @@
+"""Golden transcripts: the order of effects where the order is the point.
+
+``REWRITE=1 pytest tests/simulation/test_transcripts.py`` writes them anew; read the difference.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.rules.conversation import retell
+
+FOLDER = Path(__file__).resolve().parents[1] / "golden" / "transcripts"
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.txt")), ids=lambda path: path.stem)
+def test_the_machines_answer_as_the_transcript_says(path: Path) -> None:
+    told = path.read_text(encoding="utf-8")
+
+    now = retell(told)
+
+    if os.environ.get("REWRITE"):
+        path.write_text(now, encoding="utf-8")
+    else:
+        assert now == told
+
+
+def test_a_changed_answer_is_noticed() -> None:
+    told = retell("> writer 3/3/2\n> append a\n> answer b0 0 OK\n> answer b1 0 OK\n")
+
+    assert "acknowledge up to 0" in told
+    assert retell(told) == told
+    assert retell(told.replace("acknowledge up to 0", "nothing")) == told
