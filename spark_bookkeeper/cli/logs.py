@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections import deque
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,10 +22,9 @@ from spark_bookkeeper.cli.options import (
 )
 from spark_bookkeeper.cli.output import print_facts, print_json, print_table, printable
 from spark_bookkeeper.cli.records import length_prefixed_option, records_of_stdin
+from spark_bookkeeper.log.raw import RAW
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from spark_bookkeeper import BookKeeper, Log
     from spark_bookkeeper.blocking.log_writer import PositionFuture
 
@@ -96,28 +94,11 @@ def show(log: str, uri: str, as_json: bool) -> None:
 @debug_option
 def read(log: str, *, uri: str, first_row: str, end_row: str, **wanted: Any) -> None:
     """Print rows as JSON, one per line, in the log's order."""
-    from spark_bookkeeper.cli.log_documents import session_with
-    from spark_bookkeeper.datasource.source import BookKeeperSource
+    from spark_bookkeeper.cli.log_rows import LogTable
 
-    session = session_with(uri)
-    log_id = session.run(session.catalog.open(log)).log_id
-    # The very classes Spark calls, without Spark: the same rows, the same errors.
-    options = {"metadataServiceUri": uri, "log": log}
-    options["startingOffsets"] = _offset(log_id, first_row)
-    options["endingOffsets"] = _offset(log_id, end_row)
-    if wanted["password"]:
-        options["password"] = wanted["password"]
-    source = BookKeeperSource({key.lower(): value for key, value in options.items()})
-    reader = source.reader(source.schema())
-    left = wanted["limit"]
-    for partition in reader.partitions():
-        for batch in cast("Iterator[pa.RecordBatch]", reader.read(partition)):
-            for row in batch.slice(0, left).to_pylist():
-                click.echo(json.dumps(row, default=_as_text))
-            if left is not None:
-                left -= min(left, batch.num_rows)
-                if left == 0:
-                    return
+    table = LogTable(uri, log, wanted["password"])
+    for row in islice(table.rows(first_row, end_row), wanted["limit"]):
+        click.echo(row)
 
 
 @logs.command()
@@ -166,26 +147,28 @@ def append(
 @json_option
 @debug_option
 def tail(log: str, *, uri: str, as_json: bool, raw: bool, start: str, **wanted: Any) -> None:
-    """Print the rows of a log of plain values as they are confirmed; Ctrl-C ends it.
+    """Print rows as they are confirmed, until Ctrl-C.
 
-    With --json one document per line, which names the row.
+    Of a log of plain values a row is its value; with --json a document that names the row too. Of
+    any other log it is a JSON document of the columns.
     """
-    place = int(start) if start.isdigit() else start
-    with (
-        open_client(uri) as client,
-        client.open_log(log).tail(
-            place, timeout=wanted["timeout"], password=wanted["password"]
-        ) as reader,
-    ):
-        for position, entry in islice(reader, wanted["limit"]):
-            payload = bytes(entry.payload)
-            if raw:
-                sys.stdout.buffer.write(payload)
-            elif as_json:
-                click.echo(json.dumps({**asdict(position), "value": printable(payload)}))
-            else:
-                click.echo(printable(payload))
-            sys.stdout.flush()
+    with open_client(uri) as client:
+        opened = client.open_log(log)
+        if opened.settings.payload_format != RAW:
+            _tail_table(uri, log, start, wanted)
+            return
+        place = int(start) if start.isdigit() else start
+        timeout, password = wanted["timeout"], wanted["password"]
+        with opened.tail(place, timeout=timeout, password=password) as reader:
+            for position, entry in islice(reader, wanted["limit"]):
+                payload = bytes(entry.payload)
+                if raw:
+                    sys.stdout.buffer.write(payload)
+                elif as_json:
+                    click.echo(json.dumps({**asdict(position), "value": printable(payload)}))
+                else:
+                    click.echo(printable(payload))
+                sys.stdout.flush()
 
 
 @logs.command()
@@ -259,6 +242,15 @@ def gc(log: str, dry_run: bool, uri: str, as_json: bool) -> None:
         print_facts({key.replace("_", " "): len(value) for key, value in report.items()})
 
 
+def _tail_table(uri: str, log: str, start: str, wanted: dict[str, Any]) -> None:
+    from spark_bookkeeper.cli.log_rows import LogTable
+
+    table = LogTable(uri, log, wanted["password"].decode())
+    for row in islice(table.tail(start, wanted["timeout"]), wanted["limit"]):
+        click.echo(row)
+        sys.stdout.flush()
+
+
 def _open_or_create(client: BookKeeper, log: str) -> Log:
     from spark_bookkeeper.log.errors import LogExistsError, NoSuchLogError
 
@@ -268,13 +260,3 @@ def _open_or_create(client: BookKeeper, log: str) -> Log:
         with suppress(LogExistsError):  # somebody else was first: theirs is as good
             return client.create_log(log)
         return client.open_log(log)
-
-
-def _offset(log_id: int, position: str) -> str:
-    """A row number as the data source writes it; words stay words."""
-    return json.dumps({"log": log_id, "row": int(position)}) if position.isdigit() else position
-
-
-def _as_text(value: Any) -> str:
-    """What JSON has no form for: bytes as hex, decimals and times as they read."""
-    return value.hex() if isinstance(value, bytes) else str(value)

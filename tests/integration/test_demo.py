@@ -95,6 +95,21 @@ class TestRun:
         assert complaint.startswith("BK_OPTION_INVALID: ")
         assert set(rows[0]) == {each["column"] for each in shown["schema"]}
 
+    def test_its_end_can_be_followed(self, kept: str, capfd: pytest.CaptureFixture[str]) -> None:
+        uri = ["--metadata-service-uri", kept]
+        read = ["logs", "read", LOG, "--first-row", str(ROWS - 3), *uri]
+        tail = ["logs", "tail", LOG, "--timeout", "0.1", *uri]
+        capfd.readouterr()
+
+        assert run(read) == 0
+        last_rows = capfd.readouterr().out
+        assert run([*tail, "--from", str(ROWS - 3)]) == 0
+        assert capfd.readouterr().out == last_rows
+        assert run([*tail, "--from", str(ROWS - 3), "--limit", "2"]) == 0
+        assert capfd.readouterr().out.splitlines() == last_rows.splitlines()[:2]
+        assert run(tail) == 0
+        assert capfd.readouterr().out == ""
+
     def test_every_row_is_read_once(self, kept: str, capfd: pytest.CaptureFixture[str]) -> None:
         capfd.readouterr()
 
