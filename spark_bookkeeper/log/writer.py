@@ -227,16 +227,17 @@ class LogWriter:
         old.stop_timer()
         try:
             await old.appender.close()
+            if self._error is not None:
+                return  # An entry in flight was not acknowledged: nothing follows it.
             tenure = await self._leader.roll()
-        except BookKeeperError as error:
-            self.end(error)
-        else:
             # What slow bookies still owe the old ledger is not waited for: it is closed.
             self._release(old.forget_held())
             self._ledger = self._open(tenure)
             _log.info(
                 "log rolled. log=%s ledger_id=%d row=%d", self.log, self.ledger_id, self.first_row
             )
+        except BookKeeperError as error:
+            self.end(error)
         finally:
             self._roll = None
             if self._ledger is old and self._error is None:

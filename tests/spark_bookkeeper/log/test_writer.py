@@ -12,6 +12,7 @@ from metadata.errors import (
     EntryTooLargeError,
     LedgerFencedError,
     LedgerRecoveryError,
+    NotEnoughBookiesError,
 )
 from metadata.memory import Fault
 from metadata.update import READ_BACK_ATTEMPTS_MAX
@@ -168,6 +169,26 @@ def test_a_full_ledger_is_not_ended_while_an_entry_of_it_is_in_flight() -> None:
         world.bookies.is_answering.set()
 
         assert [position.row for position in await asyncio.gather(*futures)] == [0, 1, 2]
+
+    run(scenario)
+
+
+def test_nothing_follows_a_full_ledger_whose_last_entry_failed() -> None:
+    async def scenario(world: TailWorld, log_id: int) -> None:
+        writer = await world.client.writer(log_id, roll_entries=2)
+        only = writer.ledger_id
+        world.bookies.is_answering.clear()
+        futures = [writer.append_async(value) for value in values(0, 3)]
+
+        failure = NotEnoughBookiesError(1, ())
+        writer._ledger.appender.abandon(failure)
+        world.bookies.is_answering.set()
+
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        assert results == [failure] * 3
+        await writer.close()
+        assert await world.ledger_ids() == {only}
+        assert (await world.head(log_id)).open_ledger is None
 
     run(scenario)
 
