@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 
 from bookie_server.wire.messages import Status
 from metadata.model import LedgerState
-from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from tests.simulation.history import (
     AddArrived,
     AddReplied,
@@ -28,11 +27,12 @@ from tests.simulation.history import (
     ReadReplied,
     RecoveryBegun,
     RecoveryEnded,
+    TailEnded,
     WriterClosed,
     WriterEnded,
 )
 from tests.simulation.storage_checkers import STORAGE_CHECKERS
-from tests.simulation.story import Story
+from tests.simulation.story import DENIALS, NEVER, Story, no_ack_quorum_without, write_set
 
 Checker = Callable[[Story], Iterator[str]]
 
@@ -98,7 +98,13 @@ def i4_one_last(story: Story) -> Iterator[str]:
 def i5_order_and_content(story: Story) -> Iterator[str]:
     """What is read is what was written, in order, and within the ledger's end."""
     previous: dict[tuple[str, int], int] = {}
-    for event in story.history.of(ReadEntry):
+    for event in story.history.events:
+        if isinstance(event, TailEnded) and event.is_closed:
+            end = story.end(event.ledger)
+            if end is None or event.last != end.metadata.last_entry:
+                yield f"{event} although {end}"
+        if not isinstance(event, ReadEntry):
+            continue
         ledger, entry = event.ledger, event.entry
         if story.sent.get((ledger, entry)) != event.payload:
             yield f"{event} was never written"
@@ -141,12 +147,17 @@ def i7_lac_sound(story: Story) -> Iterator[str]:
 
 
 def i8_fence_monotone(story: Story) -> Iterator[str]:
-    """Behind a durable fence no ordinary add succeeds, and only recovery stores anything."""
+    """Behind a durable fence no ordinary add succeeds, and only recovery stores anything.
+
+    Damaged media may lose the fence of a ledger that is closed or deleted: nobody needs it there.
+    """
     recovered: dict[tuple[str, int], list[AddArrived]] = {}
     for event in story.history.events:
         match event:
             case AddArrived() if event.is_recovery:
                 recovered.setdefault((event.bookie, event.ledger), []).append(event)
+            case AddReplied() | Durable() if _may_lose_fence(story, event):
+                continue
             case AddReplied(status=Status.OK, is_recovery=False):
                 fence = story.fenced.get((event.bookie, event.ledger))
                 held = story.durable.get((event.bookie, event.ledger), {})
@@ -161,6 +172,12 @@ def i8_fence_monotone(story: Story) -> Iterator[str]:
                     yield f"{event} although fenced, and nobody recovered it"
             case _:
                 pass
+
+
+def _may_lose_fence(story: Story, event: AddReplied | Durable) -> bool:
+    end = story.end(event.ledger)
+    over = min(end.index if end else NEVER, story.deleted.get(event.ledger, NEVER))
+    return story.damaged.get(event.bookie, NEVER) < event.index and over < event.index
 
 
 def i9_fence_before_reply(story: Story) -> Iterator[str]:
@@ -186,18 +203,16 @@ def i10_coverage_before_read(story: Story) -> Iterator[str]:
             case RecoveryBegun():
                 fenced[event.client, event.ledger] = []
             case LacReceived(is_fencing=True):
-                if event.status is Status.OK or event.status.is_evidence_of_absence:
+                if event.status is Status.OK or event.status in DENIALS:
                     fenced.setdefault((event.client, event.ledger), []).append(event.bookie)
             case FencingReadSent():
                 metadata = story.in_recovery(event.ledger, event.index)
                 if metadata is None:
                     yield f"{event} before the ledger is in recovery"
                     continue
-                ensemble = metadata.last_fragment.ensemble
                 who = fenced.get((event.client, event.ledger), [])
-                positions = {p for p, bookie in enumerate(ensemble) if bookie in who}
-                if not QuorumConfig.of(metadata).covers(positions):
-                    yield f"{event} with only {who} of {ensemble} fenced"
+                if not no_ack_quorum_without(metadata, who):
+                    yield f"{event} with only {who} of {metadata.last_fragment} fenced"
             case _:
                 pass
 
@@ -225,17 +240,13 @@ def i11_negative_needs_quorum(story: Story) -> Iterator[str]:
                 and (event.client, event.ledger) == (commit.client, ledger)
                 and _denies(event.missing, first_denied)
             ]
-            quorum = QuorumConfig.of(before)
-            ensemble = before.last_fragment.ensemble
-            count = sum(ensemble[p] in deniers for p in quorum.write_set(first_denied))
-            if count < quorum.coverage:
+            count = sum(bookie in deniers for bookie in write_set(before, first_denied))
+            if count < before.write_quorum - before.ack_quorum + 1:
                 yield f"{commit}: only {count} bookies denied entry {first_denied}"
 
 
 def _denies(missing: tuple[tuple[int, int, Status], ...], entry: int) -> bool:
-    return any(
-        first <= entry <= last and status.is_evidence_of_absence for first, last, status in missing
-    )
+    return any(first <= entry <= last and status in DENIALS for first, last, status in missing)
 
 
 def i13_unknown_aborts(story: Story) -> Iterator[str]:
@@ -255,9 +266,8 @@ def i14_recovery_leaves_fragments(story: Story) -> Iterator[str]:
     """Until a recovery closes the ledger it reads the fragments it found."""
     for ledger in story.versions:
         for before, commit in story.steps(ledger):
-            is_fixed = before.state is not LedgerState.OPEN and not commit.metadata.is_closed
-            is_mark = commit.metadata.state is LedgerState.IN_RECOVERY
-            if (is_fixed or is_mark) and before.fragments != commit.metadata.fragments:
+            is_running = commit.metadata.state is LedgerState.IN_RECOVERY
+            if is_running and before.fragments != commit.metadata.fragments:
                 yield f"{commit} changed {before.fragments}"
 
 

@@ -127,6 +127,8 @@ def draw_swarm(random: Random) -> Swarm:
         lost_requests=some(0.3, 1, 60),
         lost_replies=some(0.4, 1, 120),
         timeout_us=random.choice((50_000, 500_000)),
+        stale_reads=some(0.3, 1, 300),
+        lag_us=random.choice((20_000, 300_000, 2_000_000)),
     )
     pace = DiskPace(
         sync_us=random.choice((100, 300, 2_000, 10_000)),

@@ -108,6 +108,16 @@ class ReadEntry(Event):
 
 
 @dataclass(slots=True)
+class TailEnded(Event):
+    """A tail ended by itself behind entry ``last``, because the ledger is closed or nothing came."""
+
+    client: str
+    ledger: int
+    is_closed: bool
+    last: int
+
+
+@dataclass(slots=True)
 class Refused(Event):
     """An operation of a client failed with an error of the public hierarchy."""
 
@@ -290,11 +300,11 @@ class History:
     def __init__(self, now_us: Callable[[], int] = lambda: 0) -> None:
         self.events: list[Event] = []
         self.listeners: list[Listener] = []
-        self._now_us = now_us
+        self.now_us = now_us
 
     def record(self, event: Event) -> None:
         """Put an event at the end."""
-        event.at_us = self._now_us()
+        event.at_us = self.now_us()
         event.index = len(self.events)
         self.events.append(event)
         for listener in self.listeners:

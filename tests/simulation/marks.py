@@ -24,6 +24,7 @@ from tests.simulation.history import (
     RecoveryBegun,
     RecoveryEnded,
     Refused,
+    TailEnded,
     WriterEnded,
 )
 from tests.simulation.story import NEVER, Story
@@ -146,6 +147,8 @@ def _of_clients(story: Story) -> set[str]:
                 marks.add("close refused")
             case Refused(error="NoSuchLedgerError"):
                 marks.add("ledger gone")
+            case TailEnded(is_closed=True) if event.last >= 0:
+                marks.add("ledger tailed to its end")
             case LacSeen(is_closed=False) if event.lac >= 0:
                 marks.add("open ledger followed")
             case _:
@@ -182,6 +185,7 @@ REACHABLE = (
     "close refused",
     "ledger gone",
     "open ledger followed",
+    "ledger tailed to its end",
     "compare-and-set applied, reply lost",
     "power lost everywhere",
 )

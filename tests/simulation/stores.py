@@ -18,7 +18,7 @@ from metadata.memory import Fault, MemoryStore
 from metadata.memory_tree import MemoryTree
 from metadata.paths import Paths
 from metadata.serde import parse_metadata
-from metadata.store import Check, Create, Delete, Operation, Put
+from metadata.store import Check, Create, Delete, Node, Operation, Put
 from tests.simulation.history import Committed, Deleted, History
 from tests.simulation.loop import OWNER, Owner, SimLoop
 
@@ -34,6 +34,16 @@ class ObservedTree(MemoryTree):
         super().__init__()
         self._history = history
         self._paths = Paths(ROOT)
+        self._past: dict[str, list[tuple[int, Node | None]]] = {}
+        """Every state of each ledger's node, with the moment it came about."""
+
+    def node_at(self, path: str, session: int, at_us: int) -> Node | None:
+        """What a replica of the service that lags behind still shows."""
+        found = self.node(path, session) if path not in self._past else None
+        for since_us, node in self._past.get(path, []):
+            if since_us <= at_us:
+                found = node
+        return found
 
     def create(self, path: str, value: bytes, owner: int | None = None) -> None:
         super().create(path, value, owner)
@@ -65,11 +75,13 @@ class ObservedTree(MemoryTree):
         if ledger_id is not None and node is not None:
             metadata = parse_metadata(node.value, path)
             self._history.record(Committed(_who(), ledger_id, node.version, metadata))
+            self._past.setdefault(path, []).append((self._history.now_us(), node))
 
     def _deleted(self, path: str) -> None:
         ledger_id = self._paths.ledger_id(path)
         if ledger_id is not None:
             self._history.record(Deleted(_who(), ledger_id))
+            self._past.setdefault(path, []).append((self._history.now_us(), None))
 
 
 def _who() -> str:
@@ -86,6 +98,9 @@ class StoreFaults:
     lost_replies: int = 0
     timeout_us: int = 300_000
     """How long a client waits for an answer that was lost."""
+    stale_reads: int = 0
+    """Reads answered by a replica up to ``lag_us`` behind, as ZooKeeper's may without ``sync``."""
+    lag_us: int = 300_000
 
 
 class StoreWeather:
@@ -102,11 +117,27 @@ class StoreWeather:
 class SimStore(MemoryStore):
     """The session of one process."""
 
-    def __init__(self, tree: MemoryTree, owner: Owner, weather: StoreWeather) -> None:
+    def __init__(self, tree: ObservedTree, owner: Owner, weather: StoreWeather) -> None:
         super().__init__(tree)
         self._owner = owner
         self._weather = weather
         self._loop: SimLoop = asyncio.get_running_loop()  # type: ignore[assignment]
+        self._observed = tree
+        self._seen_us = 0
+        """The session has seen the tree as it was then, and never sees an older one."""
+
+    async def get(self, path: str) -> Node | None:
+        return await self._perform("get", path, lambda: self._look(path))
+
+    def _look(self, path: str) -> Node | None:
+        weather, now_us = self._weather, self._loop.now_us
+        faults, random = weather.faults, weather.random
+        if faults.stale_reads and random.randrange(1000) < faults.stale_reads:
+            self._seen_us = max(self._seen_us, now_us - random.randrange(faults.lag_us))
+            weather.count("F13 stale read")
+            return self._observed.node_at(path, self.session_id, self._seen_us)
+        self._seen_us = now_us
+        return self.tree.node(path, self.session_id)
 
     async def _perform(self, operation: str, path: str, apply: Callable[[], T]) -> T:
         weather, random = self._weather, self._weather.random
@@ -124,6 +155,8 @@ class SimStore(MemoryStore):
             if fault is None:
                 raise
             refusal = error  # nobody learns of it: the reply is lost
+        if operation != "get":
+            self._seen_us = self._loop.now_us  # a write and a sync show the newest state
         if fault is not None:
             await self._travel(random.randrange(faults.timeout_us))
             raise MetadataUnavailableError(self.service, f"{operation} got no reply") from refusal

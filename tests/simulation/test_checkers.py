@@ -38,6 +38,7 @@ from tests.simulation.history import (
     ReadReplied,
     RecoveryBegun,
     RecoveryEnded,
+    TailEnded,
     WriterClosed,
     WriterEnded,
 )
@@ -158,6 +159,9 @@ CONTROLS = (
         checkers.i5_order_and_content,
         [appended(3), *SOUND, ReadEntry("r", 7, 2, b"2")],
         "read beyond the end",
+    ),
+    Control(
+        checkers.i5_order_and_content, [*SOUND, TailEnded("t", 7, True, 0)], "a tail ended early"
     ),
     Control(checkers.i6_ack_order, [*WRITTEN, Acked("w", 7, 1)], "a gap"),
     Control(checkers.i7_lac_sound, [*ACKED, LacSeen("f", 7, False, 2)], "beyond the last ack"),

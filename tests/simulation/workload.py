@@ -27,6 +27,7 @@ from tests.simulation.history import (
     RecoveryBegun,
     RecoveryEnded,
     Refused,
+    TailEnded,
     WriterClosed,
     WriterEnded,
 )
@@ -86,6 +87,8 @@ class Workload:
             self._start("meddler", self._meddle)
         if random.random() < 0.6:
             self._start("follower", self._follow)
+        if random.random() < 0.5:
+            self._start("tailer", self._tail)
         if random.random() < 0.15:
             self._start("deleter", self._delete)
 
@@ -224,6 +227,28 @@ class Workload:
                 continue
             self.world.history.record(LacSeen(client.name, ledger, reader.is_closed, lac))
             await self.read_all(client, reader)
+
+    async def _tail(self, client: SimClient) -> None:
+        """Wait for entries as they are confirmed, over ensemble changes, to the ledger's end."""
+        random = self.world.random(f"actor {client.name}")
+        history = self.world.history
+        for _ in range(20):
+            await asyncio.sleep(random.uniform(0, 0.3))
+            reader = None
+            if self.ledgers:
+                reader = await self.open(client, random.choice(self.ledgers), recovery=False)
+            if reader is None:
+                continue
+            ledger, last = reader.ledger_id, -1
+            try:
+                async for entry in reader.tail(0, timeout=random.choice((0.3, 2.0))):
+                    last = entry.entry_id
+                    history.record(ReadEntry(client.name, ledger, last, bytes(entry.payload)))
+            except BookKeeperError as error:
+                self._refused(client, ledger, "tail", error)
+            else:
+                history.record(TailEnded(client.name, ledger, reader.is_closed, last))
+                return
 
     async def _delete(self, client: SimClient) -> None:
         random = self.world.random(f"actor {client.name}")
