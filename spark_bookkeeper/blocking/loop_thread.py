@@ -44,6 +44,7 @@ class LoopThread:
         self.pid = os.getpid()
         self.loop = asyncio.new_event_loop()
         self._dependents: weakref.WeakSet[Dependent] = weakref.WeakSet()
+        self._finishing: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
@@ -57,6 +58,19 @@ class LoopThread:
             coroutine.close()
             raise ClientClosedError("event loop")
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run what ends something. Waits for it, but on the loop's own thread, where a generator
+        that nobody refers to any more may happen to be collected; nothing once the loop is gone.
+        """
+        if threading.current_thread() is self._thread:
+            task = self.loop.create_task(coroutine)
+            self._finishing.add(task)
+            task.add_done_callback(self._finishing.discard)
+        elif self.is_usable:
+            self.run(coroutine)
+        else:
+            coroutine.close()
 
     @property
     def is_usable(self) -> bool:

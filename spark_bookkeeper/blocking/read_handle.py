@@ -109,8 +109,7 @@ def iterate(thread: LoopThread, items: AsyncGenerator[T, None]) -> Iterator[T]:
         while (item := thread.run(turns.next())) is not None:
             yield item
     finally:
-        if thread.is_usable:
-            thread.run(turns.end())
+        thread.finish(turns.end())
 
 
 class _Turns(Generic[T]):

@@ -21,6 +21,9 @@ from metadata.store import MetadataStore
 from metadata.update import Stop, Transform
 from spark_bookkeeper.settings import ClientSettings
 
+_REFRESH_AGAIN_S = 1.0
+"""A bookie nobody knows is looked for this often, not with every request that names it."""
+
 MakeClient = Callable[[str, str, ClientSettings], BookieClient]
 """(bookie id, address, settings) -> client; grpc in production, in-process in tests."""
 
@@ -48,6 +51,9 @@ class Cluster:
         self._addresses: dict[str, str] = {}
         self._quarantined_until_s: dict[str, float] = {}
         self._refreshing: asyncio.Task[None] | None = None
+        self._refresh_again_s = 0.0
+        self._retired: list[BookieClient] = []
+        """Connections to where a bookie was before; whoever still waits there is answered."""
 
     async def usable_bookies(self) -> set[str]:
         """Who takes new entries right now over a transport we speak."""
@@ -80,9 +86,12 @@ class Cluster:
         return client
 
     async def prepare(self, bookie_ids: tuple[str, ...]) -> None:
-        """Make sure addresses of these bookies are looked up once before they are used."""
+        """Make sure addresses of these bookies are looked up before they are used."""
         if any(bookie_id not in self._addresses for bookie_id in bookie_ids):
-            await self.refresh()
+            now_s = asyncio.get_running_loop().time()
+            if now_s >= self._refresh_again_s:
+                await self.refresh()
+                self._refresh_again_s = now_s + _REFRESH_AGAIN_S
 
     async def update(
         self, ledger_id: int, transform: Transform[BookKeeperError], known: Versioned
@@ -98,7 +107,8 @@ class Cluster:
 
     async def close(self) -> None:
         """Close every connection; the metadata store is its owner's to close."""
-        clients, self._clients = list(self._clients.values()), {}
+        clients = [*self._clients.values(), *self._retired]
+        self._clients, self._retired = {}, []
         await asyncio.gather(*(client.close() for client in clients))
 
     async def _refresh(self) -> None:
@@ -108,5 +118,9 @@ class Cluster:
     def _remember(self, bookies: dict[str, BookieServiceInfo]) -> None:
         for bookie_id, info in bookies.items():
             endpoint = info.endpoint(GRPC)
-            if endpoint is not None:
-                self._addresses[bookie_id] = f"{endpoint.host}:{endpoint.port}"
+            if endpoint is None:
+                continue
+            address = f"{endpoint.host}:{endpoint.port}"
+            if bookie_id in self._clients and address != self._addresses.get(bookie_id, bookie_id):
+                self._retired.append(self._clients.pop(bookie_id))
+            self._addresses[bookie_id] = address

@@ -219,7 +219,12 @@ class WriteHandle:
         await asyncio.shield(closing)
 
     def abandon(self, error: BookKeeperError) -> None:
-        """Fail what is not acknowledged, without closing the ledger: its client goes away."""
+        """Fail what is not acknowledged, without closing the ledger: its client goes away.
+
+        Nothing happens to a writer that was closed.
+        """
+        if self._closing is not None and self._closing.done() and not _has_failed(self._closing):
+            return
         self._changer.cancel()
         self._explicit_lac.stop()
         self._run(self._state.end(error))
@@ -279,6 +284,7 @@ class WriteHandle:
                         effect.run_first_entry,
                     )
                     self._cluster.client(effect.bookie_id).write(effect.section, done)
+                    self._explicit_lac.carried(self._state.last_confirmed_sent)
                 case ChangeEnsemble():
                     self._changer.begin(self._versioned, effect)
                 case Acknowledge():
