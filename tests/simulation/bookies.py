@@ -145,13 +145,7 @@ class SimBookie:
         registering = asyncio.create_task(register, name=f"register-{self.name}")
         await bookie.failed
         registering.cancel()
-        world.count("F4 bookie stopped by its disk")
-        if self.reboots_on_failure:
-            self.lose_power()
-        else:
-            # The cache may hold pages the disk never got.
-            world.history.record(Damaged(self.name, "page cache"))
-            self.kill("storage failed")
+        self._stopped_by_disk()
 
     async def _register(self, store: SimStore) -> None:
         host, port = self.name.split(":")
@@ -201,6 +195,33 @@ class SimBookie:
             else:
                 self.files = self.files.crash(self._random, _whole_sectors)
             self._end("lost power")
+
+    def _stopped_by_disk(self) -> None:
+        self._world.count("F4 bookie stopped by its disk")
+        if self.reboots_on_failure:
+            self.lose_power()
+        else:
+            # The cache may hold pages the disk never got.
+            self._world.history.record(Damaged(self.name, "page cache"))
+            self.kill("storage failed")
+
+    def stop(self) -> None:
+        """The process is asked to end: it takes nothing more, writes out what it has, and ends."""
+        if self.is_serving:
+            self.owner.start(self._stop(), f"stop-{self.name}")
+
+    async def _stop(self) -> None:
+        bookie, self._bookie = self._bookie, None
+        assert bookie is not None
+        try:
+            await bookie.settled()
+            await bookie.stop()
+        except SimulatedCrash:
+            self.lose_power()
+        except StorageFailedError:
+            self._stopped_by_disk()
+        else:
+            self.kill("stopped")
 
     def _cut(self) -> None:
         self.owner.is_dead = True

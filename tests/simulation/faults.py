@@ -51,6 +51,7 @@ QUORUMS = (
 
 ACTIONS = (
     "kill",
+    "stop",
     "power",
     "blackout",
     "disk",
@@ -209,6 +210,9 @@ class Nemesis:
             case "kill":
                 world.count("F1 bookie killed", bookie.name)
                 bookie.kill()
+            case "stop":
+                world.count("F1 bookie stopped in order", bookie.name)
+                bookie.stop()
             case "power":
                 world.count("F2 power lost", bookie.name)
                 bookie.lose_power()
