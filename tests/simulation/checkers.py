@@ -1,9 +1,10 @@
 """Checkers of the protocol: the invariants I1-I21 as functions over what the observer saw.
 
 Each yields a sentence for every way in which a history breaks it; its name is the invariant's.
-``tests/simulation/test_checkers.py`` shows each of them a history it must reject. I12 and the
-storage's own S1-S5 are in :mod:`tests.simulation.storage_checkers`; I22 and I23 speak of
-re-replication and garbage collection, which these layers have not.
+``tests/simulation/test_checkers.py`` shows each of them a history it must reject. What clients are
+told (I4, I5, I7) is judged in :mod:`tests.simulation.reader_checkers`, I12 and the storage's own
+S1-S5 in :mod:`tests.simulation.storage_checkers`; I22 and I23 speak of re-replication and garbage
+collection, which these layers have not.
 """
 
 from __future__ import annotations
@@ -20,17 +21,13 @@ from tests.simulation.history import (
     History,
     LacReceived,
     LacReplied,
-    LacSeen,
-    Opened,
-    ReadEntry,
     ReadReceived,
     ReadReplied,
     RecoveryBegun,
     RecoveryEnded,
-    TailEnded,
-    WriterClosed,
     WriterEnded,
 )
+from tests.simulation.reader_checkers import READER_CHECKERS
 from tests.simulation.storage_checkers import STORAGE_CHECKERS
 from tests.simulation.story import DENIALS, NEVER, Story, no_ack_quorum_without, write_set
 
@@ -73,50 +70,6 @@ def i3_committed_at_ack_quorum(story: Story) -> Iterator[str]:
                 yield f"{ledger}/{entry} had {copies} copies when {end} closed it"
 
 
-def i4_one_last(story: Story) -> Iterator[str]:
-    """Nobody is ever told two different ends of a ledger."""
-    told: dict[int, dict[int, str]] = {}
-    for ledger, versions in story.versions.items():
-        for commit in versions:
-            if commit.metadata.is_closed:
-                told.setdefault(ledger, {})[commit.metadata.last_entry] = str(commit)
-    for event in story.history.events:
-        match event:
-            case WriterClosed(ledger=ledger, last=last):
-                told.setdefault(ledger, {})[last] = str(event)
-            case Opened(ledger=ledger, is_closed=True, last=last):
-                told.setdefault(ledger, {})[last] = str(event)
-            case LacSeen(ledger=ledger, is_closed=True, lac=last):
-                told.setdefault(ledger, {})[last] = str(event)
-            case _:
-                pass
-    for ledger, ends in told.items():
-        if len(ends) > 1:
-            yield f"ledger {ledger} has the ends {ends}"
-
-
-def i5_order_and_content(story: Story) -> Iterator[str]:
-    """What is read is what was written, in order, and within the ledger's end."""
-    previous: dict[tuple[str, int], int] = {}
-    for event in story.history.events:
-        if isinstance(event, TailEnded) and event.is_closed:
-            end = story.end(event.ledger)
-            if end is None or event.last != end.metadata.last_entry:
-                yield f"{event} although {end}"
-        if not isinstance(event, ReadEntry):
-            continue
-        ledger, entry = event.ledger, event.entry
-        if story.sent.get((ledger, entry)) != event.payload:
-            yield f"{event} was never written"
-        before = previous.get((event.client, ledger), -1)
-        if entry not in (0, before + 1):
-            yield f"{event} came after entry {before}"
-        previous[event.client, ledger] = entry
-        end = story.end(ledger)
-        if end is not None and entry > end.metadata.last_entry:
-            yield f"{event} is beyond {end}"
-
-
 def i6_ack_order(story: Story) -> Iterator[str]:
     """Acknowledgements come for 0, 1, 2, ... without a gap."""
     for ledger, acks in story.acked.items():
@@ -124,26 +77,6 @@ def i6_ack_order(story: Story) -> Iterator[str]:
             if ack.entry != number:
                 yield f"ledger {ledger}: acknowledgement number {number} is {ack}"
                 break
-
-
-def i7_lac_sound(story: Story) -> Iterator[str]:
-    """A reader's LAC is acknowledged or recovered, and never falls."""
-    highest: dict[tuple[str, int], int] = {}
-    for event in story.history.events:
-        if isinstance(event, LacSeen):
-            lac = event.lac
-            if lac < highest.get((event.client, event.ledger), -1):
-                yield f"{event} is less than it was told before"
-            highest[event.client, event.ledger] = lac
-        elif isinstance(event, Opened):
-            lac = event.last
-        else:
-            continue
-        if lac < story.acked_before(event.ledger, event.index):
-            continue
-        end = story.end(event.ledger)
-        if not event.is_closed or end is None or lac > end.metadata.last_entry:
-            yield f"{event} claims more than was acknowledged or recovered"
 
 
 def i8_fence_monotone(story: Story) -> Iterator[str]:
@@ -368,10 +301,7 @@ PROTOCOL_CHECKERS: tuple[Checker, ...] = (
     i1_no_truncation,
     i2_acked_readable,
     i3_committed_at_ack_quorum,
-    i4_one_last,
-    i5_order_and_content,
     i6_ack_order,
-    i7_lac_sound,
     i8_fence_monotone,
     i9_fence_before_reply,
     i10_coverage_before_read,
@@ -386,7 +316,7 @@ PROTOCOL_CHECKERS: tuple[Checker, ...] = (
     i20_writer_stops,
     i21_recovery_copies_bytes,
 )
-CHECKERS: tuple[Checker, ...] = PROTOCOL_CHECKERS + STORAGE_CHECKERS
+CHECKERS: tuple[Checker, ...] = PROTOCOL_CHECKERS + READER_CHECKERS + STORAGE_CHECKERS
 
 
 def violations_of(history: History) -> list[str]:

@@ -108,6 +108,16 @@ class ReadEntry(Event):
 
 
 @dataclass(slots=True)
+class ReadUnconfirmed(Event):
+    """A reader that asked beyond the LAC was given this entry; a recovery may cut it off yet."""
+
+    client: str
+    ledger: int
+    entry: int
+    payload: bytes
+
+
+@dataclass(slots=True)
 class TailEnded(Event):
     """A tail ended by itself behind entry ``last``, because the ledger is closed or nothing came."""
 

@@ -21,6 +21,7 @@ from tests.simulation.history import (
     History,
     LacSeen,
     ReadReplied,
+    ReadUnconfirmed,
     RecoveryBegun,
     RecoveryEnded,
     Refused,
@@ -147,6 +148,8 @@ def _of_clients(story: Story) -> set[str]:
                 marks.add("close refused")
             case Refused(error="NoSuchLedgerError"):
                 marks.add("ledger gone")
+            case ReadUnconfirmed():
+                marks.add("read beyond what is confirmed")
             case TailEnded(is_closed=True) if event.last >= 0:
                 marks.add("ledger tailed to its end")
             case LacSeen(is_closed=False) if event.lac >= 0:
@@ -186,6 +189,7 @@ REACHABLE = (
     "ledger gone",
     "open ledger followed",
     "ledger tailed to its end",
+    "read beyond what is confirmed",
     "compare-and-set applied, reply lost",
     "power lost everywhere",
 )

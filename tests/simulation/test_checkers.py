@@ -13,7 +13,7 @@ import pytest
 
 from bookie_server.wire.messages import Status
 from metadata.model import Fragment, LedgerMetadata
-from tests.simulation import checkers, storage_checkers
+from tests.simulation import checkers, reader_checkers, storage_checkers
 from tests.simulation.checkers import CHECKERS, Checker
 from tests.simulation.history import (
     Acked,
@@ -36,6 +36,7 @@ from tests.simulation.history import (
     ReadEntry,
     ReadReceived,
     ReadReplied,
+    ReadUnconfirmed,
     RecoveryBegun,
     RecoveryEnded,
     TailEnded,
@@ -134,6 +135,8 @@ class Control:
         return f"{self.checker.__name__}-{self.what}"
 
 
+UNSURE = ReadReceived("r", "b2", 7, True, ((2, 9, Status.UNKNOWN),))
+REWRITTEN = replace(OPEN, fragments=(Fragment(0, ("b5", "b1", "b2")), Fragment(2, ENSEMBLE)))
 MOVED = OPEN.with_ensemble(1, ("b0", "b1", "b3"))
 CONTROLS = (
     Control(checkers.i1_no_truncation, [*ACKED, *FENCED, closed_at(0)], "closed below an ack"),
@@ -148,26 +151,43 @@ CONTROLS = (
         "closed with one copy",
     ),
     Control(
-        checkers.i4_one_last, [*SOUND, WriterClosed("w", 7, 0)], "the writer thinks of another end"
+        reader_checkers.i4_one_last,
+        [*SOUND, WriterClosed("w", 7, 0)],
+        "the writer thinks of another end",
     ),
     Control(
-        checkers.i4_one_last, [*SOUND, Opened("x", 7, True, 0)], "a reader is told another end"
+        reader_checkers.i4_one_last,
+        [*SOUND, Opened("x", 7, True, 0)],
+        "a reader is told another end",
     ),
-    Control(checkers.i5_order_and_content, [*SOUND, ReadEntry("x", 7, 0, b"?")], "other bytes"),
-    Control(checkers.i5_order_and_content, [*SOUND, ReadEntry("x", 7, 1, b"1")], "one skipped"),
     Control(
-        checkers.i5_order_and_content,
+        reader_checkers.i5_order_and_content, [*SOUND, ReadEntry("x", 7, 0, b"?")], "other bytes"
+    ),
+    Control(
+        reader_checkers.i5_order_and_content, [*SOUND, ReadEntry("x", 7, 1, b"1")], "one skipped"
+    ),
+    Control(
+        reader_checkers.i5_order_and_content,
         [appended(3), *SOUND, ReadEntry("r", 7, 2, b"2")],
         "read beyond the end",
     ),
     Control(
-        checkers.i5_order_and_content, [*SOUND, TailEnded("t", 7, True, 0)], "a tail ended early"
+        reader_checkers.i5_order_and_content,
+        [*SOUND, TailEnded("t", 7, True, 0)],
+        "a tail ended early",
+    ),
+    Control(
+        reader_checkers.i5_order_and_content,
+        [*SOUND, ReadUnconfirmed("x", 7, 5, b"?")],
+        "unconfirmed bytes nobody wrote",
     ),
     Control(checkers.i6_ack_order, [*WRITTEN, Acked("w", 7, 1)], "a gap"),
-    Control(checkers.i7_lac_sound, [*ACKED, LacSeen("f", 7, False, 2)], "beyond the last ack"),
-    Control(checkers.i7_lac_sound, [*ACKED, Opened("f", 7, False, 2)], "opened beyond it"),
     Control(
-        checkers.i7_lac_sound,
+        reader_checkers.i7_lac_sound, [*ACKED, LacSeen("f", 7, False, 2)], "beyond the last ack"
+    ),
+    Control(reader_checkers.i7_lac_sound, [*ACKED, Opened("f", 7, False, 2)], "opened beyond it"),
+    Control(
+        reader_checkers.i7_lac_sound,
         [*ACKED, LacSeen("f", 7, False, 1), LacSeen("f", 7, False, 0)],
         "fell",
     ),
@@ -211,13 +231,7 @@ CONTROLS = (
     ),
     Control(
         checkers.i11_negative_needs_quorum,
-        [
-            *ACKED,
-            *FENCED,
-            DENIED[0],
-            replace(DENIED[1], missing=((2, 9, Status.UNKNOWN),)),
-            closed_at(1),
-        ],
+        [*ACKED, *FENCED, DENIED[0], UNSURE, closed_at(1)],
         "unknown taken for no",
     ),
     Control(
@@ -249,13 +263,7 @@ CONTROLS = (
     ),
     Control(
         checkers.i15_fragments_immutable,
-        [
-            *ACKED,
-            committed(
-                1,
-                replace(OPEN, fragments=(Fragment(0, ("b5", "b1", "b2")), Fragment(2, ENSEMBLE))),
-            ),
-        ],
+        [*ACKED, committed(1, REWRITTEN)],
         "an older one changed",
     ),
     Control(

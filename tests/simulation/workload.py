@@ -24,6 +24,7 @@ from tests.simulation.history import (
     LacSeen,
     Opened,
     ReadEntry,
+    ReadUnconfirmed,
     RecoveryBegun,
     RecoveryEnded,
     Refused,
@@ -226,7 +227,19 @@ class Workload:
                 self._refused(client, ledger, "lac", error)
                 continue
             self.world.history.record(LacSeen(client.name, ledger, reader.is_closed, lac))
+            if random.random() < 0.3:
+                await self._read_beyond(client, reader)
             await self.read_all(client, reader)
+
+    async def _read_beyond(self, client: SimClient, reader: ReadHandle) -> None:
+        """What is there behind the LAC, if anything."""
+        history, ledger = self.world.history, reader.ledger_id
+        try:
+            async for entry in reader.read_unconfirmed(0, reader.last_add_confirmed + 2):
+                payload = bytes(entry.payload)
+                history.record(ReadUnconfirmed(client.name, ledger, entry.entry_id, payload))
+        except BookKeeperError as error:
+            self._refused(client, ledger, "read unconfirmed", error)
 
     async def _tail(self, client: SimClient) -> None:
         """Wait for entries as they are confirmed, over ensemble changes, to the ledger's end."""
