@@ -137,7 +137,11 @@ class ZooKeeperSession:
             if not future.done():
                 future.set_exception(ClientClosedError("metadata store"))
         self._connected.set()  # whoever waits for a connection learns that none will come
-        await asyncio.to_thread(self._stop)
+        try:
+            await asyncio.to_thread(self._stop)
+        except RuntimeError:
+            # The interpreter exits and takes no more work for other threads; nothing else waits now.
+            self._stop()
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:
         """Run on the event loop, from any thread; nothing is left to tell once the loop is closed."""

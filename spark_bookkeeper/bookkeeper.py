@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from collections.abc import Coroutine, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -17,8 +16,8 @@ from metadata.errors import ClientClosedError
 from metadata.ledgers import Accompany
 from metadata.model import LedgerMetadata
 from spark_bookkeeper import aio
+from spark_bookkeeper.blocking.connection import Connection
 from spark_bookkeeper.blocking.log import Log
-from spark_bookkeeper.blocking.loop_thread import Dependent, LoopThread, shared_loop_thread
 from spark_bookkeeper.blocking.read_handle import ReadHandle
 from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.ledger.client import BookieStatus, LedgerClient
@@ -27,7 +26,7 @@ from spark_bookkeeper.settings import ClientSettings
 
 T = TypeVar("T")
 
-_inherited: list[aio.BookKeeper] = []
+_inherited: list[Connection] = []
 """Parents' clients: to free their connections in a forked child would wait for threads it has not."""
 
 
@@ -48,9 +47,7 @@ class BookKeeper:
         self.metadata_service_uri = aio.metadata_uri(metadata_service_uri)
         self.settings = settings or ClientSettings()
         self._lock = threading.Lock()
-        self._thread: LoopThread | None = None
-        self._client: aio.BookKeeper | None = None
-        self._writers: weakref.WeakSet[Dependent] = weakref.WeakSet()
+        self._connection: Connection | None = None
         self._is_closed = False
 
     def create_ledger(
@@ -72,9 +69,9 @@ class BookKeeper:
             NotEnoughBookiesError: fewer than ``ensemble_size`` bookies are writable.
             LedgerExistsError: ``ledger_id`` is taken.
         """
-        thread, client = self._connected()
-        handle = thread.run(
-            client.create_ledger(
+        at = self._connected()
+        handle = at.thread.run(
+            at.client.create_ledger(
                 ensemble_size=ensemble_size,
                 write_quorum=write_quorum,
                 ack_quorum=ack_quorum,
@@ -85,8 +82,8 @@ class BookKeeper:
                 accompany=accompany,
             )
         )
-        writer = WriteHandle(thread, handle, self.settings.max_in_flight_bytes)
-        self._writers.add(writer)
+        writer = WriteHandle(at.thread, handle, self.settings.max_in_flight_bytes)
+        at.writers.add(writer)
         return writer
 
     def open_ledger(
@@ -98,9 +95,11 @@ class BookKeeper:
             NoSuchLedgerError, UnauthorizedError: surely.
             LedgerRecoveryError, EntryUnreadableError: too few bookies answer.
         """
-        thread, client = self._connected()
-        opened = thread.run(client.open_ledger(ledger_id, password=password, recovery=recovery))
-        return ReadHandle(thread, opened)
+        at = self._connected()
+        opened = at.thread.run(
+            at.client.open_ledger(ledger_id, password=password, recovery=recovery)
+        )
+        return ReadHandle(at.thread, opened)
 
     def delete_ledger(self, ledger_id: int, *, force: bool = False) -> None:
         """Delete a ledger, recovering it first if it is open (``force`` skips that).
@@ -109,29 +108,29 @@ class BookKeeper:
             NoSuchLedgerError: there was none.
             LedgerInUseError: it belongs to a log.
         """
-        thread, client = self._connected()
-        thread.run(client.delete_ledger(ledger_id, force=force))
+        at = self._connected()
+        at.thread.run(at.client.delete_ledger(ledger_id, force=force))
 
     def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
         """Raises NoSuchLedgerError, MetadataCorruptError."""
-        thread, client = self._connected()
-        return thread.run(client.ledger_metadata(ledger_id))
+        at = self._connected()
+        return at.thread.run(at.client.ledger_metadata(ledger_id))
 
     def list_ledgers(self) -> Iterator[int]:
         """Ids of all ledgers, ascending."""
-        thread, client = self._connected()
-        ids = client.list_ledgers()
+        at = self._connected()
+        ids = at.client.list_ledgers()
 
         async def next_id() -> int | None:
             return await anext(ids, None)
 
-        while (ledger_id := thread.run(next_id())) is not None:
+        while (ledger_id := at.thread.run(next_id())) is not None:
             yield ledger_id
 
     def bookies(self) -> list[BookieStatus]:
         """All registered bookies, by id."""
-        thread, client = self._connected()
-        return thread.run(client.bookies())
+        at = self._connected()
+        return at.thread.run(at.client.bookies())
 
     def create_log(
         self, name: str, *, settings: LogSettings | None = None, schema: bytes = b""
@@ -143,19 +142,19 @@ class BookKeeper:
         Raises:
             LogExistsError: there is one of that name.
         """
-        thread, client = self._connected()
-        created = thread.run(client.create_log(name, settings=settings, schema=schema))
-        return Log(thread, created, self._writers.add)
+        at = self._connected()
+        created = at.thread.run(at.client.create_log(name, settings=settings, schema=schema))
+        return Log(at.thread, created, at.writers.add)
 
     def open_log(self, name: str) -> Log:
         """Raises NoSuchLogError."""
-        thread, client = self._connected()
-        return Log(thread, thread.run(client.open_log(name)), self._writers.add)
+        at = self._connected()
+        return Log(at.thread, at.thread.run(at.client.open_log(name)), at.writers.add)
 
     def list_logs(self) -> list[str]:
         """Names of all logs, sorted."""
-        thread, client = self._connected()
-        return thread.run(client.list_logs())
+        at = self._connected()
+        return at.thread.run(at.client.list_logs())
 
     def delete_log(self, name: str) -> None:
         """Delete a log with all its ledgers.
@@ -163,30 +162,29 @@ class BookKeeper:
         Raises:
             NoSuchLogError: there is none of that name.
         """
-        thread, client = self._connected()
-        thread.run(client.delete_log(name))
+        at = self._connected()
+        at.thread.run(at.client.delete_log(name))
 
     # -- for the layers above -------------------------------------------------------------------
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on this client's event loop; blocks until it is done."""
-        thread, _ = self._connected()
-        return thread.run(coroutine)
+        at = self._connected()
+        return at.thread.run(coroutine)
 
     @property
     def ledgers(self) -> LedgerClient:
         """The connected ledger client, to use on this client's event loop."""
-        thread, client = self._connected()
-        return thread.run(client.connect())
+        at = self._connected()
+        return at.thread.run(at.client.connect())
 
     def close(self) -> None:
         """Close all connections; appends not acknowledged yet fail. Idempotent."""
         with self._lock:
-            thread, client = self._thread, self._client
-            self._thread = self._client = None
+            connection, self._connection = self._connection, None
             self._is_closed = True
-        if thread is not None and client is not None and thread.is_usable:
-            thread.run(self._shut(client, list(self._writers)))
+        if connection is not None:
+            connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -199,24 +197,16 @@ class BookKeeper:
     ) -> None:
         self.close()
 
-    async def _shut(self, client: aio.BookKeeper, writers: list[Dependent]) -> None:
-        for writer in writers:
-            writer.abandon(ClientClosedError("BookKeeper"))
-        await client.close()
-
-    def _connected(self) -> tuple[LoopThread, aio.BookKeeper]:
+    def _connected(self) -> Connection:
         with self._lock:
             if self._is_closed:
                 raise ClientClosedError("BookKeeper")
-            if self._thread is None or self._thread.pid != os.getpid():
+            if self._connection is None or self._connection.thread.pid != os.getpid():
                 # After a fork the parent's loop thread does not exist here: make our own.
-                if self._client is not None:
-                    _inherited.append(self._client)
-                self._thread = shared_loop_thread()
-                self._client = aio.BookKeeper(self.metadata_service_uri, settings=self.settings)
-                self._writers = weakref.WeakSet()
-            assert self._client is not None
-            return self._thread, self._client
+                if self._connection is not None:
+                    _inherited.append(self._connection)
+                self._connection = Connection(self.metadata_service_uri, self.settings)
+            return self._connection
 
 
 _shared: dict[tuple[int, str, ClientSettings], BookKeeper] = {}

@@ -106,7 +106,6 @@ class LogWriter:
         self._held_bytes = 0
         self._is_closed = False
         writer.on_release = self._released
-        thread.loop.call_soon_threadsafe(thread.depends, self)
 
     @property
     def ledger_id(self) -> int:

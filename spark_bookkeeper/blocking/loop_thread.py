@@ -6,11 +6,10 @@ import asyncio
 import atexit
 import os
 import threading
-import weakref
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
-from metadata.errors import BookKeeperError, ClientClosedError
+from metadata.errors import ClientClosedError
 
 T = TypeVar("T")
 
@@ -30,11 +29,15 @@ def shared_loop_thread() -> LoopThread:
         return _shared[-1]
 
 
-class Dependent(Protocol):
-    """Somebody others wait for, and who lives on the loop."""
+_END_S = 5.0
+"""How long those who live on a loop may take to end when it stops."""
 
-    def abandon(self, error: BookKeeperError) -> None:
-        """On the loop: tell whoever waits that nothing more will come."""
+
+class Dependent(Protocol):
+    """Somebody who lives on the loop and has something to leave in order."""
+
+    async def end(self) -> None:
+        """On the loop: the last thing that happens."""
 
 
 class LoopThread:
@@ -43,7 +46,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self.pid = os.getpid()
         self.loop = asyncio.new_event_loop()
-        self._dependents: weakref.WeakSet[Dependent] = weakref.WeakSet()
+        self._dependents: set[Dependent] = set()
         self._finishing: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
@@ -78,20 +81,28 @@ class LoopThread:
         return self.pid == os.getpid() and self._thread.is_alive() and self.loop.is_running()
 
     def depends(self, dependent: Dependent) -> None:
-        """On the loop: have ``dependent`` abandoned when the loop stops; it is held weakly."""
+        """Have ``dependent`` ended when the loop stops."""
         self._dependents.add(dependent)
 
+    def forget(self, dependent: Dependent) -> None:
+        """It ended by itself."""
+        self._dependents.discard(dependent)
+
     def stop(self) -> None:
-        """Cancel what still runs and end the thread. Idempotent; nothing in a forked child."""
+        """End what depends on the loop, cancel what still runs, and end the thread. Idempotent;
+        nothing in a forked child.
+        """
         if self.pid != os.getpid() or not self._thread.is_alive():
             return
-        self.loop.call_soon_threadsafe(self._end)
+        ending = asyncio.run_coroutine_threadsafe(self._end(), self.loop)
+        ending.result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
 
-    def _end(self) -> None:
-        for dependent in list(self._dependents):
-            dependent.abandon(ClientClosedError("event loop"))
-        self.loop.stop()
+    async def _end(self) -> None:
+        ends = [asyncio.ensure_future(dependent.end()) for dependent in list(self._dependents)]
+        if ends:
+            await asyncio.wait(ends, timeout=_END_S)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)

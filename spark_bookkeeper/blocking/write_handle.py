@@ -65,7 +65,6 @@ class WriteHandle:
         self._held_bytes = 0
         self._is_closed = False
         handle.on_release = self._released
-        thread.loop.call_soon_threadsafe(thread.depends, self)
 
     @property
     def metadata(self) -> LedgerMetadata:

@@ -307,8 +307,8 @@ def test_logs_are_truncated_recovered_and_deleted_by_command(
         writer.append(b"lost")
     assert json.loads(bookkeeper("logs", "show", "operated", "--json"))["open_ledger"] is None
 
-    assert bookkeeper("logs", "delete", "operated", "--yes") == "deleted log operated\n"
-    assert bookkeeper.outcome("logs", "tail", "operated")[0] == 1
-    code, _, err = bookkeeper.outcome("logs", "truncate", "lines", "--before", 10**6, "--yes")
+    code, _, err = bookkeeper.outcome("logs", "truncate", "operated", "--before", 10**6, "--yes")
     assert code == 2
     assert "has no row 1000000" in err
+    assert bookkeeper("logs", "delete", "operated", "--yes") == "deleted log operated\n"
+    assert bookkeeper.outcome("logs", "tail", "operated")[0] == 1

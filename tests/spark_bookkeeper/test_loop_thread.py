@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
-from metadata.errors import BookKeeperError, ClientClosedError
+from metadata.errors import ClientClosedError
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.blocking.read_handle import iterate
 
@@ -41,18 +41,24 @@ def test_an_iteration_collected_on_the_loop_itself_ends_without_waiting(thread: 
     assert ended == [True]
 
 
-def test_who_depends_on_a_loop_that_stops_is_told_once() -> None:
-    told: list[BookKeeperError] = []
+def test_who_depends_on_a_loop_that_stops_is_ended_once() -> None:
+    ended: list[str] = []
 
-    class Waiting:
-        def abandon(self, error: BookKeeperError) -> None:
-            told.append(error)
+    class Dependent:
+        def __init__(self, name: str) -> None:
+            self.name = name
 
-    thread, waiting = LoopThread("test-loop"), Waiting()
-    thread.loop.call_soon_threadsafe(thread.depends, waiting)
+        async def end(self) -> None:
+            await asyncio.sleep(0.01)
+            ended.append(self.name)
+
+    thread, gone = LoopThread("test-loop"), Dependent("gone before")
+    thread.depends(gone)
+    thread.depends(Dependent("still there"))
+    thread.forget(gone)
     thread.stop()
     thread.stop()
 
-    assert [type(error) for error in told] == [ClientClosedError]
+    assert ended == ["still there"]
     with pytest.raises(ClientClosedError):
         thread.run(asyncio.sleep(0))

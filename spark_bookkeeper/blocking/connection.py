@@ -1,0 +1,44 @@
+"""Connection: one process's client on its event loop, and the writers made with it.
+
+They end together: when the client is closed, and at the latest when the interpreter exits, for a
+future that nobody completes is worse than one that fails.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Protocol
+
+from metadata.errors import BookKeeperError, ClientClosedError
+from spark_bookkeeper import aio
+from spark_bookkeeper.blocking.loop_thread import shared_loop_thread
+from spark_bookkeeper.settings import ClientSettings
+
+
+class Writer(Protocol):
+    """Somebody whose appends others wait for."""
+
+    def abandon(self, error: BookKeeperError) -> None:
+        """On the loop: tell whoever waits that nothing more will be acknowledged."""
+
+
+class Connection:
+    """Belongs to the process that made it."""
+
+    def __init__(self, metadata_service_uri: str, settings: ClientSettings) -> None:
+        self.thread = shared_loop_thread()
+        self.client = aio.BookKeeper(metadata_service_uri, settings=settings)
+        self.writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+        self.thread.depends(self)
+
+    def close(self) -> None:
+        """Fail what is pending and close all connections. Idempotent."""
+        if self.thread.is_usable:
+            self.thread.run(self.end())
+
+    async def end(self) -> None:
+        """The same, on the loop."""
+        self.thread.forget(self)
+        for writer in list(self.writers):
+            writer.abandon(ClientClosedError("BookKeeper"))
+        await self.client.close()
