@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 EXPECTED = {
     "append_and_read.py": "4 go",
     "fence_and_recover.py": "the old writer is told: BK_FENCED",
+    "log_take_over.py": "the first writer is told: BK_FENCED\n0 10 EUR\n1 20 EUR\n2 30 EUR\n",
     "spark_batch.py": "|  0|  143|",
 }
 
