@@ -37,9 +37,18 @@ from spark_bookkeeper.log.position import Position
 from spark_bookkeeper.log.raw import settings_and_schema
 from spark_bookkeeper.log.settings import LogWriterSettings
 from spark_bookkeeper.log.writer import LogWriter
+from tests.spark_bookkeeper.log.chain_checkers import (
+    acknowledged_in_place,
+    c1_all_nonempty_listed,
+    c2_listed_in_order,
+    c3_one_open,
+    nothing_twice,
+    writers_in_order,
+)
 from tests.spark_bookkeeper.log.world import MUTATIONS
 
 ROOT = "/ledgers"
+
 NAME = "events"
 FOREVER = 10**9
 MAYBE_TURNS = 5
@@ -384,7 +393,7 @@ class WatchedTree(MemoryTree):
             # Ledgers of Spark's tasks carry no mark here and are many.
             if metadata.state is LedgerState.OPEN and LOG_MARK in metadata.custom_metadata:
                 opened.append(path)
-        assert len(opened) <= 1, f"ledgers {opened} are open at once"
+        assert list(c3_one_open(opened)) == []
 
 
 class History:
@@ -408,17 +417,18 @@ class History:
         Then, once retention has passed, nothing is left but what the log needs.
         """
         rows = await world.rows(log_id)
-        for payload, position in self.acknowledged.items():
-            assert rows[position.row] == payload, f"{payload!r} is not at {position}"
-        assert len(set(rows)) == len(rows), "a row is there twice"
-        for name in {payload.split(b"-")[0] for payload in rows}:
-            numbers = [int(row.split(b"-")[1]) for row in rows if row.startswith(name + b"-")]
-            assert numbers == sorted(numbers), f"rows of {name!r} changed their order"
         listed = [item.ledger_id for item in (await world.head(log_id)).ranges]
         led = [ledger_id for ledger_id in listed if ledger_id not in self.planned]
         stored = {each for each, entries in world.bookies.entries.items() if entries}
-        assert stored - self.planned <= set(led), "a ledger with entries is not in the log (C1)"
-        assert led == sorted(led), "ledgers are not in the order they were written (C2)"
+        promised = {payload: position.row for payload, position in self.acknowledged.items()}
+        violations = [
+            *acknowledged_in_place(promised, rows),
+            *nothing_twice(rows),
+            *writers_in_order(rows),
+            *c1_all_nonempty_listed(stored - self.planned, led),
+            *c2_listed_in_order(led),
+        ]
+        assert violations == []
 
         world.now_ms += 8 * 86_400_000
         for _ in range(2):
