@@ -7,6 +7,7 @@ refuse. Source: LedgerChaining.tla (Vanlightly/bookkeeper-tlaplus).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 
 def c1_all_nonempty_listed(nonempty: Collection[int], listed: Collection[int]) -> Iterator[str]:
@@ -17,7 +18,7 @@ def c1_all_nonempty_listed(nonempty: Collection[int], listed: Collection[int]) -
 
 def c2_listed_in_order(listed: Sequence[int]) -> Iterator[str]:
     """Leaders' ledgers are in the order they were written, which is the order of their ids."""
-    for before, after in zip(listed, listed[1:], strict=False):
+    for before, after in pairwise(listed):
         if before >= after:
             yield f"ledger {after} follows ledger {before}"
 
