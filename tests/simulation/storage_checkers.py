@@ -76,10 +76,15 @@ def s2_nothing_durable_is_lost(story: Story) -> Iterator[str]:
 
 
 def _is_excused(story: Story, event: BookieUp, ledger: int) -> bool:
-    """Damaged media may lose a ledger that is in limbo; a deleted ledger is nobody's."""
+    """Damaged media may lose a ledger that is in limbo, or that nobody asks this bookie about: a
+    deleted one, one of which it was replaced, one that a recovery only begins to write back to it.
+    """
     is_damaged = story.damaged.get(event.bookie, event.index) < event.index
-    is_deleted = story.deleted.get(ledger, event.index) < event.index
-    return is_damaged and (ledger in event.limbo or is_deleted)
+    metadata = story.metadata(ledger, event.index)
+    is_asked = metadata is not None and any(
+        event.bookie in fragment.ensemble for fragment in metadata.fragments
+    )
+    return is_damaged and (ledger in event.limbo or not is_asked)
 
 
 def s4_replay_idempotent(story: Story) -> Iterator[str]:
