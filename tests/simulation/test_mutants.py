@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.simulation.rules.campaign import seed_base
 from tests.simulation.rules.model import run_schedule
-from tests.simulation.rules.mutants import SCHEDULES, SEEDS_MAX, TABLE, hunt, hunt_by_outcome
+from tests.simulation.rules.mutants import (
+    PAGE,
+    SCHEDULES,
+    SEEDS_MAX,
+    TABLE,
+    WORLD_SEEDS_MAX,
+    Line,
+    hunt,
+    hunt_by_outcome,
+    hunt_in_world,
+    page,
+    parse_table,
+)
 from tests.simulation.rules.patching import MUTANTS, Always, Mutant, Patch
 from tests.simulation.rules.shrink import fails_with, load, save, shrink, size_of
 
@@ -19,6 +30,10 @@ SEEDS_PINNED = 4_000
 
 def everyone() -> list[Mutant]:
     return [MUTANTS[name] for name in sorted(MUTANTS)]
+
+
+def the_table() -> list[Line]:
+    return parse_table(TABLE.read_text(encoding="utf-8"))
 
 
 def name_of(mutant: Mutant) -> str:
@@ -43,6 +58,27 @@ def test_the_product_passes_what_once_failed(path: Path) -> None:
     assert outcome.violations == ()
 
 
+def in_the_table(within: int) -> list[Mutant]:
+    """Those the whole world noticed within so many seeds when the table was made."""
+    seen = {line.name: line.world.schedules for line in the_table() if line.world}
+    return [mutant for mutant in everyone() if seen.get(mutant.name, within + 1) <= within]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", in_the_table(within=3), ids=name_of)
+def test_the_whole_world_notices_the_mutant(mutant: Mutant) -> None:
+    """The same bug, planted in the same place, under the real client, bookies and storage."""
+    assert hunt_in_world(mutant, range(60)) is not None
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mutant", in_the_table(within=WORLD_SEEDS_MAX), ids=name_of)
+def test_fresh_worlds_notice_the_mutant(mutant: Mutant) -> None:
+    first = seed_base()
+
+    assert hunt_in_world(mutant, range(first, first + 10 * WORLD_SEEDS_MAX)) is not None
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("mutant", everyone(), ids=name_of)
 def test_the_mutant_is_noticed_by_fresh_seeds(mutant: Mutant) -> None:
@@ -52,13 +88,15 @@ def test_the_mutant_is_noticed_by_fresh_seeds(mutant: Mutant) -> None:
 
 
 def test_the_table_in_the_documents_is_of_these_mutants() -> None:
-    lines = json.loads(TABLE.read_text(encoding="utf-8"))
+    lines = the_table()
 
-    assert [line["name"] for line in lines] == sorted(MUTANTS)
+    assert [line.name for line in lines] == sorted(MUTANTS)
     for line in lines:
-        assert line["kill"] is not None
-        assert line["stands_for"] == MUTANTS[line["name"]].stands_for
-        assert set(line["kill"]["invariants"]) & set(line["caught_by"])
+        mutant = MUTANTS[line.name]
+        assert line.kill is not None
+        assert (line.stands_for, line.where) == (mutant.stands_for, mutant.where)
+        assert set(line.kill.invariants) & set(mutant.caught_by)
+    assert PAGE.read_text(encoding="utf-8") == page(lines)
 
 
 def test_a_planted_mutant_is_gone_afterwards() -> None:

@@ -31,6 +31,7 @@ from tests.simulation.rules.history import (
     Committed,
     Denied,
     Ended,
+    Hinted,
     History,
     Judged,
     ReadBegun,
@@ -38,6 +39,7 @@ from tests.simulation.rules.history import (
 )
 from tests.simulation.rules.marks import MARKS, SEEN_MIN
 from tests.simulation.rules.model import run_schedule
+from tests.simulation.rules.swarm import draw_swarm
 
 SCHEDULES = 40_000
 """In ``make test``: about 35 s on two cores."""
@@ -241,6 +243,20 @@ def test_each_invariant_rejects_a_doctored_history(check: Check) -> None:
     DOCTORED[check](history)
 
     assert list(check(history)) != []
+
+
+def test_an_explicit_lac_is_a_lac_too() -> None:
+    history = healthy()
+    history.hinted.append(Hinted("b0", 2, confirmed_then=1))
+
+    assert [v.split(":")[0] for v in violations(history)] == ["I7"]
+
+
+def test_media_are_lost_at_fewer_bookies_than_an_ack_quorum() -> None:
+    swarms = [draw_swarm(Choices(seed).stream("swarm")) for seed in range(2_000)]
+
+    assert all(swarm.media_losses < swarm.ack_quorum for swarm in swarms)
+    assert any(swarm.media_losses for swarm in swarms)
 
 
 def test_unfenced_denials_are_no_evidence() -> None:

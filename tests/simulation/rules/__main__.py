@@ -11,7 +11,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
-from tests.simulation.rules import mutants_of_bookies, mutants_of_clients
+from tests.simulation.rules import mutants_of_bookies, mutants_of_recovery, mutants_of_writers
 from tests.simulation.rules.campaign import run_campaign, seed_base
 from tests.simulation.rules.choices import Choices
 from tests.simulation.rules.model import Outcome, run_schedule
@@ -20,7 +20,7 @@ from tests.simulation.rules.shrink import fails_with, load, save, shrink, size_o
 from tests.simulation.rules.swarm import draw_swarm
 
 say = sys.stdout.write
-_MODULES = (mutants_of_bookies, mutants_of_clients)
+_MODULES = (mutants_of_bookies, mutants_of_recovery, mutants_of_writers)
 """Imported for what they register."""
 
 

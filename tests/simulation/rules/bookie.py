@@ -15,12 +15,12 @@ from bookie_server.core.admission import Admission, same_entries
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply
 from bookie_server.core.verdicts import status_of, status_of_absence
 from bookie_server.storage.facts import LedgerFacts, decode_facts, encode_facts
-from bookie_server.storage.journal_record import Add, Fence, MasterKey
+from bookie_server.storage.journal_record import Add, ExplicitLac, Fence, MasterKey
 from bookie_server.storage.read_plan import Presence
 from bookie_server.wire.messages import IdRange, ReadRequest, Section, Status
 from bookie_server.wire.record import Run, parse_header
-from tests.simulation.rules.history import Answered, Denied, Stored
-from tests.simulation.rules.messages import Answer, LacAnswer, ReadAnswer, Request
+from tests.simulation.rules.history import Answered, Denied, Hinted, Stored
+from tests.simulation.rules.messages import Answer, LacAnswer, ReadAnswer, Request, lac_of
 from tests.simulation.rules.samples import KEY, LEDGER
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class BookieTwin:
         self._incarnation = 0
         self._is_recovery: dict[int, bool] = {}
         """By ticket of an add."""
+        self._synced_hint: bytes | None = None
         self._queue: list[Persist] = []
         self._syncing: list[Persist] = []
 
@@ -86,6 +87,8 @@ class BookieTwin:
             self._add(request.add, reply)
         elif request.read is not None:
             self._read(request.read, reply)
+        elif request.hint is not None:
+            self._run(self._admission.set_explicit_lac(LEDGER, KEY, request.hint, reply))
         else:
             self._fence(lambda status: reply(self._lac(status)))
 
@@ -141,12 +144,16 @@ class BookieTwin:
         absence = status_of_absence(self.facts, is_storage_damaged=False)
         if absence is Status.UNKNOWN:
             return LacAnswer(Status.UNKNOWN)
+        packet = None if self.facts is None else self.facts.explicit_lac
+        hint = -1 if packet is None else lac_of(packet)
         if not self.entries:
-            return LacAnswer(absence)
+            return LacAnswer(absence if packet is None else Status.OK, hint)
         newest = self.entries[max(self.entries)]
         if newest.first_entry in self.damaged:
             return LacAnswer(Status.UNKNOWN)
-        return LacAnswer(Status.OK, newest.last_add_confirmed())
+        carried = newest.last_add_confirmed()
+        self._model.marks["explicit LAC says more than entries"] += hint > carried
+        return LacAnswer(Status.OK, max(hint, carried))
 
     def _read(self, request: ReadRequest, reply: Callable[[Answer], None]) -> None:
         arrived = self._pending_ids()  # what is admitted later, the answer need not know
@@ -217,8 +224,8 @@ class BookieTwin:
                     self._queue.append(effect)
                     if not self._syncing:
                         self._sync()
-                case Remember():
-                    raise AssertionError("nobody sends an explicit LAC here")
+                case Remember(_, packet):
+                    self._hinted(packet)
 
     def _compare(self, effect: Compare) -> Status:
         ids = effect.run.entry_ids
@@ -259,6 +266,9 @@ class BookieTwin:
                     case Fence():
                         facts.is_fenced = self.ever_fenced = True
                         self._model.moment("fence durable", self)
+                    case ExplicitLac(_, packet):
+                        self._synced_hint = packet
+                        self._hinted(packet)
                     case _:
                         raise AssertionError("no other record is written here")
 
@@ -280,6 +290,16 @@ class BookieTwin:
             )
             self.entries[entry_id] = one
             self.ever_stored.add(entry_id)
+
+    def _hinted(self, packet: bytes) -> None:
+        """Keep the greatest LAC told; until a checkpoint in memory only, unless it was journalled."""
+        facts = self.facts
+        assert facts is not None
+        told = lac_of(packet)
+        confirmed = self._model.writer.state.last_add_confirmed
+        self._model.history.hinted.append(Hinted(self.bookie_id, told, confirmed))
+        if facts.explicit_lac is None or lac_of(facts.explicit_lac) < told:
+            facts.explicit_lac = packet
 
     # -- faults -------------------------------------------------------------------------------
 
@@ -310,6 +330,8 @@ class BookieTwin:
         if self.is_up:
             return
         if self.facts is not None:
+            if self.facts.explicit_lac is not None and self._draw.below(2):
+                self.facts.explicit_lac = self._synced_hint
             self.ledgers = {LEDGER: decode_facts(encode_facts(self.facts))}
         self._admission = Admission(self)
         self.is_up = True
@@ -327,7 +349,7 @@ class BookieTwin:
             return
         model.marks["disk lost"] += 1
         self.power_cut(500)
-        self.ledgers, self.entries, self.damaged = {}, {}, set()
+        self.ledgers, self.entries, self.damaged, self._synced_hint = {}, {}, set(), None
         was_fenced, facts = self.ever_fenced, self.judged()
         self.was_named_when_wiped = facts is not None
         # Whoever is not named has nothing that anybody was promised, a fence included.

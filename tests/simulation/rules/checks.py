@@ -69,7 +69,10 @@ def i6_ack_order(history: History) -> Iterator[str]:
 
 
 def i7_lac_sound(history: History) -> Iterator[str]:
-    """No LAC on a disk exceeds what the writer has acknowledged."""
+    """No LAC a bookie has exceeds what the writer has acknowledged."""
+    for hint in history.hinted:
+        if hint.last_add_confirmed > hint.confirmed_then:
+            yield f"{hint.bookie_id} was told an explicit LAC {hint.last_add_confirmed}"
     for stored in history.stored:
         if stored.last_add_confirmed > stored.confirmed_then:
             yield f"{stored.bookie_id} has LAC {stored.last_add_confirmed} in entry {stored.entry_id}"

@@ -42,6 +42,15 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Hinted:
+    """A bookie was told an explicit LAC."""
+
+    bookie_id: str
+    last_add_confirmed: int
+    confirmed_then: int
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """A bookie's positive answer to an add or to a fencing request."""
 
@@ -107,6 +116,7 @@ class History:
     ack_quorum: int = 2
     acked: list[Acked] = field(default_factory=list)
     stored: list[Stored] = field(default_factory=list)
+    hinted: list[Hinted] = field(default_factory=list)
     answered: list[Answered] = field(default_factory=list)
     denied: list[Denied] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)

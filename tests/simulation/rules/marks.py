@@ -20,8 +20,11 @@ MARKS = (
     "member returns to its position",
     "nobody to replace a bookie with",
     "partial replacement",
+    "writer gives up waiting",
     "writer runs out of bookies",
     # Fencing and admission.
+    "explicit LAC says more than entries",
+    "explicit LAC told",
     "add refused by a fence not yet durable",
     "duplicate add waits",
     "fence of an unknown ledger",
@@ -40,6 +43,7 @@ MARKS = (
     "recovery gives up fencing",
     "recovery joined",
     "recovery writes back to another bookie",
+    "window read while one is written back",
     # The end.
     "close meets a recovery",
     "writer closes",

@@ -53,6 +53,8 @@ class Request:
     add: Section | None = None
     lac: LacRequest | None = None
     read: ReadRequest | None = None
+    hint: bytes | None = None
+    """An explicit LAC packet."""
 
     @property
     def is_add(self) -> bool:
@@ -64,4 +66,11 @@ class Request:
             return f"{kind} {','.join(map(str, self.add.run.entry_ids))}"
         if self.read is not None:
             return f"read {self.read.first_entry}..{self.read.last_entry}"
+        if self.hint is not None:
+            return f"explicit LAC {lac_of(self.hint)}"
         return str(self.lac)
+
+
+def lac_of(packet: bytes) -> int:
+    """What an explicit LAC packet says."""
+    return int.from_bytes(packet[8:16], signed=True)

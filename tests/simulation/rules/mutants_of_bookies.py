@@ -5,6 +5,7 @@ from __future__ import annotations
 from bookie_server.core.admission import Admission
 from bookie_server.core.effects import Effect, Persist, Reply, ReplyTo
 from bookie_server.core.verdicts import status_of, status_of_absence
+from bookie_server.storage.contents import Contents
 from bookie_server.storage.facts import LedgerFacts, encode_facts
 from bookie_server.storage.read_plan import Presence
 from bookie_server.wire.messages import Section, Status
@@ -37,7 +38,10 @@ def _fence_answered_before_sync(patch: Patch) -> None:
 
 
 @mutant(
-    "negative_before_durable_fence", "finding 2: a denial does not wait for the fence", "I9", "I1"
+    "negative_before_durable_fence",
+    "a denial does not wait for the fence (as in Apache)",
+    "I9",
+    "I1",
 )
 def _negative_before_durable_fence(patch: Patch) -> None:
     original = Admission.fence
@@ -149,7 +153,13 @@ def _limbo_forgotten(patch: Patch) -> None:
     patch.function(status_of_absence, absence)
 
 
-@mutant("wiped_not_fenced", "BP-46: a lost disk forgets its fence", "I8", "I10", is_flow=True)
+@mutant(
+    "wiped_not_fenced",
+    "BP-46: a lost disk forgets its fence",
+    "I8",
+    "I10",
+    where="product and model",
+)
 def _wiped_not_fenced(patch: Patch) -> None:
     original = BookieTwin.judged
 
@@ -158,9 +168,11 @@ def _wiped_not_fenced(patch: Patch) -> None:
         return None if facts is None else LedgerFacts(is_limbo=True)
 
     patch.method(BookieTwin, "judged", judged)
+    set_limbo = Contents.set_limbo
+    patch.method(Contents, "set_limbo", lambda self, limbo, fenced: set_limbo(self, limbo, ()))
 
 
-@mutant("closed_not_fenced", "a lost disk fences open ledgers only", "I8", "I1", is_flow=True)
+@mutant("closed_not_fenced", "a lost disk fences open ledgers only", "I8", "I1", where="model")
 def _closed_not_fenced(patch: Patch) -> None:
     original = BookieTwin.judged
 

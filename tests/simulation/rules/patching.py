@@ -6,7 +6,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
+Where = Literal["product", "product and model", "model"]
 _OURS = ("metadata", "bookie_server", "spark_bookkeeper", "tests")
 
 
@@ -64,8 +66,9 @@ class Mutant:
     caught_by: tuple[str, ...]
     """Invariants of which at least one must notice it."""
     plant: Callable[[Patch], None]
-    is_flow: bool = False
-    """Whether it is planted in the model's twin of a coroutine, since there is no pure rule to patch."""
+    where: Where = "product"
+    """A pure rule is patched in the product. What is decided in the middle of a coroutine is planted
+    in the model's twin of it, and in the product where that has a method to patch."""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -83,14 +86,14 @@ MUTANTS: dict[str, Mutant] = {}
 
 
 def mutant(
-    name: str, stands_for: str, *caught_by: str, is_flow: bool = False
+    name: str, stands_for: str, *caught_by: str, where: Where = "product"
 ) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     """Register a function that plants a bug."""
 
     def register(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
         if name in MUTANTS:
             raise ValueError(f"there is a mutant {name} already")
-        MUTANTS[name] = Mutant(name, stands_for, caught_by, plant, is_flow)
+        MUTANTS[name] = Mutant(name, stands_for, caught_by, plant, where)
         return plant
 
     return register

@@ -85,6 +85,8 @@ class RecovererTwin:
         self._progress: FenceProgress | None = FenceProgress(self._quorum)
         self._waiting = self._quorum.ensemble_size
         self._has_read = False
+        self._is_storing = False
+        self._read_ahead: RecoveryWindow | None = None
         for position, bookie_id in enumerate(self._start_fragment.ensemble):
             self._call(bookie_id, Request(lac=LacRequest()), partial(self._fenced, position))
 
@@ -151,6 +153,18 @@ class RecovererTwin:
             self._judged(window.next_entry)
         if window.found and self._waiting:
             self._model.marks["entry decided before everybody answered"] += 1
+        if self._is_storing:
+            self._model.marks["window read while one is written back"] += 1
+            self._read_ahead = window
+        else:
+            self._take(window)
+
+    def _take(self, window: RecoveryWindow) -> None:
+        """Write back what a window found, and read the next one meanwhile."""
+        self._read_ahead = None
+        self._is_storing = True
+        if not window.ends_ledger:
+            self._read(window.next_entry)
         self._store(window)
 
     def _judged(self, entry_id: int) -> None:
@@ -230,10 +244,11 @@ class RecovererTwin:
         """A bookie replaced during write-back is nobody's business before the ledger is closed."""
 
     def _stored(self, window: RecoveryWindow) -> None:
+        self._is_storing = False
         if window.ends_ledger:
             self._close(window.next_entry - 1)
-        else:
-            self._read(window.next_entry)
+        elif self._read_ahead is not None:
+            self._take(self._read_ahead)
 
     # -- the end ------------------------------------------------------------------------------
 

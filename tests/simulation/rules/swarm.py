@@ -76,7 +76,11 @@ class Swarm:
     """Odds that a reply of the metadata register is lost."""
     register_us: int
     read_only: int
-    """Odds that a bookie refuses adds as read-only for a while."""
+    """Odds that a bookie refuses an add as read-only."""
+    quorum_timeout_us: int
+    """After which the writer ends with an entry that is not acknowledged; 0: it waits."""
+    rest_us: int
+    """After which a writer at rest tells its LAC by itself; 0: it does not."""
 
     @property
     def bookie_ids(self) -> tuple[str, ...]:
@@ -118,6 +122,8 @@ def draw_swarm(draw: Stream) -> Swarm:
         register_lost=(0, 0, 5)[draw.below(3)],
         register_us=(200, 1_500)[draw.below(2)],
         read_only=(0, 0, 0, 30)[draw.below(4)],
+        quorum_timeout_us=(0, 0, 0, 4_000)[draw.below(4)],
+        rest_us=(0, 400)[draw.below(2)],
     )
     return _ambush(swarm) if draw.one_in(6) else swarm
 

@@ -11,7 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVarTuple
 
 from bookie_server.wire.messages import Status
+from bookie_server.wire.record import encode_lac_packet
 from metadata.errors import (
+    AddQuorumTimeoutError,
     BookKeeperError,
     LedgerClosedError,
     LedgerFencedError,
@@ -119,8 +121,19 @@ class WriterTwin:
             payloads = [bytes([65 + n % 26]) * (1 + n % 3) for n in range(first, first + count)]
             self._appended_bytes += sum(map(len, payloads))
             self._run(self.state.append(payloads))
+            timeout_us = self._model.swarm.quorum_timeout_us
+            if timeout_us:
+                self._heap.after(timeout_us, self._expire, self.state.last_add_pushed)
         if left == 1 and self._model.swarm.writer_ends == 0:
             self.close()
+
+    def _expire(self, entry_id: int) -> None:
+        self._do(partial(self._end_if_pending, entry_id))
+
+    def _end_if_pending(self, entry_id: int) -> None:
+        if self.state.error is None and self.state.last_add_confirmed < entry_id:
+            self._model.marks["writer gives up waiting"] += 1
+            self._run(self.state.end(AddQuorumTimeoutError(LEDGER, 1)))
 
     def close(self) -> None:
         """Take no more, wait for what is in flight, then close at the last acknowledged entry."""
@@ -200,10 +213,29 @@ class WriterTwin:
         for entry_id in range(len(acked), last_entry + 1):
             holders = model.holders(model.register.committed.metadata, entry_id)
             acked.append(Acked(entry_id, holders, model.swarm.ack_quorum, self._knows_end))
+        if model.swarm.rest_us:
+            self._heap.after(model.swarm.rest_us, self._rested, self.hint())
+
+    def _rested(self, last_entry: int) -> None:
+        self._do(partial(self._tell_lac, last_entry))
+
+    def _tell_lac(self, last_entry: int) -> None:
+        """Tell the ensemble the LAC if no entry has carried it meanwhile."""
+        state = self.state
+        if state.error is None and state.last_confirmed_sent < last_entry:
+            self._model.marks["explicit LAC told"] += 1
+            request = Request(hint=encode_lac_packet(DIGEST, LEDGER, last_entry))
+            for bookie_id in state.ensemble:
+                self._model.network.call("writer", bookie_id, request, lambda _: None)
+
+    def hint(self) -> int:
+        """The LAC a writer at rest tells by itself."""
+        return self.state.last_add_confirmed
 
     def _failed(self, error: BookKeeperError) -> None:
         if isinstance(error, NotEnoughBookiesError):
             self._model.marks["writer runs out of bookies"] += 1
+        if isinstance(error, NotEnoughBookiesError | AddQuorumTimeoutError):
             self.is_closing = True  # a writer that was not fenced closes its ledger by itself
 
     # -- ensemble change ----------------------------------------------------------------------

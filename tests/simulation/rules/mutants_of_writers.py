@@ -1,33 +1,23 @@
-"""Known bugs of writers and recoverers, planted in the product's named rules (or a twin's flow)."""
+"""Known bugs of writers, planted in ``WriterState``'s rules and where its driver decides."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from bookie_server.wire.messages import ReadRequest, Status
+from bookie_server.wire.messages import Status
 from metadata.model import LedgerMetadata, LedgerState
+from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
     ChangeEnsemble,
     Effect,
 )
-from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig, coverage_threshold
-from spark_bookkeeper.ledger.protocol.recovery_rules import (
-    EntryVerdict,
-    FenceProgress,
-    RecoveryWindow,
-    Verdict,
-    first_entry_to_recover,
-)
 from spark_bookkeeper.ledger.protocol.runs import Run, RunCutter
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
-from tests.simulation.rules.patching import Always, Patch, mutant
-from tests.simulation.rules.recoverer import RecovererTwin
+from spark_bookkeeper.ledger.write_handle import WriteHandle
+from tests.simulation.rules.patching import Patch, mutant
 from tests.simulation.rules.writer import WriterTwin
-
-# -- the writer -----------------------------------------------------------------------------------
 
 
 @mutant("ack_before_meta", "#1591: acks while the metadata names other bookies", "I17", "I1", "I3")
@@ -199,12 +189,15 @@ def _lac_ahead_of_acks(patch: Patch) -> None:
     patch.method(RunCutter, "cut", cut)
 
 
-@mutant("close_beyond_lac", "a writer closes at what it sent", "I3", "I5", is_flow=True)
+@mutant(
+    "close_beyond_lac", "a writer closes at what it sent", "I3", "I5", where="product and model"
+)
 def _close_beyond_lac(patch: Patch) -> None:
     patch.method(WriterTwin, "end_of_ledger", lambda self: self.state.last_add_pushed)
+    patch.method(WriteHandle, "last_add_confirmed", property(lambda self: self.last_add_pushed))
 
 
-@mutant("overwrite_closed", "BOOKKEEPER-584: a close overwrites a recovery's", "I4", is_flow=True)
+@mutant("overwrite_closed", "BOOKKEEPER-584: a close overwrites a recovery's", "I4", where="model")
 def _overwrite_closed(patch: Patch) -> None:
     def closed_by_writer(
         self: WriterTwin, metadata: LedgerMetadata, last_entry: int
@@ -214,7 +207,7 @@ def _overwrite_closed(patch: Patch) -> None:
     patch.method(WriterTwin, "closed_by_writer", closed_by_writer)
 
 
-@mutant("change_despite_recovery", "a writer changes a ledger in recovery", "I19", is_flow=True)
+@mutant("change_despite_recovery", "a writer changes a ledger in recovery", "I19", where="model")
 def _change_despite_recovery(patch: Patch) -> None:
     original = WriterTwin.put_in_force
 
@@ -228,144 +221,14 @@ def _change_despite_recovery(patch: Patch) -> None:
     patch.method(WriterTwin, "put_in_force", put_in_force)
 
 
-# -- recovery ---------------------------------------------------------------------------------------
-
-
-@mutant("recread_nofence", "#2614: recovery reads do not fence", "I11", "I1")
-def _recread_nofence(patch: Patch) -> None:
-    patch.method(ReadRequest, "is_fencing", Always(False))
-
-
-@mutant("start_minus1", "#2615: a fresh last fragment is recovered from entry 0", "I1", "L1", "P")
-def _start_minus1(patch: Patch) -> None:
-    patch.function(first_entry_to_recover, lambda lac, first: lac + 1)
-
-
-@mutant("start_beyond", "recovery begins one entry too late", "I3", "I5", "I1", "P")
-def _start_beyond(patch: Patch) -> None:
-    patch.function(first_entry_to_recover, lambda lac, first: max(lac, first - 1) + 2)
-
-
-@mutant("unknown_is_neg", "a timeout counts as a denial", "I11", "I1")
-def _unknown_is_neg(patch: Patch) -> None:
-    original = EntryVerdict.no_copy
-
-    def no_copy(self: EntryVerdict, position: int, status: Status) -> None:
-        original(self, position, status)
-        self.negatives.add(position)
-
-    patch.method(EntryVerdict, "no_copy", no_copy)
-
-
-@mutant("negative_generous", "one denial ends a ledger", "I11", "I1")
-def _negative_generous(patch: Patch) -> None:
-    def verdict(self: EntryVerdict) -> Verdict:
-        if self.has_copy:
-            return Verdict.EXISTS
-        return Verdict.NEVER_EXISTED if self.negatives else Verdict.OPEN
-
-    patch.method(EntryVerdict, "verdict", property(verdict))
-
-
-@mutant("positive_strict", "one copy is not enough where somebody denies it", "L1", "I1")
-def _positive_strict(patch: Patch) -> None:
-    def verdict(self: EntryVerdict) -> Verdict:
-        if self.has_copy and not self.negatives:
-            return Verdict.EXISTS
-        is_denied = len(self.negatives) >= self.quorum.coverage
-        return Verdict.NEVER_EXISTED if is_denied else Verdict.OPEN
-
-    patch.method(EntryVerdict, "verdict", property(verdict))
-
-
-@mutant("coverage_too_small", "WQ - AQ answers pass for coverage", "I10", "I11")
-def _coverage_too_small(patch: Patch) -> None:
-    patch.function(coverage_threshold, lambda cohort, acks: max(1, cohort - acks))
-
-
-@mutant("striped_coverage_as_ensemble", "coverage is counted over the ensemble", "I10")
-def _striped_coverage_as_ensemble(patch: Patch) -> None:
-    def covers(self: QuorumConfig, responders: AbstractSet[int]) -> bool:
-        return len(responders) >= self.coverage
-
-    patch.method(QuorumConfig, "covers", covers)
-
-
-@mutant("fence_short", "one fenced bookie is enough to begin reading", "I10")
-def _fence_short(patch: Patch) -> None:
-    patch.method(FenceProgress, "is_covered", property(lambda self: bool(self._answered)))
-
-
-@mutant("fence_short_and_recread_nofence", "the one is harmless only by the other's fences", "I1")
-def _fence_short_and_recread_nofence(patch: Patch) -> None:
-    _fence_short(patch)
-    _recread_nofence(patch)
-
-
-@mutant("silence_is_fenced", "a bookie that did not answer counts as fenced", "I10")
-def _silence_is_fenced(patch: Patch) -> None:
-    original = FenceProgress.answered
-
-    def answered(self: FenceProgress, position: int, status: Status, lac: int) -> None:
-        original(self, position, status, lac)
-        self._answered.add(position)
-
-    patch.method(FenceProgress, "answered", answered)
-
-
-@mutant("gap_ignored", "entries behind one that never existed are kept", "I5", "I3", "P")
-def _gap_ignored(patch: Patch) -> None:
-    original = RecoveryWindow._decide_next
-
-    def decide_next(self: RecoveryWindow) -> bool:
-        exists = original(self)
-        behind = [e for t in self._testimonies.values() for e in t.copies if e > self.next_entry]
-        if self.ends_ledger and behind:
-            self.ends_ledger = self.is_decided = False
-            self.next_entry = min(behind)
-            return True
-        return exists
-
-    patch.method(RecoveryWindow, "_decide_next", decide_next)
-
-
-@mutant("write_back_skipped", "what recovery found is not stored again", "I3", is_flow=True)
-def _write_back_skipped(patch: Patch) -> None:
-    patch.method(RecovererTwin, "_store", lambda self, window: self._stored(window))
-
-
-@mutant("write_back_at_one", "one bookie is enough for a write-back", "I3")
-def _write_back_at_one(patch: Patch) -> None:
-    original = QuorumConfig.can_acknowledge
-
-    def can_acknowledge(
-        self: QuorumConfig,
-        positions: AbstractSet[int],
-        first_entry: int = 0,
-        last_entry: int | None = None,
-    ) -> bool:
-        return original(replace(self, ack_quorum=1), positions, first_entry, last_entry)
-
-    patch.method(QuorumConfig, "can_acknowledge", can_acknowledge)
-
-
 @mutant(
-    "commit_rec_ens", "BOOKKEEPER-355: recovery commits its ensemble", "I14", "I1", is_flow=True
+    "explicit_lac_ahead", "an explicit LAC is not confirmed yet", "I7", where="product and model"
 )
-def _commit_rec_ens(patch: Patch) -> None:
-    def replaced(self: RecovererTwin) -> None:
-        fragments = self._written_to.fragments
+def _explicit_lac_ahead(patch: Patch) -> None:
+    original = ExplicitLac.acknowledged
 
-        def commit(metadata: LedgerMetadata) -> LedgerMetadata:
-            return metadata if metadata.is_closed else replace(metadata, fragments=fragments)
+    def acknowledged(self: ExplicitLac, lac: int, sent: int, ensemble: tuple[str, ...]) -> None:
+        original(self, lac + 1, sent, ensemble)
 
-        self._model.register.update(self.name, self._versioned, commit, lambda _: None)
-
-    patch.method(RecovererTwin, "replaced", replaced)
-
-
-@mutant(
-    "read_changed_ens", "BOOKKEEPER-581: reads follow the changed ensemble", "I11", is_flow=True
-)
-def _read_changed_ens(patch: Patch) -> None:
-    patch.method(RecovererTwin, "reads_from", lambda self: self._written_to.last_fragment)
+    patch.method(ExplicitLac, "acknowledged", acknowledged)
+    patch.method(WriterTwin, "hint", lambda self: self.state.last_add_confirmed + 1)
