@@ -84,7 +84,8 @@ def test_fresh_worlds_notice_the_mutant(mutant: Mutant) -> None:
 def test_the_mutant_is_noticed_by_fresh_seeds(mutant: Mutant) -> None:
     first = seed_base()
 
-    assert hunt(mutant, range(first, first + SEEDS_MAX)) is not None
+    # Several times what the rarest needs on average: chance must not decide this test.
+    assert hunt(mutant, range(first, first + 5 * SEEDS_MAX)) is not None
 
 
 def test_the_table_in_the_documents_is_of_these_mutants() -> None:
