@@ -391,7 +391,13 @@ def test_every_checker_has_a_control() -> None:
     assert set(CHECKERS) - controlled == {checkers.i16_ensemble_valid}
 
 
-def test_damage_excuses_a_loss_only_in_limbo() -> None:
-    events = [*ACKED, Damaged("b0", "x"), up(0, limbo=(7,))]
-
+@pytest.mark.parametrize(
+    "events",
+    [
+        [*ACKED, Damaged("b0", "x"), up(0, limbo=(7,))],
+        [*ACKED, Deleted("x", 7), Damaged("b0", "x"), up()],
+    ],
+    ids=["limbo", "nobody asks"],
+)
+def test_damage_excuses_a_loss(events: list[Event]) -> None:
     assert list(storage_checkers.s2_nothing_durable_is_lost(story_of(events))) == []

@@ -14,13 +14,18 @@ from random import Random
 
 from bookie_server.client.settings import ConnectionSettings
 from metadata.errors import BookKeeperError
+from metadata.model import LedgerState
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from spark_bookkeeper.settings import ClientSettings
 from tests.simulation.faults import Swarm
 from tests.simulation.history import (
     Acked,
+    AddArrived,
     Appended,
+    BookieDown,
+    Committed,
+    Event,
     LacSeen,
     Opened,
     ReadEntry,
@@ -72,6 +77,7 @@ class Workload:
         self.defects: list[str] = []
         self._swarm = swarm
         self._random = world.random("workload")
+        self._moments = world.random("moments")
         self._settings = draw_settings(world.random("settings"))
         self._clients = 0
         self._actors: list[asyncio.Task[None]] = []
@@ -92,6 +98,8 @@ class Workload:
             self._start("tailer", self._tail)
         if random.random() < 0.15:
             self._start("deleter", self._delete)
+        if random.random() < 0.4:
+            self.world.history.listeners.append(self._ambush)
 
     def end(self) -> None:
         """Whoever still works is stopped."""
@@ -195,6 +203,27 @@ class Workload:
             for _ in range(others):
                 self._start("rival", lambda rival, at=ledger: self._recover(rival, at))  # type: ignore[misc]
             await self._recover(client, ledger)
+
+    def _ambush(self, event: Event) -> None:
+        """Begin a recovery at a moment that matters: as the writer changes the ensemble or sends."""
+        random, after = self._moments, self.world.loop.after
+        match event:
+            case Committed() if event.version and event.metadata.state is LedgerState.OPEN:
+                if random.random() < 0.4:
+                    after(random.randrange(20_000), self._start_rival, event.ledger)
+            case AddArrived() if random.random() < 0.004:
+                after(random.randrange(20_000), self._start_rival, event.ledger)
+            case BookieDown() if self.ledgers and random.random() < 0.3:
+                # Its writers will soon give it up.
+                within_us = self._settings.connection.add_timeout_ms * 1_100
+                ledger = random.choice(self.ledgers)
+                after(random.randrange(within_us), self._start_rival, ledger)
+            case _:
+                return
+
+    def _start_rival(self, ledger: int) -> None:
+        if not self.is_over:
+            self._start("rival", lambda rival: self._recover(rival, ledger))
 
     async def _recover(self, client: SimClient, ledger: int) -> None:
         random = self.world.random(f"recover {client.name} {ledger}")
