@@ -153,12 +153,12 @@ CONTROLS = (
     Control(
         reader_checkers.i4_one_last,
         [*SOUND, WriterClosed("w", 7, 0)],
-        "the writer thinks of another end",
+        "two ends",
     ),
     Control(
         reader_checkers.i4_one_last,
         [*SOUND, Opened("x", 7, True, 0)],
-        "a reader is told another end",
+        "a third",
     ),
     Control(
         reader_checkers.i5_order_and_content, [*SOUND, ReadEntry("x", 7, 0, b"?")], "other bytes"
@@ -216,9 +216,7 @@ CONTROLS = (
         [*ACKED, *FENCED[:2], LacReceived("r", "b0", 7, True, Status.OK), FENCED[-1]],
         "one of three fenced",
     ),
-    Control(
-        checkers.i10_coverage_before_read, [*ACKED, FENCED[-1]], "read before the ledger was marked"
-    ),
+    Control(checkers.i10_coverage_before_read, [*ACKED, FENCED[-1]], "read first"),
     Control(
         checkers.i11_negative_needs_quorum,
         [*ACKED, *FENCED, DENIED[0], closed_at(1)],
@@ -281,9 +279,7 @@ CONTROLS = (
         [committed(0, OPEN), Committed("r", 7, 1, OPEN.in_recovery())],
         "a token used twice",
     ),
-    Control(
-        checkers.i19_state_machine, [*SOUND, closed_at(1, version=3)], "a closed ledger was changed"
-    ),
+    Control(checkers.i19_state_machine, [*SOUND, closed_at(1, version=3)], "changed"),
     Control(checkers.i19_state_machine, [*FENCED, committed(2, OPEN)], "opened again"),
     Control(
         checkers.i19_state_machine,
