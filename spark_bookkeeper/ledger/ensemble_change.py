@@ -21,16 +21,15 @@ from collections.abc import Callable, Mapping
 
 from metadata.errors import (
     BookKeeperError,
-    LedgerClosedError,
-    LedgerFencedError,
     MetadataConflictError,
     MetadataUnavailableError,
 )
-from metadata.model import LedgerMetadata, LedgerState, Versioned
+from metadata.model import LedgerMetadata, Versioned
 from metadata.update import Stop, backoff
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.protocol.events import ChangeEnsemble
 from spark_bookkeeper.ledger.protocol.placement import Replacement, replace_bookies
+from spark_bookkeeper.ledger.protocol.transitions import put_in_force
 
 
 async def change_ensemble(
@@ -85,19 +84,15 @@ async def _commit(
     change: ChangeEnsemble,
     replacement: Replacement,
 ) -> Versioned:
-    def put_in_force(metadata: LedgerMetadata) -> LedgerMetadata | Stop[BookKeeperError]:
-        if metadata.state is LedgerState.IN_RECOVERY:
-            return Stop(LedgerFencedError(ledger_id))
-        if metadata.is_closed:
-            return Stop(LedgerClosedError(ledger_id))
-        return metadata.with_ensemble(change.first_entry, replacement.ensemble)
+    def changed(metadata: LedgerMetadata) -> LedgerMetadata | Stop[BookKeeperError]:
+        return put_in_force(ledger_id, metadata, change.first_entry, replacement.ensemble)
 
     attempt = 0
     while True:
         await backoff(attempt, cluster.random)
         attempt += 1
         try:
-            return await cluster.update(ledger_id, put_in_force, known)
+            return await cluster.update(ledger_id, changed, known)
         except (MetadataUnavailableError, MetadataConflictError):
             # Ours may stand: then trying again finds the metadata as it wants it.
             continue

@@ -20,7 +20,6 @@ repeated from the start at any point. Source: Apache ``LedgerRecoveryOp``; BookK
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from bookie_server.wire.digest import Digest, digest_for, master_key
 from bookie_server.wire.messages import ReadRequest, Status, Stripe
@@ -37,6 +36,7 @@ from spark_bookkeeper.ledger.protocol.recovery_rules import (
     Testimony,
     first_entry_to_recover,
 )
+from spark_bookkeeper.ledger.protocol.transitions import closed_by_recovery, marked_in_recovery
 from spark_bookkeeper.ledger.write_back import WriteBack
 
 RECOVERY_ATTEMPTS_MAX = 5
@@ -56,17 +56,13 @@ async def recover_ledger(cluster: Cluster, ledger_id: int, password: bytes) -> V
         if versioned.metadata.password != password:
             raise UnauthorizedError(ledger_id)
         if not versioned.metadata.is_closed:
-            versioned = await cluster.update(ledger_id, _mark_in_recovery, versioned)
+            versioned = await cluster.update(ledger_id, marked_in_recovery, versioned)
         if versioned.metadata.is_closed:
             return versioned
         closed = await _Recovery(cluster, ledger_id, versioned).run()
         if closed is not None:
             return closed
     raise LedgerRecoveryError(ledger_id, "its last fragment changed whenever it was recovered")
-
-
-def _mark_in_recovery(metadata: LedgerMetadata) -> LedgerMetadata:
-    return metadata if metadata.is_closed else metadata.in_recovery()
 
 
 class _Recovery:
@@ -77,18 +73,24 @@ class _Recovery:
         self._ledger_id = ledger_id
         self._versioned = versioned
         self._metadata = versioned.metadata
-        self._fragment = versioned.metadata.last_fragment
         self._quorum = QuorumConfig.of(versioned.metadata)
         self._digest: Digest = digest_for(self._metadata.digest_type, self._metadata.password)
         self._key = master_key(self._metadata.password)
         self._write_back = WriteBack(cluster, ledger_id, versioned.metadata)
+
+    @property
+    def reads_from(self) -> Fragment:
+        """The last fragment when the recovery began, whatever is replaced since: its bookies are
+        those the writer wrote to (BOOKKEEPER-581).
+        """
+        return self._metadata.last_fragment
 
     async def run(self) -> Versioned | None:
         """The closed metadata; ``None``: the fragment read from is not the last any more."""
         confirmed = await read_last_confirmed(
             self._cluster, self._ledger_id, self._metadata, is_fencing=True
         )
-        first_entry = first_entry_to_recover(confirmed, self._fragment.first_entry)
+        first_entry = first_entry_to_recover(confirmed, self.reads_from.first_entry)
         last_entry, length = await self._recover_from(first_entry)
         if length is None:
             length = await self._length_up_to(last_entry)
@@ -147,7 +149,7 @@ class _Recovery:
             master_key=self._key,
             size_bytes_max=self._cluster.settings.read_size_bytes,
         )
-        reply = await self._cluster.client(self._fragment.ensemble[position]).read(request)
+        reply = await self._cluster.client(self.reads_from.ensemble[position]).read(request)
         if any(part.status is Status.UNAUTHORIZED for part in reply.missing):
             raise UnauthorizedError(self._ledger_id)
         good, bad = verified_runs(reply, request, self._digest)
@@ -159,17 +161,9 @@ class _Recovery:
         return position, Testimony(copies, frozenset(bad), reply.missing)
 
     async def _close(self, last_entry: int, length: int) -> Versioned | None:
-        read_from, written_to = self._fragment, self._write_back.fragments
-
         def close(metadata: LedgerMetadata) -> LedgerMetadata | Stop[Fragment]:
-            if metadata.is_closed:
-                return metadata  # another recoverer, or the writer, was first: theirs is the end
-            if metadata.last_fragment != read_from:
-                # Fragments before the last may be re-replicated meanwhile, but what was read here
-                # is not the whole story of the one that is last now.
-                return Stop(metadata.last_fragment)
-            fragments = (*metadata.fragments[:-1], *written_to)
-            return replace(metadata, fragments=fragments).closed(last_entry, length)
+            read_from, written_to = self._metadata.last_fragment, self._write_back.fragments
+            return closed_by_recovery(metadata, read_from, written_to, last_entry, length)
 
         ledgers = self._cluster.ledgers
         outcome = await ledgers.update(self._ledger_id, close, known=self._versioned)

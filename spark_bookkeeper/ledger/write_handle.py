@@ -25,13 +25,11 @@ from metadata.errors import (
     BookKeeperError,
     EntryTooLargeError,
     LedgerClosedError,
-    LedgerFencedError,
-    MetadataConflictError,
     MetadataUnavailableError,
     NotEnoughBookiesError,
     UnauthorizedError,
 )
-from metadata.model import LedgerMetadata, LedgerState, Versioned
+from metadata.model import LedgerMetadata, Versioned
 from metadata.update import Stop
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.ensemble_change import EnsembleChanger
@@ -47,6 +45,7 @@ from spark_bookkeeper.ledger.protocol.events import (
 )
 from spark_bookkeeper.ledger.protocol.placement import Replacement
 from spark_bookkeeper.ledger.protocol.runs import RunLimits
+from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 
 _LOGGER = logging.getLogger(__name__)
@@ -257,17 +256,7 @@ class WriteHandle:
             raise ended
 
         def close(metadata: LedgerMetadata) -> LedgerMetadata | Stop[BookKeeperError]:
-            if metadata.state is LedgerState.IN_RECOVERY:
-                # The protocol page says so; Apache's writer overrides a recovery here.
-                return Stop(LedgerFencedError(ledger_id))
-            if not metadata.is_closed:
-                return metadata.closed(last_entry, length)
-            if metadata.last_entry == last_entry:
-                return metadata
-            if isinstance(ended, LedgerFencedError):
-                return Stop(ended)
-            detail = f"closed at {metadata.last_entry}, written to {last_entry}"
-            return Stop(MetadataConflictError(f"ledger {ledger_id}", detail))
+            return closed_by_writer(ledger_id, metadata, last_entry, length, ended)
 
         self._versioned = await self._cluster.update(ledger_id, close, self._versioned)
 

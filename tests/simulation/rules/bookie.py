@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from bookie_server.core.admission import Admission, same_entries
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply
 from bookie_server.core.verdicts import status_of, status_of_absence
+from bookie_server.limbo import assumed
 from bookie_server.storage.facts import LedgerFacts, decode_facts, encode_facts
 from bookie_server.storage.journal_record import Add, ExplicitLac, Fence, MasterKey
 from bookie_server.storage.read_plan import Presence
@@ -350,19 +351,10 @@ class BookieTwin:
         model.marks["disk lost"] += 1
         self.power_cut(500)
         self.ledgers, self.entries, self.damaged, self._synced_hint = {}, {}, set(), None
-        was_fenced, facts = self.ever_fenced, self.judged()
+        metadata = model.register.committed.metadata
+        was_fenced, facts = self.ever_fenced, assumed(metadata, self.bookie_id)
         self.was_named_when_wiped = facts is not None
         # Whoever is not named has nothing that anybody was promised, a fence included.
         self.ever_fenced = facts is not None and (was_fenced or facts.is_fenced)
         if facts is not None:
             self.ledgers = {LEDGER: facts}
-
-    def judged(self) -> LedgerFacts | None:
-        """What a bookie that lost its disk must assume about the ledger, by the metadata.
-
-        A closed ledger is fenced again too: an add its writer sent before may still be on the way.
-        """
-        metadata = self._model.register.committed.metadata
-        if not any(self.bookie_id in f.ensemble for f in metadata.fragments):
-            return None
-        return LedgerFacts(is_limbo=True, is_fenced=True)

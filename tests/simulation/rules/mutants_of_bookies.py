@@ -5,11 +5,12 @@ from __future__ import annotations
 from bookie_server.core.admission import Admission
 from bookie_server.core.effects import Effect, Persist, Reply, ReplyTo
 from bookie_server.core.verdicts import status_of, status_of_absence
+from bookie_server.limbo import assumed
 from bookie_server.storage.contents import Contents
 from bookie_server.storage.facts import LedgerFacts, encode_facts
 from bookie_server.storage.read_plan import Presence
 from bookie_server.wire.messages import Section, Status
-from tests.simulation.rules.bookie import BookieTwin
+from metadata.model import LedgerMetadata
 from tests.simulation.rules.patching import Always, Patch, mutant
 
 
@@ -153,32 +154,24 @@ def _limbo_forgotten(patch: Patch) -> None:
     patch.function(status_of_absence, absence)
 
 
-@mutant(
-    "wiped_not_fenced",
-    "BP-46: a lost disk forgets its fence",
-    "I8",
-    "I10",
-    where="product and model",
-)
+@mutant("wiped_not_fenced", "BP-46: a lost disk forgets its fence", "I8", "I10")
 def _wiped_not_fenced(patch: Patch) -> None:
-    original = BookieTwin.judged
+    original = assumed
 
-    def judged(self: BookieTwin) -> LedgerFacts | None:
-        facts = original(self)
-        return None if facts is None else LedgerFacts(is_limbo=True)
+    def forgetful(metadata: LedgerMetadata, bookie_id: str) -> LedgerFacts | None:
+        return original(metadata, bookie_id) and LedgerFacts(is_limbo=True)
 
-    patch.method(BookieTwin, "judged", judged)
+    patch.function(assumed, forgetful)
     set_limbo = Contents.set_limbo
     patch.method(Contents, "set_limbo", lambda self, limbo, fenced: set_limbo(self, limbo, ()))
 
 
-@mutant("closed_not_fenced", "a lost disk fences open ledgers only", "I8", "I1", where="model")
+@mutant("closed_not_fenced", "a lost disk fences open ledgers only", "I8", "I1")
 def _closed_not_fenced(patch: Patch) -> None:
-    original = BookieTwin.judged
+    original = assumed
 
-    def judged(self: BookieTwin) -> LedgerFacts | None:
-        is_closed = self._model.register.committed.metadata.is_closed
-        facts = original(self)
-        return facts if facts is None else LedgerFacts(is_limbo=True, is_fenced=not is_closed)
+    def forgiving(metadata: LedgerMetadata, bookie_id: str) -> LedgerFacts | None:
+        facts = original(metadata, bookie_id)
+        return facts and LedgerFacts(is_limbo=True, is_fenced=not metadata.is_closed)
 
-    patch.method(BookieTwin, "judged", judged)
+    patch.function(assumed, forgiving)

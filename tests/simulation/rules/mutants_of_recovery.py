@@ -16,6 +16,7 @@ from spark_bookkeeper.ledger.protocol.recovery_rules import (
     Verdict,
     first_entry_to_recover,
 )
+from spark_bookkeeper.ledger.recovery import _Recovery
 from spark_bookkeeper.ledger.write_back import WriteBack
 from tests.simulation.rules.patching import Always, Patch, mutant
 from tests.simulation.rules.recoverer import RecovererTwin
@@ -184,7 +185,12 @@ def _commit_rec_ens(patch: Patch) -> None:
 
 
 @mutant(
-    "read_changed_ens", "BOOKKEEPER-581: reads follow the changed ensemble", "I11", where="model"
+    "read_changed_ens",
+    "BOOKKEEPER-581: reads follow the changed ensemble",
+    "I11",
+    where="product and model",
 )
 def _read_changed_ens(patch: Patch) -> None:
     patch.method(RecovererTwin, "reads_from", lambda self: self._written_to.last_fragment)
+    changed = property(lambda self: self._write_back.fragments[-1])
+    patch.method(_Recovery, "reads_from", changed)

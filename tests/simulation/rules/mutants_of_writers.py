@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from bookie_server.wire.messages import Status
+from metadata.errors import BookKeeperError
 from metadata.model import LedgerMetadata, LedgerState
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
 from spark_bookkeeper.ledger.protocol.events import (
@@ -14,6 +15,7 @@ from spark_bookkeeper.ledger.protocol.events import (
     Effect,
 )
 from spark_bookkeeper.ledger.protocol.runs import Run, RunCutter
+from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer, put_in_force
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.simulation.rules.patching import Patch, mutant
@@ -197,28 +199,32 @@ def _close_beyond_lac(patch: Patch) -> None:
     patch.method(WriteHandle, "last_add_confirmed", property(lambda self: self.last_add_pushed))
 
 
-@mutant("overwrite_closed", "BOOKKEEPER-584: a close overwrites a recovery's", "I4", where="model")
+@mutant("overwrite_closed", "BOOKKEEPER-584: a close overwrites a recovery's", "I4")
 def _overwrite_closed(patch: Patch) -> None:
-    def closed_by_writer(
-        self: WriterTwin, metadata: LedgerMetadata, last_entry: int
+    def closed(
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        last_entry: int,
+        length: int,
+        ended: BookKeeperError | None,
     ) -> LedgerMetadata:
-        return replace(metadata, state=LedgerState.CLOSED, last_entry=last_entry)
+        return replace(metadata, state=LedgerState.CLOSED, last_entry=last_entry, length=length)
 
-    patch.method(WriterTwin, "closed_by_writer", closed_by_writer)
+    patch.function(closed_by_writer, closed)
 
 
-@mutant("change_despite_recovery", "a writer changes a ledger in recovery", "I19", where="model")
+@mutant("change_despite_recovery", "a writer changes a ledger in recovery", "I19")
 def _change_despite_recovery(patch: Patch) -> None:
-    original = WriterTwin.put_in_force
+    original = put_in_force
 
-    def put_in_force(
-        self: WriterTwin, metadata: LedgerMetadata, first_entry: int, ensemble: tuple[str, ...]
+    def changed(
+        ledger_id: int, metadata: LedgerMetadata, first_entry: int, ensemble: tuple[str, ...]
     ) -> object:
         if metadata.state is LedgerState.IN_RECOVERY:
             return metadata.with_ensemble(first_entry, ensemble)
-        return original(self, metadata, first_entry, ensemble)
+        return original(ledger_id, metadata, first_entry, ensemble)
 
-    patch.method(WriterTwin, "put_in_force", put_in_force)
+    patch.function(put_in_force, changed)
 
 
 @mutant(

@@ -8,7 +8,6 @@ cannot be decided and begin anew, with nothing remembered.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from spark_bookkeeper.ledger.protocol.recovery_rules import (
     Testimony,
     first_entry_to_recover,
 )
+from spark_bookkeeper.ledger.protocol.transitions import closed_by_recovery, marked_in_recovery
 from tests.simulation.rules.history import Ended, Judged, ReadBegun
 from tests.simulation.rules.messages import Answer, LacAnswer, LacRequest, ReadAnswer, Request
 from tests.simulation.rules.samples import DIGEST_TYPE, KEY, LEDGER
@@ -67,7 +67,7 @@ class RecovererTwin:
         self._model.register.update(
             self.name,
             versioned,
-            lambda m: m if m.is_closed else m.in_recovery(),
+            marked_in_recovery,
             lambda outcome: self._marked(outcome),
         )
 
@@ -253,26 +253,16 @@ class RecovererTwin:
     # -- the end ------------------------------------------------------------------------------
 
     def _close(self, last_entry: int) -> None:
+        first = self._start_fragment.first_entry
+        written_to = tuple(f for f in self._written_to.fragments if f.first_entry >= first)
+
         def transform(metadata: LedgerMetadata) -> LedgerMetadata | Stop[Fragment]:
-            return self.closed_by_recovery(metadata, last_entry)
+            return closed_by_recovery(metadata, self._start_fragment, written_to, last_entry, 0)
 
         def done(outcome: Versioned | Stop[Fragment]) -> None:
             self._close_done(outcome, last_entry)
 
         self._model.register.update(self.name, self._versioned, transform, done)
-
-    def closed_by_recovery(
-        self, metadata: LedgerMetadata, last_entry: int
-    ) -> LedgerMetadata | Stop[Fragment]:
-        """CLOSED with the ensembles written back to; a ledger that was closed meanwhile stays."""
-        if metadata.is_closed:
-            return metadata
-        if metadata.last_fragment != self._start_fragment:
-            return Stop(metadata.last_fragment)
-        first = self._start_fragment.first_entry
-        written_to = tuple(f for f in self._written_to.fragments if f.first_entry >= first)
-        fragments = (*metadata.fragments[:-1], *written_to)
-        return replace(metadata, fragments=fragments).closed(last_entry, 0)
 
     def _close_done(self, outcome: Versioned | Stop[Fragment], last_entry: int) -> None:
         if self._is_dead():

@@ -17,10 +17,9 @@ from metadata.errors import (
     BookKeeperError,
     LedgerClosedError,
     LedgerFencedError,
-    MetadataConflictError,
     NotEnoughBookiesError,
 )
-from metadata.model import LedgerMetadata, LedgerState, Versioned
+from metadata.model import LedgerMetadata, Versioned
 from metadata.update import Stop
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
@@ -32,6 +31,7 @@ from spark_bookkeeper.ledger.protocol.events import (
 )
 from spark_bookkeeper.ledger.protocol.placement import Replacement, replace_bookies
 from spark_bookkeeper.ledger.protocol.runs import RunLimits
+from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer, put_in_force
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 from tests.simulation.rules.history import Acked, Ended
 from tests.simulation.rules.messages import Answer, Request
@@ -271,22 +271,12 @@ class WriterTwin:
             marks["partial replacement"] += 1
 
         def transform(metadata: LedgerMetadata) -> LedgerMetadata | Stop[BookKeeperError]:
-            return self.put_in_force(metadata, change.first_entry, replacement.ensemble)
+            return put_in_force(LEDGER, metadata, change.first_entry, replacement.ensemble)
 
         def done(outcome: Versioned | Stop[BookKeeperError]) -> None:
             self._do(partial(self._change_done, replacement, outcome))
 
         self._model.register.update("writer", self._known, transform, done)
-
-    def put_in_force(
-        self, metadata: LedgerMetadata, first_entry: int, ensemble: tuple[str, ...]
-    ) -> LedgerMetadata | Stop[BookKeeperError]:
-        """A ledger that is OPEN gets the new ensemble; otherwise somebody else decides."""
-        if metadata.state is LedgerState.IN_RECOVERY:
-            return Stop(LedgerFencedError(LEDGER))
-        if metadata.is_closed:
-            return Stop(LedgerClosedError(LEDGER))
-        return metadata.with_ensemble(first_entry, ensemble)
 
     def _change_done(
         self, replacement: Replacement, outcome: Versioned | Stop[BookKeeperError]
@@ -335,7 +325,7 @@ class WriterTwin:
         last_entry = self.end_of_ledger()
 
         def transform(metadata: LedgerMetadata) -> LedgerMetadata | Stop[BookKeeperError]:
-            return self.closed_by_writer(metadata, last_entry)
+            return closed_by_writer(LEDGER, metadata, last_entry, state.length, state.error)
 
         def done(outcome: Versioned | Stop[BookKeeperError]) -> None:
             self._do(partial(self._close_done, outcome))
@@ -347,18 +337,6 @@ class WriterTwin:
     def end_of_ledger(self) -> int:
         """Where the writer closes: behind the last entry it acknowledged."""
         return self.state.last_add_confirmed
-
-    def closed_by_writer(
-        self, metadata: LedgerMetadata, last_entry: int
-    ) -> LedgerMetadata | Stop[BookKeeperError]:
-        """Only a ledger that is OPEN is closed by its writer."""
-        if metadata.state is LedgerState.IN_RECOVERY:
-            return Stop(LedgerFencedError(LEDGER))
-        if not metadata.is_closed:
-            return metadata.closed(last_entry, self.state.length)
-        if metadata.last_entry == last_entry:
-            return metadata
-        return Stop(MetadataConflictError(f"ledger {LEDGER}", "closed elsewhere"))
 
     def _close_done(self, outcome: Versioned | Stop[BookKeeperError]) -> None:
         self.is_closed = True

@@ -115,7 +115,7 @@ def test_a_bookie_that_hangs_holds_up_nobody_and_gets_the_newest_later(tmp_path:
                 await until(lambda lac=lac: told(cluster.faults["b2:1"])[-1:] == [lac])  # type: ignore[misc]
 
             assert [told(each) for each in cluster.faults.values()] == [[1, 2, 3], [1], [1, 2, 3]]
-            assert len(asyncio.all_tasks() - before) == 1
+            await until(lambda: len(asyncio.all_tasks() - before) == 1)
             explicit_lac.stop()
             await until(lambda: asyncio.all_tasks() == before)
 
