@@ -207,6 +207,8 @@ class ReadHandle:
                     retries += 1
                     continue
                 if self.is_closed:
+                    if next_entry <= self._last_add_confirmed:
+                        continue  # what was read last told of the end: there is more before it
                     return
                 news = await wait_for_news(follower, poller, self.metadata, next_entry, idle)
                 if news is None and idle.is_over:

@@ -38,18 +38,7 @@ class EndsMeanwhile:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "way",
-    [
-        pytest.param(
-            "tail",
-            marks=pytest.mark.xfail(
-                strict=True, reason="a tail takes the end for its own position"
-            ),
-        ),
-        "last add confirmed",
-    ],
-)
+@pytest.mark.parametrize("way", ["tail", "last add confirmed"])
 def test_a_reader_that_learns_of_the_end_in_the_middle_of_a_read_reads_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
