@@ -33,7 +33,7 @@ class ClientSettings:
     long_poll_timeout_ms: int = 1_000
     """How long a bookie holds the question for news back; also how long a tail may trust a bookie
     that has fallen silent or behind. An idle tail costs one message a period."""
-    explicit_lac_interval_ms: int = 2
+    explicit_lac_interval_ms: int = 1
     """A writer at rest for this long tells the bookies its last add confirmed, which otherwise only
     its next entry would; 0: off. Tailing readers wait for it; shorter sends more small messages."""
     metadata_timeout_ms: int = 10_000

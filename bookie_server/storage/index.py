@@ -78,8 +78,12 @@ class DirectoryIndex:
     def load(self) -> None:
         """Read the index file, as far as it can be trusted; see ``damage`` and ``is_torn``.
 
+        What is read is made durable first: the process that wrote it may have been killed before it
+        synced, and a power loss must not take from under a later delta what that was built upon.
+
         Raises:
             StorageRefusedError: it is another bookie's, another directory's or of a newer format.
+            OSError: the disk does not take it.
         """
         names = self._files.names(self.directory)
         if _TEMPORARY in names:
@@ -88,6 +92,7 @@ class DirectoryIndex:
             return
         self.is_new = False
         file = self._files.open(self.path, writable=True)
+        file.sync()
         snapshot_groups = self._read_header(file)
         if snapshot_groups is not None and self._read_groups(file, snapshot_groups):
             self._file = file
@@ -261,6 +266,14 @@ class DirectoryIndex:
         """Begin as a directory that joined when everything up to ``marks`` was stored elsewhere."""
         self.marks = dict(marks)
         self.state = replace(state, last_log_id=0)
+
+    def establish(self) -> None:
+        """Make a new directory's index durable, saying no more than what it joined with.
+
+        Raises:
+            OSError: as :meth:`commit`.
+        """
+        self._write_snapshot(IndexDelta(self.state, {}))
 
     def close(self) -> None:
         """Close the file; every commit is durable already. Idempotent."""

@@ -79,6 +79,10 @@ def recover(
     Raises:
         StorageRefusedError, StorageFailedError, OSError: see ``Storage.open``.
     """
+    # The last process may have been killed before it synced what it left: nothing is built upon a
+    # file whose name a power loss may still take away.
+    for directory in (*settings.journal_directories, *settings.ledger_directories):
+        files.sync_dir(directory)
     for index in indexes:
         index.load()
     recovery = _Recovery(files, settings, instance_id, indexes)
@@ -155,6 +159,7 @@ class _Recovery:
             self._rebuild()
         else:
             self._list_orphans()
+            self._establish()
 
     def _refuse_missing_directories(self, journals: int, directories: int) -> None:
         for what, now, before in (
@@ -189,6 +194,15 @@ class _Recovery:
             before = len(index.damage)
             index.rebuild_rows()
             self.report.damage += index.damage[before:]
+
+    def _establish(self) -> None:
+        """Give every new directory an index before any other's says that it has one.
+
+        A crash in between then leaves new directories, never one robbed of its index.
+        """
+        for index in self._indexes:
+            if index.is_new:
+                index.establish()
 
     def _list_orphans(self) -> None:
         """Logs no index names: a crash left them, and the journal still has their entries."""

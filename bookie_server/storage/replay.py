@@ -107,6 +107,7 @@ class Replay:
             path = f"{self._directory}/{file_name(file_id)}"
             file = self._files.open(path)
             try:
+                file.sync()  # a mark behind what the last process left unsynced must not outlive it
                 for group in self._groups_of(file, file_id, path):
                     yield group
                     if progress is not None:

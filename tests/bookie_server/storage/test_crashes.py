@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable
 from contextlib import suppress
+from copy import deepcopy
 from itertools import pairwise
 from random import Random
 
@@ -109,6 +110,30 @@ def test_a_crash_while_recovering_from_a_crash_loses_nothing() -> None:
 
         # then all is as if there had been one crash
         model.check(storage, "second crash")
+
+
+@pytest.mark.slow
+def test_a_power_loss_after_a_kill_tears_nothing_that_the_restart_built_upon() -> None:
+    """What a process reads may never have been synced by the one before it."""
+    rng = Random(4711)
+    for killed_at in range(step_count() + 1):
+        # given a process killed at some operation, whose successor sees all it wrote
+        files = SimFileSystem()
+        model = run_until_crash(files, killed_at)
+        for _ in range(8):
+            restarted = deepcopy(files.after_kill())
+            restarted.crash_at = rng.randrange(60)
+            with suppress(SimulatedCrash):
+                open_storage(restarted)
+
+            # when the machine loses power while, or after, that one starts
+            torn = open_storage(restarted.crash(rng))
+            storage = open_storage(restarted.crash(rng, lambda rng: rng.choice(("keep", "drop"))))
+
+            # then nothing acknowledged is missing, and whole sectors are never taken for damage
+            model.check(torn, f"killed_at={killed_at}")
+            model.check(storage, f"killed_at={killed_at}")
+            assert storage.recovery.damage == [], f"killed_at={killed_at}"
 
 
 def state_of(storage: Storage) -> object:
