@@ -79,7 +79,9 @@ def write_plan(
         state = IndexState(
             plan.number, last_log_id, plan.journal_count, len(indexes), plan.is_damaged
         )
-        index.commit(IndexDelta(state, plan.marks, plan.facts, plan.tombstones, rows))
+        # In the middle of a replay a directory may be ahead: the crash came between it and the next.
+        marks = {j: max(end, index.marks.get(j, end)) for j, end in plan.marks.items()}
+        index.commit(IndexDelta(state, marks, plan.facts, plan.tombstones, rows))
         rows_by_directory.append(rows)
     deleted = 0
     for journal_index, directory in enumerate(journal_directories):

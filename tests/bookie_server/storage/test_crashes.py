@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -22,7 +23,7 @@ from bookie_server.storage.journal_record import (
     Tombstone,
 )
 from tests.simulation.files import SimFileSystem, SimulatedCrash
-from tests.simulation.storage_model import Model, open_storage, run_of, settings
+from tests.simulation.storage_model import INSTANCE, Model, open_storage, run_of, settings
 
 
 def workload(model: Model) -> None:
@@ -189,39 +190,60 @@ def test_a_fence_without_entries_survives_a_checkpoint_with_an_empty_cache() -> 
     assert model.storage.ledgers[1].explicit_lac is not None
 
 
+def crash_between_directories(write: Callable[[Model], None]) -> tuple[SimFileSystem, Model]:
+    """A checkpoint cut off when the first of two directories has committed, the second not begun."""
+
+    def checkpointed(crash_at: int | None) -> tuple[SimFileSystem, Model, int]:
+        files = SimFileSystem()
+        model = Model(files)
+        model.start()
+        write(model)
+        begin = files.steps
+        files.crash_at = crash_at
+        with suppress(SimulatedCrash):
+            model.checkpoint()
+        return files, model, begin
+
+    rehearsed, _, begin = checkpointed(None)
+    in_second = settings().ledger_directories[1]
+    steps = enumerate(rehearsed.log[begin:], begin)
+    files, model, _ = checkpointed(next(n for n, (_, path) in steps if path.startswith(in_second)))
+    return files.crash(Random(0), lambda _: "drop"), model
+
+
 def test_no_directory_advances_the_mark_for_another() -> None:
     """Apache #3329: one directory's flush let the journal of the other's entries go."""
-    # given entries for two directories, and a disk that fails as the second one is written
-    files = SimFileSystem()
-    model = Model(files)
-    model.start()
-    model.write([Add(run_of(1, range(5)))])
-    model.write([Add(run_of(2, range(5)))])
-    plan = model.storage.begin_checkpoint()
-    assert plan is not None
-    assert sorted(map(len, plan.ledgers_by_directory)) == [1, 1]
-    before = files.steps
-    model.storage.write_checkpoint(plan)
-    second = next(
-        number
-        for number in range(before, files.steps)
-        if files.log[number][1].startswith(settings().ledger_directories[1])
-    )
 
-    # when the same happens again with a crash right before the second directory
-    files = SimFileSystem()
-    model = Model(files)
-    model.start()
-    files.crash_at = second
-    model.write([Add(run_of(1, range(5)))])
-    model.write([Add(run_of(2, range(5)))])
-    with pytest.raises(SimulatedCrash):
-        model.checkpoint()
+    # given entries for two directories, and a crash right before the second one is written
+    def write(model: Model) -> None:
+        model.write([Add(run_of(1, range(5)))])
+        model.write([Add(run_of(2, range(5)))])
+
+    image, model = crash_between_directories(write)
 
     # then both ledgers are whole
-    storage = open_storage(files.crash(Random(0), lambda _: "drop"))
+    storage = open_storage(image)
     model.check(storage, "one directory committed")
     assert storage.last_entry(1) == storage.last_entry(2) == 4
+
+
+def test_a_replay_that_fills_the_cache_goes_on_where_one_directory_is_ahead() -> None:
+    """The bookie would not start, ever: a mark was to move backwards."""
+
+    # given a crash after one of two directories committed, and a good deal of journal behind it
+    def write(model: Model) -> None:
+        for number in range(6):
+            model.write([Add(run_of(1, [number], size=1500))])
+            model.write([Add(run_of(2, [number], size=1500))])
+
+    image, model = crash_between_directories(write)
+
+    # when the replay has to checkpoint on its way
+    small = replace(settings(), write_cache_size_bytes=4096)
+    storage = Storage.open(image, small, instance_id=INSTANCE, clock_ms=lambda: 1_000_000)
+
+    # then everything is there
+    model.check(storage, "replayed through a small cache")
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
