@@ -105,7 +105,12 @@ class SimBookie:
             return
         self.incarnation += 1
         self.owner = Owner(f"{self.name}#{self.incarnation}")
-        self.owner.start(self._serve(), f"bookie-{self.name}")
+        self.owner.start(self._serve(), f"bookie-{self.name}").add_done_callback(self._served)
+
+    def _served(self, process: asyncio.Task[None]) -> None:
+        """A bookie may be stopped in many ways; an error nobody expected is none of them."""
+        if not process.cancelled() and (error := process.exception()) is not None:
+            self._world.loop.failures.append(f"{self.name}: {error!r}")
 
     async def _serve(self) -> None:
         world, owner, settings = self._world, self.owner, self._settings()
