@@ -1,0 +1,266 @@
+"""Five mutants written without sight of the checkers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+from bookie_server.storage.checkpoint import CheckpointPlan
+from bookie_server.storage.engine import Storage
+from bookie_server.storage.facts import encode_facts
+from bookie_server.storage.write_cache import WriteCache
+from bookie_server.wire.messages import Status
+from metadata.errors import (
+    BookKeeperError,
+    LedgerFencedError,
+    LedgerRecoveryError,
+    MetadataUnavailableError,
+    UnauthorizedError,
+)
+from metadata.invariant import invariant
+from metadata.model import LedgerMetadata, LedgerState, Versioned
+from spark_bookkeeper.ledger.ensemble_change import EnsembleChanger, change_ensemble
+from spark_bookkeeper.ledger.protocol.events import ChangeEnsemble, Effect
+from spark_bookkeeper.ledger.protocol.placement import Replacement, replace_bookies
+from spark_bookkeeper.ledger.protocol.writer_state import WriterState
+from spark_bookkeeper.ledger.write_back import WriteBack
+
+
+@contextmanager
+def sealed_writer_replaces_nobody() -> Iterator[None]:
+    """A writer that is closing asks for no ensemble change, whether or not it is settled.
+
+    Patched: ``WriterState._bookie_failed``. The bug: ``self._is_sealed and self.is_settled`` was
+    shortened to ``self._is_sealed``. Plausible: "a ledger about to be closed gets no more entries,
+    so it needs no new bookies" - and it is true once everything is acknowledged, which is what most
+    closes look like.
+
+    Breaks liveness: an add that some bookies could still take, and the close behind it, never end
+    though enough bookies are alive and writable.
+
+    Schedule (E=WQ=AQ=3, spare b4): ``append_async(x)``, ``close()`` without waiting for x; then b2
+    dies before it stored x. Correct: b2 is replaced by b4, x is acknowledged, the ledger is closed
+    at x. Mutant: b2 is noted as failed, nobody is asked for; x reaches two of three bookies, the
+    future of x never completes and ``close()`` waits for ever (``add_quorum_timeout_ms`` is off by
+    default). With WQ=3, AQ=2 it takes two bookies that fail after the close was called. If the
+    first failure came before the close, the change under way saves the day.
+    """
+
+    def _bookie_failed(self: WriterState, position: int, status: Status) -> list[Effect]:
+        if status is Status.FENCED:
+            return self.end(LedgerFencedError(self.ledger_id))
+        if status is Status.UNAUTHORIZED:
+            return self.end(UnauthorizedError(self.ledger_id))
+        if position in self._failed:
+            return []
+        self._failed[position] = status
+        self._suspects.append(self.ensemble[position])
+        if self._changing is not None or self._is_sealed:  # MUTANT: "and self.is_settled" is gone
+            return []
+        return self._change()
+
+    with patch.object(WriterState, "_bookie_failed", _bookie_failed):
+        yield
+
+
+@contextmanager
+def outage_means_nobody_replaced() -> Iterator[None]:
+    """A metadata outage during an ensemble change is reported as "nobody was replaced".
+
+    Patched: ``EnsembleChanger._change``. The bug: ``MetadataUnavailableError`` (the change's outcome
+    is *unknown*) does not end the writer but is told to the state machine as an empty replacement,
+    "nothing was changed". Plausible: ``_choose`` does exactly this when the registry cannot be
+    asked, the state machine knows how to go on without a bookie, and a writer that dies of thirty
+    seconds without ZooKeeper though its ack quorum is fine looks like the bug to be fixed.
+
+    Breaks safety: acknowledged entries may be lost. The CAS may stand; then the metadata names, from
+    LAC + 1 on, a bookie that is sent nothing, and no longer names the one that failed - whose copies
+    are not un-acknowledged.
+
+    Schedule (E=WQ=3, AQ=2, spare b4): entries 0..4 acknowledged. Entry 5 is sent; b3 stores it and
+    answers OK; b2 has it on the way (slow); entry 6's section - or any run in flight - fails on b3,
+    so a change from 5 on is asked for. The CAS {b1,b2,b4} from 5 is applied, its reply is lost, and
+    the metadata service stays away from this client for ``ensemble_change_timeout_ms``. Mutant: goes
+    on with {b1,b2,b3-failed}; b1 answers for 5, stored = {b1,b3}: 5 is acknowledged. The writer and
+    b1 die; b2 never got 5. Recovery asks {b1,b2,b4}: b2 and b4 both swear NO_ENTRY, two negatives
+    are a coverage, the ledger is closed at 4. Entry 5, acknowledged, sits on b1 and b3 and nobody
+    will ever ask. Weaker symptom without the second crash: entries on fewer than AQ of the bookies
+    their fragment names, when one of the two copies that count is b3's.
+    """
+
+    async def _change(self: EnsembleChanger, known: Versioned, change: ChangeEnsemble) -> None:
+        try:
+            versioned, replacement = await change_ensemble(
+                self._cluster, self._ledger_id, known, change
+            )
+        except MetadataUnavailableError:
+            # MUTANT: nobody can say who is there; whether we can do without is the state machine's
+            # to decide, as when there is nobody to replace them with.
+            self._changed(known, Replacement(change.ensemble, ()))
+        except BookKeeperError as error:
+            self._failed(error)
+        else:
+            self._changed(versioned, replacement)
+
+    with patch.object(EnsembleChanger, "_change", _change):
+        yield
+
+
+@contextmanager
+def write_back_in_place() -> Iterator[None]:
+    """A recovery puts a replacement in force from its fragment's first entry, not from the chunk's.
+
+    Patched: ``WriteBack._replace``. The bug: ``with_ensemble(first_entry, ...)`` became
+    ``with_ensemble(self._written_to.last_fragment.first_entry, ...)``, i.e. the ensemble of the last
+    fragment is replaced in place. Plausible: "that ensemble is the recovery's own secret until it
+    closes the ledger" reads as if it could be rewritten freely, it keeps the metadata to one
+    fragment, and it is right whenever the recovery begins at the fragment's first entry.
+
+    Breaks safety: acknowledged entries become unreadable (lost to every reader).
+
+    Schedule (E=WQ=3, AQ=2): entries 0..9 acknowledged, 0..8 on b2 and b3 only (b1 hung or was
+    silent, its section unanswered or lost), LAC known to the bookies 8. The writer dies. A recovery
+    fences, reads 9 from all, then b2 and b3 fail the write-back of 9 (crash, or turn read-only).
+    b4 and b5 replace them. Correct: fragments 0:{b1,b2,b3}, 9:{b1,b4,b5}. Mutant: one fragment
+    0:{b1,b4,b5}, CLOSED at 9: b2 and b3, who hold 0..8 durably, are asked by nobody, even when they
+    are back. With several chunks or windows the entries written back before the replacement vanish
+    in the same way. With AQ=WQ one failing bookie is enough to leave entries below AQ copies.
+    """
+
+    async def _replace(
+        self: WriteBack, failed: dict[int, str], first_entry: int
+    ) -> tuple[int, ...]:
+        cluster = self._cluster
+        for bookie_id in failed.values():
+            cluster.quarantine(bookie_id)
+        replacement = replace_bookies(
+            self._ensemble,
+            failed,
+            await cluster.usable_bookies(),
+            cluster.random,
+            avoided=cluster.quarantined(),
+        )
+        if not replacement.positions:
+            raise LedgerRecoveryError(
+                self._ledger_id,
+                f"entry {first_entry} could not be written back to an ack quorum: "
+                f"{','.join(failed.values())} failed and nobody can replace them",
+            )
+        for position in replacement.positions:
+            del failed[position]
+        # MUTANT: our own fragment, so its ensemble is replaced where it stands.
+        ours = self._written_to.last_fragment.first_entry
+        self._written_to = self._written_to.with_ensemble(ours, replacement.ensemble)
+        return replacement.positions
+
+    with patch.object(WriteBack, "_replace", _replace):
+        yield
+
+
+@contextmanager
+def checkpoint_marks_run_ahead() -> Iterator[None]:
+    """A checkpoint's journal marks are not frozen with its cache.
+
+    Patched: ``Storage.begin_checkpoint``. The bug: ``marks=dict(self.applied)`` became
+    ``marks=self.applied``: the plan shares the dictionary the loop goes on changing. Plausible: one
+    needless-looking copy removed; every test in which nothing is written *during* a checkpoint
+    passes, and the plan is a frozen dataclass, which looks immutable.
+
+    Breaks safety: a bookie forgets entries (and fences) it answered OK for, without noticing, so it
+    later swears NO_ENTRY - and takes ordinary adds of a ledger it had fenced.
+
+    Schedule: a checkpoint begins (cache frozen with entries ..n, mark after n's group). While the
+    worker writes the entry log, group g with entry n+1 (or a fence) is synced, applied - it goes to
+    the *new* cache, and ``applied`` moves behind g - and answered OK. The worker then commits the
+    index with ``plan.marks``: they say "replay starts behind g". The bookie crashes before its next
+    checkpoint completed. At restart the replay begins behind g: n+1 is nowhere, nothing is damaged,
+    nobody goes limbo. Two such bookies (or one, and one slow) of a WQ=3, AQ=2 ledger and n+1,
+    acknowledged, never existed. Also ``_planned_marks`` is that same dictionary, so marks alone are
+    never news again; harmless.
+    """
+
+    def begin_checkpoint(self: Storage) -> CheckpointPlan | None:
+        self._raise_if_failed()
+        has_news = (
+            self._cache.ledgers
+            or self._dirty
+            or self._new_tombstones
+            or self._is_state_dirty
+            or self.applied != self._planned_marks
+        )
+        if self._snapshot is not None or not has_news:
+            return None
+        by_directory: list[list[int]] = [[] for _ in self._indexes]
+        for ledger_id in self._cache.ledgers:
+            by_directory[self._directory_of(ledger_id)].append(ledger_id)
+        plan = CheckpointPlan(
+            number=self.checkpoint_number + 1,
+            cache=self._cache,
+            ledgers_by_directory=tuple(map(tuple, by_directory)),
+            facts={ledger_id: encode_facts(self.ledgers[ledger_id]) for ledger_id in self._dirty},
+            tombstones=self._new_tombstones,
+            marks=self.applied,  # MUTANT: not a copy
+            journal_count=len(self._settings.journal_directories),
+            is_damaged=self.is_damaged,
+        )
+        self.checkpoint_number = plan.number
+        self._snapshot, self._cache = self._cache, WriteCache()
+        self._dirty, self._new_tombstones = set(), []
+        self._planned_marks, self._is_state_dirty = plan.marks, False
+        return plan
+
+    with patch.object(Storage, "begin_checkpoint", begin_checkpoint):
+        yield
+
+
+@contextmanager
+def close_trims_a_fragment_of_one_entry() -> Iterator[None]:
+    """Closing drops fragments that hold nothing - and one that holds just the last entry.
+
+    Patched: ``LedgerMetadata.closed``, the transform of the writer's and the recovery's last CAS.
+    The bug: a clean-up of empty fragments (an ensemble changed after the last entry leaves one)
+    keeps ``first_entry < last_entry`` where it must be ``<=``. Plausible: the empty fragment starts
+    at last entry + 1, so the off-by-one does what it is meant to do; the ``or`` for the empty ledger
+    also hides it for a ledger of one entry and one fragment.
+
+    Breaks safety: the last acknowledged entry is looked for on bookies that do not hold it.
+
+    Schedule (E=WQ=3, AQ=2, spares b4, b5): entries 0..n-1 acknowledged by {b1,b2,b3}. b2 and b3 die;
+    an ensemble change puts {b1,b4,b5} in force from n on; entry n is stored by b4 and b5 (b1 slow),
+    acknowledged, and the writer closes at n. Correct: fragments 0:{b1,b2,b3}, n:{b1,b4,b5}. Mutant:
+    only 0:{b1,b2,b3}, CLOSED at n: a reader of n asks b1, b2, b3 and gets EntryUnreadable for ever;
+    with one bookie replaced, n has one copy fewer than AQ among the bookies the metadata names.
+    The same after a recovery that had to replace bookies from the last entry on.
+    """
+
+    def closed(self: LedgerMetadata, last_entry: int, length: int) -> LedgerMetadata:
+        invariant(not self.is_closed, "a ledger is closed once")
+        invariant(
+            last_entry >= self.last_fragment.first_entry - 1, "no fragment starts beyond the end"
+        )
+        # MUTANT: an ensemble that got no entry is not worth keeping; "<" should be "<=".
+        fragments = (
+            tuple(fragment for fragment in self.fragments if fragment.first_entry < last_entry)
+            or self.fragments[:1]
+        )
+        return replace(
+            self,
+            fragments=fragments,
+            state=LedgerState.CLOSED,
+            last_entry=last_entry,
+            length=length,
+        )
+
+    with patch.object(LedgerMetadata, "closed", closed):
+        yield
+
+
+BLIND: tuple[Callable[[], AbstractContextManager[None]], ...] = (
+    sealed_writer_replaces_nobody,
+    outage_means_nobody_replaced,
+    write_back_in_place,
+    checkpoint_marks_run_ahead,
+    close_trims_a_fragment_of_one_entry,
+)
