@@ -27,6 +27,10 @@ def i12_no_false_negative(story: Story) -> Iterator[str]:
     see everything that came before the fence.
     """
     for event in story.history.events:
+        if not isinstance(event, ReadReplied | LacReplied):
+            continue
+        if _is_lawfully_forgotten(story, event.bookie, event.ledger, event.index):
+            continue
         if isinstance(event, ReadReplied):
             held = story.durable.get((event.bookie, event.ledger), {})
             for first, last, status in event.missing:
@@ -36,7 +40,7 @@ def i12_no_false_negative(story: Story) -> Iterator[str]:
                     is_wanted = event.stripe is None or event.stripe.wants(entry)
                     if first <= entry <= last and is_wanted and since < _valid_from(story, event):
                         yield f"{event} denies entry {entry}, durable since event {since}"
-        elif isinstance(event, LacReplied) and event.status in DENIALS:
+        elif event.status in DENIALS:
             held = story.durable.get((event.bookie, event.ledger), {})
             if any(since < _valid_from(story, event) for since in held.values()):
                 yield f"{event} denies a ledger of which it holds {sorted(held)}"
@@ -76,15 +80,21 @@ def s2_nothing_durable_is_lost(story: Story) -> Iterator[str]:
 
 
 def _is_excused(story: Story, event: BookieUp, ledger: int) -> bool:
-    """Damaged media may lose a ledger that is in limbo, or that nobody asks this bookie about: a
-    deleted one, one of which it was replaced, one that a recovery only begins to write back to it.
-    """
+    """Damaged media may lose a ledger that is in limbo, or lawfully forgotten."""
     is_damaged = story.damaged.get(event.bookie, event.index) < event.index
-    metadata = story.metadata(ledger, event.index)
-    is_asked = metadata is not None and any(
-        event.bookie in fragment.ensemble for fragment in metadata.fragments
+    is_in_limbo = is_damaged and ledger in event.limbo
+    return is_in_limbo or _is_lawfully_forgotten(story, event.bookie, ledger, event.index)
+
+
+def _is_lawfully_forgotten(story: Story, bookie: str, ledger: int, at: int) -> bool:
+    """Damaged media may lose a ledger that nobody asks this bookie about: a deleted one, one of
+    which it was replaced, one that a recovery only begins to write back to it.
+    """
+    is_damaged = story.damaged.get(bookie, at) < at
+    metadata = story.metadata(ledger, at)
+    return is_damaged and not (
+        metadata is not None and any(bookie in fragment.ensemble for fragment in metadata.fragments)
     )
-    return is_damaged and (ledger in event.limbo or not is_asked)
 
 
 def s4_replay_idempotent(story: Story) -> Iterator[str]:
