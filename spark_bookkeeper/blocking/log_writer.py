@@ -1,19 +1,14 @@
-"""LogWriter for callers without an event loop: appends cross to the loop in batches.
-
-As :mod:`spark_bookkeeper.blocking.write_handle` does for one ledger: callers' threads queue, and wake
-the loop only when it is not coming anyway.
-"""
+"""LogWriter for callers without an event loop: appends cross to the loop in batches."""
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
 from metadata.errors import BookKeeperError, ClientClosedError, EntryTooLargeError
 from spark_bookkeeper.blocking.add_future import AddFuture, Waiters
+from spark_bookkeeper.blocking.hand_over import HandOver
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.log import writer as aio
 from spark_bookkeeper.log.position import Position
@@ -99,13 +94,14 @@ class LogWriter:
         self._thread = thread
         self._writer = writer
         self._waiters = Waiters()
-        self._lock = threading.Lock()
-        self._has_room = threading.Condition(self._lock)
-        self._queue: list[tuple[bytes, PositionFuture]] = []
-        self._is_drain_due = False
-        self._held_bytes = 0
-        self._is_closed = False
-        writer.on_release = self._released
+        self._appends = HandOver(
+            thread,
+            "log writer",
+            bytes_max=writer.settings.max_in_flight_bytes,
+            take=self._push,
+            closed=lambda: ClientClosedError("log writer"),
+        )
+        writer.on_release = self._appends.released
 
     @property
     def ledger_id(self) -> int:
@@ -134,15 +130,8 @@ class LogWriter:
         size = len(payload)
         if size > self._writer.payload_size_max:
             raise EntryTooLargeError(size, self._writer.payload_size_max)
-        self._check_process()
         future = PositionFuture(self._waiters)
-        with self._lock:
-            self._enter(size)
-            self._queue.append((payload, future))
-            if self._is_drain_due:
-                return future
-            self._is_drain_due = True
-        self._thread.loop.call_soon_threadsafe(self._drain)
+        self._appends.put(payload, future)
         return future
 
     def append_many(self, payloads: Sequence[bytes]) -> list[Position]:
@@ -158,7 +147,7 @@ class LogWriter:
         Raises:
             BookKeeperError: why some never will be.
         """
-        self._check_process()
+        self._appends.check_process()
         self._thread.run(self._flush())
 
     def close(self) -> None:
@@ -170,9 +159,8 @@ class LogWriter:
             LogFencedError: the log was taken over; its next writer records the ledger.
             BookKeeperError: not recorded; everything acknowledged is safe.
         """
-        self._check_process()
-        with self._lock:
-            self._is_closed = True
+        self._appends.check_process()
+        self._appends.close()
         self._thread.run(self._close())
 
     def __enter__(self) -> Self:
@@ -188,50 +176,22 @@ class LogWriter:
 
     def abandon(self, error: BookKeeperError) -> None:
         """On the loop: tell everybody who waits that nothing more will be acknowledged."""
-        with self._lock:
-            self._is_closed = True
-        self._drain()
+        self._appends.close()
+        self._appends.drain()
         self._writer.abandon(error)
 
-    def _enter(self, size_bytes: int) -> None:
-        """Under the lock: wait for room and take it."""
-        if self._held_bytes >= self.settings.max_in_flight_bytes:
-            self._has_room.wait_for(
-                lambda: self._held_bytes < self.settings.max_in_flight_bytes or self._is_closed
-            )
-        if self._is_closed:
-            raise ClientClosedError("log writer")
-        self._held_bytes += size_bytes
-
     async def _flush(self) -> None:
-        self._drain()
+        self._appends.drain()
         await self._writer.flush()
 
     async def _close(self) -> None:
-        self._drain()
+        self._appends.drain()
         await self._writer.close()
 
-    def _drain(self) -> None:
-        """On the loop: take everything that waits, as one event."""
-        with self._lock:
-            queued, self._queue = self._queue, []
-            self._is_drain_due = False
-        if not queued:
-            return
-        batch = _Batch([future for _, future in queued], self._waiters)
-        payloads = [payload for payload, _ in queued]
+    def _push(self, payloads: list[bytes], futures: list[PositionFuture]) -> None:
+        batch = _Batch(futures, self._waiters)
         try:
             self._writer.push(payloads, batch)
         except BookKeeperError as error:
-            self._released(sum(map(len, payloads)))
+            self._appends.released(sum(map(len, payloads)))
             batch.failed(error)
-
-    def _released(self, size_bytes: int) -> None:
-        with self._lock:
-            self._held_bytes -= size_bytes
-            if self._held_bytes < self.settings.max_in_flight_bytes:
-                self._has_room.notify_all()
-
-    def _check_process(self) -> None:
-        if self._thread.pid != os.getpid():
-            raise ClientClosedError("a log writer opened before fork")

@@ -1,26 +1,19 @@
-"""WriteHandle for callers without an event loop: appends cross to the loop in batches.
-
-Callers' threads put payloads in a list and wake the loop only when it is not coming anyway; the
-loop takes all that is there. That costs a fraction of a microsecond per entry where a hand-over
-per entry costs eleven.
-"""
+"""WriteHandle for callers without an event loop: appends cross to the loop in batches."""
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
 from metadata.errors import (
     BookKeeperError,
-    ClientClosedError,
     EntryTooLargeError,
     LedgerClosedError,
 )
 from metadata.model import LedgerMetadata
 from spark_bookkeeper.blocking.add_future import AddFuture, Waiters
+from spark_bookkeeper.blocking.hand_over import HandOver
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.ledger import write_handle as aio
 
@@ -56,15 +49,15 @@ class WriteHandle:
         self.ledger_id = handle.ledger_id
         self._thread = thread
         self._handle = handle
-        self._bytes_max = bytes_max
         self._waiters = Waiters()
-        self._lock = threading.Lock()
-        self._has_room = threading.Condition(self._lock)
-        self._queue: list[tuple[bytes, AddFuture]] = []
-        self._is_drain_due = False
-        self._held_bytes = 0
-        self._is_closed = False
-        handle.on_release = self._released
+        self._appends = HandOver(
+            thread,
+            "write handle",
+            bytes_max=bytes_max,
+            take=self._push,
+            closed=lambda: LedgerClosedError(self.ledger_id),
+        )
+        handle.on_release = self._appends.released
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -106,15 +99,8 @@ class WriteHandle:
         size = len(payload)
         if size > self._handle.payload_size_max:
             raise EntryTooLargeError(size, self._handle.payload_size_max)
-        self._check_process()
         future = AddFuture(self._waiters)
-        with self._lock:
-            self._enter(size)
-            self._queue.append((payload, future))
-            if self._is_drain_due:
-                return future
-            self._is_drain_due = True
-        self._thread.loop.call_soon_threadsafe(self._drain)
+        self._appends.put(payload, future)
         return future
 
     def append_many(self, payloads: Sequence[bytes]) -> range:
@@ -122,9 +108,7 @@ class WriteHandle:
 
         Raises: as :meth:`append`; a prefix may have been acknowledged all the same.
         """
-        self._check_process()
-        with self._lock:
-            self._enter(sum(map(len, payloads)))
+        self._appends.hold(sum(map(len, payloads)))
         return self._thread.run(self._append_many(payloads))
 
     def flush(self) -> None:
@@ -133,7 +117,7 @@ class WriteHandle:
         Raises:
             BookKeeperError: why some never will be.
         """
-        self._check_process()
+        self._appends.check_process()
         self._thread.run(self._flush())
 
     def close(self) -> None:
@@ -144,9 +128,8 @@ class WriteHandle:
         Raises:
             LedgerFencedError: a recovering client decides about the end of this ledger.
         """
-        self._check_process()
-        with self._lock:
-            self._is_closed = True
+        self._appends.check_process()
+        self._appends.close()
         self._thread.run(self._close())
 
     def __enter__(self) -> Self:
@@ -162,58 +145,31 @@ class WriteHandle:
 
     def abandon(self, error: BookKeeperError) -> None:
         """On the loop: tell everybody who waits that nothing more will be acknowledged."""
-        with self._lock:
-            self._is_closed = True
-        self._drain()
+        self._appends.close()
+        self._appends.drain()
         self._handle.abandon(error)
 
-    def _enter(self, size_bytes: int) -> None:
-        """Under the lock: wait for room and take it."""
-        if self._held_bytes >= self._bytes_max:
-            self._has_room.wait_for(lambda: self._held_bytes < self._bytes_max)
-        if self._is_closed:
-            raise LedgerClosedError(self.ledger_id)
-        self._held_bytes += size_bytes
-
     async def _append_many(self, payloads: Sequence[bytes]) -> range:
-        self._drain()  # what other calls appended before comes first
+        self._appends.drain()  # what other calls appended before comes first
         first_entry = self._handle.last_add_pushed + 1
         try:
             return await self._handle.append_many(payloads)
         finally:
             if self._handle.last_add_pushed < first_entry:  # refused as a whole
-                self._released(sum(map(len, payloads)))
+                self._appends.released(sum(map(len, payloads)))
 
     async def _flush(self) -> None:
-        self._drain()
+        self._appends.drain()
         await self._handle.flush()
 
     async def _close(self) -> None:
-        self._drain()
+        self._appends.drain()
         await self._handle.close()
 
-    def _drain(self) -> None:
-        """On the loop: take everything that waits, as one event."""
-        with self._lock:
-            batch, self._queue = self._queue, []
-            self._is_drain_due = False
-        if not batch:
-            return
-        futures = [future for _, future in batch]
-        payloads = [payload for payload, _ in batch]
+    def _push(self, payloads: list[bytes], futures: list[AddFuture]) -> None:
         complete = _Batch(self._handle.last_add_pushed + 1, futures, self._waiters)
         try:
             self._handle.push(payloads, complete)
         except BookKeeperError as error:
-            self._released(sum(map(len, payloads)))
+            self._appends.released(sum(map(len, payloads)))
             complete(-1, error)
-
-    def _released(self, size_bytes: int) -> None:
-        with self._lock:
-            self._held_bytes -= size_bytes
-            if self._held_bytes < self._bytes_max:
-                self._has_room.notify_all()
-
-    def _check_process(self) -> None:
-        if self._thread.pid != os.getpid():
-            raise ClientClosedError("a write handle opened before fork")
