@@ -94,13 +94,16 @@ def test_an_interrupted_tail_leaves_a_client_that_works(bk: BookKeeper) -> None:
         reader = bk.open_ledger(writer.ledger_id)
         entries = reader.tail(0)
         assert bytes(next(entries).payload) == b"x"
+        # A shell starts what it puts into the background with SIGINT ignored.
+        handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         interrupt = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
         interrupt.start()
-
-        with pytest.raises(KeyboardInterrupt):
-            next(entries)
-
-        interrupt.join()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                next(entries)
+        finally:
+            interrupt.join()
+            signal.signal(signal.SIGINT, handler)
         assert [bytes(e.payload) for e in reader.tail(0, timeout=0.2)] == [b"x"]
         assert [bytes(e.payload) for e in reader.read_unconfirmed(0, 0)] == [b"x"]
 

@@ -280,6 +280,7 @@ class RecovererTwin:
         self._model.history.ended.append(Ended(self.name, outcome.metadata.last_entry))
 
     def _abort(self) -> None:
+        self._attempt += 1  # a window read ahead may fail as well: one end is enough
         self._attempts_left -= 1
         if self._attempts_left:
             # Jitter: recoverers in lock-step would go on disturbing each other.
