@@ -131,6 +131,7 @@ class MemoryStore(MetadataStore):
             raise NodeExistsError(path)
         registration = _MemoryRegistration(path, value, self._withdraw)
         self._registrations.append(registration)
+        self._restore(registration)  # the session may have ended since
         return registration
 
     async def watch_children(

@@ -142,9 +142,15 @@ class ZooKeeperStore(MetadataStore):
 
     async def ephemeral(self, path: str, value: bytes) -> Registration:
         check_request(path, value)
-        await self._enroll(path, value)
         registration = _ZooKeeperRegistration(self, path, value)
+        # Listed first: the session may end between the node's creation and our hearing of it.
         self._registrations.add(registration)
+        try:
+            await self._enroll(path, value)
+        except BaseException:
+            self._registrations.discard(registration)
+            await registration.end()
+            raise
         return registration
 
     async def watch_children(

@@ -309,6 +309,25 @@ class MetadataStoreConformance:
 
         asyncio.run(main())
 
+    def test_a_session_that_ends_while_a_node_is_registered_loses_no_registration(
+        self, world: World
+    ) -> None:
+        async def main() -> None:
+            async with world.sessions(1) as (store,):
+                for turns in range(6):
+                    path = f"{world.root}/e{turns}"
+                    registering = asyncio.create_task(store.ephemeral(path, b"me"))
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                    await world.expire(store)
+                    await registering
+                    await eventually_reads(
+                        lambda path=path: store.get(path),  # type: ignore[misc]
+                        lambda n: n is not None and n.is_own,
+                    )
+
+        asyncio.run(main())
+
     def test_a_watch_reports_the_node_now_and_after_every_change(self, world: World) -> None:
         async def main() -> None:
             async with world.sessions(2) as (store, other):
