@@ -201,7 +201,7 @@ class BookKeeper:
         with self._lock:
             if self._is_closed:
                 raise ClientClosedError("BookKeeper")
-            if self._connection is None or self._connection.thread.pid != os.getpid():
+            if self._connection is None or self._connection.thread.is_foreign:
                 # After a fork the parent's loop thread does not exist here: make our own.
                 if self._connection is not None:
                     _inherited.append(self._connection)

@@ -8,7 +8,6 @@ wait while too many are.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -48,7 +47,7 @@ class HandOver(Generic[F]):
 
     def check_process(self) -> None:
         """Raises ClientClosedError in a forked child: the loop lives in the parent."""
-        if self._thread.pid != os.getpid():
+        if self._thread.is_foreign:
             raise ClientClosedError(f"a {self._what} opened before fork")
 
     def put(self, payload: bytes, future: F) -> None:
@@ -58,9 +57,12 @@ class HandOver(Generic[F]):
             ClientClosedError: in a forked child.
             BookKeeperError: the writer was closed; nothing was queued.
         """
-        self.check_process()
+        if self._thread.is_foreign:
+            self.check_process()
         with self._lock:
-            self._enter(len(payload))
+            if self._is_closed or self._held_bytes >= self._bytes_max:
+                self._wait_for_room()
+            self._held_bytes += len(payload)
             self._queue.append((payload, future))
             if self._is_drain_due:
                 return
@@ -71,7 +73,8 @@ class HandOver(Generic[F]):
         """Take room for appends that go another way; raises as :meth:`put`."""
         self.check_process()
         with self._lock:
-            self._enter(size_bytes)
+            self._wait_for_room()
+            self._held_bytes += size_bytes
 
     def close(self) -> None:
         """Let nobody in any more, and nobody wait for room. Idempotent."""
@@ -94,9 +97,8 @@ class HandOver(Generic[F]):
             if self._held_bytes < self._bytes_max:
                 self._has_room.notify_all()
 
-    def _enter(self, size_bytes: int) -> None:
+    def _wait_for_room(self) -> None:
         if self._held_bytes >= self._bytes_max:
             self._has_room.wait_for(lambda: self._is_closed or self._held_bytes < self._bytes_max)
         if self._is_closed:
             raise self._closed()
-        self._held_bytes += size_bytes

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import os
 import threading
+import weakref
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
@@ -15,6 +16,9 @@ T = TypeVar("T")
 
 _shared: list[LoopThread] = []
 _shared_lock = threading.Lock()
+_made: weakref.WeakSet[LoopThread] = weakref.WeakSet()
+_END_S = 5.0
+"""How long those who live on a loop may take to end when it stops."""
 
 
 def shared_loop_thread() -> LoopThread:
@@ -23,14 +27,10 @@ def shared_loop_thread() -> LoopThread:
     One for all clients: gRPC's asyncio core serves one event loop well and stumbles over several.
     """
     with _shared_lock:
-        if not _shared or _shared[-1].pid != os.getpid():
+        if not _shared or _shared[-1].is_foreign:
             _shared[:] = [LoopThread("bookkeeper-client")]
             atexit.register(_shared[-1].stop)
         return _shared[-1]
-
-
-_END_S = 5.0
-"""How long those who live on a loop may take to end when it stops."""
 
 
 class Dependent(Protocol):
@@ -44,7 +44,10 @@ class LoopThread:
     """Runs until stopped; belongs to the process that made it, never to a forked child."""
 
     def __init__(self, name: str) -> None:
-        self.pid = os.getpid()
+        self.is_foreign = False
+        """Whether this is a forked child of the process that has the thread. Asked with every append:
+        an attribute costs a tenth of ``os.getpid()``."""
+        _made.add(self)
         self.loop = asyncio.new_event_loop()
         self._dependents: set[Dependent] = set()
         self._finishing: set[asyncio.Task[None]] = set()
@@ -78,7 +81,7 @@ class LoopThread:
     @property
     def is_usable(self) -> bool:
         """Whether coroutines can be run here, in this process."""
-        return self.pid == os.getpid() and self._thread.is_alive() and self.loop.is_running()
+        return not self.is_foreign and self._thread.is_alive() and self.loop.is_running()
 
     def depends(self, dependent: Dependent) -> None:
         """Have ``dependent`` ended when the loop stops."""
@@ -92,7 +95,7 @@ class LoopThread:
         """End what depends on the loop, cancel what still runs, and end the thread. Idempotent;
         nothing in a forked child.
         """
-        if self.pid != os.getpid() or not self._thread.is_alive():
+        if self.is_foreign or not self._thread.is_alive():
             return
         ending = asyncio.run_coroutine_threadsafe(self._end(), self.loop)
         ending.result()
@@ -115,3 +118,12 @@ class LoopThread:
             self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.close()
+
+
+def _forked() -> None:
+    """In a forked child: the threads of its parent are not here."""
+    for thread in _made:
+        thread.is_foreign = True
+
+
+os.register_at_fork(after_in_child=_forked)
