@@ -38,6 +38,7 @@ from bookie_server.wire.messages import (
 )
 from bookie_server.wire.record import parse_run
 from bookie_server.workers import ThreadWorkers, Workers
+from metadata.tasks import end_tasks
 
 READ_SIZE_BYTES_MAX = 2 * 1024 * 1024
 """Records in one reply, whatever was asked for; one entry is returned whatever its size."""
@@ -83,8 +84,7 @@ class Bookie:
         """Write out what was admitted, checkpoint, and close the files."""
         self.lac_watch.close()
         if self._checkpoints is not None:
-            self._checkpoints.cancel()
-            await asyncio.gather(self._checkpoints, return_exceptions=True)
+            await end_tasks([self._checkpoints])
         for journal in self._journals:
             await journal.stop()
         await self._workers.finish(self._commit_facts)

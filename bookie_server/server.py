@@ -31,6 +31,7 @@ from metadata.cluster import instance_id, read_layout
 from metadata.connect import connect
 from metadata.errors import BookKeeperError, ClusterNotInitializedError
 from metadata.store import MetadataStore, NodeExistsError, Registration
+from metadata.tasks import end_tasks
 
 _LOGGER = logging.getLogger(__name__)
 VERSION = "0.1.0"
@@ -114,8 +115,7 @@ async def _withdraw(registering: asyncio.Task[Registration]) -> None:
     if registering.done():
         await registering.result().withdraw()
     else:
-        registering.cancel()
-        await asyncio.gather(registering, return_exceptions=True)
+        await end_tasks([registering])
 
 
 def _open_storage(settings: BookieSettings, cluster_id: str, bookie_id: str) -> Storage:

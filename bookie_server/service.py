@@ -21,6 +21,7 @@ import grpc.aio
 from bookie_server.bookie import Bookie
 from bookie_server.wire import codec
 from bookie_server.wire.messages import BookieInfo, ReadRequest, Section, SectionReply, Status
+from metadata.tasks import end_tasks
 
 SERVICE = "bookkeeper.Bookie"
 READS_IN_FLIGHT_MAX = 64
@@ -109,8 +110,7 @@ class BookieService:
             _LOGGER.warning("malformed frame refused. peer=%s detail=%s", context.peer(), error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
-            sender.cancel()
-            await asyncio.gather(sender, return_exceptions=True)
+            await end_tasks([sender])
 
     async def _read(self, requests: AsyncIterator[bytes], context: Any) -> None:
         slots = asyncio.Semaphore(READS_IN_FLIGHT_MAX)
@@ -137,9 +137,7 @@ class BookieService:
             _LOGGER.warning("malformed read refused. peer=%s detail=%s", context.peer(), error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
-            for task in list(tasks):
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(tasks)
 
     async def _read_lac(self, data: bytes) -> bytes:
         ledger_id, is_fencing, master_key, long_poll = codec.parse_read_lac_request(data)

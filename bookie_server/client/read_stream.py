@@ -10,6 +10,7 @@ import grpc
 
 from bookie_server.wire import codec
 from bookie_server.wire.messages import IdRange, ReadReply, ReadRequest, Status
+from metadata.tasks import end_tasks
 
 
 def unreachable(request: ReadRequest) -> ReadReply:
@@ -51,8 +52,7 @@ class ReadStream:
     async def close(self) -> None:
         """Reads still waiting come back unreachable."""
         if self._runner is not None:
-            self._runner.cancel()
-            await asyncio.gather(self._runner, return_exceptions=True)
+            await end_tasks([self._runner])
         self._abandon()
 
     async def _run(self) -> None:
@@ -71,9 +71,8 @@ class ReadStream:
         except (grpc.RpcError, codec.MalformedFrameError):
             pass  # told to everybody who waits, below
         finally:
-            sender.cancel()
             call.cancel()
-            await asyncio.gather(sender, return_exceptions=True)
+            await end_tasks([sender])
             self._abandon()
 
     async def _send(self, call: Any) -> None:

@@ -39,6 +39,7 @@ from bookie_server.wire.messages import (
     StoredReply,
 )
 from bookie_server.wire.record import parse_run
+from metadata.tasks import end_tasks
 
 _LOGGER = logging.getLogger(__name__)
 _SIZE = struct.Struct(">I")
@@ -99,8 +100,7 @@ class RelayedBookieClient(BookieClient):
     async def close(self) -> None:
         self._is_closed = True
         if self._runner is not None:
-            self._runner.cancel()
-            await asyncio.gather(self._runner, return_exceptions=True)
+            await end_tasks([self._runner])
         self._abandon()
 
     def _ask(self, method: str, *arguments: object, waits_ms: int = 0) -> asyncio.Future[Any]:
@@ -146,8 +146,7 @@ class RelayedBookieClient(BookieClient):
                 if request_id in self._waiting:
                     _settle(self._waiting[request_id], answer)
         finally:
-            sender.cancel()
-            await asyncio.gather(sender, return_exceptions=True)
+            await end_tasks([sender])
             writer.close()
             if process.returncode is None:
                 process.kill()  # it holds nothing that anybody still waits for
@@ -192,10 +191,7 @@ async def serve(channel: socket.socket) -> None:
                 answering[request_id] = task
                 task.add_done_callback(partial(_forget, answering, request_id))
     finally:
-        tasks = list(answering.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(answering.values())
         await client.close()
         writer.close()
 

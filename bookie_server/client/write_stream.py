@@ -22,6 +22,7 @@ import grpc
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.wire import codec
 from bookie_server.wire.messages import EncodedSection, SectionReply, Status
+from metadata.tasks import end_tasks
 
 _Key = tuple[int, int, int, bool]
 _SWEEP_S = 0.05
@@ -84,8 +85,7 @@ class WriteStream:
         if self._sweeper is not None:
             self._sweeper.cancel()
         if self._runner is not None:
-            self._runner.cancel()
-            await asyncio.gather(self._runner, return_exceptions=True)
+            await end_tasks([self._runner])
         self._fail(lambda pending: True)
 
     # -- connection ---------------------------------------------------------------------------
@@ -120,8 +120,7 @@ class WriteStream:
                     self._answer(reply)
                 self._wake.set()
         finally:
-            sender.cancel()
-            await asyncio.gather(sender, return_exceptions=True)
+            await end_tasks([sender])
 
     async def _send(self, call: Any) -> None:
         while True:

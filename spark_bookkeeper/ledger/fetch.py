@@ -19,6 +19,7 @@ from bookie_server.wire.messages import ReadReply, ReadRequest, Status
 from bookie_server.wire.record import Run, first_unverified
 from metadata.invariant import invariant
 from metadata.model import Fragment
+from metadata.tasks import end_tasks
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.read_rules import (
@@ -141,10 +142,7 @@ class FragmentFetcher:
                     if self._take(task.result(), result) and result.missing:
                         ask(attempt)  # a full reply is progress, not a failure: there is more
         finally:
-            if asked:
-                for task in asked:
-                    task.cancel()
-                await asyncio.gather(*asked, return_exceptions=True)
+            await end_tasks(asked)
         result.runs = in_order(result.runs)
         return result
 

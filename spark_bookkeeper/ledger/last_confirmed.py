@@ -26,6 +26,7 @@ from bookie_server.wire.record import (
 )
 from metadata.errors import EntryUnreadableError, LedgerRecoveryError, UnauthorizedError
 from metadata.model import NO_ENTRY_ID, LedgerMetadata
+from metadata.tasks import end_tasks
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.recovery_rules import FenceProgress
@@ -82,9 +83,7 @@ async def read_last_confirmed(
             if progress.is_covered:
                 return max(progress.last_add_confirmed, believable_claim(heard))
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
     if is_fencing:
         raise LedgerRecoveryError(
             ledger_id, f"too few bookies could be fenced: {' '.join(answers)}"

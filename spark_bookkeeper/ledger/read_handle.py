@@ -21,6 +21,7 @@ from metadata.errors import (
     NoSuchEntryError,
 )
 from metadata.model import NO_ENTRY_ID, LedgerMetadata, Versioned
+from metadata.tasks import end_tasks
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.entry import Entry, entries_of
 from spark_bookkeeper.ledger.fetch import Fetched, FragmentFetcher
@@ -122,9 +123,7 @@ class ReadHandle:
                 for run in await ahead.popleft():
                     yield run
         finally:
-            for task in ahead:
-                task.cancel()
-            await asyncio.gather(*ahead, return_exceptions=True)
+            await end_tasks(ahead)
 
     async def read_unconfirmed(
         self, first_entry: int, last_entry: int

@@ -26,6 +26,7 @@ from bookie_server.wire.messages import ReadRequest, Status, Stripe
 from bookie_server.wire.record import parse_header
 from metadata.errors import LedgerRecoveryError, UnauthorizedError
 from metadata.model import NO_ENTRY_ID, Fragment, LedgerMetadata, Versioned
+from metadata.tasks import end_tasks
 from metadata.update import Stop, backoff
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.fetch import FragmentFetcher, verified_runs
@@ -112,8 +113,7 @@ class _Recovery:
                 if window.ends_ledger:
                     return window.next_entry - 1, length
         finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+            await end_tasks([reading])
 
     async def _read_window(self, first_entry: int) -> RecoveryWindow:
         """Ask all positions at once; done when the window is decided, whoever has not answered."""
@@ -129,9 +129,7 @@ class _Recovery:
                 if window.is_decided:
                     return window
         finally:
-            for task in asked:
-                task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            await end_tasks(asked)
         if not window.found:
             detail = f"entry {first_entry} is neither readable nor provably absent"
             raise LedgerRecoveryError(self._ledger_id, detail)

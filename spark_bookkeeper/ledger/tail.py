@@ -20,6 +20,7 @@ from bookie_server.wire.messages import LongPoll, ReadLacReply, ReadReply, ReadR
 from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
 from metadata.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
 from metadata.model import NO_ENTRY_ID, LedgerMetadata, Versioned
+from metadata.tasks import end_tasks
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.fetch import FragmentFetcher, verified_runs
 from spark_bookkeeper.ledger.last_confirmed import LacEvidence, believable_claim, lac_evidence
@@ -70,8 +71,7 @@ class MetadataFollower:
             self._end()
             self._end = None
         if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+            await end_tasks([self._looking])
 
     def latest(self) -> Versioned:
         """The newest there is, taken note of.
@@ -298,7 +298,4 @@ async def wait_for_news(
                     follower.look()
         return None
     finally:
-        tasks = [task for task in (asking, changed) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(task for task in (asking, changed) if task is not None)

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
+from metadata.tasks import end_tasks
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -29,7 +31,5 @@ async def each(
     try:
         await asyncio.gather(*workers)
     finally:
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+        await end_tasks(workers)
     return [results[index] for index in range(len(todo))]

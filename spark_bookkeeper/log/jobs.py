@@ -29,6 +29,7 @@ from metadata.store import (
     Operation,
     StoreConflict,
 )
+from metadata.tasks import end_tasks
 from spark_bookkeeper.log.bounded import each
 from spark_bookkeeper.log.commit_rules import TxnVerdict, judge_txn
 from spark_bookkeeper.log.epoch import Epoch, Job, Token, TokenChild, TokenState
@@ -179,9 +180,7 @@ class Jobs:
 
     async def close(self) -> None:
         """Cancel the background fencing; sweeps finish what it did not."""
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await end_tasks(self._background)
 
     async def _draw(self, nodes: LogNodes, value: bytes) -> int:
         prefix = f"{nodes.tree.tokens}/"
