@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_bookkeeper.cli import commands
-from spark_bookkeeper.datasource.options import option_table
+from spark_bookkeeper.datasource.options.table import option_table
 
 DOCUMENTS = ("README.md", "docs/architecture.md", "docs/reliability.md", "docs/performance.md")
 

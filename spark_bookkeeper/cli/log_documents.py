@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from spark_bookkeeper.datasource.arrow_types import parse_log_schema
-from spark_bookkeeper.datasource.options import TargetOptions
+from spark_bookkeeper.datasource.options.model import TargetOptions
+from spark_bookkeeper.datasource.schema import parse_log_schema
 from spark_bookkeeper.datasource.session import Session, open_session
 from spark_bookkeeper.log.errors import NoSuchLogError
 from spark_bookkeeper.log.model import LogSettings

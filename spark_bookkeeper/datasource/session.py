@@ -16,7 +16,8 @@ from metadata.model import LedgerMetadata
 from metadata.store import MetadataStore
 from spark_bookkeeper.bookkeeper import shared
 from spark_bookkeeper.datasource.errors import OptionsError
-from spark_bookkeeper.datasource.options import CLIENT_PREFIX, TargetOptions
+from spark_bookkeeper.datasource.options.model import TargetOptions
+from spark_bookkeeper.datasource.options.table import CLIENT_PREFIX
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.log.layer import LogLayer, clock_ms
 from spark_bookkeeper.log.model import LogSettings

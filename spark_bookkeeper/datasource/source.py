@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from spark_bookkeeper.datasource.errors import NotSupportedYetError, reported
-from spark_bookkeeper.datasource.options import parse_read_options, parse_write_options
+from spark_bookkeeper.datasource.options.parse import (
+    parse_read_options,
+    parse_schema_options,
+    parse_write_options,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -35,21 +39,21 @@ class BookKeeperSource(DataSource):  # type: ignore[misc, unused-ignore]
     @reported
     def schema(self) -> StructType:
         """The columns of the log or ledgers, asked of the cluster."""
-        from spark_bookkeeper.datasource.batch_reader import read_schema
+        from spark_bookkeeper.datasource.read.batch import read_schema
 
-        return read_schema(parse_read_options(self.options, os.environ))
+        return read_schema(parse_schema_options(self.options, os.environ))
 
     @reported
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of what is committed when it is planned."""
-        from spark_bookkeeper.datasource.batch_reader import open_batch_read
+        from spark_bookkeeper.datasource.read.batch import open_batch_read
 
         return open_batch_read(parse_read_options(self.options, os.environ), schema)
 
     @reported
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write, planned: the log exists, the schema fits, an epoch is drawn."""
-        from spark_bookkeeper.datasource.batch_writer import plan_batch_write
+        from spark_bookkeeper.datasource.write.batch import plan_batch_write
 
         options = parse_write_options(self.options, os.environ)
         return plan_batch_write(options, schema, is_overwrite=overwrite)

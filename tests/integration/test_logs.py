@@ -159,7 +159,7 @@ def test_a_follower_in_another_client_sees_what_is_appended(
 def test_the_second_writer_wins_and_spark_has_to_wait(
     cluster: LocalCluster, bk: BookKeeper
 ) -> None:
-    from spark_bookkeeper.datasource.options import TargetOptions
+    from spark_bookkeeper.datasource.options.model import TargetOptions
     from spark_bookkeeper.datasource.session import open_session
 
     log = bk.create_log("contended")

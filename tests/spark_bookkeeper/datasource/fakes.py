@@ -24,12 +24,12 @@ from metadata.errors import (
 from metadata.ledgers import Accompany
 from metadata.memory import MemoryStore
 from metadata.model import Fragment, LedgerMetadata
-from spark_bookkeeper.datasource.batch_reader import plan_read, read_slices
-from spark_bookkeeper.datasource.batch_writer import abort_batch, commit_batch, make_plan
-from spark_bookkeeper.datasource.options import parse_read_options, parse_write_options
-from spark_bookkeeper.datasource.readable import find_readable
+from spark_bookkeeper.datasource.options.parse import parse_read_options, parse_write_options
+from spark_bookkeeper.datasource.read.batch import plan_read, read_slices
+from spark_bookkeeper.datasource.read.readable import find_readable
 from spark_bookkeeper.datasource.session import Session
-from spark_bookkeeper.datasource.writer_task import TaskIdentity, WritePlan, WriteTask
+from spark_bookkeeper.datasource.write.batch import abort_batch, commit_batch, make_plan
+from spark_bookkeeper.datasource.write.task import TaskIdentity, WritePlan, WriteTask
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.log.epoch import TaskMessage
 from spark_bookkeeper.log.model import LogSettings

@@ -8,10 +8,10 @@ import struct
 import pyarrow as pa
 import pytest
 
-from spark_bookkeeper.datasource.arrow_guard import DECODED_BYTES_MAX
-from spark_bookkeeper.datasource.envelope import ENVELOPE_SIZE
 from spark_bookkeeper.datasource.errors import PayloadCorruptError
-from spark_bookkeeper.datasource.payload import ArrowDecoder, ArrowEncoder
+from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder, ArrowEncoder
+from spark_bookkeeper.datasource.payload.arrow_guard import DECODED_BYTES_MAX
+from spark_bookkeeper.datasource.payload.envelope import ENVELOPE_SIZE
 from tests.spark_bookkeeper.datasource.rows import everything
 
 

@@ -28,7 +28,8 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from spark_bookkeeper.datasource.arrow_types import (
+from spark_bookkeeper.datasource.errors import SchemaMismatchError, UnsupportedTypeError
+from spark_bookkeeper.datasource.schema import (
     arrow_schema,
     cast_batch,
     check_fits,
@@ -37,7 +38,6 @@ from spark_bookkeeper.datasource.arrow_types import (
     log_schema_of,
     parse_log_schema,
 )
-from spark_bookkeeper.datasource.errors import SchemaMismatchError, UnsupportedTypeError
 from tests.spark_bookkeeper.datasource.rows import everything
 
 KINDS: tuple[DataType, ...] = (

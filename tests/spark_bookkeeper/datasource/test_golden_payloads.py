@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from spark_bookkeeper.datasource.arrow_types import parse_log_schema
-from spark_bookkeeper.datasource.envelope import EntryKind, Envelope
-from spark_bookkeeper.datasource.footer import parse_footer
-from spark_bookkeeper.datasource.payload import ArrowDecoder
+from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder
+from spark_bookkeeper.datasource.payload.envelope import EntryKind, Envelope
+from spark_bookkeeper.datasource.payload.footer import parse_footer
+from spark_bookkeeper.datasource.schema import parse_log_schema
 
 GOLDEN = Path("tests/golden/v1/payload")
 SPARK_SCHEMA = "struct<id:bigint,name:string,price:decimal(9,2),at:timestamp,tags:array<string>>"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from spark_bookkeeper.datasource.errors import OptionsError, OptionUnknownError, report
-from spark_bookkeeper.datasource.option_values import EARLIEST, Position
-from spark_bookkeeper.datasource.options import (
-    NOT_YET,
-    OPTIONS,
-    option_table,
+from spark_bookkeeper.datasource.options.parse import (
+    KAFKA_HABITS,
     parse_read_options,
+    parse_schema_options,
+    parse_stream_read_options,
     parse_write_options,
 )
+from spark_bookkeeper.datasource.options.table import OPTIONS, option_table
+from spark_bookkeeper.datasource.options.values import EARLIEST, LATEST, Position
 
 URI = "zk+hierarchical://127.0.0.1:2181/ledgers"
 HERE = {"BOOKKEEPER_METADATA_URI": URI}
@@ -65,9 +66,96 @@ def test_an_option_like_none_of_ours_is_refused_with_the_list() -> None:
         parse_read_options({"log": "orders", "xyzzy": "1"}, HERE)
 
 
-@pytest.mark.parametrize("name", sorted(NOT_YET))
-def test_an_option_of_a_later_version_is_refused_not_ignored(name: str) -> None:
-    assert f"option {name} is not supported yet" in read_defects(log="orders", **{name: "1"})
+@pytest.mark.parametrize("name", sorted(KAFKA_HABITS))
+def test_an_option_of_kafkas_is_refused_with_what_does_it_here(name: str) -> None:
+    told = read_defects(log="orders", **{name: "1"})
+
+    assert f"unknown option {name}, which is Kafka's: {KAFKA_HABITS[name]}" in told
+
+
+def test_kafkas_names_for_limits_are_ours_too() -> None:
+    found = parse_stream_read_options({"log": "orders", "maxOffsetsPerTrigger": "7"}, HERE)
+
+    assert found.trigger_rows_max == 7
+
+
+def test_one_option_under_two_names_is_refused() -> None:
+    with pytest.raises(OptionsError, match="maxRowsPerTrigger and maxOffsetsPerTrigger are one"):
+        parse_stream_read_options(
+            {"log": "a", "maxOffsetsPerTrigger": "7", "maxRowsPerTrigger": "7"}, HERE
+        )
+
+
+def test_a_streams_option_in_a_batch_is_refused_and_the_other_way_round() -> None:
+    told = read_defects(log="a", consumer="c")
+    with pytest.raises(OptionsError) as caught:
+        parse_stream_read_options({"log": "a", "endingOffsets": "latest"}, HERE)
+
+    assert "option consumer is for a stream read, not a batch read" in told
+    assert "option endingOffsets is for a batch read, not a stream read" in str(caught.value)
+
+
+def test_a_transaction_of_a_stream_is_refused_for_the_stream_has_its_own() -> None:
+    given = {"log": "a", "txnappid": "x", "txnversion": "1"}
+
+    with pytest.raises(OptionsError, match="txnAppId is for a batch write, not a stream write"):
+        parse_write_options(given, HERE, is_stream=True)
+
+
+def test_asynchronous_progress_tracking_is_refused() -> None:
+    given = {"log": "a", "asyncProgressTrackingEnabled": "true"}
+
+    with pytest.raises(OptionsError, match="leave asynchronous progress tracking off"):
+        parse_write_options(given, HERE, is_stream=True)
+
+
+def test_a_schema_is_asked_for_before_anybody_knows_whether_it_is_a_stream() -> None:
+    both = {"log": "a", "maxRowsPerTrigger": "7", "endingOffsets": "latest", "columns": "b"}
+
+    assert parse_schema_options(both, HERE).columns == ("b",)
+
+
+def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
+    assert parse_stream_read_options({"log": "a"}, HERE).starting == LATEST
+    assert parse_read_options({"log": "a"}, HERE).starting == EARLIEST
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"minRowsPerTrigger": "5", "maxRowsPerTrigger": "4"}, "must not be above"),
+        ({"maxTriggerDelay": "1m"}, "option maxTriggerDelay needs minRowsPerTrigger"),
+        ({"consumerTimeout": "1d"}, "option consumerTimeout needs consumer"),
+        ({"startingTimestampStrategy": "latest"}, "needs startingTimestamp"),
+        (
+            {"startingTimestamp": "1", "startingOffsets": "latest"},
+            "startingOffsets and startingTimestamp exclude each other",
+        ),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(given: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionsError, match=told):
+        parse_stream_read_options({"log": "a", **given}, HERE)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("1700000000000", 1_700_000_000_000),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+        ("2023-11-14T23:13:20+01:00", 1_700_000_000_000),
+        ("2023-11-14 22:13:20", 1_700_000_000_000),
+    ],
+)
+def test_times_are_milliseconds_or_iso_8601(text: str, ms: int) -> None:
+    found = parse_read_options({"log": "a", "startingtimestamp": text}, HERE)
+
+    assert found.starting_timestamp_ms == ms
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "-5", "1.5", "2023-13-01", "1969-01-01"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    assert "option startingTimestamp" in read_defects(log="a", startingtimestamp=text)
 
 
 def test_sparks_own_keys_are_accepted() -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from spark_bookkeeper.datasource.partitions import PlanLimits, Slice, plan
+from spark_bookkeeper.datasource.read.partitions import PlanLimits, Slice, plan
 from spark_bookkeeper.log.model import LedgerRange
 
 MIB = 1 << 20

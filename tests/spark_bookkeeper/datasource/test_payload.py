@@ -8,27 +8,27 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from spark_bookkeeper.datasource.entry_cutter import (
+from spark_bookkeeper.datasource.errors import PayloadCorruptError, RawNullError, RowTooLargeError
+from spark_bookkeeper.datasource.payload.arrow import (
+    PAYLOAD_BYTES_MAX,
+    ArrowDecoder,
+    ArrowEncoder,
+    raw_payloads,
+)
+from spark_bookkeeper.datasource.payload.entry_cutter import (
     DECODED_BYTES_TARGET_MAX,
     ROWS_PER_ENTRY_MAX,
     CutEntry,
     EntryCutter,
 )
-from spark_bookkeeper.datasource.envelope import (
+from spark_bookkeeper.datasource.payload.envelope import (
     ENVELOPE_SIZE,
     EntryKind,
     Envelope,
     MalformedEnvelopeError,
     parse_envelope,
 )
-from spark_bookkeeper.datasource.errors import PayloadCorruptError, RawNullError, RowTooLargeError
-from spark_bookkeeper.datasource.footer import FooterBuilder, parse_footer
-from spark_bookkeeper.datasource.payload import (
-    PAYLOAD_BYTES_MAX,
-    ArrowDecoder,
-    ArrowEncoder,
-    raw_payloads,
-)
+from spark_bookkeeper.datasource.payload.footer import FooterBuilder, parse_footer
 from tests.spark_bookkeeper.datasource.rows import everything, lineitem
 
 

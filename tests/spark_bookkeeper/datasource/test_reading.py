@@ -11,15 +11,15 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from metadata.errors import NoSuchLedgerError, UnauthorizedError
 from metadata.model import Fragment, LedgerMetadata
-from spark_bookkeeper.datasource.arrow_types import arrow_schema
-from spark_bookkeeper.datasource.envelope import parse_envelope
 from spark_bookkeeper.datasource.errors import (
     OptionsError,
     PayloadCorruptError,
     RowsMissingError,
     SchemaMismatchError,
 )
-from spark_bookkeeper.datasource.payload import ArrowEncoder
+from spark_bookkeeper.datasource.payload.arrow import ArrowEncoder
+from spark_bookkeeper.datasource.payload.envelope import parse_envelope
+from spark_bookkeeper.datasource.schema import arrow_schema
 from spark_bookkeeper.log.errors import DataLossError, LogRecreatedError, NoSuchLogError
 from tests.spark_bookkeeper.datasource.fakes import FakeLedger, World
 from tests.spark_bookkeeper.datasource.test_writing import RAW, SCHEMA, batch, ids, raw_batch

@@ -26,7 +26,7 @@ from spark_bookkeeper.datasource.errors import (
     UnsupportedTypeError,
     reported,
 )
-from spark_bookkeeper.datasource.options import TargetOptions
+from spark_bookkeeper.datasource.options.model import TargetOptions
 from spark_bookkeeper.datasource.session import client_settings
 from spark_bookkeeper.datasource.source import BookKeeperSource
 from spark_bookkeeper.settings import ClientSettings

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 from metadata.errors import LedgerFencedError, NotEnoughBookiesError
 from metadata.memory import Fault
 from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
-from spark_bookkeeper.datasource.footer import FOOTER_KEY
+from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY
 from spark_bookkeeper.log.errors import (
     CommitRefusedError,
     EpochFencedError,

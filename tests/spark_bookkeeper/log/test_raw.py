@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from spark_bookkeeper.datasource.arrow_types import RAW_COLUMN, log_schema_of, parse_log_schema
+from spark_bookkeeper.datasource.schema import RAW_COLUMN, log_schema_of, parse_log_schema
 from spark_bookkeeper.log.model import LogSettings
 from spark_bookkeeper.log.raw import RAW_SCHEMA, settings_and_schema
 

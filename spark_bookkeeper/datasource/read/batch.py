@@ -17,15 +17,15 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata.errors import BookKeeperError
-from spark_bookkeeper.datasource.arrow_types import arrow_schema, cast_batch
 from spark_bookkeeper.datasource.errors import OptionsError, report, reported
-from spark_bookkeeper.datasource.option_values import Position
-from spark_bookkeeper.datasource.options import ReadOptions
-from spark_bookkeeper.datasource.partitions import PlanLimits, Slice, plan
-from spark_bookkeeper.datasource.payload import ArrowDecoder
-from spark_bookkeeper.datasource.readable import Readable, find_readable
+from spark_bookkeeper.datasource.options.model import ReadOptions
+from spark_bookkeeper.datasource.options.values import Position
+from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder
+from spark_bookkeeper.datasource.read.partitions import PlanLimits, Slice, plan
+from spark_bookkeeper.datasource.read.readable import Readable, find_readable
+from spark_bookkeeper.datasource.read.slice_reader import Rows, read_arrow, read_ledger, read_raw
+from spark_bookkeeper.datasource.schema import arrow_schema, cast_batch
 from spark_bookkeeper.datasource.session import LedgerReader, Session, open_session
-from spark_bookkeeper.datasource.slice_reader import Rows, read_arrow, read_ledger, read_raw
 from spark_bookkeeper.log.model import LedgerRange
 from spark_bookkeeper.log.reader import RowRanges
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from spark_bookkeeper.datasource.errors import RowTooLargeError
-from spark_bookkeeper.datasource.payload import PAYLOAD_BYTES_MAX
+from spark_bookkeeper.datasource.payload.arrow import PAYLOAD_BYTES_MAX
 
 DECODED_BYTES_TARGET_MAX = 16 << 20
 ROWS_PER_ENTRY_MAX = 1 << 20

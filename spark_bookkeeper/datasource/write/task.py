@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from metadata.errors import BookKeeperError
 from metadata.store import StoreConflict
-from spark_bookkeeper.datasource.arrow_types import LogSchema, cast_batch
-from spark_bookkeeper.datasource.entry_cutter import CutEntry, EntryCutter
-from spark_bookkeeper.datasource.footer import FOOTER_KEY, FOOTER_VERSION, FooterBuilder
-from spark_bookkeeper.datasource.options import WriteOptions
-from spark_bookkeeper.datasource.payload import ArrowEncoder, raw_payloads
+from spark_bookkeeper.datasource.options.model import WriteOptions
+from spark_bookkeeper.datasource.payload.arrow import ArrowEncoder, raw_payloads
+from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry, EntryCutter
+from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, FOOTER_VERSION, FooterBuilder
+from spark_bookkeeper.datasource.schema import LogSchema, cast_batch
 from spark_bookkeeper.datasource.session import (
     PAYLOAD_KEY,
     SCHEMA_KEY,

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from spark_bookkeeper.datasource.envelope import (
+from spark_bookkeeper.datasource.errors import PayloadCorruptError, RowsMissingError
+from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder
+from spark_bookkeeper.datasource.payload.envelope import (
     EntryKind,
     MalformedEnvelopeError,
     parse_envelope,
 )
-from spark_bookkeeper.datasource.errors import PayloadCorruptError, RowsMissingError
-from spark_bookkeeper.datasource.footer import FOOTER_KEY, Footer, parse_footer
-from spark_bookkeeper.datasource.partitions import Slice
-from spark_bookkeeper.datasource.payload import ArrowDecoder
+from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, Footer, parse_footer
+from spark_bookkeeper.datasource.read.partitions import Slice
 from spark_bookkeeper.datasource.session import LedgerReader
 
 RAW_BATCH_ROWS_MAX = 10_000

@@ -18,21 +18,21 @@ from pyspark.sql.types import StructType
 
 from metadata.errors import BookKeeperError
 from metadata.model import DigestType
-from spark_bookkeeper.datasource.arrow_types import (
+from spark_bookkeeper.datasource.errors import (
+    OptionsError,
+    SchemaMismatchError,
+    reported,
+)
+from spark_bookkeeper.datasource.options.model import WriteOptions
+from spark_bookkeeper.datasource.schema import (
     LogSchema,
     check_fits,
     check_raw,
     log_schema_of,
     parse_log_schema,
 )
-from spark_bookkeeper.datasource.errors import (
-    OptionsError,
-    SchemaMismatchError,
-    reported,
-)
-from spark_bookkeeper.datasource.options import WriteOptions
 from spark_bookkeeper.datasource.session import Session, open_session
-from spark_bookkeeper.datasource.writer_task import TaskIdentity, WritePlan, WriteTask
+from spark_bookkeeper.datasource.write.task import TaskIdentity, WritePlan, WriteTask
 from spark_bookkeeper.log.commit import CommitOutcome, CommitSummary
 from spark_bookkeeper.log.epoch import TaskMessage
 from spark_bookkeeper.log.errors import NoSuchLogError

@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from spark_bookkeeper.datasource.arrow_guard import UnsafeMessageError, decode_message
-from spark_bookkeeper.datasource.entry_cutter import CutEntry
-from spark_bookkeeper.datasource.envelope import (
+from spark_bookkeeper.datasource.errors import PayloadCorruptError
+from spark_bookkeeper.datasource.payload.arrow import PAYLOAD_BYTES_MAX
+from spark_bookkeeper.datasource.payload.arrow_guard import UnsafeMessageError, decode_message
+from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry
+from spark_bookkeeper.datasource.payload.envelope import (
     ENVELOPE_SIZE,
     EntryKind,
     Envelope,
     MalformedEnvelopeError,
     parse_envelope,
 )
-from spark_bookkeeper.datasource.errors import PayloadCorruptError
-from spark_bookkeeper.datasource.payload import PAYLOAD_BYTES_MAX
 from spark_bookkeeper.log.columns import BOUND_BYTES_MAX, ColumnRange, Scalar
 
 FOOTER_KEY = "sparkFooter"

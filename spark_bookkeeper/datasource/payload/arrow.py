@@ -13,19 +13,19 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from bookie_server.wire.record import ENTRY_SIZE_MAX
-from spark_bookkeeper.datasource.arrow_guard import (
+from spark_bookkeeper.datasource.errors import PayloadCorruptError, RawNullError, RowTooLargeError
+from spark_bookkeeper.datasource.payload.arrow_guard import (
     UnsafeMessageError,
     decode_columns,
     decode_message,
 )
-from spark_bookkeeper.datasource.envelope import (
+from spark_bookkeeper.datasource.payload.envelope import (
     ENVELOPE_SIZE,
     EntryKind,
     Envelope,
     MalformedEnvelopeError,
     parse_envelope,
 )
-from spark_bookkeeper.datasource.errors import PayloadCorruptError, RawNullError, RowTooLargeError
 
 PAYLOAD_BYTES_MAX = ENTRY_SIZE_MAX - 64
 """Largest payload: an entry less its header and the longest digest, rounded."""

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 
 def text(value: str) -> str:
@@ -71,6 +72,24 @@ def parse_duration_ms(value: str) -> int:
     return (
         int(found[1]) * {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}[found[2]]
     )
+
+
+def parse_timestamp_ms(value: str) -> int:
+    """Milliseconds since the epoch, or ISO 8601; a time without a zone is UTC.
+
+    Raises:
+        ValueError: anything else.
+    """
+    plain = value.strip()
+    if re.fullmatch(r"\d{1,15}", plain):
+        return int(plain)
+    try:
+        found = datetime.fromisoformat(plain)
+    except ValueError:
+        found = None
+    if found is None or found.year < 1970:
+        raise ValueError("must be milliseconds since 1970 or ISO 8601 such as 2026-01-31T12:00:00Z")
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def ledger_ids(value: str) -> tuple[int, ...]:

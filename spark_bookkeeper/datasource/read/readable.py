@@ -18,14 +18,14 @@ from pyspark.sql.types import (
 )
 
 from metadata.errors import MetadataCorruptError
-from spark_bookkeeper.datasource.arrow_types import (
+from spark_bookkeeper.datasource.errors import OptionsError
+from spark_bookkeeper.datasource.options.model import ReadOptions
+from spark_bookkeeper.datasource.schema import (
     RAW_COLUMN,
     LogSchema,
     check_readable,
     parse_log_schema,
 )
-from spark_bookkeeper.datasource.errors import OptionsError
-from spark_bookkeeper.datasource.options import ReadOptions
 from spark_bookkeeper.datasource.session import PAYLOAD_KEY, SCHEMA_KEY, Session
 
 METADATA_FIELDS = StructType(

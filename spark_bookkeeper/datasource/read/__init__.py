@@ -1,0 +1,1 @@
+"""Reading logs and ledgers: plans on the driver, record batches out of tasks."""

@@ -1,0 +1,1 @@
+"""Writing to logs: plans and commits on the driver, one ledger per task attempt."""
