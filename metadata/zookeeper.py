@@ -30,6 +30,7 @@ from metadata.store import (
     StoreConflict,
     check_request,
 )
+from metadata.tasks import end_tasks
 from metadata.zookeeper_session import ZooKeeperSession
 from metadata.zookeeper_watch import Follower
 
@@ -268,8 +269,7 @@ class _ZooKeeperRegistration(Registration):
 
     async def end(self) -> None:
         """Stop re-creating; leaves the node alone."""
-        self._keeper.cancel()
-        await asyncio.gather(self._keeper, return_exceptions=True)
+        await end_tasks([self._keeper])
 
     async def _keep(self) -> None:
         # Unbounded on purpose: a bookie that gave up would serve on and look dead.

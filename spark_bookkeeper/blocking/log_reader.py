@@ -7,12 +7,12 @@ on the loop itself.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from types import TracebackType
 from typing import Self
 
 from spark_bookkeeper.blocking.loop_thread import LoopThread
+from spark_bookkeeper.blocking.turns import Turns
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.log import entries as aio
 from spark_bookkeeper.log.position import Position
@@ -26,9 +26,8 @@ class LogReader:
         self.next_row: int | None = None
         """The row behind the last one returned, where another reader may go on."""
         self._thread = thread
-        self._batches = reader.batches()
+        self._turns = Turns(reader.batches())
         self._rows: deque[tuple[Position, Entry]] = deque()
-        self._turn: asyncio.Task[aio.Rows | None] | None = None
         self._is_closed = False
 
     def __iter__(self) -> Self:
@@ -40,7 +39,7 @@ class LogReader:
         Raises: as :meth:`spark_bookkeeper.log.entries.LogReader.batches`.
         """
         if not self._rows:
-            rows = None if self._is_closed else self._thread.run(self._next())
+            rows = None if self._is_closed else self._thread.run(self._turns.next())
             if rows is None:
                 raise StopIteration
             self._rows.extend(rows)
@@ -52,8 +51,7 @@ class LogReader:
         """End reading; iteration ends with it. Idempotent."""
         self._is_closed = True
         self._rows.clear()
-        if self._thread.is_usable:
-            self._thread.run(self._end())
+        self._thread.finish(self._turns.end())
 
     def __enter__(self) -> Self:
         return self
@@ -65,16 +63,3 @@ class LogReader:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    async def _next(self) -> aio.Rows | None:
-        self._turn = asyncio.current_task()
-        try:
-            return await anext(self._batches, None)
-        finally:
-            self._turn = None
-
-    async def _end(self) -> None:
-        if self._turn is not None:  # whoever waited for it was interrupted
-            self._turn.cancel()
-            await asyncio.gather(self._turn, return_exceptions=True)
-        await self._batches.aclose()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Self
 
 from bookie_server.wire.record import Run
 from metadata.model import LedgerMetadata
 from spark_bookkeeper.blocking.loop_thread import LoopThread
+from spark_bookkeeper.blocking.turns import iterate
 from spark_bookkeeper.ledger import read_handle as aio
 from spark_bookkeeper.ledger.entry import Entry, entries_of
-
-T = TypeVar("T")
 
 
 class ReadHandle:
@@ -98,36 +96,3 @@ class ReadHandle:
         digest_size = self._handle.digest_size
         for run in iterate(self._thread, runs):
             yield from entries_of(run, digest_size)
-
-
-def iterate(thread: LoopThread, items: AsyncGenerator[T, None]) -> Iterator[T]:
-    """The items of an iteration on the loop, one hop each; ends it when the caller ends, also when
-    that was interrupted while waiting. Between hops the loop may run ahead. No item is ``None``.
-    """
-    turns = _Turns(items)
-    try:
-        while (item := thread.run(turns.next())) is not None:
-            yield item
-    finally:
-        thread.finish(turns.end())
-
-
-class _Turns(Generic[T]):
-    """One iteration, as seen from another thread; its methods run on the loop."""
-
-    def __init__(self, items: AsyncGenerator[T, None]) -> None:
-        self._items = items
-        self._turn: asyncio.Task[T | None] | None = None
-
-    async def next(self) -> T | None:
-        self._turn = asyncio.current_task()
-        try:
-            return await anext(self._items, None)
-        finally:
-            self._turn = None
-
-    async def end(self) -> None:
-        if self._turn is not None:
-            self._turn.cancel()
-            await asyncio.gather(self._turn, return_exceptions=True)
-        await self._items.aclose()

@@ -30,6 +30,7 @@ from metadata.errors import (
     UnauthorizedError,
 )
 from metadata.model import LedgerMetadata, Versioned
+from metadata.tasks import has_failed
 from metadata.update import Stop
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.ensemble_change import EnsembleChanger
@@ -213,7 +214,7 @@ class WriteHandle:
             MetadataConflictError: it was closed elsewhere, at another entry.
         """
         closing = self._closing
-        if closing is None or _has_failed(closing):
+        if closing is None or has_failed(closing):
             closing = self._begin_close()
         await asyncio.shield(closing)
 
@@ -222,7 +223,7 @@ class WriteHandle:
 
         Nothing happens to a writer that was closed.
         """
-        if self._closing is not None and self._closing.done() and not _has_failed(self._closing):
+        if self._closing is not None and self._closing.done() and not has_failed(self._closing):
             return
         self._changer.cancel()
         self._explicit_lac.stop()
@@ -311,7 +312,7 @@ class WriteHandle:
             error,
         )
         if isinstance(error, _CLOSES_BY_ITSELF) and self._closing is None:
-            self._begin_close().add_done_callback(_has_failed)  # close() reports it, or tries again
+            self._begin_close().add_done_callback(has_failed)  # close() reports it, or tries again
 
     def _end(self, error: BookKeeperError) -> None:
         self._run(self._state.end(error))
@@ -349,7 +350,3 @@ class WriteHandle:
     async def _wait_for_room(self) -> None:
         while not self._room.is_set():
             await self._room.wait()
-
-
-def _has_failed(task: asyncio.Task[None]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)

@@ -24,6 +24,7 @@ from metadata.errors import (
     EntryTooLargeError,
     LedgerFencedError,
 )
+from metadata.tasks import has_failed
 from spark_bookkeeper.log.appends import Batch, Many, One, Told
 from spark_bookkeeper.log.errors import LogFencedError
 from spark_bookkeeper.log.leader import Leader
@@ -148,7 +149,7 @@ class LogWriter:
                 the log, or ``recover``, records it.
         """
         closing = self._closing
-        if closing is None or (closing.done() and _has_failed(closing)):
+        if closing is None or has_failed(closing):
             closing = self._closing = asyncio.create_task(self._close(), name="close-log-writer")
         await asyncio.shield(closing)
 
@@ -157,7 +158,7 @@ class LogWriter:
 
         Nothing is left to do where the writer was closed.
         """
-        if self._closing is not None and self._closing.done() and not _has_failed(self._closing):
+        if self._closing is not None and self._closing.done() and not has_failed(self._closing):
             return
         if self._roll is not None:
             self._roll.cancel()
@@ -365,7 +366,3 @@ class _Part:
             )
             self._writer.settle(len(entries))
         return self._next == self._end
-
-
-def _has_failed(task: asyncio.Task[None]) -> bool:
-    return task.cancelled() or task.exception() is not None

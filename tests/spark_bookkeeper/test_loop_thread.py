@@ -9,7 +9,7 @@ import pytest
 
 from metadata.errors import ClientClosedError
 from spark_bookkeeper.blocking.loop_thread import LoopThread
-from spark_bookkeeper.blocking.read_handle import iterate
+from spark_bookkeeper.blocking.turns import iterate
 
 
 @pytest.fixture
