@@ -40,33 +40,34 @@ class QuorumConfig:
         return self.ensemble_size > self.write_quorum
 
     @property
-    def write_sets(self) -> tuple[tuple[int, ...], ...]:
-        """Every distinct write set; one when nothing is striped."""
-        count = self.ensemble_size if self.is_striped else 1
-        return tuple(self.write_set(entry_id) for entry_id in range(count))
-
-    @property
     def coverage(self) -> int:
         """:func:`coverage_threshold` of one write set."""
         return coverage_threshold(self.write_quorum, self.ack_quorum)
 
     def covers(self, responders: AbstractSet[int]) -> bool:
         """Whether every possible ack quorum of every write set holds one of these positions."""
-        return all(
-            sum(position in responders for position in write_set) >= self.coverage
-            for write_set in self.write_sets
-        )
+        return self._each_holds(self.coverage, responders)
 
     def can_acknowledge(
         self, positions: AbstractSet[int], first_entry: int = 0, last_entry: int | None = None
     ) -> bool:
         """Whether each of these entries (by default: any entry) has an ack quorum in ``positions``."""
+        return self._each_holds(self.ack_quorum, positions, first_entry, last_entry)
+
+    def _each_holds(
+        self,
+        count: int,
+        positions: AbstractSet[int],
+        first_entry: int = 0,
+        last_entry: int | None = None,
+    ) -> bool:
+        """Whether ``count`` of the ``positions`` are in the write set of each of these entries."""
+        # Write sets repeat after an ensemble's length; all are one when nothing is striped.
         kinds = self.ensemble_size if self.is_striped else 1
         if last_entry is not None:
             kinds = min(kinds, last_entry - first_entry + 1)
         return all(
-            sum(position in positions for position in self.write_set(first_entry + kind))
-            >= self.ack_quorum
+            sum(position in positions for position in self.write_set(first_entry + kind)) >= count
             for kind in range(kinds)
         )
 
