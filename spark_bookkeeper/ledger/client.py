@@ -13,7 +13,6 @@ from metadata.ledgers import Accompany
 from metadata.model import DigestType, Fragment, LedgerMetadata
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
-from spark_bookkeeper.ledger.protocol.placement import choose_ensemble
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.recovery import recover_ledger
 from spark_bookkeeper.ledger.write_handle import WriteHandle
@@ -68,12 +67,7 @@ class LedgerClient:
                 "quorums must satisfy 1 <= ack_quorum <= write_quorum <= ensemble_size; "
                 f"{ack_quorum=} {write_quorum=} {ensemble_size=}"
             )
-        ensemble = choose_ensemble(
-            ensemble_size,
-            await self.cluster.usable_bookies(),
-            self.cluster.random,
-            avoided=self.cluster.quarantined(),
-        )
+        ensemble = await self.cluster.choose_ensemble(ensemble_size)
         metadata = LedgerMetadata(
             ensemble_size=ensemble_size,
             write_quorum=write_quorum,

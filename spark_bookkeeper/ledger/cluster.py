@@ -9,7 +9,7 @@ one writer is in quarantine for a while: no writer of this client chooses it unl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 from bookie_server.client.interface import BookieClient
@@ -19,6 +19,7 @@ from metadata.ledgers import LedgerStore
 from metadata.model import Versioned
 from metadata.store import MetadataStore
 from metadata.update import Stop, Transform
+from spark_bookkeeper.ledger.protocol import placement
 from spark_bookkeeper.settings import ClientSettings
 
 _REFRESH_AGAIN_S = 1.0
@@ -60,6 +61,31 @@ class Cluster:
         bookies = await self.registry.writable()
         self._remember(bookies)
         return {bookie_id for bookie_id, info in bookies.items() if info.endpoint(GRPC)}
+
+    async def choose_ensemble(self, ensemble_size: int) -> tuple[str, ...]:
+        """``ensemble_size`` bookies for a new ledger.
+
+        Raises:
+            NotEnoughBookiesError: fewer are writable.
+            MetadataUnavailableError: nobody can say who is there.
+        """
+        writable = await self.usable_bookies()
+        return placement.choose_ensemble(
+            ensemble_size, writable, self.random, avoided=self.quarantined()
+        )
+
+    async def replace_bookies(
+        self, ensemble: tuple[str, ...], failed: Mapping[int, str]
+    ) -> placement.Replacement:
+        """``ensemble`` with others in as many of the ``failed`` positions as somebody is there for.
+
+        Raises:
+            MetadataUnavailableError: nobody can say who is there.
+        """
+        writable = await self.usable_bookies()
+        return placement.replace_bookies(
+            ensemble, failed, writable, self.random, avoided=self.quarantined()
+        )
 
     def quarantine(self, bookie_id: str) -> None:
         """Avoid a bookie that just failed, for ``bookie_quarantine_ms``."""

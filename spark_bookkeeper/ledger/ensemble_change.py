@@ -28,7 +28,7 @@ from metadata.model import LedgerMetadata, Versioned
 from metadata.update import Stop, backoff
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.protocol.events import ChangeEnsemble
-from spark_bookkeeper.ledger.protocol.placement import Replacement, replace_bookies
+from spark_bookkeeper.ledger.protocol.placement import Replacement
 from spark_bookkeeper.ledger.protocol.transitions import put_in_force
 
 
@@ -63,18 +63,10 @@ async def _choose(cluster: Cluster, change: ChangeEnsemble) -> Replacement | Non
         await backoff(attempt, cluster.random)
         attempt += 1
         try:
-            writable = await cluster.usable_bookies()
+            return await cluster.replace_bookies(change.ensemble, change.failed)
         except MetadataUnavailableError:
-            if change.is_needed:
-                continue
-            return None
-        return replace_bookies(
-            change.ensemble,
-            change.failed,
-            writable,
-            cluster.random,
-            avoided=cluster.quarantined(),
-        )
+            if not change.is_needed:
+                return None
 
 
 async def _commit(
@@ -152,16 +144,12 @@ class EnsembleChanger:
             self._changed(versioned, replacement)
 
     async def _look(self, ensemble: tuple[str, ...], failed: Mapping[int, str]) -> None:
-        cluster = self._cluster
         while True:
-            await asyncio.sleep(cluster.settings.ensemble_change_retry_ms / 1000)
+            await asyncio.sleep(self._cluster.settings.ensemble_change_retry_ms / 1000)
             try:
-                writable = await cluster.usable_bookies()
+                found = await self._cluster.replace_bookies(ensemble, failed)
             except BookKeeperError:
                 continue  # nobody can say who is there; the writer does without
-            found = replace_bookies(
-                ensemble, failed, writable, cluster.random, avoided=cluster.quarantined()
-            )
             if found.positions:
                 break
         self._retry()

@@ -21,7 +21,6 @@ from bookie_server.wire.record import Run
 from metadata.errors import LedgerRecoveryError
 from metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.ledger.cluster import Cluster
-from spark_bookkeeper.ledger.protocol.placement import replace_bookies
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 
 
@@ -80,16 +79,9 @@ class WriteBack:
 
     async def _replace(self, failed: dict[int, str], first_entry: int) -> tuple[int, ...]:
         """Put others in the place of bookies that failed, from ``first_entry`` on."""
-        cluster = self._cluster
         for bookie_id in failed.values():
-            cluster.quarantine(bookie_id)
-        replacement = replace_bookies(
-            self._ensemble,
-            failed,
-            await cluster.usable_bookies(),
-            cluster.random,
-            avoided=cluster.quarantined(),
-        )
+            self._cluster.quarantine(bookie_id)
+        replacement = await self._cluster.replace_bookies(self._ensemble, failed)
         if not replacement.positions:
             raise LedgerRecoveryError(
                 self._ledger_id,

@@ -23,7 +23,7 @@ from metadata.invariant import invariant
 from metadata.model import LedgerMetadata, LedgerState, Versioned
 from spark_bookkeeper.ledger.ensemble_change import EnsembleChanger, change_ensemble
 from spark_bookkeeper.ledger.protocol.events import ChangeEnsemble, Effect
-from spark_bookkeeper.ledger.protocol.placement import Replacement, replace_bookies
+from spark_bookkeeper.ledger.protocol.placement import Replacement
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 from spark_bookkeeper.ledger.write_back import WriteBack
 
@@ -132,16 +132,9 @@ def write_back_in_place() -> Iterator[None]:
     async def _replace(
         self: WriteBack, failed: dict[int, str], first_entry: int
     ) -> tuple[int, ...]:
-        cluster = self._cluster
         for bookie_id in failed.values():
-            cluster.quarantine(bookie_id)
-        replacement = replace_bookies(
-            self._ensemble,
-            failed,
-            await cluster.usable_bookies(),
-            cluster.random,
-            avoided=cluster.quarantined(),
-        )
+            self._cluster.quarantine(bookie_id)
+        replacement = await self._cluster.replace_bookies(self._ensemble, failed)
         if not replacement.positions:
             raise LedgerRecoveryError(
                 self._ledger_id,
