@@ -1,0 +1,133 @@
+"""Spark drivers in processes of their own, told by tests what to run.
+
+One Python process holds one kind of session: tests of a standalone cluster or of Spark Connect need
+other processes than the one pytest runs in, and starting one for each test would cost ten seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from spark_bookkeeper.local.environment import child_environment
+from tests.spark import driver_process
+
+START_TIMEOUT_S = 120.0
+CALL_TIMEOUT_S = 120.0
+LOG_TAIL_CHARS = 6000
+
+
+class DriverError(Exception):
+    """The call raised in the driver; the text is ``type: message`` of what it raised."""
+
+
+class Driver:
+    """One driver process; calls run one after the other. A ``with`` block starts and stops it."""
+
+    def __init__(
+        self, settings: Mapping[str, str], log: Path, environment: Mapping[str, str]
+    ) -> None:
+        self._settings = dict(settings)
+        self._environment = {**spark_environment(), **environment}
+        self._log = log
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._pending: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+
+    def __enter__(self) -> Driver:
+        with self._log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, driver_process.__file__, json.dumps(self._settings)],
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+                start_new_session=True,
+            )
+        ready: Future[Any] = Future()
+        self._pending.put(ready)
+        self._reader = threading.Thread(target=self._read_answers, daemon=True)
+        self._reader.start()
+        try:
+            ready.result(START_TIMEOUT_S)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def call(self, function: Callable[..., Any], **arguments: object) -> Any:
+        """What ``function(session, **arguments)`` returns in the driver.
+
+        Raises:
+            DriverError: it raised there.
+        """
+        return self.begin(function, **arguments).result(CALL_TIMEOUT_S)
+
+    def begin(self, function: Callable[..., Any], **arguments: object) -> Future[Any]:
+        """The same call, not waited for."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        outcome: Future[Any] = Future()
+        self._pending.put(outcome)
+        call = f"{function.__module__}:{function.__qualname__}"
+        self._process.stdin.write(json.dumps({"call": call, "arguments": arguments}) + "\n")
+        self._process.stdin.flush()
+        return outcome
+
+    def log_tail(self) -> str:
+        """The end of what the driver and its JVM printed."""
+        return self._log.read_text(errors="replace")[-LOG_TAIL_CHARS:]
+
+    def _read_answers(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with self._process.stdout as answers:
+            for line in answers:
+                answer = json.loads(line)
+                outcome = self._pending.get()
+                if "error" in answer:
+                    outcome.set_exception(DriverError(answer["error"]))
+                else:
+                    outcome.set_result(answer["result"])
+        while not self._pending.empty():
+            self._pending.get().set_exception(DriverError(f"driver ended:\n{self.log_tail()}"))
+
+    def _end(self) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(START_TIMEOUT_S / 4)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        assert self._reader is not None
+        self._reader.join(START_TIMEOUT_S / 4)
+
+
+def spark_environment() -> dict[str, str]:
+    """What a Spark of ours runs in: our packages and interpreter everywhere, loopback only."""
+    return {
+        **child_environment(),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
