@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from metadata.errors import BookKeeperError, LedgerFencedError
 
 
@@ -250,3 +252,33 @@ class DataLossError(BookKeeperError):
             f"log={self.log} wanted_row={self.wanted_row} first_row={self.available[0]} "
             f"next_row={self.available[1]}"
         )
+
+
+class NoMatchingTimestampError(BookKeeperError):
+    """Nothing was committed at or after the time a read was to begin at."""
+
+    name = "BK_NO_MATCHING_TIMESTAMP"
+    definite = True
+
+    def __init__(self, log: str, timestamp_ms: int, last_commit_ms: int) -> None:
+        super().__init__(log, timestamp_ms, last_commit_ms)
+        self.log = log
+        self.timestamp_ms = timestamp_ms
+        self.last_commit_ms = last_commit_ms
+
+    def __str__(self) -> str:
+        return (
+            "nothing was committed at startingTimestamp or later; no data is missing; begin "
+            "earlier, or at the log's end with startingTimestampStrategy=latest. "
+            f"log={self.log} starting_timestamp={iso8601(self.timestamp_ms)} "
+            f"last_commit={iso8601(self.last_commit_ms) if self.last_commit_ms else 'none'}"
+        )
+
+
+def iso8601(time_ms: int) -> str:
+    """A time as people write it, UTC, to the millisecond; as a number where years run out."""
+    try:
+        found = datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms}ms"
+    return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -7,8 +7,10 @@ there and are not are an error, never fewer rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from typing import TypeVar
 
 from metadata.errors import MetadataCorruptError
 from metadata.store import MetadataStore
@@ -19,6 +21,8 @@ from spark_bookkeeper.log.paths import LogPaths
 
 READ_ATTEMPTS_MAX = 16
 """Reads of a log whose chunks may go missing under overwrites before the log counts as damaged."""
+
+T = TypeVar("T")
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -91,15 +95,50 @@ class LogView:
         """
         if from_row is not None and to_row is not None and to_row < from_row:
             raise ValueError(f"rows end before they begin; from_row={from_row} to_row={to_row}")
-        missing = ""
-        for _ in range(READ_ATTEMPTS_MAX):
+
+        async def read() -> RowRanges:
             head = await self._head_reaching(max(from_row or 0, to_row or 0))
             first = self._first_row(head, from_row, is_trimmed_skipped)
             last = head.next_row if to_row is None else max(to_row, first)
+            found = await self._overlapping(head, first, last, columns)
+            return RowRanges(first, last, found, head)
+
+        return await self._with_chunks(read)
+
+    async def row_at_time(self, timestamp_ms: int) -> int | None:
+        """The first row committed at ``timestamp_ms`` (since the epoch) or later, that is there.
+
+        ``None``: nothing was, as of everything committed before this call. Commit times never fall
+        from a range to the next, so one chunk per level is read. Rows of an open ledger are not
+        committed yet, and those of a writer outside Spark are all at once, when their ledger ends.
+
+        Raises:
+            NoSuchLogError: the log is gone.
+        """
+        # A stale head would answer "nothing yet" of a commit its caller knows of.
+        await self._nodes.sync()
+
+        async def read() -> int | None:
+            head = (await self._nodes.head()).head
+            parts: tuple[ChunkRef | LedgerRange, ...] = (*head.chunks, *head.ranges)
+            while True:
+                at = bisect_left(parts, timestamp_ms, key=_last_commit_ms)
+                if at == len(parts):
+                    return None
+                found = parts[at]
+                if isinstance(found, LedgerRange):
+                    return found.first_row
+                chunk = await self._nodes.chunk(found, ())
+                parts = (*chunk.chunks, *chunk.ranges)
+
+        return await self._with_chunks(read)
+
+    async def _with_chunks(self, read: Callable[[], Awaitable[T]]) -> T:
+        """What ``read`` returns, begun again from the head when a change took a chunk away."""
+        missing = ""
+        for _ in range(READ_ATTEMPTS_MAX):
             try:
-                return RowRanges(
-                    first, last, await self._overlapping(head, first, last, columns), head
-                )
+                return await read()
             except ChunkMissingError as gone:
                 missing = str(gone)
                 await self._nodes.sync()
@@ -142,3 +181,7 @@ class LogView:
 
         older = await self._nodes.ranges_below(head.chunks, overlaps, columns)
         return tuple(item for item in (*older, *head.ranges) if overlaps(item))
+
+
+def _last_commit_ms(part: ChunkRef | LedgerRange) -> int:
+    return part.commit_ms if isinstance(part, LedgerRange) else part.last_commit_ms

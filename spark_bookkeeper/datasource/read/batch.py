@@ -24,10 +24,11 @@ from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder
 from spark_bookkeeper.datasource.read.partitions import PlanLimits, Slice, plan
 from spark_bookkeeper.datasource.read.readable import Readable, find_readable
 from spark_bookkeeper.datasource.read.slice_reader import Rows, read_arrow, read_ledger, read_raw
+from spark_bookkeeper.datasource.read.times import row_before, row_since
 from spark_bookkeeper.datasource.schema import arrow_schema, cast_batch
 from spark_bookkeeper.datasource.session import LedgerReader, Session, open_session
 from spark_bookkeeper.log.model import LedgerRange
-from spark_bookkeeper.log.reader import RowRanges
+from spark_bookkeeper.log.reader import LogView, RowRanges
 
 LEDGERS_OPENED_AHEAD = 4
 """Ledgers a task opens before it needs them: hides a metadata read per small ledger."""
@@ -110,16 +111,36 @@ def plan_read(
 
 def _log_ranges(session: Session, options: ReadOptions, log_id: int) -> RowRanges:
     view = session.view(log_id, options.log or "")
-
-    def pinned(position: Position) -> int:
-        return session.run(view.pin(position.row if position.symbol == "row" else position.symbol))
-
-    # Earliest and latest of the very head that is read, whatever is committed meanwhile.
-    first = None if options.starting.symbol == "earliest" else pinned(options.starting)
-    end = None if options.ending.symbol == "latest" else pinned(options.ending)
+    first, end = _first_row(session, options, view), _end_row(session, options, view)
     if first is not None and end is not None and end < first:
-        raise OptionsError((f"endingOffsets lies before startingOffsets; {end} < {first}",))
+        raise OptionsError((f"the read ends before it begins; end_row={end} first_row={first}",))
     return session.run(view.ranges(first, end, is_trimmed_skipped=not options.fails_on_data_loss))
+
+
+def _first_row(session: Session, options: ReadOptions, view: LogView) -> int | None:
+    """The row the options begin at; ``None``: the first of the very head that is read."""
+    if options.starting_timestamp_ms is not None:
+        return row_since(
+            session,
+            view,
+            options.log or "",
+            options.starting_timestamp_ms,
+            is_latest_without_match=options.is_latest_without_match,
+        )
+    if options.starting.symbol == "earliest":
+        return None
+    return _pinned(session, view, options.starting)
+
+
+def _end_row(session: Session, options: ReadOptions, view: LogView) -> int | None:
+    """The row the options end before; ``None``: the end of the very head that is read."""
+    if options.ending_timestamp_ms is not None:
+        return row_before(session, view, options.ending_timestamp_ms)
+    return None if options.ending.symbol == "latest" else _pinned(session, view, options.ending)
+
+
+def _pinned(session: Session, view: LogView, position: Position) -> int:
+    return session.run(view.pin(position.row if position.symbol == "row" else position.symbol))
 
 
 def _ledger_ranges(session: Session, options: ReadOptions) -> list[LedgerRange]:

@@ -20,7 +20,12 @@ from spark_bookkeeper.datasource.errors import (
 from spark_bookkeeper.datasource.payload.arrow import ArrowEncoder
 from spark_bookkeeper.datasource.payload.envelope import parse_envelope
 from spark_bookkeeper.datasource.schema import arrow_schema
-from spark_bookkeeper.log.errors import DataLossError, LogRecreatedError, NoSuchLogError
+from spark_bookkeeper.log.errors import (
+    DataLossError,
+    LogRecreatedError,
+    NoMatchingTimestampError,
+    NoSuchLogError,
+)
 from tests.spark_bookkeeper.datasource.fakes import FakeLedger, World
 from tests.spark_bookkeeper.datasource.test_writing import RAW, SCHEMA, batch, ids, raw_batch
 
@@ -169,8 +174,56 @@ def test_latest_to_latest_is_nothing_and_backwards_is_refused(world: World) -> N
 
     assert ids(world.read(startingoffsets="latest")) == []
     assert ids(world.read(endingoffsets="earliest")) == []
-    with pytest.raises(OptionsError, match="endingOffsets lies before startingOffsets"):
+    with pytest.raises(OptionsError, match="ends before it begins; end_row=4 first_row=5"):
         world.read(startingoffsets='{"row":5}', endingoffsets='{"row":4}')
+
+
+def three_commits(world: World) -> int:
+    """Rows 0, 1 and 2, committed an hour apart from the time returned on."""
+    begun_ms = world.now_ms
+    for at in range(3):
+        world.now_ms = begun_ms + at * 3_600_000
+        world.write([[batch(at, 1)]], SCHEMA)
+    return begun_ms
+
+
+def test_a_read_may_begin_and_end_at_the_time_of_a_commit(world: World) -> None:
+    begun_ms = three_commits(world)
+    hour_ms = 3_600_000
+
+    since = {at: ids(world.read(startingtimestamp=str(begun_ms + at))) for at in (-1, 0, 1)}
+    before = {at: ids(world.read(endingtimestamp=str(begun_ms + at))) for at in (0, 1, 9 * hour_ms)}
+    within = ids(
+        world.read(startingtimestamp=str(begun_ms + 1), endingtimestamp=str(begun_ms + 2 * hour_ms))
+    )
+
+    assert since == {-1: [0, 1, 2], 0: [0, 1, 2], 1: [1, 2]}
+    assert before == {0: [], 1: [0], 9 * hour_ms: [0, 1, 2]}
+    assert within == [1]
+    assert ids(world.read(startingtimestamp="2023-11-14T23:13:20Z")) == [1, 2]
+
+
+def test_a_time_after_all_commits_is_an_error_or_the_end(world: World) -> None:
+    begun_ms = three_commits(world)
+    later: dict[str, Any] = {"startingtimestamp": str(begun_ms + 3 * 3_600_000)}
+
+    with pytest.raises(NoMatchingTimestampError, match=r"last_commit=2023-11-15T00:13:20\.000Z"):
+        world.read(**later)
+    assert ids(world.read(**later, startingtimestampstrategy="latest")) == []
+
+
+def test_a_time_before_what_was_trimmed_begins_at_what_is_left(world: World) -> None:
+    begun_ms = three_commits(world)
+    world.client.run(world.session.truncate(world.nodes().log_id, "orders", 2))
+
+    assert ids(world.read(startingtimestamp=str(begun_ms))) == [2]
+
+
+def test_a_read_that_ends_before_it_begins_is_refused(world: World) -> None:
+    begun_ms = three_commits(world)
+
+    with pytest.raises(OptionsError, match="ends before it begins; end_row=0 first_row=1"):
+        world.read(startingtimestamp=str(begun_ms + 1), endingtimestamp=str(begun_ms))
 
 
 def test_rows_that_are_gone_or_not_there_are_an_error(world: World) -> None:

@@ -15,6 +15,7 @@ from spark_bookkeeper.log.errors import (
     LogExistsError,
     LogHasWriterError,
     LogRecreatedError,
+    NoMatchingTimestampError,
     NoSuchLogError,
     TxnAppReusedError,
     TxnRegressedError,
@@ -34,6 +35,7 @@ def test_errors_pickle_and_say_what_to_do() -> None:
         LogRecreatedError("orders", 1, 2),
         EpochFencedError("orders", 3, "its token is DEAD"),
         DataLossError("orders", 5, (10, 20), "they were trimmed"),
+        NoMatchingTimestampError("orders", 1_700_000_000_000, 0),
     ]
 
     copies = [pickle.loads(pickle.dumps(error)) for error in errors]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 
 import pytest
 
@@ -15,9 +16,11 @@ from spark_bookkeeper.log.errors import DataLossError, NoSuchLogError
 from tests.spark_bookkeeper.log.world import World
 
 
-async def append_many(world: World, log_id: int, count: int, columns: int = 0) -> None:
+async def append_many(
+    world: World, log_id: int, count: int, columns: int = 0, *, name: str = "many"
+) -> None:
     """One commit of ``count`` ledgers of ten rows that exist in the log's metadata only."""
-    job = Job.of_batch("many")
+    job = Job.of_batch(name)
     epoch = await world.logs.jobs.plan(log_id, "orders", job=job)
     bounds = tuple(ColumnRange(f"l_column_{index}", 1, 10**9) for index in range(columns))
     messages = [
@@ -223,3 +226,95 @@ def test_column_bounds_come_on_demand() -> None:
         assert one.ranges[0].column("l_column_0") is None
 
     asyncio.run(main())
+
+
+def test_rows_are_found_by_the_time_they_were_committed() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        times = [100, 200, 200, 350]
+        for at, world.now_ms in enumerate(times):
+            await world.append(log_id, Job.of_batch(f"b-{at}"))
+        view = world.logs.view(log_id, log="orders")
+
+        found = [await view.row_at_time(ms) for ms in (0, 100, 101, 200, 201, 350, 351)]
+
+        assert found == [0, 0, 20, 20, 60, 60, None]
+
+    asyncio.run(main())
+
+
+def test_a_log_without_rows_has_none_at_any_time() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+
+        assert await world.logs.view(log_id, log="orders").row_at_time(0) is None
+        with pytest.raises(NoSuchLogError):
+            await world.logs.view(77, log="orders").row_at_time(0)
+
+    asyncio.run(main())
+
+
+def test_rows_by_time_are_found_through_one_chunk_per_level(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("spark_bookkeeper.log.transitions.REFS_MAX", 8)
+    monkeypatch.setattr("spark_bookkeeper.log.transitions.FOLD", 4)
+    monkeypatch.setattr("spark_bookkeeper.log.transitions.INLINE_BYTES_MAX", 128)
+    monkeypatch.setattr("spark_bookkeeper.log.transitions.CHUNK_BYTES_MAX", 512)
+
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        times: list[int] = []
+        for at in range(60):
+            # A clock that goes back counts as standing still.
+            world.now_ms += (7, 0, 11, -5)[at % 4]
+            await append_many(world, log_id, 5, name=f"b-{at}")
+            times += [max([world.now_ms, *times[-1:]])] * 5
+        store = CountingStore(world.tree)
+        view = world.client(store).view(log_id, log="orders")
+        head = (await world.nodes(log_id).head()).head
+        levels = max(ref.level for ref in head.chunks) + 1
+
+        for wanted in range(times[0] - 1, times[-1] + 2):
+            store.reads = []
+            at = bisect_left(times, wanted)
+            assert await view.row_at_time(wanted) == (at * 10 if at < len(times) else None)
+            assert len([path for path in store.reads if "/chunks/" in path]) <= levels
+        assert levels > 1
+
+    asyncio.run(main())
+
+
+def test_a_search_by_time_that_races_an_overwrite_starts_again() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await append_many(world, log_id, 5_000)
+        chunks = world.paths.log(log_id).chunks
+        view = world.client(RacedStore(world, log_id, chunks)).view(log_id, log="orders")
+
+        found = await view.row_at_time(0)
+
+        assert found == 50_000
+
+    asyncio.run(main())
+
+
+class RacedStore(MemoryStore):
+    """Before its first read of a chunk, the log is overwritten and its old chunks are deleted."""
+
+    def __init__(self, world: World, log_id: int, chunks: str) -> None:
+        super().__init__(world.tree)
+        self._world, self._log_id, self._chunks = world, log_id, chunks
+        self._is_overwritten = False
+
+    async def get(self, path: str) -> Node | None:
+        if path.startswith(self._chunks) and not self._is_overwritten:
+            self._is_overwritten = True
+            await self._world.append(self._log_id, Job.of_batch("b-2"), is_overwrite=True)
+            for name in self._world.tree.children(self._chunks) or []:
+                self._world.tree.delete(f"{self._chunks}/{name}", None)
+        return await super().get(path)
