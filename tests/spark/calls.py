@@ -22,3 +22,14 @@ def read_ids(spark: SparkSession, uri: str, log: str) -> list[int]:
     """The column ``id`` of a log."""
     reader = spark.read.format("bookkeeper").option("metadataServiceUri", uri).option("log", log)
     return [row.id for row in reader.load().select("id").collect()]
+
+
+def append_ids(spark: SparkSession, uri: str, log: str, rows: int, options: dict[str, str]) -> None:
+    """Append the ids below ``rows``."""
+    writer = spark.range(rows).write.format("bookkeeper").mode("append").options(**options)
+    writer.option("metadataServiceUri", uri).option("log", log).save()
+
+
+def client_kind(spark: SparkSession) -> str:
+    """The module of the session's class: classic or Connect."""
+    return type(spark).__module__

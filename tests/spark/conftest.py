@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.demo.session import spark_session
+from tests.spark.connect_server import ConnectServer
+from tests.spark.drivers import Driver
 
 
 @pytest.fixture(scope="session")
@@ -72,3 +74,14 @@ def parquet(tmp_path: Path, spark: SparkSession):  # type: ignore[no-untyped-def
         return spark.read.parquet(str(tmp_path / "twin"))
 
     return through
+
+
+@pytest.fixture(scope="session")
+def connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """A client of a Spark Connect server: the two share nothing but the connection."""
+    directory = tmp_path_factory.mktemp("connect")
+    with (
+        ConnectServer(directory) as server,
+        Driver({"remote": server.remote}, directory / "client.log", {}) as client,
+    ):
+        yield client
