@@ -6,7 +6,7 @@ one imports nothing but PySpark's own class, and whatever is missing is reported
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
@@ -23,15 +23,23 @@ if TYPE_CHECKING:
 class DefaultSource(DataSource):  # type: ignore[misc, unused-ignore]
     """``bookkeeper``: logs and ledgers as tables; all work is done by the class it stands for."""
 
+    _is_copy = False
+
     @classmethod
     def name(cls) -> str:
         """The name users write in ``format(…)``."""
         return "bookkeeper"
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._is_copy = True
+
     def _source(self) -> DataSource:
         from spark_bookkeeper.datasource.source import BookKeeperSource
 
-        return BookKeeperSource(self.options)
+        source = BookKeeperSource(self.options)
+        source.is_copy = self._is_copy
+        return source
 
     def schema(self) -> StructType | str:
         """The columns of the log or ledgers that the options name."""

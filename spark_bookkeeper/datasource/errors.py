@@ -136,6 +136,45 @@ class RowsMissingError(BookKeeperError):
         )
 
 
+class ContinuousUnsupportedError(BookKeeperError):
+    """Spark's continuous trigger hands no rows to a Python sink; the query was stopped instead."""
+
+    name = "BK_CONTINUOUS_UNSUPPORTED"
+    definite = True
+
+    def __init__(self, log: str, batch_id: int) -> None:
+        super().__init__(log, batch_id)
+        self.log = log
+        self.batch_id = batch_id
+
+    def __str__(self) -> str:
+        return (
+            "no task of this batch sent a message: Spark's continuous trigger drops the rows of "
+            "every Python sink; what was committed before is safe, nothing of this batch was "
+            "written; use trigger(processingTime=...) or trigger(availableNow=True). "
+            f"log={self.log} batch_id={self.batch_id}"
+        )
+
+
+class StreamIdentityError(BookKeeperError):
+    """A streaming task was not told its query or micro-batch, without which nothing is exactly-once."""
+
+    name = "BK_STREAM_IDENTITY"
+    definite = True
+
+    def __init__(self, query_id: str | None, batch_id: str | None) -> None:
+        super().__init__(query_id, batch_id)
+        self.query_id = query_id
+        self.batch_id = batch_id
+
+    def __str__(self) -> str:
+        return (
+            "Spark did not tell this task its streaming query and micro-batch, so a replay could "
+            "not be recognised; nothing was written; this version of Spark is not supported as a "
+            f"streaming writer. query_id={self.query_id} batch_id={self.batch_id}"
+        )
+
+
 class NotSupportedYetError(BookKeeperError):
     """Part of the interface that this version does not have."""
 

@@ -16,7 +16,7 @@ from metadata.model import LedgerMetadata
 from metadata.store import MetadataStore
 from spark_bookkeeper.bookkeeper import shared
 from spark_bookkeeper.datasource.errors import OptionsError
-from spark_bookkeeper.datasource.options.model import TargetOptions
+from spark_bookkeeper.datasource.options.model import TargetOptions, WriteOptions
 from spark_bookkeeper.datasource.options.table import CLIENT_PREFIX
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.log.layer import LogLayer, clock_ms
@@ -28,6 +28,9 @@ SCHEMA_KEY = "sparkSchema"
 """Custom metadata of a ledger Spark wrote: ``<log id>/<schema id>``."""
 PAYLOAD_KEY = "sparkPayload"
 """Custom metadata: the payload format; ledgers without it are not ours to decode."""
+
+QUERY_ID_KEY, BATCH_ID_KEY = "sparkQueryId", "sparkBatchId"
+"""Custom metadata of a ledger a streaming query wrote: its id and the number of the micro-batch."""
 
 T = TypeVar("T")
 
@@ -180,6 +183,15 @@ class Session(LogLayer):
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run on the client's event loop and wait."""
         return self.client.run(coroutine)
+
+
+def open_write_session(options: WriteOptions) -> Session:
+    """As :func:`open_session`, with the retention the options name."""
+    retention = RetentionSettings(
+        deleted_ledger_retention_ms=options.deleted_ledger_retention_ms,
+        job_timeout_ms=options.job_timeout_ms,
+    )
+    return open_session(options, retention)
 
 
 def open_session(options: TargetOptions, retention: RetentionSettings | None = None) -> Session:

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 class BookKeeperSource(DataSource):  # type: ignore[misc, unused-ignore]
     """One ``load()`` or ``save()``; every error it lets out is a reported one."""
 
+    is_copy = False
+    """Whether it was pickled: Spark asks a fresh one for the writer that goes to the tasks, and a
+    copy for the one that commits."""
+
     @classmethod
     def name(cls) -> str:
         """The name users write in ``format(…)``."""
@@ -65,7 +69,11 @@ class BookKeeperSource(DataSource):  # type: ignore[misc, unused-ignore]
 
     @reported
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Refuses: this version writes batches only; ``foreachBatch`` with txnAppId does the same."""
-        raise NotSupportedYetError(
-            "writing as a stream (writeStream; foreachBatch with a batch write and txnAppId works)"
-        )
+        """A micro-batch's writer, planned unless Spark made it for a commit (see ``is_copy``)."""
+        from spark_bookkeeper.datasource.write.stream import BookKeeperStreamWriter
+
+        options = parse_write_options(self.options, os.environ, is_stream=True)
+        writer = BookKeeperStreamWriter(options, schema, is_overwrite=overwrite)
+        if not self.is_copy:
+            writer.plan()
+        return writer

@@ -11,7 +11,6 @@ The verdicts are in :mod:`spark_bookkeeper.log.commit_rules`.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, unique
@@ -52,8 +51,6 @@ COMMIT_ATTEMPTS_MAX = 100
 """Tries against concurrent appenders and lost replies; with the pauses of production a minute."""
 CHUNK_WRITES_MAX = 16
 """Chunks of one commit written at a time."""
-
-_log = logging.getLogger(__name__)
 
 
 @unique
@@ -112,13 +109,6 @@ class Committer:
         request = agree(messages, log)
         began_ms = self._clock_ms()
         outcome, attempts = await self._run(request)
-        if outcome is CommitOutcome.REPLAYED:
-            _log.warning(
-                "write was committed before and added nothing. log=%s job=%s epoch=%d",
-                log,
-                job_name(request.job),
-                request.epoch.number,
-            )
         return CommitSummary(
             outcome,
             request.epoch,

@@ -21,8 +21,14 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with spark_session(tmp_path_factory.mktemp("spark"), cores=2) as session:
+def spark_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Spark keeps its scratch files and its log, ``spark.log``."""
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_directory: Path) -> Iterator[SparkSession]:
+    with spark_session(spark_directory, cores=2) as session:
         yield session
 
 

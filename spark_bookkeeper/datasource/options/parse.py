@@ -35,8 +35,7 @@ _SPARK_KEYS = frozenset(
         "location", "external", "is_managed_location", "table_type", "outputmode", "numpartitions",
     )
 )  # fmt: skip
-_SPARK_PREFIXES = ("option.", "__", "spark.")
-_ASYNC_PROGRESS_PREFIX = "asyncprogresstracking"
+_SPARK_PREFIXES = ("option.", "__", "spark.", "asyncprogresstracking")
 KAFKA_HABITS: Mapping[str, str] = {
     "subscribe": "name the log with the option log or the path",
     "subscribepattern": "a stream reads one log; union several streams",
@@ -132,12 +131,6 @@ class _Parsing:
             self._take_ours(option, key, value)
         elif key.startswith(CLIENT_PREFIX) and key != CLIENT_PREFIX:
             self._client.append((key.removeprefix(CLIENT_PREFIX), value))
-        elif key.startswith(_ASYNC_PROGRESS_PREFIX):
-            if value.strip().lower() != "false":
-                self._defects.append(
-                    f"option {key}: a sink that commits exactly once needs Spark's commit log "
-                    "after every batch; leave asynchronous progress tracking off"
-                )
         elif not (key in _SPARK_KEYS or key.startswith(_SPARK_PREFIXES)):
             self._unknown.append(_unknown(key))
 

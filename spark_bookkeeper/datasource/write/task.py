@@ -18,23 +18,24 @@ import pyarrow as pa
 
 from metadata.errors import BookKeeperError
 from metadata.store import StoreConflict
-from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.payload.arrow import ArrowEncoder, raw_payloads
 from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry, EntryCutter
 from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, FOOTER_VERSION, FooterBuilder
-from spark_bookkeeper.datasource.schema import LogSchema, cast_batch
+from spark_bookkeeper.datasource.schema import cast_batch
 from spark_bookkeeper.datasource.session import (
+    BATCH_ID_KEY,
     PAYLOAD_KEY,
+    QUERY_ID_KEY,
     SCHEMA_KEY,
     LedgerWriter,
     Outcome,
     Session,
 )
+from spark_bookkeeper.datasource.write.plan import WritePlan
 from spark_bookkeeper.ledger.client import LOG_MARK
-from spark_bookkeeper.log.epoch import Epoch, Job, LedgerWritten, TaskMessage, Txn
+from spark_bookkeeper.log.epoch import Job, LedgerWritten, TaskMessage
 from spark_bookkeeper.log.errors import EpochFencedError
 from spark_bookkeeper.log.jobs import Claim
-from spark_bookkeeper.log.model import LogSettings
 
 FENCE_PREDECESSORS_TIMEOUT_S = 5.0
 """Longest a finished task waits for its predecessors to be fenced; the sweep does the rest."""
@@ -42,36 +43,15 @@ FENCE_PREDECESSORS_TIMEOUT_S = 5.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WritePlan:
-    """What the driver decided and every task attempt gets; picklable."""
-
-    options: WriteOptions
-    epoch: Epoch
-    job_id: str
-    settings: LogSettings
-    """The log's, with what this write overrides."""
-    schema: LogSchema
-    positions: tuple[int, ...]
-    """Where each of the log's columns is among the DataFrame's."""
-
-    def job(self, query_id: str) -> Job:
-        """The job, as the process knows it that sees Spark's query id (empty outside streams)."""
-        options = self.options
-        if options.txn_app_id is None or options.txn_version is None:
-            return Job.of_batch(self.job_id)
-        return Job.of_batch(
-            self.job_id, Txn(options.txn_app_id, options.txn_version, query_id=query_id)
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class TaskIdentity:
-    """Which attempt at which partition this is, as Spark's task context says."""
+    """Which attempt at which partition of which write this is."""
 
+    job: Job
     partition: int
     task_attempt_id: int
-    query_id: str = ""
+    run_id: str = ""
+    """Spark's, for people: a query's runs share everything else."""
 
 
 class WriteTask:
@@ -84,7 +64,7 @@ class WriteTask:
         self._plan = plan
         self._task = task
         self._clock_ms = clock_ms
-        self._job = plan.job(task.query_id)
+        self._job = task.job
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write all rows; returns what the driver needs to commit them.
@@ -123,6 +103,7 @@ class WriteTask:
             job=self._job,
             partition=self._task.partition,
             task_attempt_id=self._task.task_attempt_id,
+            run_id=self._task.run_id,
             written=written,
             is_already_committed=is_already_committed,
         )
@@ -136,6 +117,10 @@ class WriteTask:
         }
         if plan.settings.payload_format != "raw":
             marks[FOOTER_KEY] = FOOTER_VERSION
+        txn = self._job.txn
+        if txn is not None and txn.is_stream:
+            marks[QUERY_ID_KEY] = txn.app_id.encode()
+            marks[BATCH_ID_KEY] = str(txn.version).encode()
         try:
             return self._session.client.create_ledger(
                 plan.settings, plan.options.read_password(), marks, claim.accompany

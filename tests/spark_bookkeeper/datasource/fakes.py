@@ -7,7 +7,7 @@ the store's ``fault`` hook let a test decide what goes wrong, and when.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from types import TracebackType
@@ -28,10 +28,13 @@ from spark_bookkeeper.datasource.options.parse import parse_read_options, parse_
 from spark_bookkeeper.datasource.read.batch import plan_read, read_slices
 from spark_bookkeeper.datasource.read.readable import find_readable
 from spark_bookkeeper.datasource.session import Session
-from spark_bookkeeper.datasource.write.batch import abort_batch, commit_batch, make_plan
-from spark_bookkeeper.datasource.write.task import TaskIdentity, WritePlan, WriteTask
+from spark_bookkeeper.datasource.write.batch import abort_batch
+from spark_bookkeeper.datasource.write.finish import commit_write
+from spark_bookkeeper.datasource.write.plan import WritePlan, make_plan
+from spark_bookkeeper.datasource.write.stream import commit_stream
+from spark_bookkeeper.datasource.write.task import TaskIdentity, WriteTask
 from spark_bookkeeper.ledger.entry import Entry
-from spark_bookkeeper.log.epoch import TaskMessage
+from spark_bookkeeper.log.epoch import Job, TaskMessage
 from spark_bookkeeper.log.model import LogSettings
 from spark_bookkeeper.log.nodes import LogNodes
 
@@ -220,13 +223,37 @@ class World:
         query_id: str = "",
     ) -> TaskMessage:
         """One task attempt, start to end; later attempts have larger ids."""
+        return self._run(plan, plan.batch_job(query_id), partition, batches)
+
+    def stream_attempt(
+        self,
+        plan: WritePlan,
+        partition: int,
+        batches: list[pa.RecordBatch],
+        query_id: str,
+        batch_id: int,
+    ) -> TaskMessage:
+        """As :meth:`attempt`, in a micro-batch of a query."""
+        return self._run(plan, Job.of_stream(query_id, batch_id), partition, batches)
+
+    def _run(
+        self, plan: WritePlan, job: Job, partition: int, batches: list[pa.RecordBatch]
+    ) -> TaskMessage:
         self._attempts += 1
-        task = TaskIdentity(partition, self._attempts, query_id)
+        task = TaskIdentity(job, partition, self._attempts)
         return WriteTask(self.session, plan, task, lambda: self.now_ms).run(iter(batches))
+
+    def stream_commit(self, messages: Sequence[TaskMessage | None], batch_id: int) -> None:
+        """What the driver does when all tasks of a micro-batch succeeded."""
+        commit_stream(self.session, "orders", messages, batch_id)
+
+    def stream_abort(self, messages: Sequence[TaskMessage | None]) -> None:
+        """What the driver does when a micro-batch failed."""
+        self.session.run(self.session.sweeper.abort(messages, log="orders"))
 
     def commit(self, plan: WritePlan, messages: list[TaskMessage | None]) -> None:
         """What the driver does when all tasks succeeded."""
-        commit_batch(self.session, plan, messages)
+        commit_write(self.session, plan.epoch.log, messages)
 
     def abort(self, plan: WritePlan, messages: list[TaskMessage | None]) -> None:
         """What the driver does when a task or the commit failed."""

@@ -102,13 +102,6 @@ def test_a_transaction_of_a_stream_is_refused_for_the_stream_has_its_own() -> No
         parse_write_options(given, HERE, is_stream=True)
 
 
-def test_asynchronous_progress_tracking_is_refused() -> None:
-    given = {"log": "a", "asyncProgressTrackingEnabled": "true"}
-
-    with pytest.raises(OptionsError, match="leave asynchronous progress tracking off"):
-        parse_write_options(given, HERE, is_stream=True)
-
-
 def test_a_schema_is_asked_for_before_anybody_knows_whether_it_is_a_stream() -> None:
     both = {"log": "a", "maxRowsPerTrigger": "7", "endingOffsets": "latest", "columns": "b"}
 

@@ -14,6 +14,7 @@ import pyspark_bookkeeper
 from metadata.errors import BookKeeperError, NotEnoughBookiesError
 from spark_bookkeeper.datasource import errors
 from spark_bookkeeper.datasource.errors import (
+    ContinuousUnsupportedError,
     NotSupportedYetError,
     OptionsError,
     OptionUnknownError,
@@ -23,12 +24,14 @@ from spark_bookkeeper.datasource.errors import (
     RowTooLargeError,
     SchemaMismatchError,
     SourceError,
+    StreamIdentityError,
     UnsupportedTypeError,
     reported,
 )
 from spark_bookkeeper.datasource.options.model import TargetOptions
 from spark_bookkeeper.datasource.session import client_settings
 from spark_bookkeeper.datasource.source import BookKeeperSource
+from spark_bookkeeper.datasource.write.stream import BookKeeperStreamWriter
 from spark_bookkeeper.settings import ClientSettings
 
 SAMPLES: tuple[BookKeeperError, ...] = (
@@ -41,6 +44,8 @@ SAMPLES: tuple[BookKeeperError, ...] = (
     RowsMissingError(1, 2, 3),
     RawNullError(1),
     NotSupportedYetError("x"),
+    ContinuousUnsupportedError("orders", 0),
+    StreamIdentityError(None, None),
 )
 
 WITHOUT_PACKAGES = """
@@ -88,13 +93,14 @@ def test_wrong_options_are_told_before_any_cluster_is_looked_for() -> None:
         source.schema()
 
 
-def test_streams_are_refused_in_words() -> None:
-    source = pyspark_bookkeeper.DefaultSource({"log": "orders"})
+def test_the_copy_of_a_source_that_spark_commits_with_plans_no_write() -> None:
+    # No cluster is there to plan with: the copy must not ask for one.
+    options = {"log": "orders", "metadataserviceuri": "zk+hierarchical://127.0.0.1:1/l"}
+    copy = pickle.loads(pickle.dumps(pyspark_bookkeeper.DefaultSource(options)))
 
-    with pytest.raises(SourceError, match=r"BK_NOT_SUPPORTED_YET.*foreachBatch"):
-        source.streamWriter(StructType([]), False)
-    with pytest.raises(SourceError, match=r"BK_NOT_SUPPORTED_YET.*readStream"):
-        source.streamReader(StructType([]))
+    writer = copy.streamWriter(StructType([]), False)
+
+    assert isinstance(writer, BookKeeperStreamWriter)
 
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)

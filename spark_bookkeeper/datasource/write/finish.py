@@ -1,0 +1,76 @@
+"""How a write ends on the driver: committed and swept, or given up; one line says what happened."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from spark_bookkeeper.datasource.session import Session
+from spark_bookkeeper.log.commit import CommitOutcome, CommitSummary
+from spark_bookkeeper.log.epoch import Job, TaskMessage
+from spark_bookkeeper.log.sweep import SweepReport
+
+_log = logging.getLogger("spark_bookkeeper.commits")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMessage(WriterCommitMessage):  # type: ignore[misc, unused-ignore]
+    """A finished task's word to the commit."""
+
+    task: TaskMessage
+
+
+def task_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage | None]:
+    """What the tasks said; ``None`` for one that sent nothing."""
+    return [message.task if isinstance(message, WriteMessage) else None for message in messages]
+
+
+def commit_write(
+    session: Session, log: str, messages: Sequence[TaskMessage | None]
+) -> CommitSummary:
+    """Commit and sweep.
+
+    Raises: as :meth:`spark_bookkeeper.log.commit.Committer.commit`.
+    """
+    summary = session.run(session.committer.commit(messages, log=log))
+    report = session.run(session.sweeper.after_commit(summary))
+    facts = _facts(summary, report)
+    if summary.outcome is CommitOutcome.REPLAYED:
+        _say(logging.WARNING, f"replay skipped: committed before, adds nothing. {facts}")
+    else:
+        _say(logging.INFO, f"committed. {facts}")
+    return summary
+
+
+def _say(level: int, line: str) -> None:
+    """The one line of a commit, where people look: Spark's workers configure no logging at all.
+
+    With handlers - ``spark.sql.pyspark.worker.logging.enabled`` makes one - it goes to those.
+    """
+    if not _log.hasHandlers():
+        sys.stderr.write(f"{logging.getLevelName(level)} {_log.name}: {line}\n")
+        sys.stderr.flush()
+        return
+    if _log.level == logging.NOTSET and not _log.isEnabledFor(level):
+        _log.setLevel(level)
+    _log.log(level, line)
+
+
+def _facts(summary: CommitSummary, report: SweepReport) -> str:
+    return (
+        f"log={summary.epoch.log} {_job_facts(summary.job)} epoch={summary.epoch.number} "
+        f"ledgers={len(summary.ledger_ids)} rows={summary.rows} size_bytes={summary.size_bytes} "
+        f"elapsed_ms={summary.elapsed_ms} swept={len(report.ledgers_deleted)}"
+    )
+
+
+def _job_facts(job: Job) -> str:
+    if job.txn is None:
+        return f"job={job.job_id}"
+    if job.txn.is_stream:
+        return f"query={job.txn.app_id} batch={job.txn.version}"
+    return f"txn_app_id={job.txn.app_id} txn_version={job.txn.version}"

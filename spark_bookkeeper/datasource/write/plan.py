@@ -1,0 +1,158 @@
+"""What the driver decides before any task of a write runs: the log, the columns, the epoch.
+
+Everything that can be refused beforehand is refused here, while no ledger exists yet. The log is
+created by its first write. A plan draws its epoch last, so what was refused leaves no token behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from metadata.errors import BookKeeperError
+from metadata.model import DigestType
+from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
+from spark_bookkeeper.datasource.options.model import WriteOptions
+from spark_bookkeeper.datasource.schema import (
+    LogSchema,
+    check_fits,
+    check_raw,
+    log_schema_of,
+    parse_log_schema,
+)
+from spark_bookkeeper.datasource.session import Session
+from spark_bookkeeper.log.epoch import Epoch, Job, Txn
+from spark_bookkeeper.log.errors import NoSuchLogError
+from spark_bookkeeper.log.model import LogSettings
+from spark_bookkeeper.log.nodes import LogNodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritePlan:
+    """What the driver decided and every task attempt gets; picklable."""
+
+    options: WriteOptions
+    epoch: Epoch
+    job_id: str
+    """Of a batch write without a transaction; tasks of a stream know their job from Spark."""
+    settings: LogSettings
+    """The log's, with what this write overrides."""
+    schema: LogSchema
+    positions: tuple[int, ...]
+    """Where each of the log's columns is among the DataFrame's."""
+
+    def batch_job(self, query_id: str) -> Job:
+        """The job of a batch write, as the process knows it that sees Spark's query id.
+
+        ``query_id`` is empty outside of ``foreachBatch``.
+        """
+        options = self.options
+        if options.txn_app_id is None or options.txn_version is None:
+            return Job.of_batch(self.job_id)
+        return Job.of_batch(
+            self.job_id, Txn(options.txn_app_id, options.txn_version, query_id=query_id)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The log a write goes to."""
+
+    nodes: LogNodes
+    settings: LogSettings
+    schema: LogSchema
+
+
+def make_plan(
+    session: Session, options: WriteOptions, schema: StructType, *, is_overwrite: bool
+) -> WritePlan:
+    """The plan of one write, with its epoch drawn.
+
+    Raises:
+        SchemaMismatchError, UnsupportedTypeError: the columns do not fit; no ledger was created.
+        NoSuchLogError: there is no such log and ``createLog`` is false.
+        LogHasWriterError: a writer outside Spark holds the log's last ledger open, and ``takeOver``
+            is false.
+    """
+    target = _open_target(session, options, schema)
+    settings = overridden(target.settings, options)
+    job_id = session.draw_job_id()
+    log_id, log = target.nodes.log_id, target.nodes.log
+    if options.takes_over:
+        session.run(session.tail(log_id, log).close())
+    epoch = session.run(session.jobs.plan(log_id, log, is_overwrite=is_overwrite))
+    positions = tuple(schema.names.index(field.name) for field in target.schema.spark)
+    return WritePlan(
+        options=options,
+        epoch=epoch,
+        job_id=job_id,
+        settings=settings,
+        schema=target.schema,
+        positions=positions,
+    )
+
+
+def _open_target(session: Session, options: WriteOptions, schema: StructType) -> _Target:
+    assert options.log is not None
+    try:
+        nodes = session.run(session.catalog.open(options.log))
+    except NoSuchLogError:
+        if not options.creates_log:
+            raise
+        nodes = _create(session, options, options.log, schema)
+    head = session.run(nodes.head()).head
+    stored = session.run(nodes.schema(head.schema_id))
+    if stored is None:
+        raise NoSuchLogError(options.log)
+    log_schema = parse_log_schema(stored)
+    if head.settings.payload_format == "raw":
+        check_raw(options.log, schema)
+    check_fits(options.log, log_schema.spark, schema)
+    return _Target(nodes, head.settings, log_schema)
+
+
+def _create(session: Session, options: WriteOptions, log: str, schema: StructType) -> LogNodes:
+    settings = overridden(LogSettings(), options, is_new=True)
+    if len(set(schema.names)) != len(schema.names):
+        raise SchemaMismatchError(log, ("a column name stands twice",))
+    if settings.payload_format == "raw":
+        check_raw(log, schema)
+    encoded = log_schema_of(schema).encode()
+    # Whoever creates the log at the same time may have given it other columns: checked again.
+    try:
+        return session.run(session.catalog.open_or_create(log, settings, encoded))
+    except ValueError as error:
+        if isinstance(error, BookKeeperError):
+            raise
+        raise OptionsError((f"log {log} cannot be created: {error}",)) from error
+
+
+def overridden(
+    settings: LogSettings, options: WriteOptions, *, is_new: bool = False
+) -> LogSettings:
+    """The log's settings with what this write asks for; its payload format is fixed for good.
+
+    Raises:
+        OptionsError: another payload format, or quorums that do not fit together.
+    """
+    given: dict[str, Any] = {
+        "ensemble_size": options.ensemble_size,
+        "write_quorum": options.write_quorum,
+        "ack_quorum": options.ack_quorum,
+        "digest_type": options.digest_type and DigestType[options.digest_type],
+        "payload_format": options.payload_format,
+        "compression": options.compression,
+        "entry_bytes": options.entry_bytes,
+    }
+    wanted = {name: value for name, value in given.items() if value is not None}
+    payload_format = wanted.get("payload_format", settings.payload_format)
+    if not is_new and payload_format != settings.payload_format:
+        raise OptionsError(
+            (f"option payloadFormat: the log has {settings.payload_format}, not {payload_format}",)
+        )
+    try:
+        return replace(settings, **wanted)
+    except ValueError as error:
+        raise OptionsError((str(error).partition("; LogSettings")[0],)) from error

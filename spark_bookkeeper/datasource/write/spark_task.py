@@ -1,0 +1,55 @@
+"""Which task this is, as Spark's task context tells it (in an executor's Python worker).
+
+A streaming query's id and the number of the micro-batch are local properties that only tasks see;
+they are what makes a replay recognisable, so without them a streaming task fails and nothing is put
+in their place.
+"""
+
+from __future__ import annotations
+
+from pyspark import TaskContext
+
+from spark_bookkeeper.datasource.errors import StreamIdentityError
+from spark_bookkeeper.datasource.write.plan import WritePlan
+from spark_bookkeeper.datasource.write.task import TaskIdentity
+from spark_bookkeeper.log.epoch import Job
+
+QUERY_ID_PROPERTY = "sql.streaming.queryId"
+"""Set for tasks of a streaming query, ``foreachBatch`` included."""
+BATCH_ID_PROPERTY = "streaming.sql.batchId"
+RUN_ID_PROPERTY = "spark.jobGroup.id"
+"""The run's id in a streaming query: new at every start."""
+
+
+def batch_task(plan: WritePlan) -> TaskIdentity:
+    """This task of a batch write."""
+    context = _context()
+    query_id = context.getLocalProperty(QUERY_ID_PROPERTY) or ""
+    return TaskIdentity(
+        plan.batch_job(query_id), context.partitionId(), context.taskAttemptId(), _run_id(context)
+    )
+
+
+def stream_task() -> TaskIdentity:
+    """This task of a streaming write.
+
+    Raises:
+        StreamIdentityError: Spark did not say which query or micro-batch it belongs to.
+    """
+    context = _context()
+    query_id = context.getLocalProperty(QUERY_ID_PROPERTY)
+    batch_id = context.getLocalProperty(BATCH_ID_PROPERTY)
+    if not query_id or not batch_id or not batch_id.isdigit():
+        raise StreamIdentityError(query_id, batch_id)
+    job = Job.of_stream(query_id, int(batch_id))
+    return TaskIdentity(job, context.partitionId(), context.taskAttemptId(), _run_id(context))
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "called in a task"
+    return context
+
+
+def _run_id(context: TaskContext) -> str:
+    return context.getLocalProperty(RUN_ID_PROPERTY) or ""

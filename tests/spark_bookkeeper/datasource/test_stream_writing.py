@@ -1,0 +1,213 @@
+"""A streaming write, driven as Spark drives it: batches, replays, aborts, other runs."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from spark_bookkeeper.datasource.errors import ContinuousUnsupportedError
+from spark_bookkeeper.datasource.options.parse import parse_write_options
+from spark_bookkeeper.datasource.write import stream
+from spark_bookkeeper.datasource.write.plan import WritePlan, make_plan
+from spark_bookkeeper.log.errors import CommitRefusedError, EpochFencedError, TxnRegressedError
+from tests.spark_bookkeeper.datasource.fakes import HERE, World
+
+SCHEMA = StructType([StructField("id", LongType())])
+QUERY = "5f0c"
+
+
+def batch(*ids: int) -> pa.RecordBatch:
+    return pa.record_batch({"id": pa.array(ids, pa.int64())})
+
+
+def visible(world: World) -> list[int]:
+    table = world.read()
+    return table.column("id").to_pylist() if table.num_columns else []
+
+
+def micro_batch(world: World, number: int, *partitions: list[int]) -> WritePlan:
+    """One micro-batch in which nothing goes wrong."""
+    plan = world.plan(SCHEMA)
+    messages = [
+        world.stream_attempt(plan, at, [batch(*ids)] if ids else [], QUERY, number)
+        for at, ids in enumerate(partitions)
+    ]
+    world.stream_commit(messages, number)
+    return plan
+
+
+def test_each_micro_batch_becomes_visible_once(world: World) -> None:
+    micro_batch(world, 0, [1, 2], [3])
+    micro_batch(world, 1, [4], [])
+
+    assert visible(world) == [1, 2, 3, 4]
+    assert world.tokens() == []
+
+
+def test_a_replay_with_other_partitions_adds_nothing_and_says_so_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    micro_batch(world, 0, [1, 2], [3])
+    caplog.set_level(logging.INFO)
+
+    micro_batch(world, 0, [1], [2], [3])
+
+    assert visible(world) == [1, 2, 3]
+    replays = [line for line in caplog.messages if line.startswith("replay skipped")]
+    assert len(replays) == 1
+    assert f"query={QUERY} batch=0" in replays[0]
+    assert world.tokens() == []
+    assert len(world.client.ledgers) == 2
+
+
+def test_a_commit_says_in_one_line_what_it_did(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    micro_batch(world, 7, [1, 2], [3])
+
+    (line,) = [line for line in caplog.messages if line.startswith("committed.")]
+    for fact in ("log=orders", f"query={QUERY}", "batch=7", "ledgers=2", "rows=3", "elapsed_ms="):
+        assert fact in line
+
+
+def test_without_any_handler_the_line_goes_to_standard_error(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+
+    micro_batch(world, 0, [1])
+
+    told = capsys.readouterr().err
+    assert told.startswith("INFO spark_bookkeeper.commits: committed. log=orders ")
+    assert told.count("\n") == 1
+
+
+def test_an_empty_micro_batch_is_remembered_too(world: World) -> None:
+    micro_batch(world, 0, [1])
+    micro_batch(world, 1, [], [])
+
+    stored = world.client.run(world.nodes().txns())
+    assert stored[QUERY].version == 1
+    assert visible(world) == [1]
+
+
+def test_an_older_batch_is_refused_and_nothing_of_it_is_left(world: World) -> None:
+    micro_batch(world, 3, [1])
+    plan = world.plan(SCHEMA)
+    message = world.stream_attempt(plan, 0, [batch(9)], QUERY, 2)
+
+    with pytest.raises(TxnRegressedError, match=r"older checkpoint was restored.*version=2"):
+        world.stream_commit([message], 2)
+    world.stream_abort([message])
+
+    assert visible(world) == [1]
+    assert world.tokens() == []
+
+
+def test_a_message_of_another_batch_is_refused(world: World) -> None:
+    plan = world.plan(SCHEMA)
+    message = world.stream_attempt(plan, 0, [batch(1)], QUERY, 4)
+
+    with pytest.raises(CommitRefusedError, match="a message is of batch 4, the commit of batch 5"):
+        world.stream_commit([message], 5)
+
+    assert visible(world) == []
+
+
+def test_a_commit_without_messages_is_the_continuous_trigger(world: World) -> None:
+    with pytest.raises(ContinuousUnsupportedError, match="continuous trigger drops the rows"):
+        world.stream_commit([None, None], 0)
+
+
+def test_a_commit_that_lacks_a_message_is_refused(world: World) -> None:
+    plan = world.plan(SCHEMA)
+    message = world.stream_attempt(plan, 0, [batch(1)], QUERY, 0)
+
+    with pytest.raises(CommitRefusedError, match="1 of 2 tasks sent no commit message"):
+        world.stream_commit([message, None], 0)
+
+    assert visible(world) == []
+
+
+def test_an_abort_after_a_commit_takes_nothing_back(world: World) -> None:
+    plan = world.plan(SCHEMA)
+    message = world.stream_attempt(plan, 0, [batch(1)], QUERY, 0)
+    world.stream_commit([message], 0)
+
+    world.stream_abort([message])
+
+    assert visible(world) == [1]
+
+
+def test_an_abort_that_nobody_lived_to_name_leaves_everything_to_others(world: World) -> None:
+    plan = world.plan(SCHEMA)
+    world.stream_attempt(plan, 0, [batch(1)], QUERY, 0)
+
+    world.stream_abort([None, None])
+
+    assert world.tokens() == [plan.epoch.number]
+    assert len(world.client.ledgers) == 1
+
+
+def test_the_next_run_of_a_batch_ends_the_stopped_ones_tasks(world: World) -> None:
+    """What a stopped query left running ends when its restart claims, and is swept by its commit."""
+    stopped = world.plan(SCHEMA)
+    world.stream_attempt(stopped, 0, [batch(1)], QUERY, 0)
+
+    restarted = world.plan(SCHEMA)
+    message = world.stream_attempt(restarted, 0, [batch(1)], QUERY, 0)
+    with pytest.raises(EpochFencedError):
+        world.stream_attempt(stopped, 1, [batch(2)], QUERY, 0)
+    world.stream_commit([message], 0)
+
+    late = world.stream_attempt(stopped, 1, [batch(2)], QUERY, 0)
+    assert late.is_already_committed
+    assert visible(world) == [1]
+    assert world.tokens() == []
+    assert len(world.client.ledgers) == 1
+
+
+def test_complete_mode_shows_the_last_batch_only(world: World) -> None:
+    for number, ids in enumerate(([1, 2], [1, 2, 3])):
+        plan = world.plan(SCHEMA, is_overwrite=True)
+        message = world.stream_attempt(plan, 0, [batch(*ids)], QUERY, number)
+        world.stream_commit([message], number)
+
+    assert visible(world) == [1, 2, 3]
+
+
+def test_a_ledger_says_which_query_and_batch_wrote_it(world: World) -> None:
+    micro_batch(world, 12, [1])
+
+    (ledger,) = world.client.ledgers.values()
+    custom = ledger.metadata.custom_metadata
+    assert (custom["sparkQueryId"], custom["sparkBatchId"]) == (QUERY.encode(), b"12")
+
+
+def test_a_writer_is_planned_by_the_time_it_travels(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Should Spark ever pickle a writer that nobody planned, its tasks still get an epoch."""
+    monkeypatch.setattr(stream, "open_session", lambda _: world.session)
+    options = parse_write_options({"log": "orders"}, HERE, is_stream=True)
+    writer = stream.BookKeeperStreamWriter(options, SCHEMA, is_overwrite=False)
+
+    writer.plan()
+    travelled = pickle.loads(pickle.dumps(writer))
+    pickle.dumps(writer)
+
+    assert world.tokens() == [travelled._plan.epoch.number]
+
+
+def test_a_stream_plans_again_for_every_micro_batch(world: World) -> None:
+    options = parse_write_options({"log": "orders"}, HERE, is_stream=True)
+
+    plans = [make_plan(world.session, options, SCHEMA, is_overwrite=False) for _ in range(2)]
+
+    assert plans[0].epoch.number < plans[1].epoch.number
