@@ -25,8 +25,9 @@ from metadata.ledgers import Accompany
 from metadata.memory import MemoryStore
 from metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.datasource.options.parse import parse_read_options, parse_write_options
-from spark_bookkeeper.datasource.read.batch import plan_read, read_slices
+from spark_bookkeeper.datasource.read.batch import plan_read
 from spark_bookkeeper.datasource.read.readable import find_readable
+from spark_bookkeeper.datasource.read.task import read_slices
 from spark_bookkeeper.datasource.session import Session
 from spark_bookkeeper.datasource.write.batch import abort_batch
 from spark_bookkeeper.datasource.write.finish import commit_write
