@@ -109,20 +109,6 @@ def test_large_arrow_types_store_the_same_rows(logs: Logs, spark: SparkSession) 
     assert rows(logs.read("large-types")) == rows(frame)
 
 
-def test_select_with_options_reads_a_log_in_sql(
-    logs: Logs, spark: SparkSession, cluster: LocalCluster
-) -> None:
-    logs.write(spark.range(4), "in-sql")
-    spark.sql(
-        "CREATE TEMPORARY VIEW both_ways USING bookkeeper "
-        f"OPTIONS (log 'in-sql', metadataServiceUri '{cluster.metadata_service_uri}')"
-    )
-
-    spark.sql("INSERT INTO both_ways SELECT id FROM range(4, 6)")
-
-    assert spark.sql("SELECT count(*), sum(id) FROM both_ways").collect()[0] == (6, 15)
-
-
 def test_an_entry_that_is_not_ours_fails_the_read_and_not_the_worker(
     logs: Logs, spark: SparkSession, bk: BookKeeper
 ) -> None:

@@ -52,6 +52,11 @@ KAFKA_HABITS: Mapping[str, str] = {
 }
 """What a Kafka user would type, lower-cased, and what to do here."""
 _KAFKA_PREFIX = "kafka."
+OPTIONS_LOST_HINT = (
+    " (no option arrived at all: Spark drops the OPTIONS of a CREATE TABLE, so use CREATE "
+    "TEMPORARY VIEW … OPTIONS (…), or repeat them in SELECT … FROM t WITH (…))"
+)
+"""Said where a table of Spark's catalog is the likely reason: its options are never passed on."""
 
 _BY_KEY: dict[str, Option] = {
     name.lower(): option for option in OPTIONS for name in (option.name, *option.aliases)
@@ -173,7 +178,8 @@ class _Parsing:
                 defects.append(str(error))
         named = ("log" in values) + ("ledgers" in values)
         if named == 0 and not {"log", "ledger"} & set(self._options):
-            defects.append("nothing named: set the option log, a path, or the option ledger")
+            hint = "" if self._options else OPTIONS_LOST_HINT
+            defects.append(f"nothing named: set the option log, a path, or the option ledger{hint}")
         if named == 2:
             defects.append("options log and ledger exclude each other")
         if "password" in values and "password_file" in values:

@@ -179,8 +179,10 @@ def test_no_cluster_named_says_both_ways_to_name_one() -> None:
     assert "BOOKKEEPER_METADATA_URI" in told
 
 
-def test_nothing_named_to_read_is_refused() -> None:
-    assert "nothing named" in read_defects()
+def test_nothing_named_to_read_is_refused_with_its_likely_reason() -> None:
+    assert "CREATE TABLE" in read_defects()
+    assert "nothing named" in read_defects(columns="a")
+    assert "CREATE TABLE" not in read_defects(columns="a")
 
 
 def test_a_log_and_another_path_are_refused() -> None:
