@@ -1,9 +1,7 @@
-"""Rows to entry payloads and back: ``arrow`` (envelope and one Arrow message) and ``raw``.
+"""Rows to ``arrow`` payloads and back: an envelope, then one Arrow message.
 
-An ``arrow`` entry is an envelope and one encapsulated Arrow IPC record batch message without its
-schema, which the log keeps once. A ``raw`` entry is one value of one column and nothing else, so
-that any BookKeeper consumer can read it. No per-row Python in the ``arrow`` path. Cutting rows into
-entries is ``entry_cutter``'s; reading the clock is the caller's.
+The message is an encapsulated Arrow IPC record batch without its schema, which the log keeps once.
+No per-row Python. Cutting rows into entries is ``entry_cutter``'s; reading the clock is the caller's.
 """
 
 from __future__ import annotations
@@ -12,8 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from bookie_server.wire.record import ENTRY_SIZE_MAX
-from spark_bookkeeper.datasource.errors import PayloadCorruptError, RawNullError, RowTooLargeError
+from spark_bookkeeper.datasource.errors import PayloadCorruptError
 from spark_bookkeeper.datasource.payload.arrow_guard import (
     UnsafeMessageError,
     decode_columns,
@@ -26,9 +23,6 @@ from spark_bookkeeper.datasource.payload.envelope import (
     MalformedEnvelopeError,
     parse_envelope,
 )
-
-PAYLOAD_BYTES_MAX = ENTRY_SIZE_MAX - 64
-"""Largest payload: an entry less its header and the longest digest, rounded."""
 
 
 class ArrowEncoder:
@@ -90,19 +84,3 @@ class ArrowDecoder:
             whole = decode_message(message, self._schema, rows)
             batch = whole.select([])
         return batch if batch.schema.names == self._names else batch.select(self._names)
-
-
-def raw_payloads(column: pa.Array, first_row: int) -> list[bytes]:
-    """One payload per value. ``first_row`` is the row of the partition, for the message.
-
-    Raises:
-        RowTooLargeError: a value does not fit into an entry.
-        RawNullError: a value is null: a raw entry cannot say so.
-    """
-    if column.null_count:
-        raise RawNullError(first_row + column.is_null().to_pylist().index(True))
-    values: list[bytes] = column.cast(pa.large_binary()).to_pylist()
-    for index, value in enumerate(values):
-        if len(value) > PAYLOAD_BYTES_MAX:
-            raise RowTooLargeError(first_row + index, len(value), PAYLOAD_BYTES_MAX)
-    return values

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from bookie_server.wire.record import ENTRY_SIZE_MAX
 from spark_bookkeeper.datasource.errors import RowTooLargeError
-from spark_bookkeeper.datasource.payload.arrow import PAYLOAD_BYTES_MAX
 
+PAYLOAD_BYTES_MAX = ENTRY_SIZE_MAX - 64
+"""Largest payload: an entry less its header and the longest digest, rounded."""
 DECODED_BYTES_TARGET_MAX = 16 << 20
 ROWS_PER_ENTRY_MAX = 1 << 20
 

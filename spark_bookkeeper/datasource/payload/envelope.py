@@ -28,6 +28,7 @@ class EntryKind(IntEnum):
 
     ARROW = 1
     FOOTER = 2
+    AVRO = 3
 
 
 class MalformedEnvelopeError(ValueError):

@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 from spark_bookkeeper.datasource.errors import PayloadCorruptError
-from spark_bookkeeper.datasource.payload.arrow import PAYLOAD_BYTES_MAX
 from spark_bookkeeper.datasource.payload.arrow_guard import UnsafeMessageError, decode_message
-from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry
+from spark_bookkeeper.datasource.payload.entry_cutter import PAYLOAD_BYTES_MAX, CutEntry
 from spark_bookkeeper.datasource.payload.envelope import (
     ENVELOPE_SIZE,
     EntryKind,

@@ -27,6 +27,7 @@ from spark_bookkeeper.datasource.schema import (
     parse_log_schema,
 )
 from spark_bookkeeper.datasource.session import PAYLOAD_KEY, SCHEMA_KEY, Session
+from spark_bookkeeper.log.raw import RAW
 
 METADATA_FIELDS = StructType(
     [
@@ -56,13 +57,19 @@ class Readable:
 
     schema: LogSchema
     """Of the stored columns; of a foreign ledger the one column ``value``."""
-    is_raw: bool
-    """One entry is one row of one value."""
+    payload_format: str
     log_id: int | None = None
     """``None``: ledgers by id."""
+    schema_id: int = 0
+    """Number of the schema, the log's newest."""
     log: str = ""
     is_foreign: bool = False
     """Ledgers without our mark: they show ``_ledger`` and ``_entry`` always."""
+
+    @property
+    def is_raw(self) -> bool:
+        """One entry is one row of one value."""
+        return self.payload_format == RAW
 
     @property
     def title(self) -> str:
@@ -132,9 +139,10 @@ def find_readable(session: Session, options: ReadOptions) -> Readable:
     nodes = session.run(session.catalog.open(options.log, expected_log_id=expected))
     head = session.run(nodes.head()).head
     return Readable(
-        _schema(session, nodes.log_id, head.schema_id),
-        head.settings.payload_format == "raw",
+        stored_schema(session, nodes.log_id, head.schema_id),
+        head.settings.payload_format,
         nodes.log_id,
+        head.schema_id,
         options.log,
     )
 
@@ -150,14 +158,19 @@ def _ledgers(session: Session, ledger_ids: tuple[int, ...]) -> Readable:
     if schema_mark is None or payload_format is None:
         value = StructType([_LEDGER_FIELDS[RAW_COLUMN]])
         return Readable(
-            LogSchema(value, pa.schema([(RAW_COLUMN, pa.binary())])), True, is_foreign=True
+            LogSchema(value, pa.schema([(RAW_COLUMN, pa.binary())])), RAW, is_foreign=True
         )
     log_id, _, schema_id = schema_mark.decode().partition("/")
-    schema = _schema(session, int(log_id), int(schema_id))
-    return Readable(schema, payload_format == b"raw")
+    schema = stored_schema(session, int(log_id), int(schema_id))
+    return Readable(schema, payload_format.decode())
 
 
-def _schema(session: Session, log_id: int, schema_id: int) -> LogSchema:
+def stored_schema(session: Session, log_id: int, schema_id: int) -> LogSchema:
+    """A log's schema by number.
+
+    Raises:
+        MetadataCorruptError: it is not there, or is none.
+    """
     nodes = session.nodes(log_id)
     stored = session.run(nodes.schema(schema_id))
     if stored is None:

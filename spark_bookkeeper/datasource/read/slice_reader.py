@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from spark_bookkeeper.datasource.errors import PayloadCorruptError, RowsMissingError
-from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder
+from spark_bookkeeper.datasource.payload.codec import Decoder
 from spark_bookkeeper.datasource.payload.envelope import (
     EntryKind,
     MalformedEnvelopeError,
@@ -40,8 +40,8 @@ class Rows:
     """Row number of the first row in the log, or in a ledger read by id."""
 
 
-def read_arrow(ledger: LedgerReader, of: Slice, decoder: ArrowDecoder) -> Iterator[Rows]:
-    """The slice's rows out of ``arrow`` entries.
+def read_log(ledger: LedgerReader, of: Slice, decoder: Decoder) -> Iterator[Rows]:
+    """The slice's rows out of entries of many rows.
 
     Raises:
         PayloadCorruptError: an entry is not what the format says.
@@ -84,7 +84,7 @@ def _check_end(of: Slice, last_entry: int, reached: int | None) -> None:
         raise RowsMissingError(of.ledger_id, of.end_row, reached or of.first_row)
 
 
-def read_ledger(ledger: LedgerReader, of: Slice, decoder: ArrowDecoder) -> Iterator[Rows]:
+def read_ledger(ledger: LedgerReader, of: Slice, decoder: Decoder) -> Iterator[Rows]:
     """All rows of a ledger read by id, where no log says which there should be.
 
     Raises:

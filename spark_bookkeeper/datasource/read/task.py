@@ -17,10 +17,10 @@ from pyspark.sql.types import StructType
 from metadata.errors import BookKeeperError
 from spark_bookkeeper.datasource.errors import report
 from spark_bookkeeper.datasource.options.model import ReadOptions
-from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder
+from spark_bookkeeper.datasource.read.decoders import Decoders
 from spark_bookkeeper.datasource.read.partitions import Slice
 from spark_bookkeeper.datasource.read.readable import Readable
-from spark_bookkeeper.datasource.read.slice_reader import Rows, read_arrow, read_ledger, read_raw
+from spark_bookkeeper.datasource.read.slice_reader import Rows, read_ledger, read_log, read_raw
 from spark_bookkeeper.datasource.schema import arrow_schema, cast_batch
 from spark_bookkeeper.datasource.session import LedgerReader, Session, open_session
 
@@ -65,14 +65,14 @@ def read_slices(
     password = options.read_password()
     names = readable.stored_names(schema)
     shape = _Shape(schema, names)
-    decoder = ArrowDecoder(readable.schema.arrow, names)
+    decoders = Decoders(session, readable, names)
     for item, ledger in _opened(session, password, slices):
         if readable.is_raw:
             rows = read_raw(ledger, item, readable.schema.arrow)
         elif readable.log_id is None:
-            rows = read_ledger(ledger, item, decoder)
+            rows = read_ledger(ledger, item, decoders.of(item.range.schema_id))
         else:
-            rows = read_arrow(ledger, item, decoder)
+            rows = read_log(ledger, item, decoders.of(item.range.schema_id))
         for found in rows:
             yield shape.batch(found, item, is_raw=readable.is_raw)
 

@@ -15,6 +15,7 @@ from metadata.errors import BookKeeperError
 from metadata.model import DigestType
 from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
 from spark_bookkeeper.datasource.options.model import WriteOptions
+from spark_bookkeeper.datasource.payload.codec import check_storable
 from spark_bookkeeper.datasource.schema import (
     LogSchema,
     check_fits,
@@ -27,6 +28,7 @@ from spark_bookkeeper.log.epoch import Epoch, Job, Txn
 from spark_bookkeeper.log.errors import NoSuchLogError
 from spark_bookkeeper.log.model import LogSettings
 from spark_bookkeeper.log.nodes import LogNodes
+from spark_bookkeeper.log.raw import RAW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,7 @@ def _open_target(session: Session, options: WriteOptions, schema: StructType) ->
     if stored is None:
         raise NoSuchLogError(options.log)
     log_schema = parse_log_schema(stored)
-    if head.settings.payload_format == "raw":
+    if head.settings.payload_format == RAW:
         check_raw(options.log, schema)
     check_fits(options.log, log_schema.spark, schema)
     return _Target(nodes, head.settings, log_schema)
@@ -117,12 +119,13 @@ def _create(session: Session, options: WriteOptions, log: str, schema: StructTyp
     settings = overridden(LogSettings(), options, is_new=True)
     if len(set(schema.names)) != len(schema.names):
         raise SchemaMismatchError(log, ("a column name stands twice",))
-    if settings.payload_format == "raw":
+    if settings.payload_format == RAW:
         check_raw(log, schema)
-    encoded = log_schema_of(schema).encode()
+    log_schema = log_schema_of(schema)
+    check_storable(settings.payload_format, log_schema.arrow)
     # Whoever creates the log at the same time may have given it other columns: checked again.
     try:
-        return session.run(session.catalog.open_or_create(log, settings, encoded))
+        return session.run(session.catalog.open_or_create(log, settings, log_schema.encode()))
     except ValueError as error:
         if isinstance(error, BookKeeperError):
             raise

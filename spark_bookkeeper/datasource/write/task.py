@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from metadata.errors import BookKeeperError
 from metadata.store import StoreConflict
-from spark_bookkeeper.datasource.payload.arrow import ArrowEncoder, raw_payloads
+from spark_bookkeeper.datasource.payload.codec import encoder_of, ledger_marks
 from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry, EntryCutter
 from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, FOOTER_VERSION, FooterBuilder
+from spark_bookkeeper.datasource.payload.raw import raw_payloads
 from spark_bookkeeper.datasource.schema import cast_batch
 from spark_bookkeeper.datasource.session import (
     BATCH_ID_KEY,
@@ -36,6 +37,7 @@ from spark_bookkeeper.ledger.client import LOG_MARK
 from spark_bookkeeper.log.epoch import Job, LedgerWritten, TaskMessage
 from spark_bookkeeper.log.errors import EpochFencedError
 from spark_bookkeeper.log.jobs import Claim
+from spark_bookkeeper.log.raw import RAW
 
 FENCE_PREDECESSORS_TIMEOUT_S = 5.0
 """Longest a finished task waits for its predecessors to be fenced; the sweep does the rest."""
@@ -88,8 +90,8 @@ class WriteTask:
             return self._message(is_already_committed=True)
         ledger = self._create_ledger(claim)
         pipeline = _Pipeline(ledger, self._plan.options.in_flight_bytes_max)
-        is_raw = self._plan.settings.payload_format == "raw"
-        write = self._write_raw if is_raw else self._write_arrow
+        is_raw = self._plan.settings.payload_format == RAW
+        write = self._write_raw if is_raw else self._write_batches
         written = write(chain((first,), batches), pipeline)
         ledger.close()
         self._fence_predecessors(claim)
@@ -114,8 +116,9 @@ class WriteTask:
             LOG_MARK: plan.epoch.log.encode(),
             SCHEMA_KEY: f"{plan.epoch.log_id}/{plan.epoch.schema_id}".encode(),
             PAYLOAD_KEY: plan.settings.payload_format.encode(),
+            **ledger_marks(plan.settings.payload_format, plan.schema.arrow),
         }
-        if plan.settings.payload_format != "raw":
+        if plan.settings.payload_format != RAW:
             marks[FOOTER_KEY] = FOOTER_VERSION
         txn = self._job.txn
         if txn is not None and txn.is_stream:
@@ -132,13 +135,16 @@ class WriteTask:
                 claim.epoch.log, claim.epoch.number, "its token is not live any more"
             ) from conflict
 
-    def _write_arrow(self, batches: Iterator[pa.RecordBatch], pipeline: _Pipeline) -> LedgerWritten:
+    def _write_batches(
+        self, batches: Iterator[pa.RecordBatch], pipeline: _Pipeline
+    ) -> LedgerWritten:
         plan, schema_id = self._plan, self._plan.epoch.schema_id
         target = plan.schema.arrow
-        encoder = ArrowEncoder(target, schema_id, plan.settings.compression)
+        settings = plan.settings
+        encoder = encoder_of(settings.payload_format, target, schema_id, settings.compression)
         cutter = EntryCutter(
             lambda batch, first_row: encoder.encode(batch, first_row, self._clock_ms()),
-            plan.settings.entry_bytes,
+            settings.entry_bytes,
         )
         footer = FooterBuilder(target, plan.options.stats_columns)
 

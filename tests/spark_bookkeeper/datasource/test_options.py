@@ -261,9 +261,9 @@ def test_durations_have_units() -> None:
     assert found.deleted_ledger_retention_ms == 3_600_000
 
 
-def test_a_format_of_a_later_version_is_refused() -> None:
-    with pytest.raises(OptionsError, match="payloadFormat: must be one of arrow, raw"):
-        parse_write_options({"log": "a", "payloadformat": "avro"}, HERE)
+def test_a_format_that_is_none_is_refused() -> None:
+    with pytest.raises(OptionsError, match="payloadFormat: must be one of arrow, avro, raw"):
+        parse_write_options({"log": "a", "payloadformat": "orc"}, HERE)
 
 
 def test_client_settings_are_passed_on() -> None:

@@ -9,14 +9,10 @@ import pyarrow as pa
 import pytest
 
 from spark_bookkeeper.datasource.errors import PayloadCorruptError, RawNullError, RowTooLargeError
-from spark_bookkeeper.datasource.payload.arrow import (
-    PAYLOAD_BYTES_MAX,
-    ArrowDecoder,
-    ArrowEncoder,
-    raw_payloads,
-)
+from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder, ArrowEncoder
 from spark_bookkeeper.datasource.payload.entry_cutter import (
     DECODED_BYTES_TARGET_MAX,
+    PAYLOAD_BYTES_MAX,
     ROWS_PER_ENTRY_MAX,
     CutEntry,
     EntryCutter,
@@ -29,6 +25,7 @@ from spark_bookkeeper.datasource.payload.envelope import (
     parse_envelope,
 )
 from spark_bookkeeper.datasource.payload.footer import FooterBuilder, parse_footer
+from spark_bookkeeper.datasource.payload.raw import raw_payloads
 from tests.spark_bookkeeper.datasource.rows import everything, lineitem
 
 

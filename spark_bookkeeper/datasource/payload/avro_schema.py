@@ -1,0 +1,188 @@
+"""Which Avro schema rows of an Arrow schema have, and which Arrow types carry its values.
+
+Every value is nullable, as everything in a log is: a union of ``null`` and the type. (Only the parts
+of variants and of geometries are not.) Bytes and shorts are Avro ints, decimals ``bytes`` of a width that their precision fixes, dates and timestamps
+Avro's logical types. What Avro has no word for - Spark's day-time intervals and times of day - is a
+long of microseconds or nanoseconds, with Arrow's type in the property ``arrowType``. A name that
+Avro does not allow is escaped, and stands in full in the property ``sparkName``.
+
+The mapping is part of the stored format: rows are decoded by the schema it gives, so it never
+changes for a type that it covers. Pure.
+
+Source: Apache Avro 1.11 specification, "Names" and "Logical Types".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as types
+
+from spark_bookkeeper.datasource.errors import UnsupportedTypeError
+
+AVRO_SCHEMA_KEY = "avro.schema"
+"""Custom metadata of a ledger: the Avro schema of its rows, as JSON, as Avro's own files name it."""
+AVRO_SCHEMA_BYTES_MAX = 256 * 1024
+"""It is part of every ledger's metadata, one node of ZooKeeper's 1 MiB."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ESCAPED = re.compile(r"_u[0-9a-f]+_")
+
+Avro = dict[str, Any]
+
+
+def avro_schema_of(schema: pa.Schema) -> Avro:
+    """The Avro record that a row of ``schema`` is; plain JSON values.
+
+    Raises:
+        UnsupportedTypeError: names every column that Avro cannot express, and why.
+    """
+    refused = [reason for field in schema if (reason := _refusal(field.name, field.type))]
+    if len(set(schema.names)) < len(schema):
+        refused.append("a column name stands twice")
+    if refused:
+        raise UnsupportedTypeError(tuple(refused))
+    return _record(list(schema), _record_names())
+
+
+def avro_json(schema: pa.Schema) -> bytes:
+    """The Avro schema of a ledger's rows, as its custom metadata says it.
+
+    Raises:
+        UnsupportedTypeError: as :func:`avro_schema_of`; or the schema is too large.
+    """
+    found = json.dumps(avro_schema_of(schema), separators=(",", ":")).encode()
+    if len(found) > AVRO_SCHEMA_BYTES_MAX:
+        reason = f"an Avro schema of {len(found)} bytes, more than {AVRO_SCHEMA_BYTES_MAX}"
+        raise UnsupportedTypeError((reason,))
+    return found
+
+
+def avro_name(name: str) -> str:
+    """``name`` as Avro allows names, different for different names."""
+    if _NAME.fullmatch(name) and not _ESCAPED.search(name):
+        return name
+    # Underscores too, so that an escape in the result is always one of ours.
+    return "".join(c if c.isascii() and c.isalnum() else f"_u{ord(c):x}_" for c in name) or "_u_"
+
+
+def carrier_schema(schema: pa.Schema) -> pa.Schema:
+    """The Arrow schema whose plain values are what Avro's encoding stores, under Avro's names."""
+    return pa.schema([_carrier_field(field) for field in schema])
+
+
+def decimal_width(precision: int) -> int:
+    """Bytes that hold every unscaled value of ``precision`` digits with its sign."""
+    return int(10**precision - 1).bit_length() // 8 + 1
+
+
+def _record(fields: list[pa.Field], names: Iterator[str]) -> Avro:
+    record: Avro = {"type": "record", "name": next(names), "fields": []}
+    for field in fields:
+        made: Avro = {"name": avro_name(field.name)}
+        if field.nullable:
+            made |= {"type": _nullable(field.type, names), "default": None}
+        else:
+            made |= {"type": _type(field.type, names)}
+        if made["name"] != field.name:
+            made["sparkName"] = field.name
+        record["fields"].append(made)
+    return record
+
+
+def _nullable(of: pa.DataType, names: Iterator[str]) -> list[str | Avro]:
+    # A union of one branch for columns without values: every value takes a byte, so that no few
+    # bytes can claim to be many.
+    return ["null"] if types.is_null(of) else ["null", _type(of, names)]
+
+
+def _type(of: pa.DataType, names: Iterator[str]) -> str | Avro:
+    if types.is_decimal128(of):
+        logical = {"logicalType": "decimal", "precision": of.precision, "scale": of.scale}
+        return {"type": "bytes", **logical}
+    if types.is_date32(of):
+        return {"type": "int", "logicalType": "date"}
+    if types.is_timestamp(of):
+        kind = "timestamp-micros" if of.tz else "local-timestamp-micros"
+        return {"type": "long", "logicalType": kind}
+    if types.is_duration(of) or types.is_time64(of):
+        return {"type": "long", "arrowType": str(of)}
+    if types.is_list(of):
+        return {"type": "array", "items": _nullable(of.value_type, names)}
+    if types.is_map(of):
+        return {"type": "map", "values": _nullable(of.item_type, names)}
+    if types.is_struct(of):
+        return _record(list(of), names)
+    return _PRIMITIVES[of]
+
+
+_PRIMITIVES: dict[pa.DataType, str] = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+}
+
+
+def _refusal(name: str, of: pa.DataType) -> str | None:
+    """Why Avro cannot express the column ``name``; ``None``: it can."""
+    if types.is_map(of):
+        if not types.is_string(of.key_type):
+            return f"{name} (keys of an Avro map are strings, not {of.key_type})"
+        return _refusal(f"{name}.value", of.item_type)
+    if types.is_list(of):
+        return _refusal(f"{name}.element", of.value_type)
+    if types.is_struct(of):
+        nested = list(of)
+        if len({field.name for field in nested}) < len(nested):
+            return f"{name} (a field name stands twice)"
+        found = (_refusal(f"{name}.{field.name}", field.type) for field in nested)
+        return next((reason for reason in found if reason), None)
+    is_known = (
+        of in _PRIMITIVES
+        or types.is_null(of)
+        or types.is_decimal128(of)
+        or types.is_date32(of)
+        or (types.is_timestamp(of) and of.unit == "us")
+        or types.is_duration(of)
+        or types.is_time64(of)
+    )
+    return None if is_known else f"{name} (Avro has no {of})"
+
+
+def _record_names() -> Iterator[str]:
+    """Names of the records of one schema, in the order they are met: Avro wants them unique."""
+    yield "row"
+    count = 0
+    while True:
+        count += 1
+        yield f"row_{count}"
+
+
+def _carrier_field(field: pa.Field) -> pa.Field:
+    return pa.field(avro_name(field.name), _carrier(field.type), field.nullable)
+
+
+def _carrier(of: pa.DataType) -> pa.DataType:
+    if types.is_decimal128(of):
+        return pa.binary(decimal_width(of.precision))
+    if types.is_date32(of):
+        return pa.int32()
+    if types.is_timestamp(of) or types.is_duration(of) or types.is_time64(of):
+        return pa.int64()
+    if types.is_list(of):
+        return pa.list_(_carrier(of.value_type))
+    if types.is_map(of):
+        return pa.map_(pa.string(), _carrier(of.item_type))
+    if types.is_struct(of):
+        return pa.struct([_carrier_field(field) for field in of])
+    return of
