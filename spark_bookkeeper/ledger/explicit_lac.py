@@ -2,8 +2,10 @@
 last entry.
 
 An entry carries the LAC of when it was packaged, so readers learn that entry n is confirmed when
-n + 1 arrives. Where no n + 1 follows soon, the LAC is sent by itself. It is a hint: best effort,
-never retried, and whatever comes of it is ignored. It goes to the whole last ensemble, not to the
+n + 1 arrives. Where no n + 1 follows soon, the LAC is sent by itself. A writer with entries in
+flight is not at rest: an acknowledgement is near, and the entry it makes room for carries more than
+we could tell now. It is a hint: best effort, never retried, and whatever comes of it is ignored. It
+goes to the whole last ensemble, not to the
 write set alone as Apache's does: a reader of a striped ledger may be waiting at any of its bookies.
 Source: Apache ``ExplicitLacUpdateFlow``.
 """
@@ -16,6 +18,10 @@ from bookie_server.wire.digest import Digest
 from bookie_server.wire.record import encode_lac_packet
 from metadata.model import NO_ENTRY_ID
 from spark_bookkeeper.ledger.cluster import Cluster
+
+_UNSETTLED_INTERVALS = 10
+"""How many intervals entries in flight may keep from readers what is confirmed: a bookie that hangs
+or is being replaced holds their acknowledgement up for seconds."""
 
 
 class ExplicitLac:
@@ -32,26 +38,31 @@ class ExplicitLac:
         self._known = NO_ENTRY_ID
         """What entries or we ourselves have told the bookies."""
         self._ensemble: tuple[str, ...] = ()
-        self._acknowledged_s = 0.0
+        self._due_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._telling: dict[str, asyncio.Task[None]] = {}
         self._is_stopped = False
 
     def acknowledged(
-        self, last_add_confirmed: int, last_lac_sent_in_entries: int, ensemble: tuple[str, ...]
+        self, last_add_confirmed: int, ensemble: tuple[str, ...], *, is_settled: bool
     ) -> None:
-        """Note an acknowledgement; ``last_lac_sent_in_entries`` is the newest LAC any packaged entry
-        carries, ``ensemble`` the last one. Costs next to nothing: sending waits for a rest.
+        """Note an acknowledgement: ``ensemble`` is the last one, ``is_settled`` whether no entry is
+        in flight any more. Costs next to nothing: sending waits for a rest.
         """
         self._last_add_confirmed = last_add_confirmed
-        self.carried(last_lac_sent_in_entries)
         self._ensemble = ensemble
-        self._acknowledged_s = self._loop.time()
-        if self._timer is None and last_add_confirmed > self._known and self._is_on:
-            self._timer = self._loop.call_later(self._interval_s, self._rested)
+        rest_s = self._interval_s if is_settled else self._interval_s * _UNSETTLED_INTERVALS
+        self._due_s = self._loop.time() + rest_s
+        if last_add_confirmed <= self._known or not self._is_on:
+            return
+        if self._timer is not None and self._timer.when() > self._due_s:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._due_s, self._rested)
 
     def carried(self, last_lac_sent_in_entries: int) -> None:
-        """Note that an entry is on its way with this LAC: it need not be told by itself."""
+        """Note the newest LAC any packaged entry carries: it need not be told by itself."""
         self._known = max(self._known, last_lac_sent_in_entries)
 
     def stop(self) -> None:
@@ -71,9 +82,8 @@ class ExplicitLac:
         self._timer = None
         if self._last_add_confirmed <= self._known:
             return
-        due_s = self._acknowledged_s + self._interval_s
-        if self._loop.time() < due_s:  # acknowledged something since: not at rest yet
-            self._timer = self._loop.call_at(due_s, self._rested)
+        if self._loop.time() < self._due_s:  # acknowledged something since: not at rest yet
+            self._timer = self._loop.call_at(self._due_s, self._rested)
             return
         self._known = self._last_add_confirmed
         for bookie_id in self._ensemble:

@@ -264,6 +264,7 @@ class WriteHandle:
     # -- driving the state machine ----------------------------------------------------------------
 
     def _run(self, effects: list[Effect]) -> None:
+        self._explicit_lac.carried(self._state.last_confirmed_sent)
         for effect in effects:
             match effect:
                 case SendSection():
@@ -274,7 +275,6 @@ class WriteHandle:
                         effect.run_first_entry,
                     )
                     self._cluster.client(effect.bookie_id).write(effect.section, done)
-                    self._explicit_lac.carried(self._state.last_confirmed_sent)
                 case ChangeEnsemble():
                     self._changer.begin(self._versioned, effect)
                 case Acknowledge():
@@ -295,7 +295,7 @@ class WriteHandle:
         if self._deadline is not None:
             self._deadline.acknowledged(last_entry)
         state = self._state
-        self._explicit_lac.acknowledged(last_entry, state.last_confirmed_sent, state.ensemble)
+        self._explicit_lac.acknowledged(last_entry, state.ensemble, is_settled=state.is_settled)
         self._pending.acknowledged(last_entry)
         self._make_room()
 

@@ -233,8 +233,10 @@ def _change_despite_recovery(patch: Patch) -> None:
 def _explicit_lac_ahead(patch: Patch) -> None:
     original = ExplicitLac.acknowledged
 
-    def acknowledged(self: ExplicitLac, lac: int, sent: int, ensemble: tuple[str, ...]) -> None:
-        original(self, lac + 1, sent, ensemble)
+    def acknowledged(
+        self: ExplicitLac, lac: int, ensemble: tuple[str, ...], *, is_settled: bool
+    ) -> None:
+        original(self, lac + 1, ensemble, is_settled=is_settled)
 
     patch.method(ExplicitLac, "acknowledged", acknowledged)
     patch.method(WriterTwin, "hint", lambda self: self.state.last_add_confirmed + 1)

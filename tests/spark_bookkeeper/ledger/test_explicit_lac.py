@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
+from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
+from bookie_server.client.interface import BookieClient
 from bookie_server.wire.digest import Crc32cDigest, DummyDigest, HmacDigest, master_key
+from bookie_server.wire.messages import Status
 from bookie_server.wire.record import encode_lac_packet, is_possible_lac_packet, parse_lac_packet
+from metadata.memory import MemoryStore
+from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
+from spark_bookkeeper.settings import ClientSettings
+from tests.simulation.loop import SimLoop
 from tests.spark_bookkeeper.ledger.harness import Faults, TestCluster, running_cluster
 
 DIGEST = Crc32cDigest()
@@ -67,10 +76,10 @@ def test_a_packet_that_is_cut_or_of_another_ledger_proves_nothing(digest: Crc32c
 def test_a_resting_writer_tells_every_bookie_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with scene(tmp_path) as (cluster, explicit_lac):
-            explicit_lac.acknowledged(3, 1, ENSEMBLE)
-            explicit_lac.acknowledged(5, 1, ENSEMBLE)
+            explicit_lac.acknowledged(3, ENSEMBLE, is_settled=True)
+            explicit_lac.acknowledged(5, ENSEMBLE, is_settled=True)
             await until(lambda: all(each.lacs_seen for each in cluster.faults.values()))
-            explicit_lac.acknowledged(5, 1, ENSEMBLE)
+            explicit_lac.acknowledged(5, ENSEMBLE, is_settled=True)
             await asyncio.sleep(REST_S)
 
             assert [told(each) for each in cluster.faults.values()] == [[5], [5], [5]]
@@ -81,7 +90,7 @@ def test_a_resting_writer_tells_every_bookie_once(tmp_path: Path) -> None:
 def test_what_an_entry_carries_is_not_told_again(tmp_path: Path) -> None:
     async def main() -> None:
         async with scene(tmp_path) as (cluster, explicit_lac):
-            explicit_lac.acknowledged(3, 2, ENSEMBLE)
+            explicit_lac.acknowledged(3, ENSEMBLE, is_settled=True)
             explicit_lac.carried(3)  # entry 4 follows at once
             await asyncio.sleep(REST_S)
 
@@ -94,10 +103,10 @@ def test_what_an_entry_carries_is_not_told_again(tmp_path: Path) -> None:
 def test_a_writer_told_to_be_silent_is(tmp_path: Path, how: str) -> None:
     async def main() -> None:
         async with scene(tmp_path, 0 if how == "off" else 1) as (cluster, explicit_lac):
-            explicit_lac.acknowledged(3, 1, ENSEMBLE)
+            explicit_lac.acknowledged(3, ENSEMBLE, is_settled=True)
             if how == "stopped":
                 explicit_lac.stop()
-                explicit_lac.acknowledged(4, 1, ENSEMBLE)
+                explicit_lac.acknowledged(4, ENSEMBLE, is_settled=True)
             await asyncio.sleep(REST_S)
 
             assert all(each.lacs_seen == [] for each in cluster.faults.values())
@@ -111,7 +120,7 @@ def test_a_bookie_that_hangs_holds_up_nobody_and_gets_the_newest_later(tmp_path:
             before = asyncio.all_tasks()
             cluster.faults["b1:1"].hangs = True
             for lac in (1, 2, 3):
-                explicit_lac.acknowledged(lac, -1, ENSEMBLE)
+                explicit_lac.acknowledged(lac, ENSEMBLE, is_settled=True)
                 await until(lambda lac=lac: told(cluster.faults["b2:1"])[-1:] == [lac])  # type: ignore[misc]
 
             assert [told(each) for each in cluster.faults.values()] == [[1, 2, 3], [1], [1, 2, 3]]
@@ -120,6 +129,59 @@ def test_a_bookie_that_hangs_holds_up_nobody_and_gets_the_newest_later(tmp_path:
             await until(lambda: asyncio.all_tasks() == before)
 
     asyncio.run(main())
+
+
+class Heard:
+    """When, in ms, the bookies were told which LAC."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self.told: list[tuple[int, int | None]] = []
+        settings = ClientSettings(explicit_lac_interval_ms=interval_ms)
+        bookie = create_autospec(BookieClient, instance=True)
+        bookie.write_lac.side_effect = self._write_lac
+        cluster = Cluster(
+            MemoryStore(),
+            "/ledgers",
+            settings=settings,
+            random=Random(1),
+            make_client=lambda *_: bookie,
+        )
+        self.explicit_lac = ExplicitLac(cluster, 7, DIGEST, master_key(b""))
+
+    async def _write_lac(self, ledger_id: int, key: bytes, packet: bytes) -> Status:
+        now_ms = round(asyncio.get_running_loop().time() * 1000)
+        self.told.append((now_ms, parse_lac_packet(packet, DIGEST, ledger_id)))
+        return Status.OK
+
+
+def on_a_clock_of_its_own(coroutine: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=SimLoop) as runner:
+        runner.run(coroutine)
+
+
+def test_a_writer_with_entries_in_flight_waits_for_their_acknowledgements() -> None:
+    async def main() -> None:
+        heard = Heard(interval_ms=10)
+
+        for lac in range(5):
+            heard.explicit_lac.acknowledged(lac, ENSEMBLE[:1], is_settled=lac == 4)
+            await asyncio.sleep(0.06)
+
+        assert heard.told == [(250, 4)]
+
+    on_a_clock_of_its_own(main())
+
+
+def test_entries_that_stay_in_flight_keep_readers_waiting_for_ten_intervals_only() -> None:
+    async def main() -> None:
+        heard = Heard(interval_ms=10)
+
+        heard.explicit_lac.acknowledged(0, ENSEMBLE[:1], is_settled=False)
+        await asyncio.sleep(1)
+
+        assert heard.told == [(100, 0)]
+
+    on_a_clock_of_its_own(main())
 
 
 def test_a_writer_and_a_reader_agree_on_the_last_entry_without_another(tmp_path: Path) -> None:
