@@ -22,7 +22,7 @@ from metadata.store import (
     StoreConflict,
 )
 from spark_bookkeeper.log.deletion import LogDeletion
-from spark_bookkeeper.log.epoch import StoredTxn
+from spark_bookkeeper.log.epoch import SCHEMA_BYTES_MAX, StoredTxn
 from spark_bookkeeper.log.errors import LogExistsError, LogRecreatedError, NoSuchLogError
 from spark_bookkeeper.log.model import LogHead, LogSettings, LogState
 from spark_bookkeeper.log.nodes import HeadAt, LogNodes
@@ -33,8 +33,6 @@ from spark_bookkeeper.log.transitions import deleting
 
 CREATE_ATTEMPTS_MAX = 10
 """Tries of a creation or of the start of a deletion against lost replies and races."""
-SCHEMA_BYTES_MAX = 512 * 1024
-"""A schema is one node; ZooKeeper refuses requests of 1 MiB."""
 
 
 class Catalog:

@@ -6,17 +6,31 @@ partitions. After any refusal or lost reply the token, read after a ``sync``, te
 this commit happened, DEAD that it never will, LIVE that it has not and may be tried again. A
 delayed multi cannot surprise a later attempt: both are guarded by the same head and token.
 
+A write that adds columns brings its schema in its token; the same multi makes it a schema of the
+log, under a number that is the epoch's alone, and the newest one. If another commit gave the log a
+newer schema meanwhile, this write goes on only if that has all its columns: its own schema is then
+stored for its own ranges, and the newest stays.
+
 The verdicts are in :mod:`spark_bookkeeper.log.commit_rules`.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, unique
 
 from metadata.errors import BookKeeperError, MetadataConflictError, MetadataUnavailableError
-from metadata.store import Create, MetadataStore, Operation, Put, StoreConflict
+from metadata.store import (
+    BadVersionError,
+    Create,
+    MetadataStore,
+    NoNodeError,
+    Operation,
+    Put,
+    StoreConflict,
+)
 from spark_bookkeeper.log.bounded import each
 from spark_bookkeeper.log.commit_rules import (
     CommitRequest,
@@ -32,6 +46,7 @@ from spark_bookkeeper.log.errors import (
     CommitUnknownError,
     LogConflictError,
     LogHasWriterError,
+    SchemaConflictError,
     TxnAppReusedError,
     TxnRegressedError,
 )
@@ -42,6 +57,7 @@ from spark_bookkeeper.log.pause import Pause
 from spark_bookkeeper.log.serde import (
     encode_garbage,
     encode_head,
+    encode_schema,
     encode_token,
     encode_txn,
 )
@@ -51,6 +67,10 @@ COMMIT_ATTEMPTS_MAX = 100
 """Tries against concurrent appenders and lost replies; with the pauses of production a minute."""
 CHUNK_WRITES_MAX = 16
 """Chunks of one commit written at a time."""
+
+
+Covers = Callable[[bytes, bytes], bool]
+"""Whether the first schema has all columns of the second, with their types."""
 
 
 @unique
@@ -76,6 +96,16 @@ class CommitSummary:
     elapsed_ms: int
 
 
+@dataclass(slots=True)
+class _Attempts:
+    """What the tries of one commit share."""
+
+    names: ChunkNames
+    covers: Covers
+    is_unknown: bool = False
+    """A multi was sent and its fate not heard."""
+
+
 class Committer:
     """Commits to the logs of one cluster."""
 
@@ -94,10 +124,13 @@ class Committer:
         self._pause = pause
         self._attempts_max = attempts_max
 
-    async def commit(self, messages: Sequence[TaskMessage | None], *, log: str) -> CommitSummary:
+    async def commit(
+        self, messages: Sequence[TaskMessage | None], *, log: str, covers: Covers = operator.eq
+    ) -> CommitSummary:
         """Make what ``messages`` name visible, in partition order.
 
         Raises:
+            SchemaConflictError: it adds columns, and the log got others since it was planned.
             CommitRefusedError: a message is missing, they disagree, or the write was given up.
             TxnRegressedError, TxnAppReusedError: the stored transaction forbids it.
             LogConflictError: an overwrite, and the log changed since it was planned.
@@ -108,7 +141,7 @@ class Committer:
         """
         request = agree(messages, log)
         began_ms = self._clock_ms()
-        outcome, attempts = await self._run(request)
+        outcome, attempts = await self._run(request, covers)
         return CommitSummary(
             outcome,
             request.epoch,
@@ -120,12 +153,11 @@ class Committer:
             self._clock_ms() - began_ms,
         )
 
-    async def _run(self, request: CommitRequest) -> tuple[CommitOutcome, int]:
+    async def _run(self, request: CommitRequest, covers: Covers) -> tuple[CommitOutcome, int]:
         epoch = request.epoch
         nodes = LogNodes(self._store, self._paths, epoch.log_id, epoch.log)
-        names = ChunkNames(epoch.number)
+        attempted = _Attempts(ChunkNames(epoch.number), covers)
         failure: Exception | None = None
-        is_unknown = False
         for attempt in range(1, self._attempts_max + 1):
             if attempt > 1:
                 await self._pause(attempt - 1)
@@ -134,7 +166,7 @@ class Committer:
                 outcome = await self._settled(nodes, request) if attempt > 1 else None
                 if outcome is not None:
                     return outcome, attempt
-                operations = await self._prepared(nodes, request, names, is_unknown=is_unknown)
+                operations = await self._prepared(nodes, request, attempted)
             except (StoreConflict, MetadataUnavailableError) as cause:
                 failure = cause  # Nothing but unreferenced chunks was sent.
                 continue
@@ -147,8 +179,8 @@ class Committer:
                 failure = refused
             except MetadataUnavailableError as lost:
                 failure = lost
-                is_unknown = True
-        if is_unknown:
+                attempted.is_unknown = True
+        if attempted.is_unknown:
             raise CommitUnknownError(
                 epoch.log, epoch.number, "the metadata service stopped answering"
             ) from failure
@@ -159,7 +191,7 @@ class Committer:
         ) from failure
 
     async def _prepared(
-        self, nodes: LogNodes, request: CommitRequest, names: ChunkNames, *, is_unknown: bool
+        self, nodes: LogNodes, request: CommitRequest, attempted: _Attempts
     ) -> list[Operation] | CommitOutcome:
         """The multi to send, or the outcome where there is nothing to send.
 
@@ -170,9 +202,10 @@ class Committer:
         refusal: BookKeeperError | None = None
         operations: list[Operation] | None = None
         try:
-            operations = await self._prepare(nodes, request, names)
+            operations = await self._prepare(nodes, request, attempted)
         except (
             LogConflictError,
+            SchemaConflictError,
             LogHasWriterError,
             TxnRegressedError,
             TxnAppReusedError,
@@ -180,7 +213,7 @@ class Committer:
             refusal = refused
         if operations is not None:
             return operations
-        if is_unknown:
+        if attempted.is_unknown:
             await nodes.sync()
             outcome = await self._settled(nodes, request)
             if outcome is not None:
@@ -218,7 +251,7 @@ class Committer:
         return CommitOutcome.REPLAYED
 
     async def _prepare(
-        self, nodes: LogNodes, request: CommitRequest, names: ChunkNames
+        self, nodes: LogNodes, request: CommitRequest, attempted: _Attempts
     ) -> list[Operation] | None:
         """Write the chunks and return the multi that makes them count; ``None``: a replay."""
         found = await nodes.head()
@@ -228,19 +261,48 @@ class Committer:
         if _allowed(request, None if stored is None else stored.txn) is TxnVerdict.STORED:
             return None
         _require_free(request.epoch, found)
+        head, schema = await _evolved(nodes, request.epoch, found.head, attempted.covers)
         now_ms = self._clock_ms()
         change = replace_all if request.epoch.is_overwrite else append
-        transition = change(found.head, request.written, names, now_ms)
+        transition = change(head, request.written, attempted.names, now_ms)
         await each(
             lambda chunk: self._write_chunk(nodes, chunk),
             transition.chunks,
             concurrency_max=CHUNK_WRITES_MAX,
         )
-        return _operations(nodes, request, found, stored, transition)
+        operations = _operations(nodes, request, found, stored, transition)
+        if schema is not None:
+            operations.append(Create(nodes.tree.schema(request.epoch.schema_id), schema))
+        return operations
 
     async def _write_chunk(self, nodes: LogNodes, chunk: tuple[ChunkRef, bytes]) -> None:
         ref, value = chunk
         await self._store.create(nodes.tree.chunk(ref.name), value)
+
+
+async def _evolved(
+    nodes: LogNodes, epoch: Epoch, head: LogHead, covers: Covers
+) -> tuple[LogHead, bytes | None]:
+    """The head with the columns the write adds, and the value of the schema node that needs.
+
+    Raises:
+        SchemaConflictError: the log got other columns.
+        StoreConflict: what this rests on is gone; the token tells why.
+    """
+    if epoch.evolved_from is None:
+        return head, None
+    found = await nodes.token(epoch.number)
+    if found is None or found.token.state is not TokenState.LIVE:
+        raise BadVersionError(nodes.tree.token(epoch.number))
+    own = found.token.schema
+    if head.schema_id == epoch.evolved_from:
+        return replace(head, schema_id=epoch.schema_id), encode_schema(own)
+    newest = await nodes.schema(head.schema_id)
+    if newest is None:
+        raise NoNodeError(nodes.tree.schema(head.schema_id))
+    if not covers(newest, own):
+        raise SchemaConflictError(epoch.log, epoch.evolved_from, head.schema_id)
+    return head, encode_schema(own)
 
 
 def _operations(

@@ -13,6 +13,8 @@ from spark_bookkeeper.log.defects import raise_all
 
 APP_ID_BYTES_MAX = 255
 """Longest transaction application id, bytes of UTF-8."""
+SCHEMA_BYTES_MAX = 512 * 1024
+"""A schema is one node; ZooKeeper refuses requests of 1 MiB."""
 
 
 @unique
@@ -78,6 +80,22 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedSchema:
+    """Which schema the rows of a planned write will have."""
+
+    schema_id: int
+    """A schema of the log: the one the columns were compared with."""
+    evolved: bytes | None = None
+    """That schema with columns added, to become the log's newest by this write's commit."""
+
+    def __post_init__(self) -> None:
+        found = []
+        if self.evolved is not None and not 1 <= len(self.evolved) <= SCHEMA_BYTES_MAX:
+            found.append(f"a schema has 1..{SCHEMA_BYTES_MAX} bytes, not {len(self.evolved)}")
+        raise_all(found, None)
+
+
+@dataclass(frozen=True, slots=True)
 class Epoch:
     """One planned write: pickled to all its task attempts, named by all their messages."""
 
@@ -90,8 +108,19 @@ class Epoch:
     """Of the head as seen by the plan; guards an overwrite."""
     planned_ms: int
     schema_id: int = 0
-    """The log's newest schema when planned."""
+    """What the rows of this write have."""
     is_overwrite: bool = False
+    evolved_from: int | None = None
+    """The schema this write's one adds columns to; it becomes a schema of the log by the commit.
+    ``None``: the write's schema is the log's already."""
+
+
+def evolved_schema_id(epoch: int) -> int:
+    """The number of the schema that the commit of ``epoch`` adds.
+
+    No two epochs share a number, so no two commits give the same one, and none is 0, creation's.
+    """
+    return epoch + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +134,9 @@ class Token:
     created_ms: int = 0
     changed_ms: int = 0
     """When it left LIVE."""
+    schema: bytes = b""
+    """What the commit adds as a schema of the log; empty if it adds none, and once COMMITTED.
+    It lies here until then, because a commit may run in a process that knows no plan."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

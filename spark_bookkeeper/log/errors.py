@@ -55,6 +55,27 @@ class LogConflictError(BookKeeperError):
         )
 
 
+class SchemaConflictError(BookKeeperError):
+    """Another commit gave the log columns since this write, which adds some, was planned."""
+
+    name = "BK_SCHEMA_CONFLICT"
+    definite = True
+
+    def __init__(self, log: str, planned_schema_id: int, found_schema_id: int) -> None:
+        super().__init__(log, planned_schema_id, found_schema_id)
+        self.log = log
+        self.planned_schema_id = planned_schema_id
+        self.found_schema_id = found_schema_id
+
+    def __str__(self) -> str:
+        return (
+            "log got other columns since this write, which adds columns, was planned; the log is "
+            "as the other commit left it and nothing of this write is visible; run it again. "
+            f"log={self.log} planned_schema_id={self.planned_schema_id} "
+            f"found_schema_id={self.found_schema_id}"
+        )
+
+
 class LogHasWriterError(BookKeeperError):
     """A writer outside Spark holds the log's last ledger open; nothing was written."""
 

@@ -32,7 +32,15 @@ from metadata.store import (
 from metadata.tasks import end_tasks
 from spark_bookkeeper.log.bounded import each
 from spark_bookkeeper.log.commit_rules import TxnVerdict, judge_txn
-from spark_bookkeeper.log.epoch import Epoch, Job, Token, TokenChild, TokenState
+from spark_bookkeeper.log.epoch import (
+    Epoch,
+    Job,
+    PlannedSchema,
+    Token,
+    TokenChild,
+    TokenState,
+    evolved_schema_id,
+)
 from spark_bookkeeper.log.errors import EpochFencedError, LogHasWriterError, NoSuchLogError
 from spark_bookkeeper.log.nodes import LIVE_TOKEN_VERSION, LogNodes
 from spark_bookkeeper.log.paths import LogPaths, job_name
@@ -109,9 +117,17 @@ class Jobs:
         self._background: set[asyncio.Task[None]] = set()
 
     async def plan(
-        self, log_id: int, log: str, *, job: Job | None = None, is_overwrite: bool = False
+        self,
+        log_id: int,
+        log: str,
+        *,
+        job: Job | None = None,
+        is_overwrite: bool = False,
+        schema: PlannedSchema | None = None,
     ) -> Epoch:
         """Draw the epoch of one planned write; ``job`` where it is known already.
+
+        ``schema`` is what the rows will have; ``None``: the log's newest, whatever it is now.
 
         Raises:
             NoSuchLogError: there is no such log.
@@ -124,13 +140,25 @@ class Jobs:
         if found.head.open_ledger is not None:
             raise LogHasWriterError(log, found.head.open_ledger.ledger_id)
         now_ms = self._clock_ms()
+        planned = schema or PlannedSchema(found.head.schema_id)
         token = Token(
             job="" if job is None else job_name(job),
             txn=None if job is None else job.txn,
             created_ms=now_ms,
+            schema=planned.evolved or b"",
         )
         number = await self._draw(nodes, encode_token(token))
-        return Epoch(log_id, log, number, found.version, now_ms, found.head.schema_id, is_overwrite)
+        is_evolved = planned.evolved is not None
+        return Epoch(
+            log_id,
+            log,
+            number,
+            found.version,
+            now_ms,
+            evolved_schema_id(number) if is_evolved else planned.schema_id,
+            is_overwrite,
+            planned.schema_id if is_evolved else None,
+        )
 
     async def claim(
         self, epoch: Epoch, job: Job, *, partition: int, task_attempt_id: int

@@ -199,7 +199,7 @@ class Schema(_message.Message):
     def __init__(self, format_version: _Optional[int] = ..., schema: _Optional[bytes] = ...) -> None: ...
 
 class Token(_message.Message):
-    __slots__ = ("format_version", "state", "job", "app_id", "app_version", "created_ms", "changed_ms")
+    __slots__ = ("format_version", "state", "job", "app_id", "app_version", "created_ms", "changed_ms", "schema")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -207,6 +207,7 @@ class Token(_message.Message):
     APP_VERSION_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     CHANGED_MS_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     state: TokenState
     job: str
@@ -214,7 +215,8 @@ class Token(_message.Message):
     app_version: int
     created_ms: int
     changed_ms: int
-    def __init__(self, format_version: _Optional[int] = ..., state: _Optional[_Union[TokenState, str]] = ..., job: _Optional[str] = ..., app_id: _Optional[str] = ..., app_version: _Optional[int] = ..., created_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ...) -> None: ...
+    schema: bytes
+    def __init__(self, format_version: _Optional[int] = ..., state: _Optional[_Union[TokenState, str]] = ..., job: _Optional[str] = ..., app_id: _Optional[str] = ..., app_version: _Optional[int] = ..., created_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., schema: _Optional[bytes] = ...) -> None: ...
 
 class TokenChild(_message.Message):
     __slots__ = ("format_version", "ledger_id", "partition", "task_attempt_id")

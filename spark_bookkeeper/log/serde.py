@@ -143,6 +143,7 @@ def encode_token(token: Token) -> bytes:
             app_version=token.txn.version if token.txn else 0,
             created_ms=token.created_ms,
             changed_ms=token.changed_ms,
+            schema=token.schema,
         )
     )
 
@@ -161,6 +162,7 @@ def parse_token(path: str, value: bytes) -> Token:
             txn=Txn(message.app_id, message.app_version) if message.app_id else None,
             created_ms=message.created_ms,
             changed_ms=message.changed_ms,
+            schema=message.schema,
         )
 
     return _parse(path, value, pb.Token(), build)

@@ -17,6 +17,7 @@ from spark_bookkeeper.log.errors import (
     LogRecreatedError,
     NoMatchingTimestampError,
     NoSuchLogError,
+    SchemaConflictError,
     TxnAppReusedError,
     TxnRegressedError,
 )
@@ -30,6 +31,7 @@ def test_errors_pickle_and_say_what_to_do() -> None:
         CommitUnknownError("orders", 1, "its token is gone"),
         CommitRefusedError("orders", None, "no messages"),
         LogHasWriterError("orders", 7),
+        SchemaConflictError("orders", 0, 3),
         NoSuchLogError("orders"),
         LogExistsError("orders"),
         LogRecreatedError("orders", 1, 2),
