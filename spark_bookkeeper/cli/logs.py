@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from spark_bookkeeper.cli.log_transactions import txns
 from spark_bookkeeper.cli.options import (
     debug_option,
     json_option,
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 @click.group()
 def logs() -> None:
     """Logs, the named tables made of ledgers: list, show, read, follow, append to, clean."""
+
+
+logs.add_command(txns)
 
 
 @logs.command("list")

@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 
 from metadata.errors import LedgerFencedError
 from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper.cli import run
 from spark_bookkeeper.cli.log_documents import session_with
 from tests.spark.conftest import Logs, rows
 
@@ -146,6 +147,27 @@ def test_a_stream_takes_a_log_over_only_when_told_to(
     assert values == [b"0", b"1", b"2", b"outside"]
     with pytest.raises(LedgerFencedError):
         writer.append(b"late")
+
+
+def test_transactions_are_listed_and_forgotten_by_command(
+    stream: Stream, logs: Logs, cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = "transactions_are_listed_and_forgotten_by_command"
+    at = ["--metadata-service-uri", cluster.metadata_service_uri, "--json"]
+    stream.add_file()
+    stream.run()
+
+    assert run(["logs", "txns", "list", log, *at]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["transactions"]
+    assert listed["version"] == 0
+    assert run(["logs", "txns", "forget", log, listed["app_id"], "--yes", *at]) == 0
+    assert json.loads(capsys.readouterr().out)["forgotten_version"] == 0
+    assert run(["logs", "txns", "forget", log, listed["app_id"], "--yes", *at]) == 0
+    assert json.loads(capsys.readouterr().out)["forgotten_version"] is None
+
+    stream.forget_the_last_commit()
+    stream.run()
+    assert logs.read(log).count() == 2 * FILE_ROWS
 
 
 @pytest.mark.parametrize(
