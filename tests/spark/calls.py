@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.held_source import FORMAT, HeldSource
 
@@ -10,12 +10,32 @@ ROWS = 8_000
 PARTITIONS = 4
 
 
-def write_held(spark: SparkSession, uri: str, log: str, hold: dict[str, str]) -> None:
-    """Append ``ROWS`` ids in ``PARTITIONS`` partitions; attempts at some are held in ``folder``."""
+def write_held(
+    spark: SparkSession, uri: str, log: str, hold: dict[str, str], folder: str | None
+) -> None:
+    """Append ``ROWS`` ids in ``PARTITIONS`` partitions; ``hold`` says which attempts are held.
+
+    With a ``folder`` they are one micro-batch of a stream that keeps its files there. Its rows come
+    out of a shuffle, so an executor that dies takes input of other tasks along.
+    """
     spark.dataSource.register(HeldSource)
-    writer = spark.range(0, ROWS, 1, PARTITIONS).write.format(FORMAT).mode("append")
-    writer = writer.option("metadataServiceUri", uri).option("log", log).option("entryBytes", "2k")
-    writer.options(**hold).save()
+    ids = spark.range(0, ROWS, 1, PARTITIONS)
+    options = {"metadataServiceUri": uri, "log": log, "entryBytes": "2k", **hold}
+    if folder is None:
+        ids.write.format(FORMAT).mode("append").options(**options).save()
+        return
+    ids.write.parquet(f"{folder}/source")
+    source = spark.readStream.schema("id bigint").parquet(f"{folder}/source")
+    run_stream(source.repartition(PARTITIONS), FORMAT, {**options, "checkpointLocation": folder})
+
+
+def run_stream(stream: DataFrame, sink: str, options: dict[str, str]) -> None:
+    """Write what is there now and wait for its end."""
+    query = stream.writeStream.format(sink).options(**options).trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
 
 
 def read_ids(spark: SparkSession, uri: str, log: str) -> list[int]:

@@ -23,12 +23,14 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
     DataSourceWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
 
-from spark_bookkeeper.datasource.source import BookKeeperSource
+from pyspark_bookkeeper import DefaultSource
 
 FORMAT = "held_bookkeeper"
 HOLD_TIMEOUT_S = 120.0
@@ -125,7 +127,7 @@ class Holding:
         return message  # type: ignore[no-any-return, unused-ignore]
 
 
-class HeldSource(BookKeeperSource):
+class HeldSource(DefaultSource):
     """The product's source with two options more."""
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -141,6 +143,11 @@ class HeldSource(BookKeeperSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return HeldBatchWriter(super().writer(schema, overwrite), self._holding())
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        return HeldStreamWriter(super().streamWriter(schema, overwrite), self._holding())
 
     def _holding(self) -> Holding:
         return Holding(self._hold, self._partitions, self._attempts)
@@ -161,6 +168,23 @@ class HeldBatchWriter(DataSourceArrowWriter):  # type: ignore[misc, unused-ignor
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._inner.abort(messages)
+
+
+class HeldStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc, unused-ignore]
+    """A micro-batch's write of the product whose attempts may be held."""
+
+    def __init__(self, inner: Any, holding: Holding) -> None:
+        self._inner = inner
+        self._holding = holding
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._holding.write(self._inner, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._inner.commit(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._inner.abort(messages, batchId)
 
 
 def _halfway(batches: list[pa.RecordBatch], wait: Any) -> Iterator[pa.RecordBatch]:

@@ -10,11 +10,12 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper import BookKeeper
 from spark_bookkeeper.local.ports import LOOPBACK
 from tests.spark import calls
 from tests.spark.drivers import CALL_TIMEOUT_S, Driver
@@ -53,87 +54,106 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
             yield running
 
 
+@dataclass(frozen=True)
+class Write:
+    """One append of ``calls.ROWS`` ids by the driver, as a batch or as a stream."""
+
+    driver: Driver
+    bk: BookKeeper
+    log: str
+    hold: Hold
+    folder: str | None
+
+    def begin(self, **options: object) -> Future[None]:
+        """Start it; the options say which attempts are held."""
+        held = {"holdFolder": str(self.hold.folder)}
+        held |= {key: str(value) for key, value in options.items()}
+        uri = self.bk.metadata_service_uri
+        return self.driver.begin(
+            calls.write_held, uri=uri, log=self.log, hold=held, folder=self.folder
+        )
+
+    def visible(self) -> set[int]:
+        """The log's ledgers."""
+        return {item.ledger_id for item in self.bk.open_log(self.log).ledgers()}
+
+    def ids(self) -> list[int]:
+        """Every id in the log, as often as it is there."""
+        uri = self.bk.metadata_service_uri
+        found: list[int] = self.driver.call(calls.read_ids, uri=uri, log=self.log)
+        return sorted(found)
+
+
 @pytest.fixture
-def hold(tmp_path: Path) -> Iterator[Hold]:
-    """Attempts held in ``tmp_path``; a test that fails still lets them go."""
-    hold = Hold(tmp_path)
-    yield hold
+def write(
+    driver: Driver, bk: BookKeeper, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Write]:
+    """A write of the way named by the parameter; a test that fails still lets its tasks go."""
+    hold = Hold(tmp_path / "hold")
+    hold.folder.mkdir()
+    stream = str(tmp_path / "stream") if request.param == "stream" else None
+    log = request.node.name.removeprefix("test_").replace("[", "-").rstrip("]")
+    yield Write(driver, bk, log, hold, stream)
     hold.release()
 
 
-def begin_write(
-    driver: Driver, cluster: LocalCluster, hold: Hold, log: str, **options: object
-) -> Future[None]:
-    """Start appending ``calls.ROWS`` ids to ``log``; options say which attempts are held."""
-    held = {"holdFolder": str(hold.folder), **{key: str(each) for key, each in options.items()}}
-    uri = cluster.metadata_service_uri
-    return driver.begin(calls.write_held, uri=uri, log=log, hold=held)
+LONG_STREAM = pytest.param("stream", marks=pytest.mark.full)
 
 
-def ids(driver: Driver, cluster: LocalCluster, log: str) -> list[int]:
-    """Every id in the log, as often as it is there."""
-    found: list[int] = driver.call(calls.read_ids, uri=cluster.metadata_service_uri, log=log)
-    return sorted(found)
+@pytest.mark.parametrize("write", ["batch", "stream"], indirect=True)
+def test_a_copied_straggler_adds_nothing_not_even_after_the_commit(write: Write) -> None:
+    before = set(write.bk.list_ledgers())
 
-
-def visible(bk: BookKeeper, log: str) -> set[int]:
-    return {item.ledger_id for item in bk.open_log(log).ledgers()}
-
-
-def test_a_copied_straggler_adds_nothing_not_even_after_the_commit(
-    driver: Driver, cluster: LocalCluster, bk: BookKeeper, hold: Hold
-) -> None:
-    log, before = "copied", set(bk.list_ledgers())
-
-    # The call returns while the first attempt is held: a copy of it was committed.
-    writing = begin_write(driver, cluster, hold, log, holdPartitions=0)
-    (straggler,) = hold.wait_for_held(1)
-    begun = set(bk.list_ledgers()) - before
+    # The write ends while the first attempt is held: a copy of it was committed.
+    writing = write.begin(holdPartitions=0)
+    (straggler,) = write.hold.wait_for_held(1)
+    begun = set(write.bk.list_ledgers()) - before
     writing.result(CALL_TIMEOUT_S)
 
-    assert begun - visible(bk, log), "the straggler had a ledger, and it did not become visible"
+    assert begun - write.visible(), "the straggler had a ledger, and it did not become visible"
     # The sweep after the commit has deleted it under the straggler's hands.
-    assert set(bk.list_ledgers()) - before == visible(bk, log)
-    assert len(visible(bk, log)) == calls.PARTITIONS
-    hold.release()
-    assert "BK_" in hold.wait_for_end(straggler)
-    assert ids(driver, cluster, log) == list(range(calls.ROWS))
-    assert_nothing_left(bk, log, before)
+    assert set(write.bk.list_ledgers()) - before == write.visible()
+    assert len(write.visible()) == calls.PARTITIONS
+    write.hold.release()
+    assert "BK_" in write.hold.wait_for_end(straggler)
+    assert write.ids() == list(range(calls.ROWS))
+    assert_nothing_left(write.bk, write.log, before)
 
 
-def test_a_straggler_and_its_copy_may_finish_at_once(
-    driver: Driver, cluster: LocalCluster, bk: BookKeeper, hold: Hold
-) -> None:
-    log, before = "at-once", set(bk.list_ledgers())
+@pytest.mark.parametrize("write", ["batch", LONG_STREAM], indirect=True)
+def test_a_straggler_and_its_copy_may_finish_at_once(write: Write) -> None:
+    before = set(write.bk.list_ledgers())
 
-    writing = begin_write(driver, cluster, hold, log, holdPartitions=0, holdAttempts=2)
-    attempts = hold.wait_for_held(2)
-    hold.release()
+    writing = write.begin(holdPartitions=0, holdAttempts=2)
+    attempts = write.hold.wait_for_held(2)
+    write.hold.release()
     writing.result(CALL_TIMEOUT_S)
 
     for attempt in attempts:
-        hold.wait_for_end(attempt)
+        write.hold.wait_for_end(attempt)
     assert attempts[0].executor_pid != attempts[1].executor_pid
-    assert ids(driver, cluster, log) == list(range(calls.ROWS))
-    assert_nothing_left(bk, log, before)
+    assert write.ids() == list(range(calls.ROWS))
+    assert_nothing_left(write.bk, write.log, before)
 
 
-@pytest.mark.parametrize("victim", ["executor_pid", "worker_pid"])
-def test_a_killed_process_costs_its_attempts_and_no_row(
-    driver: Driver, cluster: LocalCluster, bk: BookKeeper, hold: Hold, victim: str
-) -> None:
-    log, before = f"killed-{victim}", set(bk.list_ledgers())
+@pytest.mark.parametrize(
+    "victim", ["executor_pid", pytest.param("worker_pid", marks=pytest.mark.full)]
+)
+@pytest.mark.parametrize("write", ["batch", LONG_STREAM], indirect=True)
+def test_a_killed_process_costs_its_attempts_and_no_row(write: Write, victim: str) -> None:
+    before = set(write.bk.list_ledgers())
 
     # All attempts are held, so none finishes and none is copied: what follows is retries.
-    writing = begin_write(driver, cluster, hold, log, holdPartitions="all")
-    attempts = hold.wait_for_held(calls.PARTITIONS)
+    writing = write.begin(holdPartitions="all")
+    attempts = write.hold.wait_for_held(calls.PARTITIONS)
     pid = getattr(attempts[0], victim)
     os.kill(pid, signal.SIGKILL)
-    hold.release()
+    write.hold.release()
     writing.result(CALL_TIMEOUT_S)
 
     survivors = [attempt for attempt in attempts if getattr(attempt, victim) != pid]
-    assert [hold.wait_for_end(attempt) for attempt in survivors] == ["finished"] * len(survivors)
+    ends = [write.hold.wait_for_end(attempt) for attempt in survivors]
+    assert ends == ["finished"] * len(survivors)
     assert len(survivors) == calls.PARTITIONS - (CORES_PER_WORKER if "exec" in victim else 1)
-    assert ids(driver, cluster, log) == list(range(calls.ROWS))
-    assert_nothing_left(bk, log, before)
+    assert write.ids() == list(range(calls.ROWS))
+    assert_nothing_left(write.bk, write.log, before)
