@@ -59,6 +59,7 @@ ENTRY_POINTS = {
     "spark_bookkeeper.cli.__main__",
     "spark_bookkeeper.aio",  # public faces: imported by users
     "spark_bookkeeper.errors",
+    "spark_bookkeeper.datasource.listener",
     "pyspark_bookkeeper",
     "metadata.memory",  # in-memory twins, for tests: ours and our users'
     "bookie_server.client.local",

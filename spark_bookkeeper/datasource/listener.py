@@ -1,0 +1,177 @@
+"""How far a streaming query is behind the logs it reads, told by its progress events alone.
+
+Offsets of this format are ``{"log": id, "row": n}``, so lag is a subtraction: nothing is asked of
+the cluster, and a dashboard that keeps Spark's progress JSON can do the same sum. It never decides
+anything about a query, and an event it cannot read is one without logs, not an error in Spark's
+listener bus.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+REPORTS_MAX = 1000
+"""Micro-batches a listener remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """One log that a query reads, after one micro-batch; rows are counted since its creation."""
+
+    log_id: int
+    start_row: int | None
+    """First row of the micro-batch; ``None`` where Spark does not say."""
+    end_row: int
+    """First row after it: everything before has been read."""
+    latest_row: int | None
+    """End of the log when the batch was planned; ``None`` where Spark does not say."""
+    rows: int
+    """Rows Spark counted in this micro-batch. More than ``end_row - start_row`` when its plan reads
+    the log twice."""
+    rows_per_second: float
+
+    @property
+    def lag_rows(self) -> int | None:
+        """Rows of the log that the query has not read yet."""
+        return None if self.latest_row is None else max(self.latest_row - self.end_row, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """One micro-batch of one query: what it read of logs, and what it committed.
+
+    In a log that the query writes, its commit is the transaction ``query_id`` at ``batch_id``:
+    ``bookkeeper logs txns list`` shows the same two.
+    """
+
+    query_id: str
+    name: str | None
+    batch_id: int
+    sources: tuple[Lag, ...]
+    """The query's logs in Spark's order; its other sources are left out."""
+    rows_written: int | None
+    """``None`` when the sink does not count."""
+
+    def as_line(self) -> str:
+        """One line for people."""
+        parts = [_source_line(source) for source in self.sources]
+        if self.rows_written is not None:
+            parts.append(f"wrote {self.rows_written:,} rows")
+        name = self.name or self.query_id
+        return f"{name} batch {self.batch_id}: {'; '.join(parts) or 'nothing counted'}"
+
+
+def lag(progress: Mapping[str, Any] | str) -> list[Lag]:
+    """The lag of every log that a query reads.
+
+    ``progress`` is ``query.lastProgress``, an event's ``progress``, or its JSON. Empty for a query
+    that reads no log.
+    """
+    return list(batch_report(progress).sources)
+
+
+def batch_report(progress: Mapping[str, Any] | str) -> BatchReport:
+    """One progress event in terms of logs and commits; takes what :func:`lag` takes."""
+    document = _document(progress)
+    written = int(document.get("sink", {}).get("numOutputRows", -1))
+    return BatchReport(
+        query_id=str(document["id"]),
+        name=document.get("name"),
+        batch_id=int(document["batchId"]),
+        sources=tuple(
+            found for each in document.get("sources", ()) if (found := _lag(each)) is not None
+        ),
+        rows_written=written if written >= 0 else None,
+    )
+
+
+class LagListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore]
+    """Tells each micro-batch of every query in one line, and remembers the last of them.
+
+    ``spark.streams.addListener(LagListener())``. ``say`` gets the lines; by default they go to
+    standard error. Spark calls a listener from a thread of its own.
+    """
+
+    def __init__(self, say: Callable[[str], None] | None = None) -> None:
+        self._say = _to_stderr if say is None else say
+        self.reports: deque[BatchReport] = deque(maxlen=REPORTS_MAX)
+        """Newest last."""
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Nothing has been read yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """A micro-batch is done."""
+        report = batch_report(event.progress)
+        self.reports.append(report)
+        self._say(report.as_line())
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """The query is not behind: had there been rows, there would have been a batch."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """The last report stays what it was."""
+
+
+def _document(progress: Mapping[str, Any] | str) -> Mapping[str, Any]:
+    """The event as Spark's JSON; PySpark's own object keeps that in ``json``."""
+    text = progress if isinstance(progress, str) else getattr(progress, "json", None)
+    if text is None:
+        assert isinstance(progress, Mapping)
+        return progress
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def _lag(source: Mapping[str, Any]) -> Lag | None:
+    end = _offset(source.get("endOffset"))
+    if end is None:
+        return None
+    start = _offset(source.get("startOffset")) or {}
+    latest = _offset(source.get("latestOffset")) or {}
+    return Lag(
+        log_id=end["log"],
+        # The first batch has no start yet; where it began is noted in its end.
+        start_row=end.get("from", start.get("row")),
+        end_row=end["row"],
+        latest_row=latest.get("row"),
+        rows=int(source.get("numInputRows", 0)),
+        rows_per_second=float(source.get("processedRowsPerSecond", 0.0)),
+    )
+
+
+def _offset(value: object) -> dict[str, Any] | None:
+    """An offset of ours, which Spark's JSON holds as an object or as text; ``None`` for others."""
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+    if isinstance(found, dict) and "log" in found and "row" in found:
+        return found
+    return None
+
+
+def _source_line(source: Lag) -> str:
+    start = "?" if source.start_row is None else f"{source.start_row:,}"
+    behind = "unknown lag" if source.lag_rows is None else f"{source.lag_rows:,} rows behind"
+    return (
+        f"log {source.log_id} rows {start} to {source.end_row:,}, {behind}, "
+        f"{source.rows_per_second:,.0f} rows/s"
+    )
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")

@@ -1,0 +1,135 @@
+"""Lag and commits from progress JSON as Spark 4.3 writes it; no Spark runs here."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryProgress
+
+from spark_bookkeeper.datasource.listener import Lag, LagListener, batch_report, lag
+
+QUERY = "b7ff4b20-dfca-4483-ba33-be016079af71"
+
+
+def progress(**changes: Any) -> dict[str, Any]:
+    """An event of a query from log 77 into a log, as PySpark's listener printed it."""
+    return {
+        "id": QUERY,
+        "runId": "ed76f7f4-9b2f-4897-9a3d-1ba37ba4d46f",
+        "name": "copy",
+        "timestamp": "2026-11-21T11:06:02.057Z",
+        "batchId": 4,
+        "batchDuration": 1030,
+        "numInputRows": 500,
+        "inputRowsPerSecond": 33.3,
+        "processedRowsPerSecond": 485.4,
+        "observedMetrics": {},
+        "durationMs": {"addBatch": 482, "commitOffsets": 62},
+        "stateOperators": [],
+        "sources": [source()],
+        "sink": {
+            "description": "org.apache.spark.sql.execution.datasources.v2.python.PythonTable@79b7",
+            "numOutputRows": 499,
+        },
+        **changes,
+    }
+
+
+def source(**changes: Any) -> dict[str, Any]:
+    return {
+        "description": "org.apache.spark.sql.execution.datasources.v2.python.PythonScan@1",
+        "startOffset": {"log": 77, "row": 1000},
+        "endOffset": {"log": 77, "row": 1500},
+        "latestOffset": {"log": 77, "row": 4000},
+        "numInputRows": 500,
+        "inputRowsPerSecond": 33.3,
+        "processedRowsPerSecond": 485.4,
+        "metrics": {},
+        **changes,
+    }
+
+
+def event(**changes: Any) -> QueryProgressEvent:
+    return QueryProgressEvent(StreamingQueryProgress.fromJson(progress(**changes)))
+
+
+FILES = {
+    "description": "FileStreamSource[file:/tmp/source]",
+    "startOffset": {"logOffset": 0},
+    "endOffset": {"logOffset": 1},
+    "latestOffset": None,
+    "numInputRows": 500,
+}
+
+
+def test_lag_is_what_the_log_holds_beyond_the_batch() -> None:
+    (found,) = lag(progress())
+
+    assert found == Lag(77, 1000, 1500, 4000, 500, 485.4)
+    assert found.lag_rows == 2500
+
+
+def test_the_first_batch_says_where_it_began_in_its_end() -> None:
+    """Spark reports no start for batch 0, and keeps none: the end offset holds it."""
+    first = source(startOffset=None, endOffset={"from": 900, "log": 77, "row": 1500})
+
+    (found,) = lag(progress(batchId=0, sources=[first]))
+
+    assert (found.start_row, found.end_row) == (900, 1500)
+
+
+def test_a_start_that_nobody_knows_is_not_invented() -> None:
+    unknown = source(startOffset={"log": 77, "start": "latest"}, latestOffset=None)
+
+    (found,) = lag(progress(sources=[unknown]))
+
+    assert (found.start_row, found.latest_row, found.lag_rows) == (None, None, None)
+    assert "rows ? to 1,500, unknown lag" in batch_report(progress(sources=[unknown])).as_line()
+
+
+def test_a_log_that_shrank_since_is_no_negative_lag() -> None:
+    (found,) = lag(progress(sources=[source(latestOffset={"log": 77, "row": 1400})]))
+
+    assert found.lag_rows == 0
+
+
+def test_every_log_of_a_query_is_told_and_its_other_sources_are_not() -> None:
+    other = source(endOffset={"log": 78, "row": 9}, latestOffset={"log": 78, "row": 9})
+
+    found = lag(progress(sources=[source(), FILES, other]))
+
+    assert [each.log_id for each in found] == [77, 78]
+    assert lag(progress(sources=[FILES])) == []
+
+
+def test_offsets_may_be_text_and_foreign_text_is_not_ours() -> None:
+    as_text = {
+        key: json.dumps(value) if key.endswith("Offset") else value
+        for key, value in source().items()
+    }
+
+    assert lag(progress(sources=[as_text])) == lag(progress())
+    assert lag(progress(sources=[source(endOffset="(not json")])) == []
+    assert lag(json.dumps(progress())) == lag(progress())
+
+
+def test_a_sink_that_does_not_count_has_no_rows() -> None:
+    uncounted = progress(sink={"description": "ForeachBatchSink", "numOutputRows": -1})
+
+    assert batch_report(uncounted).rows_written is None
+    assert batch_report(progress()).rows_written == 499
+
+
+def test_the_listener_says_one_line_a_batch_and_remembers_it() -> None:
+    lines: list[str] = []
+    listener = LagListener(lines.append)
+
+    listener.onQueryProgress(event())
+    listener.onQueryProgress(event(name=None, sources=[]))
+
+    assert lines == [
+        "copy batch 4: log 77 rows 1,000 to 1,500, 2,500 rows behind, 485 rows/s; wrote 499 rows",
+        f"{QUERY} batch 4: wrote 499 rows",
+    ]
+    assert [report.batch_id for report in listener.reports] == [4, 4]
