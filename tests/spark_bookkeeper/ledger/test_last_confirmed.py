@@ -13,7 +13,7 @@ from bookie_server.wire.messages import ReadLacReply, Status
 from bookie_server.wire.record import encode_lac_packet, encode_records
 from metadata.errors import EntryUnreadableError
 from spark_bookkeeper.ledger.last_confirmed import LacEvidence, believable_claim, lac_evidence
-from tests.spark_bookkeeper.ledger.harness import running_cluster
+from tests.spark_bookkeeper.ledger.harness import running_cluster, until
 
 DIGEST = Crc32cDigest()
 LEDGER = 7
@@ -122,6 +122,8 @@ def test_two_bookies_that_lie_can_keep_the_lac_back_but_never_raise_it(
             writer = await cluster.client().create_ledger()
             for _ in range(4):
                 await writer.append(b"x")
+            # Whoever has nothing yet says so, and there is nothing in that to alter.
+            await until(lambda: len(cluster.copies(writer.ledger_id, 3)) == 3)
             for bookie_id in writer.metadata.last_fragment.ensemble[:2]:
                 cluster.faults[bookie_id].alter_lac = alter
             opening = cluster.client(2).open_ledger(writer.ledger_id)
