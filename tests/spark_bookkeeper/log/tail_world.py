@@ -28,6 +28,7 @@ from metadata.serde import parse_metadata
 from metadata.store import Operation
 from spark_bookkeeper.ledger.client import LOG_MARK
 from spark_bookkeeper.ledger.entry import Entry
+from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer, marked_in_recovery
 from spark_bookkeeper.log.collect import Collector
 from spark_bookkeeper.log.handle import Log
 from spark_bookkeeper.log.layer import LogLayer
@@ -118,13 +119,7 @@ class Appender:
         length = sum(map(len, bookies.entries.get(ledger_id, [])[: last_entry + 1]))
 
         def closed(metadata: LedgerMetadata) -> LedgerMetadata | Stop[BookKeeperError]:
-            if metadata.state is LedgerState.IN_RECOVERY:
-                return Stop(LedgerFencedError(ledger_id))
-            if not metadata.is_closed:
-                return metadata.closed(last_entry, length)
-            if metadata.last_entry == last_entry:
-                return metadata
-            return Stop(LedgerFencedError(ledger_id))
+            return closed_by_writer(ledger_id, metadata, last_entry, length, self._error)
 
         await self._client.update(ledger_id, closed)
 
@@ -261,10 +256,7 @@ class Client:
         if (await self.metadata(ledger_id)).is_closed:
             return
 
-        def begun(metadata: LedgerMetadata) -> LedgerMetadata | Stop[BookKeeperError]:
-            return metadata if metadata.is_closed else metadata.in_recovery()
-
-        if (await self.update(ledger_id, begun)).is_closed:
+        if (await self.update(ledger_id, marked_in_recovery)).is_closed:
             return
         if bookies.is_undecidable:
             raise LedgerRecoveryError(ledger_id, "too few bookies answered")
