@@ -110,7 +110,7 @@ class MetadataFollower:
 
 
 class IdleTime:
-    """How long a tail may go without an entry: ``timeout_s`` seconds, ``None`` for ever."""
+    """How long a tail may go without an entry: ``timeout_s`` seconds from now, ``None`` for ever."""
 
     def __init__(self, timeout_s: float | None) -> None:
         self._timeout_s = timeout_s
@@ -124,6 +124,7 @@ class IdleTime:
 
     @property
     def left_s(self) -> float | None:
+        """Seconds, at least 0; ``None``: for ever."""
         if self._until_s is None:
             return None
         return max(0.0, self._until_s - asyncio.get_running_loop().time())

@@ -23,6 +23,7 @@ from metadata.errors import (
     NoSuchLedgerError,
 )
 from spark_bookkeeper.ledger.entry import Entry
+from spark_bookkeeper.ledger.tail import IdleTime
 from spark_bookkeeper.log.errors import DataLossError
 from spark_bookkeeper.log.ledgers import LedgerEntries, Ledgers
 from spark_bookkeeper.log.model import LogHead, OpenLedger
@@ -102,23 +103,24 @@ class LogReader:
     async def _read(self) -> AsyncGenerator[Rows, None]:
         row = self.next_row = await self._pinned()
         failures = 0
-        async with _Patience(self._nodes, self._timeout_s) as patience:
+        idle = IdleTime(self._timeout_s)
+        async with _HeadWatch(self._nodes) as watch:
             while True:
-                patience.head_is_read_now()
+                watch.head_is_read_now()
                 head = await self._head(row)
                 try:
-                    async with aclosing(self._rows(head, row, patience)) as found:
+                    async with aclosing(self._rows(head, row, idle)) as found:
                         async for rows in found:
                             row = self.next_row = rows[-1][0].row + 1
                             failures = 0
                             yield rows
-                            patience.renew()
+                            idle.restart()
                 except _LOST:
                     failures += 1
                     if failures == READ_ATTEMPTS_MAX or await self._is_as_it_was(head, row):
                         raise
                     continue
-                if not self._is_following or not await patience.head_changes():
+                if not self._is_following or not await watch.head_changes(idle):
                     return
 
     async def _pinned(self) -> int:
@@ -150,9 +152,7 @@ class LogReader:
             raise DataLossError(self.log, row, available, "the log ends before them")
         return head
 
-    async def _rows(
-        self, head: LogHead, row: int, patience: _Patience
-    ) -> AsyncGenerator[Rows, None]:
+    async def _rows(self, head: LogHead, row: int, idle: IdleTime) -> AsyncGenerator[Rows, None]:
         """Rows from ``row`` on: those the head lists, then those of the open ledger."""
         if row < head.next_row:
             found = await self._view.ranges(row)
@@ -164,18 +164,18 @@ class LogReader:
                         yield _placed(entries, item.first_row - item.first_entry)
             row, head = found.to_row, found.head
         if head.open_ledger is not None:
-            async with aclosing(self._open_rows(head.open_ledger, row, patience)) as open_rows:
+            async with aclosing(self._open_rows(head.open_ledger, row, idle)) as open_rows:
                 async for rows in open_rows:
                     yield rows
 
     async def _open_rows(
-        self, opened: OpenLedger, row: int, patience: _Patience
+        self, opened: OpenLedger, row: int, idle: IdleTime
     ) -> AsyncGenerator[Rows, None]:
         """Rows of the open ledger from ``row`` on; a follower goes on until it is closed."""
         ledger = await self._opened(opened)
         next_entry = row - opened.first_row
         if self._is_following:
-            found = ledger.tail(next_entry, timeout_s=patience.left_s())
+            found = ledger.tail(next_entry, timeout_s=idle.left_s)
         elif next_entry <= ledger.last_add_confirmed:
             found = ledger.batches(next_entry, ledger.last_add_confirmed)
         else:
@@ -193,18 +193,15 @@ class LogReader:
         return await self._head(row) == seen
 
 
-class _Patience:
-    """How long a follower waits for the next row, and whether the head changed since it was read."""
+class _HeadWatch:
+    """Whether the head changed since it was read."""
 
-    def __init__(self, nodes: LogNodes, timeout_s: float | None) -> None:
+    def __init__(self, nodes: LogNodes) -> None:
         self._nodes = nodes
-        self._timeout_s = timeout_s
         self._has_changed = asyncio.Event()
-        self._deadline_s: float | None = None
         self._stop: Callable[[], None] | None = None
 
     async def __aenter__(self) -> Self:
-        self.renew()
         self._stop = await self._nodes.store.watch(
             self._nodes.tree.head, lambda _: self._has_changed.set()
         )
@@ -214,28 +211,17 @@ class _Patience:
         if self._stop is not None:
             self._stop()
 
-    def renew(self) -> None:
-        """Something came: the time for the next begins."""
-        if self._timeout_s is not None:
-            self._deadline_s = asyncio.get_running_loop().time() + self._timeout_s
-
     def head_is_read_now(self) -> None:
         """Changes of the head from now on count as such."""
         self._has_changed.clear()
 
-    async def head_changes(self) -> bool:
+    async def head_changes(self, idle: IdleTime) -> bool:
         """Wait until the head has changed since it was read; ``False``: not in time."""
         try:
-            await asyncio.wait_for(self._has_changed.wait(), self.left_s())
+            await asyncio.wait_for(self._has_changed.wait(), idle.left_s)
         except TimeoutError:
             return False
         return True
-
-    def left_s(self) -> float | None:
-        """Seconds until it is too late; ``None``: never."""
-        if self._deadline_s is None:
-            return None
-        return max(self._deadline_s - asyncio.get_running_loop().time(), 0)
 
 
 def _placed(entries: Sequence[Entry], row_of_entry_0: int) -> Rows:
