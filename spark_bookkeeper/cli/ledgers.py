@@ -7,7 +7,6 @@ and ``append`` writes standard input to one it creates itself.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,12 @@ from spark_bookkeeper.cli.options import (
     yes_option,
 )
 from spark_bookkeeper.cli.output import print_facts, print_json, print_table, printable
-from spark_bookkeeper.cli.records import length_prefixed_option, records_of_stdin
+from spark_bookkeeper.cli.records import (
+    length_prefixed_option,
+    print_record,
+    raw_option,
+    records_of_stdin,
+)
 
 if TYPE_CHECKING:
     from metadata.model import LedgerMetadata
@@ -146,7 +150,7 @@ def append(uri: str, as_json: bool, length_prefixed: bool, **settings: Any) -> N
 @click.option(
     "--recover", is_flag=True, help="Take an open ledger over: fence its writer, close it."
 )
-@click.option("--raw", is_flag=True, help="Payload bytes only, nothing between them.")
+@raw_option
 @password_option
 @uri_option
 @json_option
@@ -176,7 +180,7 @@ def read(
     metavar="SECONDS",
     help="End when nothing new came for so long.  [default: never]",
 )
-@click.option("--raw", is_flag=True, help="Payload bytes only, nothing between them.")
+@raw_option
 @password_option
 @uri_option
 @json_option
@@ -290,13 +294,8 @@ def _summary(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
 
 
 def _print_entry(entry: Entry, *, as_json: bool, raw: bool) -> None:
-    payload = bytes(entry.payload)
-    if raw:
-        sys.stdout.buffer.write(payload)
-    elif as_json:
-        click.echo(json.dumps({"entry_id": entry.entry_id, "payload": printable(payload)}))
-    else:
-        click.echo(printable(payload))
+    place = {"entry_id": entry.entry_id}
+    print_record(entry.payload, name="payload", place=place, as_json=as_json, raw=raw)
 
 
 def _print_written(ledger_id: int, entry_count: int, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import deque
 from contextlib import suppress
@@ -21,8 +20,13 @@ from spark_bookkeeper.cli.options import (
     uri_option,
     yes_option,
 )
-from spark_bookkeeper.cli.output import print_facts, print_json, print_table, printable
-from spark_bookkeeper.cli.records import length_prefixed_option, records_of_stdin
+from spark_bookkeeper.cli.output import print_facts, print_json, print_table
+from spark_bookkeeper.cli.records import (
+    length_prefixed_option,
+    print_record,
+    raw_option,
+    records_of_stdin,
+)
 from spark_bookkeeper.log.raw import RAW
 
 if TYPE_CHECKING:
@@ -145,7 +149,7 @@ def append(
 @click.option("--from", "start", default="latest", show_default=True, help="Row number or word.")
 @click.option("--timeout", type=float, help="End when nothing came for so many seconds.")
 @click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
-@click.option("--raw", is_flag=True, help="Values only, nothing between them.")
+@raw_option
 @password_option
 @uri_option
 @json_option
@@ -165,13 +169,8 @@ def tail(log: str, *, uri: str, as_json: bool, raw: bool, start: str, **wanted: 
         timeout, password = wanted["timeout"], wanted["password"]
         with opened.tail(place, timeout=timeout, password=password) as reader:
             for position, entry in islice(reader, wanted["limit"]):
-                payload = bytes(entry.payload)
-                if raw:
-                    sys.stdout.buffer.write(payload)
-                elif as_json:
-                    click.echo(json.dumps({**asdict(position), "value": printable(payload)}))
-                else:
-                    click.echo(printable(payload))
+                row = asdict(position)
+                print_record(entry.payload, name="value", place=row, as_json=as_json, raw=raw)
                 sys.stdout.flush()
 
 

@@ -1,13 +1,16 @@
-"""Standard input as records: a line each, or each behind its length."""
+"""Records in and out: a line each, or their bytes alone; what comes in may say its length."""
 
 from __future__ import annotations
 
+import json
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 import click
+
+from spark_bookkeeper.cli.output import printable
 
 
 def length_prefixed_option(command: Any) -> Any:
@@ -17,6 +20,22 @@ def length_prefixed_option(command: Any) -> Any:
         is_flag=True,
         help="Records of a 4-byte big-endian length and that many bytes, instead of lines.",
     )(command)
+
+
+def raw_option(command: Any) -> Any:
+    """``--raw``, as parameter of that name."""
+    return click.option("--raw", is_flag=True, help="Bytes only, nothing between them.")(command)
+
+
+def print_record(
+    record: bytes | memoryview, *, name: str, place: Mapping[str, int], as_json: bool, raw: bool
+) -> None:
+    """A line of text; with ``as_json`` a document of where it stands, and of itself as ``name``."""
+    if raw:
+        sys.stdout.buffer.write(record)
+        return
+    text = printable(bytes(record))
+    click.echo(json.dumps({**place, name: text}) if as_json else text)
 
 
 def records_of_stdin(*, length_prefixed: bool) -> Iterator[bytes]:
