@@ -63,6 +63,10 @@ class LedgerReader(Protocol):
     """An open ledger."""
 
     @property
+    def ledger_id(self) -> int:
+        """Its id."""
+
+    @property
     def last_add_confirmed(self) -> int:
         """Last entry that may be read."""
 

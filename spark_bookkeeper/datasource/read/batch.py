@@ -5,23 +5,49 @@ The read is of what was committed when it was planned. Planning reads the log's 
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_bookkeeper.datasource.errors import OptionsError, reported
 from spark_bookkeeper.datasource.options.model import ReadOptions
 from spark_bookkeeper.datasource.options.values import Position
+from spark_bookkeeper.datasource.read.bounds import ranges_that_may_hold
 from spark_bookkeeper.datasource.read.partitions import PlanLimits, Slice, plan
+from spark_bookkeeper.datasource.read.pruning import ALL_ROWS, Predicate, predicate_of
 from spark_bookkeeper.datasource.read.readable import Readable, find_readable
 from spark_bookkeeper.datasource.read.task import ReadPartition, run_task
 from spark_bookkeeper.datasource.read.times import row_before, row_since
 from spark_bookkeeper.datasource.session import Session, open_session
 from spark_bookkeeper.log.model import LedgerRange
 from spark_bookkeeper.log.reader import LogView, RowRanges
+
+_log = logging.getLogger("spark_bookkeeper.reads")
+
+
+class PushedFilters:
+    """Takes the filters Spark offers, and gives all of them back for Spark to apply again.
+
+    Spark fails the reads of a reader *class* with ``pushFilters`` of its own when its conf
+    ``spark.sql.python.filterPushdown.enabled`` is off, and tells nobody whether it is. So this
+    stands on the instance, and shows the attribute by which Spark knows a method nobody overrode.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, readable: Readable, schema: StructType) -> None:
+        self.predicate = ALL_ROWS
+        self._schema = schema
+        self._columns = readable.bounded_names()
+
+    def __call__(self, filters: list[Filter]) -> list[Filter]:
+        """What Spark has to apply itself: everything, because bounds rule out entries, not rows."""
+        self.predicate = predicate_of(filters, self._schema, self._columns)
+        return filters
 
 
 class BookKeeperBatchReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
@@ -31,16 +57,20 @@ class BookKeeperBatchReader(DataSourceReader):  # type: ignore[misc, unused-igno
         self._options = options
         self._readable = readable
         self._schema = schema
+        self._pushed = PushedFilters(readable, schema)
+        self.pushFilters = self._pushed  # type: ignore[method-assign, unused-ignore]
 
     @reported
     def partitions(self) -> list[InputPartition]:
         """Never an empty list: Spark would put a partition of its own there."""
-        packs = plan_read(open_session(self._options), self._options, self._readable)
+        session, predicate = open_session(self._options), self._pushed.predicate
+        packs = plan_read(session, self._options, self._readable, predicate=predicate)
         return [ReadPartition(pack) for pack in packs] or [ReadPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's rows, cast to exactly the schema (in a task)."""
-        return run_task(self._options, self._readable, self._schema, partition)
+        predicate = self._pushed.predicate
+        return run_task(self._options, self._readable, self._schema, partition, predicate=predicate)
 
 
 def read_schema(options: ReadOptions) -> StructType:
@@ -60,9 +90,13 @@ def open_batch_read(options: ReadOptions, schema: StructType) -> BookKeeperBatch
 
 
 def plan_read(
-    session: Session, options: ReadOptions, readable: Readable
+    session: Session,
+    options: ReadOptions,
+    readable: Readable,
+    *,
+    predicate: Predicate = ALL_ROWS,
 ) -> list[tuple[Slice, ...]]:
-    """The partitions of a read; empty when there are no rows.
+    """The partitions of a read, without ranges ``predicate`` rules out; empty: there are no rows.
 
     Raises:
         DataLossError: rows asked for are trimmed, or lie beyond the end of the log.
@@ -77,16 +111,32 @@ def plan_read(
         ranges = _ledger_ranges(session, options)
         end = ranges[-1].next_row if ranges else 0
         return plan(ranges, 0, end, limits, row_is_entry=readable.is_raw)
-    found = _log_ranges(session, options, readable.log_id)
-    return plan(found.ranges, found.from_row, found.to_row, limits, row_is_entry=readable.is_raw)
+    stored = readable.schema.spark.names
+    columns = predicate.columns.intersection(stored)
+    found = _log_ranges(session, options, readable.log_id, columns)
+    ranges = ranges_that_may_hold(found.ranges, predicate, stored)
+    packs = plan(ranges, found.from_row, found.to_row, limits, row_is_entry=readable.is_raw)
+    _log.info(
+        "read planned. log=%s from_row=%d to_row=%d ranges=%d ranges_pruned=%d partitions=%d",
+        readable.log,
+        found.from_row,
+        found.to_row,
+        len(ranges),
+        len(found.ranges) - len(ranges),
+        len(packs),
+    )
+    return packs
 
 
-def _log_ranges(session: Session, options: ReadOptions, log_id: int) -> RowRanges:
+def _log_ranges(
+    session: Session, options: ReadOptions, log_id: int, columns: Collection[str]
+) -> RowRanges:
     view = session.view(log_id, options.log or "")
     first, end = _first_row(session, options, view), _end_row(session, options, view)
     if first is not None and end is not None and end < first:
         raise OptionsError((f"the read ends before it begins; end_row={end} first_row={first}",))
-    return session.run(view.ranges(first, end, is_trimmed_skipped=not options.fails_on_data_loss))
+    skips = not options.fails_on_data_loss
+    return session.run(view.ranges(first, end, columns=columns, is_trimmed_skipped=skips))
 
 
 def _first_row(session: Session, options: ReadOptions, view: LogView) -> int | None:

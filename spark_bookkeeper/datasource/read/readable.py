@@ -111,6 +111,11 @@ class Readable:
         """
         check_readable(self.title, self.columns(options), wanted)
 
+    def bounded_names(self) -> frozenset[str]:
+        """Columns that ranges or footers may know bounds of, metadata columns of a log included."""
+        stored = frozenset(() if self.is_foreign else self.schema.spark.names)
+        return stored if self.log_id is None else stored.union(METADATA_FIELDS.names)
+
     def stored_names(self, wanted: StructType) -> list[str]:
         """Which of the wanted columns are stored ones, in the wanted order."""
         stored = set(self.schema.spark.names)

@@ -1,7 +1,9 @@
 """Reads the rows of one slice out of its ledger, exactly those, or fails.
 
 Every entry says which rows it holds; that they follow each other without a gap, begin and end where
-the log says, is checked as they pass, so a read never gives fewer rows than were committed.
+the log says, is checked as they pass, so a read never gives fewer rows than were committed. Where a
+footer was read it says which rows each entry must hold, so that entries pruned between do not look
+like missing ones, and missing ones are still found.
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ from spark_bookkeeper.datasource.payload.envelope import (
     parse_envelope,
 )
 from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, Footer, parse_footer
+from spark_bookkeeper.datasource.read.bounds import Layout
 from spark_bookkeeper.datasource.read.partitions import Slice
+from spark_bookkeeper.datasource.read.pruning import Predicate
 from spark_bookkeeper.datasource.session import LedgerReader
+from spark_bookkeeper.ledger.entry import Entry
 
 RAW_BATCH_ROWS_MAX = 10_000
 RAW_BATCH_BYTES_MAX = 4 << 20
@@ -40,30 +45,117 @@ class Rows:
     """Row number of the first row in the log, or in a ledger read by id."""
 
 
-def read_log(ledger: LedgerReader, of: Slice, decoder: Decoder) -> Iterator[Rows]:
-    """The slice's rows out of entries of many rows.
+class Fetching:
+    """How one task fetches entries: which of them the predicate needs, and how many it took."""
+
+    def __init__(self, predicate: Predicate, schema: pa.Schema) -> None:
+        self.predicate = predicate
+        self.schema = schema
+        """Of the stored columns: footers number them alike, for added ones come behind."""
+        self.entries_planned = 0
+        """Entries the slices read so far lie in."""
+        self.entries_fetched = 0
+        """Entries asked of bookies for them, footers included."""
+
+    def read(self, ledger: LedgerReader, first_entry: int, last_entry: int) -> Iterator[Entry]:
+        """The entries, all of them, counted."""
+        for entry in ledger.read(first_entry, last_entry):
+            self.entries_fetched += 1
+            yield entry
+
+    def plans(self, of: Slice) -> None:
+        """Note a slice that is read now."""
+        self.entries_planned += of.last_entry - of.first_entry + 1
+
+    def may_spare(self, of: Slice) -> bool:
+        """Whether reading the footer first could save more entries than that."""
+        return bool(self.predicate.conditions) and of.last_entry > of.first_entry
+
+
+def read_log(
+    ledger: LedgerReader, of: Slice, decoder: Decoder, fetching: Fetching
+) -> Iterator[Rows]:
+    """The slice's rows out of entries of many rows, without those the predicate rules out.
 
     Raises:
         PayloadCorruptError: an entry is not what the format says.
         RowsMissingError: the entries hold other rows than the log names.
     """
-    origin = _origin(ledger, of)
-    first_entry, last_entry = _entries(ledger, of, origin)
-    expected = of.range.first_row if first_entry == of.range.first_entry else None
-    for entry in ledger.read(first_entry, last_entry):
+    fetching.plans(of)
+    origin = _origin(ledger, of, fetching)
+    layout = None
+    if not of.is_whole or fetching.may_spare(of):
+        layout = _layout(ledger, of, origin, fetching)
+    if layout is None:
+        yield from _read_chained(ledger, of, decoder, origin, fetching)
+        return
+    first, last = layout.footer.entries_of(of.first_row - origin, of.end_row - origin)
+    yield from _read_laid_out(
+        ledger,
+        layout,
+        decoder,
+        fetching,
+        entries=(max(of.first_entry, first), min(of.last_entry, last)),
+        wanted=(of.first_row, of.end_row),
+    )
+
+
+def _read_laid_out(
+    ledger: LedgerReader,
+    layout: Layout,
+    decoder: Decoder,
+    fetching: Fetching,
+    *,
+    entries: tuple[int, int],
+    wanted: tuple[int, int],
+) -> Iterator[Rows]:
+    """Rows ``wanted`` of ``entries``, each entry checked against the footer; pruned ones unread."""
+    for run in layout.runs(*entries, fetching.predicate, fetching.schema):
+        last_read = run[0] - 1
+        for entry in fetching.read(ledger, *run):
+            last_read = entry.entry_id
+            envelope, batch = decoder.decode(entry.ledger_id, last_read, entry.payload)
+            position = layout.origin + envelope.first_row
+            first_row, end_row = layout.rows_of(last_read)
+            if position != first_row:
+                raise RowsMissingError(entry.ledger_id, first_row, position)
+            if position + batch.num_rows != end_row:
+                raise RowsMissingError(entry.ledger_id, end_row, position + batch.num_rows)
+            found = _cut(batch, position, wanted)
+            if found is not None:
+                yield Rows(found[1], entry.ledger_id, last_read, found[0])
+        if last_read != run[1]:
+            missing_row = layout.rows_of(last_read + 1)[0]
+            raise RowsMissingError(ledger.ledger_id, layout.rows_of(run[1])[1], missing_row)
+
+
+def _read_chained(
+    ledger: LedgerReader, of: Slice, decoder: Decoder, origin: int, fetching: Fetching
+) -> Iterator[Rows]:
+    """The slice's rows where nothing but the entries themselves says which rows they hold."""
+    expected = of.range.first_row if of.first_entry == of.range.first_entry else None
+    for entry in fetching.read(ledger, of.first_entry, of.last_entry):
         envelope, batch = decoder.decode(of.ledger_id, entry.entry_id, entry.payload)
         position = origin + envelope.first_row
         _check_start(of, expected, position)
         expected = position + batch.num_rows
         if expected > of.range.next_row:
             raise RowsMissingError(of.ledger_id, of.range.next_row, expected)
-        skipped = max(0, of.first_row - position)
-        kept = min(expected, of.end_row) - position - skipped
-        if kept > 0:
-            yield Rows(batch.slice(skipped, kept), of.ledger_id, entry.entry_id, position + skipped)
+        found = _cut(batch, position, (of.first_row, of.end_row))
+        if found is not None:
+            yield Rows(found[1], of.ledger_id, entry.entry_id, found[0])
         if not of.is_whole and expected >= of.end_row:
             break
-    _check_end(of, last_entry, expected)
+    _check_end(of, of.last_entry, expected)
+
+
+def _cut(
+    batch: pa.RecordBatch, position: int, wanted: tuple[int, int]
+) -> tuple[int, pa.RecordBatch] | None:
+    """The rows of a batch that begins at ``position`` that are wanted, and where those begin."""
+    skipped = max(0, wanted[0] - position)
+    kept = min(position + batch.num_rows, wanted[1]) - position - skipped
+    return (position + skipped, batch.slice(skipped, kept)) if kept > 0 else None
 
 
 def _check_start(of: Slice, expected: int | None, position: int) -> None:
@@ -84,29 +176,47 @@ def _check_end(of: Slice, last_entry: int, reached: int | None) -> None:
         raise RowsMissingError(of.ledger_id, of.end_row, reached or of.first_row)
 
 
-def read_ledger(ledger: LedgerReader, of: Slice, decoder: Decoder) -> Iterator[Rows]:
+def read_ledger(
+    ledger: LedgerReader, of: Slice, decoder: Decoder, fetching: Fetching
+) -> Iterator[Rows]:
     """All rows of a ledger read by id, where no log says which there should be.
 
     Raises:
         PayloadCorruptError: an entry is not what the format says.
+        RowsMissingError: an entry holds other rows than the ledger's footer says.
     """
-    for entry in ledger.read(of.first_entry, of.last_entry):
+    fetching.plans(of)
+    footer = _footer(ledger, fetching) if fetching.may_spare(of) else None
+    if footer is not None and len(footer.first_rows) == ledger.last_add_confirmed:
+        yield from _read_laid_out(
+            ledger,
+            Layout(footer, 0),
+            decoder,
+            fetching,
+            entries=(of.first_entry, min(of.last_entry, ledger.last_add_confirmed - 1)),
+            wanted=(0, footer.rows),
+        )
+        return
+    for entry in fetching.read(ledger, of.first_entry, of.last_entry):
         if _kind(of.ledger_id, entry.entry_id, entry.payload) is EntryKind.FOOTER:
             continue
         envelope, batch = decoder.decode(of.ledger_id, entry.entry_id, entry.payload)
         yield Rows(batch, of.ledger_id, entry.entry_id, envelope.first_row)
 
 
-def read_raw(ledger: LedgerReader, of: Slice, schema: pa.Schema) -> Iterator[Rows]:
+def read_raw(
+    ledger: LedgerReader, of: Slice, schema: pa.Schema, fetching: Fetching
+) -> Iterator[Rows]:
     """One row per entry, in batches.
 
     Raises:
         PayloadCorruptError: a value of a text column is no UTF-8.
     """
+    fetching.plans(of)
     payloads: list[memoryview] = []
     size = 0
     first_entry = of.first_entry
-    for entry in ledger.read(of.first_entry, of.last_entry):
+    for entry in fetching.read(ledger, of.first_entry, of.last_entry):
         payloads.append(entry.payload)
         size += len(entry.payload)
         if len(payloads) >= RAW_BATCH_ROWS_MAX or size >= RAW_BATCH_BYTES_MAX:
@@ -126,12 +236,12 @@ def _raw_rows(payloads: list[memoryview], of: Slice, first_entry: int, schema: p
     return Rows(batch, of.ledger_id, first_entry, position)
 
 
-def _origin(ledger: LedgerReader, of: Slice) -> int:
+def _origin(ledger: LedgerReader, of: Slice, fetching: Fetching) -> int:
     """Row number in the log of what the ledger counts as its row 0."""
     if of.range.first_entry == 0:
         return of.range.first_row
     # The range begins inside its ledger: only the entry there knows how many rows lie before.
-    for entry in ledger.read(of.range.first_entry, of.range.first_entry):
+    for entry in fetching.read(ledger, of.range.first_entry, of.range.first_entry):
         try:
             return of.range.first_row - parse_envelope(entry.payload).first_row
         except MalformedEnvelopeError as error:
@@ -139,24 +249,26 @@ def _origin(ledger: LedgerReader, of: Slice) -> int:
     raise RowsMissingError(of.ledger_id, of.range.rows, 0)
 
 
-def _entries(ledger: LedgerReader, of: Slice, origin: int) -> tuple[int, int]:
-    """Which entries to read: the slice's own, or fewer where the footer knows the rows."""
-    if of.is_whole:
-        return of.first_entry, of.last_entry
-    footer = _footer(ledger, of)
-    if footer is None:
-        return of.first_entry, of.last_entry
-    first, last = footer.entries_of(of.first_row - origin, of.end_row - origin)
-    return max(of.first_entry, first), min(of.last_entry, last)
+def _layout(ledger: LedgerReader, of: Slice, origin: int, fetching: Fetching) -> Layout | None:
+    """Where the range's rows lie, if the ledger has a footer behind them that agrees with the log.
 
-
-def _footer(ledger: LedgerReader, of: Slice) -> Footer | None:
-    announced = FOOTER_KEY in ledger.metadata.custom_metadata
-    last_entry = ledger.last_add_confirmed
-    if not announced or last_entry <= of.range.last_entry:
+    One that does not is ignored: the entries themselves will show what is wrong.
+    """
+    if ledger.last_add_confirmed <= of.range.last_entry:
         return None
-    for entry in ledger.read(last_entry, last_entry):
-        return parse_footer(of.ledger_id, entry.entry_id, entry.payload)
+    footer = _footer(ledger, fetching)
+    if footer is None:
+        return None
+    layout = Layout(footer, origin)
+    return layout if layout.holds(of.range) else None
+
+
+def _footer(ledger: LedgerReader, fetching: Fetching) -> Footer | None:
+    if FOOTER_KEY not in ledger.metadata.custom_metadata:
+        return None
+    last_entry = ledger.last_add_confirmed
+    for entry in fetching.read(ledger, last_entry, last_entry):
+        return parse_footer(entry.ledger_id, entry.entry_id, entry.payload)
     return None
 
 

@@ -1,12 +1,14 @@
 """What a read's task does, batch or stream: its slices' rows as Arrow batches of Spark's schema.
 
-A task opens its ledgers a few ahead and decodes while the next entries are on their way.
+A task opens its ledgers a few ahead and decodes while the next entries are on their way. At its end
+it logs (INFO) how many entries it fetched of those its slices lie in.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -14,18 +16,33 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from metadata.errors import BookKeeperError
+from metadata.errors import BookKeeperError, MetadataCorruptError
 from spark_bookkeeper.datasource.errors import report
 from spark_bookkeeper.datasource.options.model import ReadOptions
 from spark_bookkeeper.datasource.read.decoders import Decoders
 from spark_bookkeeper.datasource.read.partitions import Slice
+from spark_bookkeeper.datasource.read.pruning import ALL_ROWS, Predicate
 from spark_bookkeeper.datasource.read.readable import Readable
-from spark_bookkeeper.datasource.read.slice_reader import Rows, read_ledger, read_log, read_raw
+from spark_bookkeeper.datasource.read.slice_reader import (
+    Fetching,
+    Rows,
+    read_ledger,
+    read_log,
+    read_raw,
+)
 from spark_bookkeeper.datasource.schema import arrow_schema, cast_batch
-from spark_bookkeeper.datasource.session import LedgerReader, Session, open_session
+from spark_bookkeeper.datasource.session import (
+    BATCH_ID_KEY,
+    QUERY_ID_KEY,
+    LedgerReader,
+    Session,
+    open_session,
+)
 
 LEDGERS_OPENED_AHEAD = 4
 """Ledgers a task opens before it needs them: hides a metadata read per small ledger."""
+
+_log = logging.getLogger("spark_bookkeeper.reads")
 
 
 class ReadPartition(InputPartition):  # type: ignore[misc, unused-ignore]
@@ -40,12 +57,19 @@ class ReadPartition(InputPartition):  # type: ignore[misc, unused-ignore]
 
 
 def run_task(
-    options: ReadOptions, readable: Readable, schema: StructType, partition: InputPartition
+    options: ReadOptions,
+    readable: Readable,
+    schema: StructType,
+    partition: InputPartition,
+    *,
+    predicate: Predicate = ALL_ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """The partition's rows, cast to exactly the schema; errors are reported ones."""
     assert isinstance(partition, ReadPartition)
     try:
-        yield from read_slices(open_session(options), options, readable, schema, partition.slices)
+        session = open_session(options)
+        slices = partition.slices
+        yield from read_slices(session, options, readable, schema, slices, predicate=predicate)
     except BookKeeperError as error:
         raise report(error) from error
 
@@ -56,8 +80,10 @@ def read_slices(
     readable: Readable,
     schema: StructType,
     slices: tuple[Slice, ...],
+    *,
+    predicate: Predicate = ALL_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """The slices' rows as batches of exactly Spark's schema.
+    """The slices' rows as batches of exactly Spark's schema, or fewer of those ``predicate`` lacks.
 
     Raises:
         BookKeeperError: a ledger cannot be opened, read or decoded; never fewer rows.
@@ -66,15 +92,28 @@ def read_slices(
     names = readable.stored_names(schema)
     shape = _Shape(schema, names)
     decoders = Decoders(session, readable, names)
-    for item, ledger in _opened(session, password, slices):
-        if readable.is_raw:
-            rows = read_raw(ledger, item, readable.schema.arrow)
-        elif readable.log_id is None:
-            rows = read_ledger(ledger, item, decoders.of(item.range.schema_id))
-        else:
-            rows = read_log(ledger, item, decoders.of(item.range.schema_id))
-        for found in rows:
-            yield shape.batch(found, item, is_raw=readable.is_raw)
+    fetching = Fetching(predicate, readable.schema.arrow)
+    rows_given = 0
+    try:
+        for item, ledger in _opened(session, password, slices):
+            if readable.is_raw:
+                rows = read_raw(ledger, item, readable.schema.arrow, fetching)
+            elif readable.log_id is None:
+                rows = read_ledger(ledger, item, decoders.of(item.range.schema_id), fetching)
+            else:
+                rows = read_log(ledger, item, decoders.of(item.range.schema_id), fetching)
+            for found in rows:
+                rows_given += found.batch.num_rows
+                yield shape.batch(found, item, ledger, is_raw=readable.is_raw)
+    finally:
+        _log.info(
+            "read task ended. of=%s slices=%d entries_fetched=%d entries_planned=%d rows=%d",
+            readable.title,
+            len(slices),
+            fetching.entries_fetched,
+            fetching.entries_planned,
+            rows_given,
+        )
 
 
 def _opened(
@@ -109,19 +148,11 @@ class _Shape:
     def __init__(self, schema: StructType, stored: list[str]) -> None:
         self._target = arrow_schema(schema)
         self._stored = {name: at for at, name in enumerate(stored)}
-        self._makers: dict[str, Callable[[Rows, Slice, bool], pa.Array]] = {
-            "_ledger": lambda rows, item, is_raw: _constant(rows.ledger_id, rows, pa.int64()),
-            "_entry": _entry_ids,
-            "_position": lambda rows, item, is_raw: _counting(rows.position, rows),
-            "_batch_id": lambda rows, item, is_raw: pa.nulls(rows.batch.num_rows, pa.int64()),
-            "_query_id": lambda rows, item, is_raw: pa.nulls(rows.batch.num_rows, pa.string()),
-            "_timestamp": lambda rows, item, is_raw: _constant(
-                item.range.commit_ms * 1000, rows, pa.timestamp("us", "UTC")
-            ),
-        }
         self._made = [name for name in self._target.names if name not in self._stored]
 
-    def batch(self, rows: Rows, item: Slice, *, is_raw: bool) -> pa.RecordBatch:
+    def batch(
+        self, rows: Rows, item: Slice, ledger: LedgerReader, *, is_raw: bool
+    ) -> pa.RecordBatch:
         """The rows in Spark's order and types."""
         if not self._made:
             return cast_batch(rows.batch, self._target)
@@ -131,15 +162,43 @@ class _Shape:
             if at is not None:
                 column = rows.batch.column(at)
             else:
-                column = self._makers[field.name](rows, item, is_raw)
+                column = _made(field, rows, item, ledger, is_raw=is_raw)
             columns.append(column if column.type.equals(field.type) else column.cast(field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._target)
 
 
-def _entry_ids(rows: Rows, item: Slice, is_raw: bool) -> pa.Array:
-    if is_raw:
-        return _counting(rows.entry_id, rows)
-    return _constant(rows.entry_id, rows, pa.int64())
+def _made(
+    field: pa.Field, rows: Rows, item: Slice, ledger: LedgerReader, *, is_raw: bool
+) -> pa.Array:
+    """A metadata column: where the rows lie, and who wrote them when."""
+    custom = ledger.metadata.custom_metadata
+    match field.name:
+        case "_ledger":
+            return _constant(rows.ledger_id, rows, pa.int64())
+        case "_entry" if is_raw:
+            return _counting(rows.entry_id, rows)
+        case "_entry":
+            return _constant(rows.entry_id, rows, pa.int64())
+        case "_position":
+            return _counting(rows.position, rows)
+        case "_batch_id" if BATCH_ID_KEY in custom:
+            return _constant(_batch_id(rows.ledger_id, custom[BATCH_ID_KEY]), rows, pa.int64())
+        case "_query_id" if QUERY_ID_KEY in custom:
+            query_id = custom[QUERY_ID_KEY].decode(errors="replace")
+            return pa.repeat(pa.scalar(query_id), rows.batch.num_rows)
+        case "_timestamp" if item.range.commit_ms:
+            return _constant(item.range.commit_ms * 1000, rows, pa.timestamp("us", "UTC"))
+        case _:
+            return pa.nulls(rows.batch.num_rows, field.type)
+
+
+def _batch_id(ledger_id: int, mark: bytes) -> int:
+    try:
+        return int(mark)
+    except ValueError as error:
+        raise MetadataCorruptError(
+            f"ledger {ledger_id}", f"custom metadata {BATCH_ID_KEY} is no number: {mark[:40]!r}"
+        ) from error
 
 
 def _constant(value: int, rows: Rows, of: pa.DataType) -> pa.Array:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
+from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructType
 
 from metadata.errors import (
@@ -25,7 +26,7 @@ from metadata.ledgers import Accompany
 from metadata.memory import MemoryStore
 from metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.datasource.options.parse import parse_read_options, parse_write_options
-from spark_bookkeeper.datasource.read.batch import plan_read
+from spark_bookkeeper.datasource.read.batch import PushedFilters, plan_read
 from spark_bookkeeper.datasource.read.readable import find_readable
 from spark_bookkeeper.datasource.read.task import read_slices
 from spark_bookkeeper.datasource.session import Session
@@ -102,8 +103,8 @@ class FakeReader:
     """An open fake ledger."""
 
     def __init__(self, client: FakeClient, ledger_id: int) -> None:
+        self.ledger_id = ledger_id
         self._client = client
-        self._ledger_id = ledger_id
         self._ledger = client.ledgers[ledger_id]
 
     @property
@@ -117,9 +118,9 @@ class FakeReader:
     def read(self, first_entry: int, last_entry: int) -> Iterator[Entry]:
         assert 0 <= first_entry <= last_entry < len(self._ledger.payloads)
         for entry_id in range(first_entry, last_entry + 1):
-            self._client.entries_read.append((self._ledger_id, entry_id))
+            self._client.entries_read.append((self.ledger_id, entry_id))
             payload = memoryview(self._ledger.payloads[entry_id])
-            yield Entry(self._ledger_id, entry_id, 0, payload)
+            yield Entry(self.ledger_id, entry_id, 0, payload)
 
 
 class FakeClient:
@@ -273,18 +274,25 @@ class World:
         self.commit(plan, [self.attempt(plan, at, rows) for at, rows in enumerate(partitions)])
         return plan
 
-    def read(self, schema: StructType | None = None, **options: str) -> pa.Table:
-        """All rows a ``load()`` would give, in partition order."""
+    def read(
+        self, schema: StructType | None = None, *, filters: Sequence[Filter] = (), **options: str
+    ) -> pa.Table:
+        """All rows a ``load()`` would give, in partition order, before Spark filters them."""
         if "ledger" not in options:
             options = {"log": "orders", **options}
         given = parse_read_options(options, HERE)
         readable = find_readable(self.session, given)
         wanted = schema or readable.columns(given)
         readable.check_wanted(given, wanted)
+        pushed = PushedFilters(readable, wanted)
+        assert pushed(list(filters)) == list(filters)
+        predicate = pushed.predicate
         batches = [
             batch
-            for pack in plan_read(self.session, given, readable)
-            for batch in read_slices(self.session, given, readable, wanted, pack)
+            for pack in plan_read(self.session, given, readable, predicate=predicate)
+            for batch in read_slices(
+                self.session, given, readable, wanted, pack, predicate=predicate
+            )
         ]
         return pa.Table.from_batches(batches) if batches else pa.table({})
 

@@ -1,0 +1,207 @@
+"""Reads with filters: what cannot match is not fetched, what is wanted is, and loss is still seen."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    StringStartsWith,
+)
+
+from spark_bookkeeper.datasource.errors import RowsMissingError
+from spark_bookkeeper.datasource.options.model import ReadOptions
+from spark_bookkeeper.datasource.payload.arrow import ArrowEncoder
+from spark_bookkeeper.datasource.payload.envelope import parse_envelope
+from spark_bookkeeper.datasource.read.batch import BookKeeperBatchReader
+from spark_bookkeeper.datasource.read.readable import Readable
+from spark_bookkeeper.datasource.schema import arrow_schema, log_schema_of
+from tests.spark_bookkeeper.datasource.fakes import World
+from tests.spark_bookkeeper.datasource.test_reading import many_entries
+from tests.spark_bookkeeper.datasource.test_writing import RAW, SCHEMA, batch, ids, raw_batch
+
+ID, NAME = ("id",), ("name",)
+
+
+def between(first: int, end: int) -> list[Filter]:
+    return [GreaterThanOrEqual(ID, first), LessThan(ID, end)]
+
+
+def matching(found: Sequence[int], first: int, end: int) -> list[int]:
+    """What Spark, filtering again, leaves of the rows."""
+    return [value for value in found if first <= value < end]
+
+
+def test_only_entries_that_may_match_are_fetched(world: World) -> None:
+    many_entries(world, partitions=1)
+    entries = len(world.client.ledgers[0].payloads) - 1
+
+    found = ids(world.read(filters=between(500, 510)))
+
+    assert matching(found, 500, 510) == list(range(500, 510))
+    assert entries > 5
+    assert world.client.entries_read[0] == (0, entries)  # the footer
+    assert 2 <= len(world.client.entries_read) <= 3
+
+
+def test_ranges_that_cannot_match_are_not_even_opened(world: World) -> None:
+    many_entries(world, 2_000, partitions=4)
+
+    found = ids(world.read(filters=between(1_200, 1_210)))
+
+    assert matching(found, 1_200, 1_210) == list(range(1_200, 1_210))
+    assert {ledger_id for ledger_id, _ in world.client.entries_read} == {2}
+
+
+def test_filters_nothing_can_match_read_nothing(world: World) -> None:
+    many_entries(world)
+
+    assert world.read(filters=[EqualTo(ID, 5_000)]).num_rows == 0
+    assert world.read(filters=[StringStartsWith(NAME, "x")]).num_rows == 0
+    assert world.client.entries_read == []
+
+
+def test_gaps_between_entries_are_no_missing_rows(world: World) -> None:
+    many_entries(world, partitions=1)
+
+    found = ids(world.read(filters=[In(ID, (0, 400, 999))]))
+
+    assert {0, 400, 999} <= set(found)
+    assert len(found) < 500
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize("options", [{}, {"minpartitions": "5"}, {"maxrowsperpartition": "60"}])
+@pytest.mark.parametrize(("first", "end"), [(0, 1000), (37, 963), (499, 501)])
+def test_filters_and_positions_go_together(
+    world: World, first: int, end: int, options: dict[str, Any]
+) -> None:
+    many_entries(world)
+    places: dict[str, Any] = {
+        "startingoffsets": f'{{"row":{first}}}',
+        "endingoffsets": f'{{"row":{end}}}',
+    }
+
+    found = world.read(filters=between(450, 550), includemetadata="true", **places, **options)
+
+    low, high = max(first, 450), min(end, 550)
+    assert matching(ids(found), low, high) == list(range(low, high))
+    assert ids(found) == found.column("_position").to_pylist()
+
+
+def test_metadata_columns_prune_too(world: World) -> None:
+    many_entries(world)
+    wanted = GreaterThanOrEqual(("_position",), 990)
+
+    found = world.read(filters=[wanted], includemetadata="true")
+
+    assert set(range(990, 1000)) <= set(found.column("_position").to_pylist())
+    assert {ledger_id for ledger_id, _ in world.client.entries_read} == {1}
+    assert len(world.client.entries_read) <= 3
+
+
+def test_raw_ranges_are_pruned_by_their_metadata(world: World) -> None:
+    world.write([[raw_batch(b"a", b"b")], [raw_batch(b"c")]], RAW, payloadformat="raw")
+
+    found = world.read(filters=[EqualTo(("_position",), 2)], includemetadata="true")
+
+    assert found.column("value").to_pylist() == [b"c"]
+
+
+def test_ledgers_read_by_id_are_pruned_by_their_footers(world: World) -> None:
+    many_entries(world)
+
+    found = ids(world.read(filters=between(700, 710), ledger="1"))
+
+    assert matching(found, 700, 710) == list(range(700, 710))
+    assert len(world.client.entries_read) <= 3
+
+
+def test_without_a_footer_all_entries_are_read(world: World) -> None:
+    many_entries(world, partitions=1)
+    ledger = world.client.ledgers[0]
+    del ledger.payloads[-1]
+    ledger.metadata = replace(ledger.metadata, custom_metadata={})
+
+    assert ids(world.read(filters=between(500, 510))) == list(range(1000))
+
+
+def test_a_footer_of_other_rows_than_the_logs_prunes_nothing(world: World) -> None:
+    many_entries(world, partitions=1)
+    world.write([[batch(0, 10)]], SCHEMA, entrybytes="2k")
+    first, other = world.client.ledgers[0], world.client.ledgers[1]
+    first.payloads[-1] = other.payloads[-1]
+
+    assert ids(world.read(filters=between(500, 510), endingoffsets='{"row":1000}')) == list(
+        range(1000)
+    )
+
+
+def test_columns_without_bounds_prune_nothing(world: World) -> None:
+    world.write([[batch(0, 200)]], SCHEMA, entrybytes="2k", statscolumns="1")
+
+    assert ids(world.read(filters=[EqualTo(NAME, "none")])) == list(range(200))
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_an_entry_of_other_rows_than_its_footer_says_is_noticed(world: World, change: int) -> None:
+    many_entries(world, partitions=1)
+    payloads = world.client.ledgers[0].payloads
+    at = len(payloads) // 2
+    found = parse_envelope(payloads[at])
+    other = batch(found.first_row, found.rows + change)
+    payloads[at] = ArrowEncoder(arrow_schema(SCHEMA), 0, "none").encode(other, found.first_row, 0)
+
+    with pytest.raises(RowsMissingError, match="ledger_id=0"):
+        world.read(filters=between(found.first_row, found.first_row + 1))
+
+
+def test_an_entry_in_the_place_of_another_is_noticed(world: World) -> None:
+    many_entries(world, partitions=1)
+    payloads = world.client.ledgers[0].payloads
+    found = parse_envelope(payloads[4])
+    payloads[4] = payloads[3]
+
+    with pytest.raises(RowsMissingError, match=f"expected={found.first_row} "):
+        world.read(filters=between(found.first_row, found.first_row + 1))
+
+
+def test_a_task_says_how_many_entries_it_fetched(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    many_entries(world, partitions=1)
+    entries = len(world.client.ledgers[0].payloads) - 1
+
+    with caplog.at_level(logging.INFO, "spark_bookkeeper.reads"):
+        world.read(filters=between(0, 1))
+
+    planned, ended = (
+        record.getMessage() for record in caplog.records if record.name == "spark_bookkeeper.reads"
+    )
+    assert "ranges=1 ranges_pruned=0" in planned
+    assert f"entries_fetched=2 entries_planned={entries} rows=" in ended
+
+
+def test_pushed_filters_look_to_spark_like_a_method_nobody_overrode() -> None:
+    schema = log_schema_of(SCHEMA)
+    options = ReadOptions(metadata_service_uri="zk+hierarchical://fake/ledgers", log="orders")
+    reader = BookKeeperBatchReader(options, Readable(schema, "arrow", log_id=1), SCHEMA)
+    filters: list[Filter] = [EqualTo(ID, 1)]
+
+    unsupported = list(reader.pushFilters(filters))
+    copy = pickle.loads(pickle.dumps(reader))
+
+    assert all(given is kept for given, kept in zip(filters, unsupported, strict=True))
+    assert reader.pushFilters.__func__ is DataSourceReader.pushFilters  # type: ignore[attr-defined]
+    assert copy.pushFilters.predicate == reader.pushFilters.predicate  # type: ignore[attr-defined]
+    assert copy.pushFilters.predicate.columns == {"id"}

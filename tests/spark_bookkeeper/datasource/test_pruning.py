@@ -1,0 +1,277 @@
+"""Pruning never rules out a row that satisfies the filters; Spark's own semantics are the judge."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import datasource as spark
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    CharType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry
+from spark_bookkeeper.datasource.payload.footer import FooterBuilder, parse_footer
+from spark_bookkeeper.datasource.read.bounds import Layout, ranges_that_may_hold
+from spark_bookkeeper.datasource.read.pruning import Bounds, Predicate, predicate_of
+from spark_bookkeeper.datasource.schema import arrow_schema
+from spark_bookkeeper.log.columns import ColumnRange
+from spark_bookkeeper.log.model import LedgerRange
+
+CHANGE_OF_CLOCKS = datetime(2024, 10, 27, 0, 30, tzinfo=UTC)
+NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC).replace(tzinfo=None)
+VALUES: dict[DataType, st.SearchStrategy[Any]] = {
+    LongType(): st.integers(-3, 3) | st.sampled_from([2**63 - 1, -(2**63)]),
+    IntegerType(): st.integers(-3, 3),
+    DoubleType(): st.sampled_from([0.0, -0.0, 1.5, -1.5, math.inf, -math.inf, math.nan, 1e300]),
+    FloatType(): st.sampled_from([0.0, -0.0, 0.5, 0.25, math.inf, math.nan]),
+    DecimalType(6, 2): st.integers(-300, 300).map(lambda cents: Decimal(cents) / 100),
+    StringType(): st.text("aAäz\U0001f600\uffff", max_size=3)
+    | st.integers(0, 3).map(lambda n: "a" * 70 + str(n)),
+    DateType(): st.integers(-2, 2).map(lambda n: date(1970, 1, 1) + timedelta(days=n)),
+    TimestampType(): st.integers(0, 5).map(
+        lambda n: CHANGE_OF_CLOCKS + timedelta(minutes=20 * n, microseconds=n)
+    ),
+    TimestampNTZType(): st.integers(0, 5).map(lambda n: NEW_YEAR + timedelta(minutes=n)),
+    BooleanType(): st.booleans(),
+    BinaryType(): st.binary(max_size=2),
+}
+COMPARE: dict[type[spark.Filter], Callable[[Any, Any], bool]] = {
+    spark.EqualTo: lambda value, wanted: bool(rank(value) == rank(wanted)),
+    spark.GreaterThan: lambda value, wanted: bool(rank(value) > rank(wanted)),
+    spark.GreaterThanOrEqual: lambda value, wanted: bool(rank(value) >= rank(wanted)),
+    spark.LessThan: lambda value, wanted: bool(rank(value) < rank(wanted)),
+    spark.LessThanOrEqual: lambda value, wanted: bool(rank(value) <= rank(wanted)),
+    spark.StringStartsWith: lambda value, wanted: bool(value.startswith(wanted)),
+    spark.StringEndsWith: lambda value, wanted: bool(value.endswith(wanted)),
+    spark.StringContains: lambda value, wanted: wanted in value,
+}
+COMPARISONS = (
+    spark.EqualTo,
+    spark.EqualNullSafe,
+    spark.GreaterThan,
+    spark.GreaterThanOrEqual,
+    spark.LessThan,
+    spark.LessThanOrEqual,
+)
+TEXT_FILTERS = (spark.StringStartsWith, spark.StringEndsWith, spark.StringContains)
+
+
+def satisfies(item: spark.Filter, value: Any) -> bool | None:
+    """The dumb twin: what Spark says of one value; ``None`` is SQL's unknown."""
+    if isinstance(item, spark.Not):
+        inner = satisfies(item.child, value)
+        return None if inner is None else not inner
+    if isinstance(item, spark.IsNull):
+        return value is None
+    if isinstance(item, spark.IsNotNull):
+        return value is not None
+    wanted = item.value  # type: ignore[attr-defined]
+    if isinstance(item, spark.EqualNullSafe):
+        if value is None or wanted is None:
+            return value is None and wanted is None
+        return bool(rank(value) == rank(wanted))
+    if value is None:
+        return None
+    if isinstance(item, spark.In):
+        if any(rank(one) == rank(value) for one in wanted if one is not None):
+            return True
+        return None if None in wanted else False
+    if wanted is None:
+        return None
+    return COMPARE[type(item)](value, wanted)
+
+
+def rank(value: Any) -> Any:
+    """Spark's order: NaN equals itself and is above all numbers, text goes by its bytes."""
+    if isinstance(value, float):
+        return (math.isnan(value), 0.0 if math.isnan(value) else value)
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.timestamp()
+    return value
+
+
+@st.composite
+def columns_and_filters(
+    draw: st.DrawFn,
+) -> tuple[DataType, list[list[Any]], list[spark.Filter]]:
+    """A type, the values of some entries, and filters on them."""
+    of = draw(st.sampled_from(list(VALUES)))
+    value = VALUES[of]
+    entries = draw(
+        st.lists(st.lists(st.none() | value, min_size=1, max_size=4), min_size=1, max_size=4)
+    )
+    literal = value
+    if isinstance(of, TimestampType):
+        zones = st.sampled_from([UTC, timezone(timedelta(hours=2)), ZoneInfo("Europe/Berlin")])
+        literal = st.tuples(value, zones).map(lambda pair: pair[0].astimezone(pair[1]))
+    column = st.just(("c",))
+    plain = st.one_of(
+        *[st.builds(kind, column, literal | st.none()) for kind in COMPARISONS],
+        st.builds(spark.In, column, st.lists(literal | st.none(), max_size=3).map(tuple)),
+        st.builds(spark.IsNull, column),
+        st.builds(spark.IsNotNull, column),
+        *(
+            [st.builds(kind, column, value) for kind in TEXT_FILTERS]
+            if isinstance(of, StringType)
+            else []
+        ),
+    )
+    filters = draw(st.lists(plain | st.builds(spark.Not, plain), min_size=1, max_size=3))
+    return of, entries, filters
+
+
+@pytest.mark.slow
+@settings(max_examples=600, deadline=None)
+@given(columns_and_filters())
+def test_no_entry_and_no_range_with_a_row_that_satisfies_the_filters_is_pruned(
+    case: tuple[DataType, list[list[Any]], list[spark.Filter]],
+) -> None:
+    of, entries, filters = case
+    schema = StructType([StructField("c", of)])
+    arrow = arrow_schema(schema)
+    builder = FooterBuilder(arrow, 8)
+    row = 0
+    for values in entries:
+        batch = pa.record_batch([pa.array(values, arrow.field(0).type)], schema=arrow)
+        builder.add(CutEntry(b"", batch, row))
+        row += len(values)
+    predicate = predicate_of(filters, schema, {"c"})
+
+    encoded = builder.encode(0, 0)
+    assert encoded is not None
+    footer = parse_footer(0, 0, encoded)
+    assert footer is not None
+    runs = Layout(footer, 100).runs(0, len(entries) - 1, predicate, arrow)
+    whole = LedgerRange(1, 0, len(entries) - 1, 0, row, 1, 0, 0, builder.column_ranges())
+    kept_ranges = ranges_that_may_hold([whole], predicate, {"c"})
+
+    wanted = [
+        at
+        for at, values in enumerate(entries)
+        if any(all(satisfies(item, value) for item in filters) for value in values)
+    ]
+    kept = [at for first, last in runs for at in range(first, last + 1)]
+    assert set(wanted) <= set(kept)
+    assert kept_ranges or not wanted
+
+
+def may_hold(of: DataType, item: spark.Filter, **bounds: Any) -> bool:
+    predicate = predicate_of([item], StructType([StructField("c", of)]), {"c"})
+    given = {"rows": 10, "nulls": 0, **bounds}
+    return predicate.may_hold(lambda name: Bounds(**given))
+
+
+C = ("c",)
+PRUNED = [
+    (LongType(), spark.EqualTo(C, 9), {"minimum": 1, "maximum": 8}),
+    (LongType(), spark.GreaterThan(C, 8), {"minimum": 1, "maximum": 8}),
+    (LongType(), spark.GreaterThan(C, 8), {"maximum": 8}),
+    (LongType(), spark.GreaterThanOrEqual(C, 9), {"minimum": 1, "maximum": 8}),
+    (LongType(), spark.LessThan(C, 1), {"minimum": 1}),
+    (LongType(), spark.LessThanOrEqual(C, 0), {"minimum": 1, "maximum": 8}),
+    (LongType(), spark.In(C, (0, 9, None)), {"minimum": 1, "maximum": 8}),
+    (LongType(), spark.Not(spark.EqualTo(C, 5)), {"minimum": 5, "maximum": 5}),
+    (LongType(), spark.Not(spark.In(C, (4, 5))), {"minimum": 5, "maximum": 5, "nulls": 3}),
+    (LongType(), spark.Not(spark.LessThan(C, 9)), {"minimum": 1, "maximum": 8}),
+    (LongType(), spark.IsNull(C), {}),
+    (LongType(), spark.IsNotNull(C), {"nulls": 10}),
+    (LongType(), spark.Not(spark.IsNull(C)), {"nulls": 10}),
+    (LongType(), spark.EqualTo(C, 5), {"nulls": 10}),
+    (LongType(), spark.EqualNullSafe(C, None), {}),
+    (LongType(), spark.Not(spark.EqualNullSafe(C, 5)), {"minimum": 5, "maximum": 5}),
+    (StringType(), spark.StringStartsWith(C, "b"), {"minimum": "c", "maximum": "d"}),
+    (StringType(), spark.StringStartsWith(C, "b"), {"minimum": "a", "maximum": "az"}),
+    (StringType(), spark.Not(spark.StringStartsWith(C, "b")), {"minimum": "b", "maximum": "bz"}),
+    (StringType(), spark.StringContains(C, "x"), {"nulls": 10}),
+    (DecimalType(6, 2), spark.EqualTo(C, Decimal("1.10")), {"minimum": Decimal("1.11")}),
+    (DateType(), spark.EqualTo(C, date(2024, 1, 1)), {"minimum": date(2024, 1, 2)}),
+]  # fmt: skip
+KEPT = [
+    (LongType(), spark.EqualTo(C, 9), {}),
+    (LongType(), spark.EqualTo(C, "9"), {"minimum": 1, "maximum": 8}),
+    (LongType(), spark.EqualTo(C, True), {"minimum": 5, "maximum": 8}),
+    (LongType(), spark.EqualTo(C, 9), {"minimum": "1", "maximum": b"8"}),
+    (LongType(), spark.EqualTo(("c", "inner"), 9), {"minimum": 1, "maximum": 8}),
+    (LongType(), spark.EqualTo(("other",), 9), {"minimum": 1, "maximum": 8}),
+    (LongType(), spark.In(C, (0, "9")), {"minimum": 1, "maximum": 8}),
+    (LongType(), spark.IsNull(C), {"nulls": None}),
+    (LongType(), spark.IsNotNull(C), {"nulls": None}),
+    (LongType(), spark.Not(spark.EqualNullSafe(C, 5)), {"minimum": 5, "maximum": 5, "nulls": 1}),
+    (DoubleType(), spark.EqualTo(C, math.nan), {"minimum": 1.0, "maximum": 8.0}),
+    (DoubleType(), spark.EqualTo(C, 0.0), {"minimum": -0.0, "maximum": -0.0}),
+    (StringType(), spark.StringStartsWith(C, "b"), {"minimum": "a", "maximum": None}),
+    (StringType(), spark.StringContains(C, "x"), {"minimum": "a", "maximum": "b"}),
+    (StringType("UTF8_LCASE"), spark.EqualTo(C, "A"), {"minimum": "a", "maximum": "a"}),
+    (CharType(3), spark.EqualTo(C, "a"), {"minimum": "a  ", "maximum": "a  "}),
+    (DateType(), spark.EqualTo(C, NEW_YEAR), {"minimum": date(2024, 1, 2)}),
+    (TimestampType(), spark.EqualTo(C, NEW_YEAR), {"minimum": CHANGE_OF_CLOCKS}),
+    (TimestampNTZType(), spark.EqualTo(C, CHANGE_OF_CLOCKS), {"minimum": NEW_YEAR + timedelta(365)}),
+    (DecimalType(6, 2), spark.EqualTo(C, Decimal(1)), {"minimum": Decimal("NaN")}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("of", "item", "bounds"), PRUNED)
+def test_bounds_rule_rows_out(of: DataType, item: spark.Filter, bounds: dict[str, Any]) -> None:
+    assert not may_hold(of, item, **bounds)
+
+
+@pytest.mark.parametrize(("of", "item", "bounds"), KEPT)
+def test_what_is_not_known_or_not_understood_rules_nothing_out(
+    of: DataType, item: spark.Filter, bounds: dict[str, Any]
+) -> None:
+    assert may_hold(of, item, **bounds)
+
+
+def test_a_name_in_another_case_means_the_one_column_it_can() -> None:
+    schema = StructType([StructField("Id", LongType()), StructField("x", LongType())])
+    both = StructType([StructField("a", LongType()), StructField("A", LongType())])
+    wanted = spark.EqualTo(("ID",), 1)
+
+    assert predicate_of([wanted], schema, {"Id", "x"}).columns == {"Id"}
+    assert predicate_of([spark.EqualTo(("A",), 1)], both, {"a"}) == Predicate()
+    assert predicate_of([spark.EqualTo(("a",), 1)], both, {"a"}).columns == {"a"}
+
+
+def test_predicates_travel_to_tasks() -> None:
+    schema = StructType([StructField("c", LongType())])
+    predicate = predicate_of([spark.In(C, (1, 2))], schema, {"c"})
+
+    assert pickle.loads(pickle.dumps(predicate)) == predicate
+
+
+def test_bounds_of_a_range_are_those_recorded() -> None:
+    schema = StructType([StructField("c", LongType())])
+    predicate = predicate_of([spark.GreaterThan(C, 5)], schema, {"c"})
+    low, high, unknown = (
+        LedgerRange(at, 0, 1, at * 10, 10, 1, 0, 0, columns)
+        for at, columns in enumerate([(ColumnRange("c", 1, 5),), (ColumnRange("c", 1, 6),), ()])
+    )
+
+    assert ranges_that_may_hold([low, high, unknown], predicate, {"c"}) == [high, unknown]
+    assert ranges_that_may_hold([low, high], Predicate(), {"c"}) == [low, high]
