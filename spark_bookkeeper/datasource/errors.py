@@ -210,6 +210,8 @@ _ADVICE = {
     "BK_UNAUTHORIZED": "Nothing was changed: pass the password the data was written with, by the "
     "option password or passwordFile.",
     "BK_SCHEMA_MISMATCH": "Nothing was written: select and cast the columns, or write to another log.",
+    "BK_SCHEMA_CONFLICT": "Columns differ from those this write was planned with; a streaming query "
+    "plans anew when it is started again.",
     "BK_FENCED": "No row of this attempt is visible: another attempt or run of the same job took over.",
     "BK_LOG_CONFLICT": "The log is as the other writer left it and no row of this write is visible: "
     "run it again.",

@@ -72,11 +72,11 @@ def log_schema_of(schema: StructType) -> LogSchema:
     Raises:
         UnsupportedTypeError: names every column whose type Spark cannot express in Arrow.
     """
-    nullable = _nullable(schema)
-    unsupported = [field.name for field in nullable if not _is_supported(field)]
+    spark = nullable(schema)
+    unsupported = [field.name for field in spark if not _is_supported(field)]
     if unsupported:
         raise UnsupportedTypeError(tuple(unsupported))
-    return LogSchema(nullable, arrow_schema(nullable).remove_metadata())
+    return LogSchema(spark, arrow_schema(spark).remove_metadata())
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -90,7 +90,7 @@ def check_fits(log: str, stored: StructType, given: StructType) -> None:
     Raises:
         SchemaMismatchError: with one line per column.
     """
-    differences = _differences(stored, _nullable(given))
+    differences = _differences(stored, nullable(given))
     if differences:
         raise SchemaMismatchError(log, tuple(differences))
 
@@ -117,17 +117,18 @@ def check_readable(log: str, stored: StructType, wanted: StructType) -> None:
     """
     names = set(wanted.names)
     kept = StructType([field for field in stored if field.name in names])
-    differences = _differences(kept, _nullable(wanted))
+    differences = _differences(kept, nullable(wanted))
     if differences:
         raise SchemaMismatchError(log, tuple(differences))
 
 
 def cast_batch(
-    batch: pa.RecordBatch, target: pa.Schema, positions: Sequence[int] | None = None
+    batch: pa.RecordBatch, target: pa.Schema, positions: Sequence[int | None] | None = None
 ) -> pa.RecordBatch:
     """The same rows with exactly the target's types, taking columns by position.
 
-    ``positions`` says which of the batch's columns each of the target's is; in order when ``None``.
+    ``positions`` says which of the batch's columns each of the target's is, ``None`` for a column
+    of nulls; without it they are in order. Nested fields are matched by name.
     Costs nothing where types are equal. Spark's session zone and ``useLargeVarTypes`` change only
     how a value is represented, so every cast here is without loss.
 
@@ -138,13 +139,17 @@ def cast_batch(
         return batch
     order = range(len(target)) if positions is None else positions
     columns = [
-        column if column.type.equals(field.type) else column.cast(field.type)
-        for column, field in zip((batch.column(at) for at in order), target, strict=True)
+        pa.nulls(batch.num_rows, field.type) if at is None else _cast(batch.column(at), field.type)
+        for at, field in zip(order, target, strict=True)
     ]
     if not columns:
         # A batch without columns still has rows, which from_arrays would forget.
         return batch.select([])
     return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _cast(column: pa.Array, of: pa.DataType) -> pa.Array:
+    return column if column.type.equals(of) else column.cast(of)
 
 
 def _differences(stored: StructType, given: StructType) -> list[str]:
@@ -160,7 +165,7 @@ def _differences(stored: StructType, given: StructType) -> list[str]:
             other = by_lower.get(name.lower())
             hint = f" (there is {other}: names differ in case)" if other else ""
             found.append(f"{name}: missing, the log has {expected}{hint}")
-        elif _bare(given_types[name]) != _bare(stored_type):
+        elif comparable(given_types[name]) != comparable(stored_type):
             found.append(f"{name}: is {given_types[name].simpleString()}, the log has {expected}")
     found += [
         f"{name}: is {given_type.simpleString()}, the log has no such column"
@@ -170,10 +175,11 @@ def _differences(stored: StructType, given: StructType) -> list[str]:
     return found
 
 
-def _nullable(schema: StructType) -> StructType:
-    nullable = _nullable_type(schema)
-    assert isinstance(nullable, StructType)
-    return nullable
+def nullable(schema: StructType) -> StructType:
+    """The schema with every column, field, element and value nullable."""
+    found = _nullable_type(schema)
+    assert isinstance(found, StructType)
+    return found
 
 
 def _nullable_type(of: DataType) -> DataType:
@@ -191,14 +197,14 @@ def _nullable_type(of: DataType) -> DataType:
     return of
 
 
-def _bare(of: DataType) -> str:
+def comparable(of: DataType) -> str:
     """A nullable type without comments, comparable; nested names and order count."""
     if isinstance(of, StructType):
-        return f"struct<{','.join(f'{json.dumps(f.name)}:{_bare(f.dataType)}' for f in of)}>"
+        return f"struct<{','.join(f'{json.dumps(f.name)}:{comparable(f.dataType)}' for f in of)}>"
     if isinstance(of, ArrayType):
-        return f"array<{_bare(of.elementType)}>"
+        return f"array<{comparable(of.elementType)}>"
     if isinstance(of, MapType):
-        return f"map<{_bare(of.keyType)},{_bare(of.valueType)}>"
+        return f"map<{comparable(of.keyType)},{comparable(of.valueType)}>"
     return of.json()
 
 

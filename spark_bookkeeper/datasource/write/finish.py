@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from spark_bookkeeper.datasource.evolution import covers
 from spark_bookkeeper.datasource.session import Session
 from spark_bookkeeper.log.commit import CommitOutcome, CommitSummary
 from spark_bookkeeper.log.epoch import Job, TaskMessage
@@ -36,7 +37,7 @@ def commit_write(
 
     Raises: as :meth:`spark_bookkeeper.log.commit.Committer.commit`.
     """
-    summary = session.run(session.committer.commit(messages, log=log))
+    summary = session.run(session.committer.commit(messages, log=log, covers=covers))
     report = session.run(session.sweeper.after_commit(summary))
     facts = _facts(summary, report)
     if summary.outcome is CommitOutcome.REPLAYED:

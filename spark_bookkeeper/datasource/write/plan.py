@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from metadata.errors import BookKeeperError
 from metadata.model import DigestType
 from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
+from spark_bookkeeper.datasource.evolution import merged
 from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.payload.codec import check_storable
 from spark_bookkeeper.datasource.schema import (
@@ -24,7 +25,7 @@ from spark_bookkeeper.datasource.schema import (
     parse_log_schema,
 )
 from spark_bookkeeper.datasource.session import Session
-from spark_bookkeeper.log.epoch import Epoch, Job, Txn
+from spark_bookkeeper.log.epoch import Epoch, Job, PlannedSchema, Txn
 from spark_bookkeeper.log.errors import NoSuchLogError
 from spark_bookkeeper.log.model import LogSettings
 from spark_bookkeeper.log.nodes import LogNodes
@@ -42,8 +43,8 @@ class WritePlan:
     settings: LogSettings
     """The log's, with what this write overrides."""
     schema: LogSchema
-    positions: tuple[int, ...]
-    """Where each of the log's columns is among the DataFrame's."""
+    positions: tuple[int | None, ...]
+    """Where each of the schema's columns is among the DataFrame's; ``None``: it has none."""
 
     def batch_job(self, query_id: str) -> Job:
         """The job of a batch write, as the process knows it that sees Spark's query id.
@@ -65,6 +66,8 @@ class _Target:
     nodes: LogNodes
     settings: LogSettings
     schema: LogSchema
+    """What the rows written will have."""
+    planned: PlannedSchema
 
 
 def make_plan(
@@ -84,8 +87,11 @@ def make_plan(
     log_id, log = target.nodes.log_id, target.nodes.log
     if options.takes_over:
         session.run(session.tail(log_id, log).close())
-    epoch = session.run(session.jobs.plan(log_id, log, is_overwrite=is_overwrite))
-    positions = tuple(schema.names.index(field.name) for field in target.schema.spark)
+    epoch = session.run(
+        session.jobs.plan(log_id, log, is_overwrite=is_overwrite, schema=target.planned)
+    )
+    at = {name: position for position, name in enumerate(schema.names)}
+    positions = tuple(at.get(name) for name in target.schema.spark.names)
     return WritePlan(
         options=options,
         epoch=epoch,
@@ -111,8 +117,16 @@ def _open_target(session: Session, options: WriteOptions, schema: StructType) ->
     log_schema = parse_log_schema(stored)
     if head.settings.payload_format == RAW:
         check_raw(options.log, schema)
-    check_fits(options.log, log_schema.spark, schema)
-    return _Target(nodes, head.settings, log_schema)
+    if not options.merges_schema:
+        check_fits(options.log, log_schema.spark, schema)
+        return _Target(nodes, head.settings, log_schema, PlannedSchema(head.schema_id))
+    wanted = merged(options.log, log_schema, schema)
+    check_storable(head.settings.payload_format, wanted.arrow)
+    evolved = None if wanted is log_schema else wanted.encode()
+    try:
+        return _Target(nodes, head.settings, wanted, PlannedSchema(head.schema_id, evolved))
+    except ValueError as error:
+        raise OptionsError((f"option mergeSchema: {error}",)) from error
 
 
 def _create(session: Session, options: WriteOptions, log: str, schema: StructType) -> LogNodes:

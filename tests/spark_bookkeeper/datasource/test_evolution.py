@@ -1,0 +1,286 @@
+"""mergeSchema: columns are added with the rows that have them, and older rows have nulls there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    YearMonthIntervalType,
+)
+
+from spark_bookkeeper.datasource.errors import SchemaMismatchError, UnsupportedTypeError
+from spark_bookkeeper.datasource.evolution import covers, merged
+from spark_bookkeeper.datasource.options.parse import parse_read_options
+from spark_bookkeeper.datasource.read.batch import plan_read
+from spark_bookkeeper.datasource.read.readable import find_readable
+from spark_bookkeeper.datasource.read.task import read_slices
+from spark_bookkeeper.datasource.schema import log_schema_of
+from spark_bookkeeper.log.errors import LogConflictError, SchemaConflictError
+from tests.spark_bookkeeper.datasource.fakes import HERE, World
+
+LONG, TEXT = LongType(), StringType()
+
+
+def columns(**kinds: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in kinds.items()])
+
+
+def write(world: World, schema: StructType, *rows: tuple[Any, ...], **options: Any) -> None:
+    world.write([[batch(schema, *rows)]], schema, **options)
+
+
+def batch(schema: StructType, *rows: tuple[Any, ...]) -> pa.RecordBatch:
+    arrow = log_schema_of(schema).arrow
+    values = [dict(zip(schema.names, row, strict=True)) for row in rows]
+    return pa.RecordBatch.from_pylist(values, arrow)
+
+
+def rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in table.to_pylist(maps_as_pydicts="strict")]
+
+
+def mismatch(stored: StructType, given: StructType) -> tuple[str, ...]:
+    with pytest.raises(SchemaMismatchError) as caught:
+        merged("orders", log_schema_of(stored), given)
+    return caught.value.differences
+
+
+@pytest.mark.parametrize("payload_format", ["arrow", "avro"])
+def test_new_columns_come_behind_the_logs_and_are_null_in_older_rows(
+    world: World, payload_format: str
+) -> None:
+    write(world, columns(id=LONG, name=TEXT), (1, "one"), payloadformat=payload_format)
+    write(world, columns(day=IntegerType(), id=LONG, name=TEXT), (7, 2, "two"), mergeschema="true")
+
+    found = world.read()
+
+    assert found.column_names == ["id", "name", "day"]
+    assert rows(found) == [(1, "one", None), (2, "two", 7)]
+    assert rows(world.read(columns="day,id")) == [(None, 1), (7, 2)]
+    assert rows(world.read(columns="day")) == [(None,), (7,)]
+    assert rows(world.read(schema=columns(name=TEXT))) == [("one",), ("two",)]
+    assert world.read(columns="day", includemetadata="true").column("_position").to_pylist() == [
+        0,
+        1,
+    ]
+
+
+def test_a_column_the_frame_lacks_is_written_as_nulls(world: World) -> None:
+    write(world, columns(id=LONG, name=TEXT), (1, "one"))
+    write(world, columns(name=TEXT), ("two",), mergeschema="true")
+    write(world, columns(extra=LONG), (3,), mergeschema="true")
+
+    assert rows(world.read()) == [(1, "one", None), (None, "two", None), (None, None, 3)]
+
+
+def test_without_the_option_columns_are_as_strict_as_ever(world: World) -> None:
+    write(world, columns(id=LONG), (1,))
+
+    with pytest.raises(SchemaMismatchError, match="name: is string, the log has no such column"):
+        world.plan(columns(id=LONG, name=TEXT))
+    write(world, columns(id=LONG, name=TEXT), (2, "two"), mergeschema="true")
+    with pytest.raises(SchemaMismatchError, match="name: missing, the log has string"):
+        world.plan(columns(id=LONG))
+
+
+@pytest.mark.parametrize("payload_format", ["arrow", "avro"])
+def test_fields_are_added_inside_structs_lists_and_maps(world: World, payload_format: str) -> None:
+    old, new = columns(x=LONG), columns(y=TEXT, x=LONG)
+    before = columns(s=old, items=ArrayType(old), pairs=MapType(TEXT, old))
+    after = columns(s=new, items=ArrayType(new), pairs=MapType(TEXT, new))
+    write(
+        world, before, ({"x": 1}, [{"x": 1}, None], [("k", {"x": 1})]), (None, None, None),
+        payloadformat=payload_format,
+    )  # fmt: skip
+
+    two = {"y": "b", "x": 2}
+    write(world, after, (two, [two], [("k", two)]), mergeschema="true")
+
+    one, swapped = {"x": 1, "y": None}, {"x": 2, "y": "b"}
+    assert world.read().to_pylist(maps_as_pydicts="strict") == [
+        {"s": one, "items": [one, None], "pairs": {"k": one}},
+        {"s": None, "items": None, "pairs": None},
+        {"s": swapped, "items": [swapped], "pairs": {"k": swapped}},
+    ]
+
+
+def test_types_never_change_and_every_difference_is_told() -> None:
+    stored = columns(
+        id=LONG, s=columns(a=LONG), l=ArrayType(LONG), m=MapType(TEXT, LONG), k=MapType(TEXT, LONG)
+    )
+    given = columns(
+        id=IntegerType(),
+        s=columns(a=TEXT, b=LONG),
+        l=ArrayType(TEXT),
+        m=MapType(TEXT, TEXT),
+        k=MapType(LONG, LONG),
+        fine=LONG,
+        ID=LONG,
+    )
+
+    assert [line.partition(";")[0] for line in mismatch(stored, given)] == [
+        "id: is int, the log has bigint",
+        "s.a: is string, the log has bigint",
+        "l.element: is string, the log has bigint",
+        "m.value: is string, the log has bigint",
+        "k: is map<bigint,bigint>, the log has map<string,bigint>",
+        "ID: there is id, names differ in case only",
+    ]
+
+
+def test_a_name_twice_is_refused() -> None:
+    twice = StructType([StructField("b", LONG), StructField("b", LONG)])
+
+    assert mismatch(columns(a=LONG), twice) == ("a column name stands twice",)
+    assert mismatch(columns(a=columns(x=LONG)), columns(a=twice)) == (
+        "a: a field name stands twice",
+    )
+    assert mismatch(
+        columns(a=LONG), StructType([StructField("b", LONG), StructField("B", LONG)])
+    ) == ("B: there is b, names differ in case only",)
+
+
+def test_new_columns_must_be_storable(world: World) -> None:
+    write(world, columns(id=LONG), (1,), payloadformat="avro")
+
+    with pytest.raises(UnsupportedTypeError, match="columns=month"):
+        world.plan(columns(id=LONG, month=YearMonthIntervalType()), mergeschema="true")
+    with pytest.raises(UnsupportedTypeError, match="pairs"):
+        world.plan(columns(id=LONG, pairs=MapType(LONG, LONG)), mergeschema="true")
+    assert world.tokens() == []
+
+
+def test_what_an_encoded_schema_covers() -> None:
+    small = log_schema_of(columns(a=LONG)).encode()
+    large = log_schema_of(columns(b=TEXT, a=LONG)).encode()
+    other = log_schema_of(columns(a=TEXT)).encode()
+
+    assert covers(large, small)
+    assert covers(small, small)
+    assert not covers(small, large)
+    assert not covers(large, other)
+
+
+def test_nothing_new_is_no_new_schema(world: World) -> None:
+    write(world, columns(id=LONG, name=TEXT), (1, "one"), mergeschema="true")
+    write(world, columns(name=TEXT, id=LONG), ("two", 2), mergeschema="true")
+
+    assert sorted(world.client.run(world.nodes().schemas())) == [0]
+    assert rows(world.read()) == [(1, "one"), (2, "two")]
+
+
+def test_a_failed_write_adds_no_column(world: World) -> None:
+    write(world, columns(id=LONG), (1,))
+    wider = columns(id=LONG, name=TEXT)
+    plan = world.plan(wider, mergeschema="true")
+    message = world.attempt(plan, 0, [batch(wider, (2, "two"))])
+
+    world.abort(plan, [message])
+
+    assert world.read().column_names == ["id"]
+    assert sorted(world.client.run(world.nodes().schemas())) == [0]
+
+
+def test_an_append_planned_before_the_columns_came_is_read_with_nulls(world: World) -> None:
+    narrow, wider = columns(id=LONG), columns(id=LONG, name=TEXT)
+    write(world, narrow, (1,))
+    plan = world.plan(narrow)
+    message = world.attempt(plan, 0, [batch(narrow, (3,))])
+    write(world, wider, (2, "two"), mergeschema="true")
+
+    world.commit(plan, [message])
+
+    assert rows(world.read()) == [(1, None), (2, "two"), (3, None)]
+
+
+def test_two_that_add_the_same_column_both_succeed(world: World) -> None:
+    wider = columns(id=LONG, name=TEXT)
+    write(world, columns(id=LONG), (1,))
+    plans = [world.plan(wider, mergeschema="true") for _ in range(2)]
+    sent = [world.attempt(plan, 0, [batch(wider, (n, str(n)))]) for n, plan in enumerate(plans, 2)]
+
+    for plan, message in zip(plans, sent, strict=True):
+        world.commit(plan, [message])
+
+    assert rows(world.read()) == [(1, None), (2, "2"), (3, "3")]
+    assert rows(world.read(columns="name")) == [(None,), ("2",), ("3",)]
+
+
+def test_of_two_that_add_different_columns_the_second_runs_again(world: World) -> None:
+    first, second = columns(id=LONG, a=TEXT), columns(id=LONG, b=TEXT)
+    write(world, columns(id=LONG), (1,))
+    plan = world.plan(second, mergeschema="true")
+    message = world.attempt(plan, 0, [batch(second, (3, "b"))])
+    write(world, first, (2, "a"), mergeschema="true")
+
+    with pytest.raises(SchemaConflictError, match="run it again"):
+        world.commit(plan, [message])
+    world.abort(plan, [message])
+    write(world, second, (3, "b"), mergeschema="true")
+
+    assert rows(world.read()) == [(1, None, None), (2, "a", None), (3, None, "b")]
+    assert len(world.client.ledgers) == 3
+
+
+def test_an_overwrite_may_add_columns(world: World) -> None:
+    write(world, columns(id=LONG), (1,))
+    wider = columns(id=LONG, day=DateType())
+    plan = world.plan(wider, is_overwrite=True, mergeschema="true")
+    late = world.plan(wider, is_overwrite=True, mergeschema="true")
+    messages = [world.attempt(p, 0, [batch(wider, (2, None))]) for p in (plan, late)]
+
+    world.commit(plan, [messages[0]])
+    with pytest.raises(LogConflictError):
+        world.commit(late, [messages[1]])
+
+    assert rows(world.read()) == [(2, None)]
+
+
+def test_a_transaction_that_added_columns_is_skipped_when_it_comes_again(world: World) -> None:
+    wider = columns(id=LONG, name=TEXT)
+    once: dict[str, Any] = {"txnappid": "etl", "txnversion": "1", "mergeschema": "true"}
+    write(world, columns(id=LONG), (1,))
+    write(world, wider, (2, "two"), **once)
+    schemas = world.client.run(world.nodes().schemas())
+
+    write(world, wider, (2, "two"), **once)
+
+    assert rows(world.read()) == [(1, None), (2, "two")]
+    assert world.client.run(world.nodes().schemas()) == schemas
+
+
+def test_a_read_planned_before_the_columns_came_goes_on_with_those_it_has(world: World) -> None:
+    narrow, wider = columns(s=columns(x=LONG)), columns(n=TEXT, s=columns(x=LONG, y=LONG))
+    write(world, narrow, ({"x": 1},))
+    options = parse_read_options({"log": "orders"}, HERE)
+    readable = find_readable(world.session, options)
+    schema = readable.columns(options)
+
+    write(world, wider, ("new", {"x": 2, "y": 3}), mergeschema="true")
+
+    found = [
+        row
+        for pack in plan_read(world.session, options, readable)
+        for part in read_slices(world.session, options, readable, schema, pack)
+        for row in part.to_pylist()
+    ]
+    assert found == [{"s": {"x": 1}}, {"s": {"x": 2}}]
+
+
+def test_ledgers_read_by_id_show_the_columns_they_were_written_with(world: World) -> None:
+    write(world, columns(id=LONG), (1,))
+    write(world, columns(id=LONG, name=TEXT), (2, "two"), mergeschema="true")
+
+    assert rows(world.read(ledger="0")) == [(1,)]
+    assert rows(world.read(ledger="1")) == [(2, "two")]
