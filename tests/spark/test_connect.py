@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from spark_bookkeeper import BookKeeper, LocalCluster
 from tests.spark import calls
 from tests.spark.drivers import Driver, DriverError
+from tests.spark.leftovers import assert_nothing_left
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -40,6 +43,34 @@ def test_a_connect_clients_transaction_is_written_once(
         )
 
     assert bk.open_log("once-by-connect").row_count == 10
+
+
+def test_a_connect_client_streams_every_row_once(
+    connected: Driver, cluster: LocalCluster, bk: BookKeeper, tmp_path: Path
+) -> None:
+    uri, log, before = cluster.metadata_service_uri, "streamed-by-connect", set(bk.list_ledgers())
+
+    connected.call(calls.stream_ids, uri=uri, log=log, rows=1000, folder=str(tmp_path))
+
+    assert sorted(connected.call(calls.read_ids, uri=uri, log=log)) == list(range(1000))
+    assert list(bk.open_log(log).transactions().values()) == [1]
+    assert_nothing_left(bk, log, before)
+
+
+def test_a_failed_foreach_batch_of_a_connect_client_appends_once(
+    connected: Driver, cluster: LocalCluster, bk: BookKeeper, tmp_path: Path
+) -> None:
+    """The function runs on the server, where the batch's writes know the query."""
+    log, before = "for-each-by-connect", set(bk.list_ledgers())
+    given = {"uri": cluster.metadata_service_uri, "log": log, "rows": 100, "folder": str(tmp_path)}
+
+    with pytest.raises(DriverError, match="fails on purpose"):
+        connected.call(calls.append_for_each_batch, **given, fails=True)
+    assert bk.open_log(log).row_count == 100
+    connected.call(calls.append_for_each_batch, **given, fails=False)
+
+    assert sorted(connected.call(calls.read_ids, uri=given["uri"], log=log)) == list(range(100))
+    assert_nothing_left(bk, log, before)
 
 
 @pytest.mark.parametrize(
