@@ -112,3 +112,19 @@ def test_pruned_entries_are_not_fetched_from_bookies(
         2 <= few_entries <= 3 < 12 < all_entries
     )  # the footer, the entry, and a neighbour at most
     assert (no_rows, no_entries) == (0, 0)
+
+
+def test_worker_logging_shows_the_entries_each_task_fetched(
+    spark: SparkSession, logs: Logs, written: str
+) -> None:
+    spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
+    spark.conf.set(CONF, "true")
+    try:
+        assert logs.read(written).where("id = 1234").count() == 1
+        told = [row.msg for row in spark.tvf.python_worker_logs().collect()]
+    finally:
+        spark.conf.unset("spark.sql.pyspark.worker.logging.enabled")
+        spark.conf.unset(CONF)
+
+    assert any("read planned. log=pruned" in line and "ranges_pruned=3" in line for line in told)
+    assert any("entries_fetched=" in line and "rows=" in line for line in told)

@@ -5,7 +5,6 @@ The read is of what was committed when it was planned. Planning reads the log's 
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Collection, Iterator
 
@@ -22,11 +21,10 @@ from spark_bookkeeper.datasource.read.pruning import ALL_ROWS, Predicate, predic
 from spark_bookkeeper.datasource.read.readable import Readable, find_readable
 from spark_bookkeeper.datasource.read.task import ReadPartition, run_task
 from spark_bookkeeper.datasource.read.times import row_before, row_since
+from spark_bookkeeper.datasource.read.told import tell
 from spark_bookkeeper.datasource.session import Session, open_session
 from spark_bookkeeper.log.model import LedgerRange
 from spark_bookkeeper.log.reader import LogView, RowRanges
-
-_log = logging.getLogger("spark_bookkeeper.reads")
 
 
 class PushedFilters:
@@ -116,14 +114,10 @@ def plan_read(
     found = _log_ranges(session, options, readable.log_id, columns)
     ranges = ranges_that_may_hold(found.ranges, predicate, stored)
     packs = plan(ranges, found.from_row, found.to_row, limits, row_is_entry=readable.is_raw)
-    _log.info(
-        "read planned. log=%s from_row=%d to_row=%d ranges=%d ranges_pruned=%d partitions=%d",
-        readable.log,
-        found.from_row,
-        found.to_row,
-        len(ranges),
-        len(found.ranges) - len(ranges),
-        len(packs),
+    tell(
+        f"read planned. log={readable.log} from_row={found.from_row} to_row={found.to_row} "
+        f"ranges={len(ranges)} ranges_pruned={len(found.ranges) - len(ranges)} "
+        f"partitions={len(packs)}"
     )
     return packs
 

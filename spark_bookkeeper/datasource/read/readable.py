@@ -90,9 +90,7 @@ class Readable:
         by_name = {field.name: field for field in shown}
         missing = [name for name in options.columns if name not in by_name]
         if missing:
-            raise OptionsError(
-                (f"option columns: no {', '.join(missing)}; there are {', '.join(by_name)}",)
-            )
+            raise OptionsError(tuple(_missing_column(name, list(by_name)) for name in missing))
         fields = [by_name[name] for name in options.columns] if options.columns else list(shown)
         if options.includes_metadata:
             taken = [field.name for field in METADATA_FIELDS if field.name in by_name]
@@ -120,6 +118,20 @@ class Readable:
         """Which of the wanted columns are stored ones, in the wanted order."""
         stored = set(self.schema.spark.names)
         return [name for name in wanted.names if name in stored]
+
+
+def _missing_column(name: str, there: list[str]) -> str:
+    """Why ``columns`` cannot name it: nested, spelled in another case, or not there at all."""
+    outer = name.partition(".")[0]
+    if outer in there and outer != name:
+        return (
+            f"option columns: {name} is inside a column; columns are read whole, so name {outer} "
+            "and select the field from it"
+        )
+    alike = [known for known in there if known.lower() == name.lower()]
+    if alike:
+        return f"option columns: no {name}; there is {alike[0]}: names differ in case"
+    return f"option columns: no {name}; there are {', '.join(there)}"
 
 
 def find_readable(session: Session, options: ReadOptions) -> Readable:

@@ -1,12 +1,11 @@
 """What a read's task does, batch or stream: its slices' rows as Arrow batches of Spark's schema.
 
 A task opens its ledgers a few ahead and decodes while the next entries are on their way. At its end
-it logs (INFO) how many entries it fetched of those its slices lie in.
+it tells how many entries it fetched of those its slices lie in.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,6 +29,7 @@ from spark_bookkeeper.datasource.read.slice_reader import (
     read_log,
     read_raw,
 )
+from spark_bookkeeper.datasource.read.told import tell
 from spark_bookkeeper.datasource.schema import arrow_schema, cast_batch
 from spark_bookkeeper.datasource.session import (
     BATCH_ID_KEY,
@@ -41,8 +41,6 @@ from spark_bookkeeper.datasource.session import (
 
 LEDGERS_OPENED_AHEAD = 4
 """Ledgers a task opens before it needs them: hides a metadata read per small ledger."""
-
-_log = logging.getLogger("spark_bookkeeper.reads")
 
 
 class ReadPartition(InputPartition):  # type: ignore[misc, unused-ignore]
@@ -106,13 +104,10 @@ def read_slices(
                 rows_given += found.batch.num_rows
                 yield shape.batch(found, item, ledger, is_raw=readable.is_raw)
     finally:
-        _log.info(
-            "read task ended. of=%s slices=%d entries_fetched=%d entries_planned=%d rows=%d",
-            readable.title,
-            len(slices),
-            fetching.entries_fetched,
-            fetching.entries_planned,
-            rows_given,
+        tell(
+            f"read task ended. of={readable.title} slices={len(slices)} "
+            f"entries_fetched={fetching.entries_fetched} "
+            f"entries_planned={fetching.entries_planned} rows={rows_given}"
         )
 
 

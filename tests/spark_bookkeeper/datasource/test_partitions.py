@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from spark_bookkeeper.datasource.read.partitions import PlanLimits, Slice, plan
 from spark_bookkeeper.log.model import LedgerRange
@@ -103,35 +103,60 @@ def test_nothing_wanted_is_no_partition() -> None:
     assert plan([], 0, 10, PlanLimits(), row_is_entry=False) == []
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_every_wanted_row_is_planned_once_and_in_order(seed: int) -> None:
-    draw = random.Random(seed)
-    is_raw = draw.random() < 0.5
+@st.composite
+def reads(draw: st.DrawFn) -> tuple[list[LedgerRange], int, int, bool]:
+    """Ranges of equal entries, some pruned from among them, and the rows wanted of them."""
+    is_raw = draw(st.booleans())
     shapes = []
-    for _ in range(draw.randint(1, 12)):
-        entries = draw.randint(1, 40)
-        rows = entries if is_raw else entries * draw.randint(1, 9)
-        shapes.append((entries, rows, draw.randint(1, 200 * MIB)))
+    for _ in range(draw(st.integers(1, 12))):
+        entries = draw(st.integers(1, 40))
+        rows = entries if is_raw else entries * draw(st.integers(1, 9))
+        shapes.append((entries, rows, entries * draw(st.integers(1, 20 * MIB))))
     ranges, end = log_of(*shapes)
-    first = draw.randint(0, end)
-    stop = draw.randint(first, end)
-    limits = PlanLimits(
-        partition_bytes_max=draw.choice([1 * MIB, 64 * MIB, 1 << 40]),
-        partition_rows_max=draw.choice([None, 1, 17]),
-        partitions_min=draw.choice([1, 7, 300]),
-        cores_hint=draw.choice([1, 16]),
-    )
+    kept = draw(st.lists(st.booleans(), min_size=len(ranges), max_size=len(ranges)))
+    first, stop = sorted((draw(st.integers(0, end)), draw(st.integers(0, end))))
+    return [r for r, is_kept in zip(ranges, kept, strict=True) if is_kept], first, stop, is_raw
+
+
+LIMITS = st.builds(
+    PlanLimits,
+    partition_bytes_max=st.sampled_from([1 * MIB, 64 * MIB, 1 << 40]),
+    partition_rows_max=st.sampled_from([None, 1, 17, 200]),
+    partitions_min=st.sampled_from([1, 7, 300]),
+    cores_hint=st.sampled_from([1, 16]),
+)
+
+
+def rows_of(item: Slice) -> list[int]:
+    """The dumb twin: walk entries, knowing that a range's rows are spread evenly over them."""
+    per_entry = item.range.rows // (item.range.last_entry + 1)
+    first = item.range.first_row + item.first_entry * per_entry
+    end = item.range.first_row + (item.last_entry + 1) * per_entry
+    return [row for row in range(first, end) if item.first_row <= row < item.end_row]
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@given(reads(), LIMITS)
+def test_every_wanted_row_is_planned_once_and_in_order_within_the_limits(
+    read: tuple[list[LedgerRange], int, int, bool], limits: PlanLimits
+) -> None:
+    ranges, first, stop, is_raw = read
 
     packs = plan(ranges, first, stop, limits, row_is_entry=is_raw)
 
-    # The dumb twin: walk rows, knowing that a range's rows are spread evenly over its entries.
-    planned = []
-    for item in (item for pack in packs for item in pack):
-        per_entry = item.range.rows // (item.range.last_entry + 1)
-        for entry in range(item.first_entry, item.last_entry + 1):
-            row = item.range.first_row + entry * per_entry
-            planned += [
-                r for r in range(row, row + per_entry) if item.first_row <= r < item.end_row
-            ]
-    assert planned == list(range(first, stop))
-    assert all(pack for pack in packs)
+    wanted = [row for r in ranges for row in range(r.first_row, r.next_row) if first <= row < stop]
+    assert [row for pack in packs for item in pack for row in rows_of(item)] == wanted
+    for pack in packs:
+        largest = max(item.range.size_bytes // (item.range.last_entry + 1) for item in pack)
+        rows_per_entry = max(item.range.rows // (item.range.last_entry + 1) for item in pack)
+        rows = sum(len(rows_of(item)) for item in pack)
+        assert rows > 0
+        assert sum(item.size_bytes for item in pack) <= limits.partition_bytes_max + largest
+        assert rows <= (limits.partition_rows_max or rows) + rows_per_entry
+    divisible = sum(
+        item.last_entry - item.first_entry + 1 if item.is_whole or is_raw else 1
+        for pack in packs
+        for item in pack
+    )
+    assert len(packs) >= min(limits.partitions_min, divisible)

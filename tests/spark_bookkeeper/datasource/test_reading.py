@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from metadata.errors import NoSuchLedgerError, UnauthorizedError
 from metadata.model import Fragment, LedgerMetadata
@@ -15,7 +15,6 @@ from spark_bookkeeper.datasource.errors import (
     OptionsError,
     PayloadCorruptError,
     RowsMissingError,
-    SchemaMismatchError,
 )
 from spark_bookkeeper.datasource.payload.arrow import ArrowEncoder
 from spark_bookkeeper.datasource.payload.envelope import parse_envelope
@@ -94,46 +93,6 @@ def test_a_split_read_gives_every_row_once(world: World, options: dict[str, Any]
     assert ids(world.read(**options)) == list(range(1000))
     between = world.read(startingoffsets='{"row":123}', endingoffsets='{"row":877}', **options)
     assert ids(between) == list(range(123, 877))
-
-
-def test_columns_are_chosen_and_ordered_by_the_option(world: World) -> None:
-    world.write([[batch(0, 2)]], SCHEMA)
-
-    assert world.read(columns="name").to_pydict() == {"name": ["n0", "n1"]}
-    assert world.read(columns="name,id").column_names == ["name", "id"]
-    with pytest.raises(OptionsError, match="no nome; there are id, name"):
-        world.read(columns="nome")
-
-
-def test_a_users_schema_may_be_a_part_of_the_columns(world: World) -> None:
-    world.write([[batch(0, 2)]], SCHEMA)
-
-    assert world.read(StructType([SCHEMA["name"]])).to_pydict() == {"name": ["n0", "n1"]}
-    with pytest.raises(SchemaMismatchError, match="id: is string, the log has bigint"):
-        world.read(StructType([StructField("id", StringType())]))
-
-
-def test_metadata_columns_say_where_a_row_is(world: World) -> None:
-    many_entries(world)
-
-    found = world.read(includemetadata="true")
-
-    assert found.column("_position").to_pylist() == list(range(1000))
-    assert set(found.column("_ledger").to_pylist()) == {0, 1}
-    entries = found.column("_entry").to_pylist()
-    assert entries[0] == 0
-    assert entries[499] == len(world.client.ledgers[0].payloads) - 2
-    stamps = found.column("_timestamp").cast(pa.int64()).to_pylist()
-    assert set(stamps) == {world.now_ms * 1000}
-    assert found.column("_query_id").null_count == 1000
-
-
-def test_metadata_columns_do_not_hide_the_logs_own(world: World) -> None:
-    own = StructType([StructField("_entry", LongType())])
-    world.write([[pa.record_batch({"_entry": pa.array([1], pa.int64())})]], own)
-
-    with pytest.raises(OptionsError, match="the log has columns _entry of its own"):
-        world.read(includemetadata="true")
 
 
 def test_raw_rows_between_offsets_are_entries(world: World) -> None:

@@ -1,0 +1,125 @@
+"""Which columns a batch read shows: chosen, ordered, a user's own schema, metadata."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from metadata.errors import MetadataCorruptError
+from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
+from spark_bookkeeper.datasource.options.parse import parse_read_options
+from spark_bookkeeper.datasource.read.partitions import PlanLimits, plan
+from spark_bookkeeper.datasource.read.readable import METADATA_FIELDS, find_readable
+from spark_bookkeeper.datasource.read.task import read_slices
+from spark_bookkeeper.log.model import LedgerRange
+from tests.spark_bookkeeper.datasource.fakes import HERE, World
+from tests.spark_bookkeeper.datasource.test_reading import many_entries
+from tests.spark_bookkeeper.datasource.test_stream_writing import QUERY, micro_batch
+from tests.spark_bookkeeper.datasource.test_writing import SCHEMA, batch
+
+
+def test_columns_are_chosen_and_ordered_by_the_option(world: World) -> None:
+    world.write([[batch(0, 2)]], SCHEMA)
+
+    assert world.read(columns="name").to_pydict() == {"name": ["n0", "n1"]}
+    assert world.read(columns="name,id").column_names == ["name", "id"]
+    with pytest.raises(OptionsError, match="no nome; there are id, name"):
+        world.read(columns="nome")
+
+
+def test_a_users_schema_may_be_a_part_of_the_columns(world: World) -> None:
+    world.write([[batch(0, 2)]], SCHEMA)
+
+    assert world.read(StructType([SCHEMA["name"]])).to_pydict() == {"name": ["n0", "n1"]}
+    with pytest.raises(SchemaMismatchError, match="id: is string, the log has bigint"):
+        world.read(StructType([StructField("id", StringType())]))
+
+
+def test_metadata_columns_say_where_a_row_is(world: World) -> None:
+    many_entries(world)
+
+    found = world.read(includemetadata="true")
+
+    assert found.column("_position").to_pylist() == list(range(1000))
+    assert set(found.column("_ledger").to_pylist()) == {0, 1}
+    entries = found.column("_entry").to_pylist()
+    assert entries[0] == 0
+    assert entries[499] == len(world.client.ledgers[0].payloads) - 2
+    stamps = found.column("_timestamp").cast(pa.int64()).to_pylist()
+    assert set(stamps) == {world.now_ms * 1000}
+    assert found.column("_query_id").null_count == 1000
+
+
+def test_metadata_columns_do_not_hide_the_logs_own(world: World) -> None:
+    own = StructType([StructField("_entry", LongType())])
+    world.write([[pa.record_batch({"_entry": pa.array([1], pa.int64())})]], own)
+
+    with pytest.raises(OptionsError, match="the log has columns _entry of its own"):
+        world.read(includemetadata="true")
+
+
+def test_a_nested_field_or_a_name_in_another_case_is_refused_clearly(world: World) -> None:
+    inner = StructType([StructField("in.ner", LongType())])
+    schema = StructType([StructField("outer", inner), StructField("do.t", LongType())])
+    world.write([[pa.record_batch({"outer": [{"in.ner": 1}], "do.t": [2]})]], schema)
+
+    assert world.read(columns="do.t").to_pydict() == {"do.t": [2]}
+    with pytest.raises(OptionsError, match=r"outer\.in\.ner is inside a column.*name outer"):
+        world.read(columns="outer.in.ner,do.t")
+    with pytest.raises(OptionsError, match="no Outer; there is outer: names differ in case"):
+        world.read(columns="Outer")
+
+
+def test_columns_metadata_and_a_users_schema_go_together(world: World) -> None:
+    world.write([[batch(0, 2)]], SCHEMA)
+    own = StructType([METADATA_FIELDS["_position"], SCHEMA["name"]])
+
+    everything = world.read(columns="name,id", includemetadata="true")
+    some = world.read(own, columns="name", includemetadata="true")
+
+    assert everything.column_names == ["name", "id", *METADATA_FIELDS.names]
+    assert some.to_pydict() == {"_position": [0, 1], "name": ["n0", "n1"]}
+    with pytest.raises(SchemaMismatchError, match="id: is bigint, the log has no such column"):
+        world.read(SCHEMA, columns="name")
+    with pytest.raises(SchemaMismatchError, match="_position"):
+        world.read(own)
+
+
+def test_rows_of_a_stream_say_which_query_and_batch_wrote_them(world: World) -> None:
+    micro_batch(world, 6, [1, 2])
+    micro_batch(world, 7, [3])
+    world.write([[pa.record_batch({"id": [4]})]], StructType([StructField("id", LongType())]))
+
+    found = world.read(includemetadata="true")
+
+    assert found.column("_batch_id").to_pylist() == [6, 6, 7, None]
+    assert found.column("_query_id").to_pylist() == [QUERY, QUERY, QUERY, None]
+
+
+def test_a_batch_number_that_is_none_is_an_error_by_its_ledger(world: World) -> None:
+    micro_batch(world, 6, [1])
+    ledger = world.client.ledgers[0]
+    custom = {**ledger.metadata.custom_metadata, "sparkBatchId": b"six"}
+    ledger.metadata = replace(ledger.metadata, custom_metadata=custom)
+
+    with pytest.raises(
+        MetadataCorruptError, match=r"sparkBatchId is no number: b'six'\. path=ledger 0"
+    ):
+        world.read(includemetadata="true")
+
+
+def test_rows_of_a_range_without_a_commit_time_have_no_timestamp(world: World) -> None:
+    world.write([[batch(0, 2)]], SCHEMA)
+    given = parse_read_options({"log": "orders", "includemetadata": "true"}, HERE)
+    readable = find_readable(world.session, given)
+    wanted = StructType([METADATA_FIELDS["_timestamp"]])
+    open_range = LedgerRange(0, 0, 0, 0, 2, 10, 0, 0)
+    ((slices,),) = [plan([open_range], 0, 2, PlanLimits(), row_is_entry=False)]
+
+    (found,) = read_slices(world.session, given, readable, wanted, slices)
+
+    assert found.to_pydict() == {"_timestamp": [None, None]}
+    assert wanted["_timestamp"].dataType == TimestampType()
