@@ -20,6 +20,7 @@ from spark_bookkeeper.datasource.options.model import TargetOptions, WriteOption
 from spark_bookkeeper.datasource.options.table import CLIENT_PREFIX
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.log.layer import LogLayer, clock_ms
+from spark_bookkeeper.log.ledgers import replication_of
 from spark_bookkeeper.log.model import LogSettings
 from spark_bookkeeper.log.settings import RetentionSettings
 from spark_bookkeeper.settings import ClientSettings
@@ -136,10 +137,7 @@ class ClusterClient:
     ) -> LedgerWriter:
         """Create a ledger together with ``accompany``'s operations."""
         return self._shared.create_ledger(
-            ensemble_size=settings.ensemble_size,
-            write_quorum=settings.write_quorum,
-            ack_quorum=settings.ack_quorum,
-            digest_type=settings.digest_type.name,
+            **replication_of(settings),
             password=password,
             custom_metadata=custom_metadata,
             accompany=accompany,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 from metadata.errors import BookKeeperError
 from metadata.ledgers import Accompany
@@ -18,6 +18,25 @@ from spark_bookkeeper.log.model import LogSettings
 
 Completion = Callable[[int, BookKeeperError | None], bool]
 """Told the last acknowledged entry or an error; says whether it need not be told again."""
+
+
+class Replication(TypedDict):
+    """How one ledger is replicated, as ``create_ledger`` takes it."""
+
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+    digest_type: str
+
+
+def replication_of(settings: LogSettings) -> Replication:
+    """How a log wants its ledgers."""
+    return {
+        "ensemble_size": settings.ensemble_size,
+        "write_quorum": settings.write_quorum,
+        "ack_quorum": settings.ack_quorum,
+        "digest_type": settings.digest_type.name,
+    }
 
 
 class LedgerAppender(Protocol):
@@ -86,10 +105,7 @@ class ClusterLedgers:
     ) -> LedgerAppender:
         """See :meth:`spark_bookkeeper.ledger.client.LedgerClient.create_ledger`."""
         return await self._client.create_ledger(
-            ensemble_size=settings.ensemble_size,
-            write_quorum=settings.write_quorum,
-            ack_quorum=settings.ack_quorum,
-            digest_type=settings.digest_type.name,
+            **replication_of(settings),
             password=password,
             custom_metadata=custom_metadata,
             accompany=accompany,
