@@ -9,12 +9,12 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from random import SystemRandom
-from types import TracebackType
 from typing import Self
 
 from bookie_server.client.grpc_client import GrpcBookieClient, grpc_works_here
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
+from metadata.closing import AsyncClosing
 from metadata.connect import connect
 from metadata.errors import BookKeeperError, ClientClosedError
 from metadata.ledgers import Accompany
@@ -59,7 +59,7 @@ def _bookie_client(bookie_id: str, address: str, settings: ClientSettings) -> Bo
     return transport(bookie_id, address, settings.connection)
 
 
-class BookKeeper:
+class BookKeeper(AsyncClosing):
     """A client of one cluster; connects when entered or first used."""
 
     def __init__(
@@ -212,14 +212,6 @@ class BookKeeper:
     async def __aenter__(self) -> Self:
         await self.connect()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
 
 __all__ = [

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
+from metadata.closing import Closing
 from metadata.errors import ClientClosedError
 from metadata.ledgers import Accompany
 from metadata.model import LedgerMetadata
@@ -30,7 +30,7 @@ _inherited: list[Connection] = []
 """Parents' clients: to free their connections in a forked child would wait for threads it has not."""
 
 
-class BookKeeper:
+class BookKeeper(Closing):
     """Create, open, list and delete ledgers; safe to share between threads."""
 
     def __init__(
@@ -185,17 +185,6 @@ class BookKeeper:
             self._is_closed = True
         if connection is not None:
             connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _connected(self) -> Connection:
         with self._lock:

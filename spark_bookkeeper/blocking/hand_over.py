@@ -9,7 +9,7 @@ wait while too many are.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from metadata.errors import BookKeeperError, ClientClosedError
@@ -90,12 +90,25 @@ class HandOver(Generic[F]):
         if batch:
             self._take([payload for payload, _ in batch], [future for _, future in batch])
 
+    def run_behind(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Run ``act`` on the loop, behind everything that was put before; blocks until it is done.
+
+        Raises:
+            ClientClosedError: in a forked child, or the loop was stopped.
+        """
+        self.check_process()
+        self._thread.run(self._behind(act))
+
     def released(self, size_bytes: int) -> None:
         """On the loop: nobody holds these bytes any more."""
         with self._lock:
             self._held_bytes -= size_bytes
             if self._held_bytes < self._bytes_max:
                 self._has_room.notify_all()
+
+    async def _behind(self, act: Callable[[], Awaitable[None]]) -> None:
+        self.drain()
+        await act()
 
     def _wait_for_room(self) -> None:
         if self._held_bytes >= self._bytes_max:

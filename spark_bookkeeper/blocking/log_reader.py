@@ -8,9 +8,9 @@ on the loop itself.
 from __future__ import annotations
 
 from collections import deque
-from types import TracebackType
 from typing import Self
 
+from metadata.closing import Closing
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.blocking.turns import Turns
 from spark_bookkeeper.ledger.entry import Entry
@@ -18,7 +18,7 @@ from spark_bookkeeper.log import entries as aio
 from spark_bookkeeper.log.position import Position
 
 
-class LogReader:
+class LogReader(Closing):
     """An iterator over ``(Position, Entry)`` of one log; use from one thread at a time."""
 
     def __init__(self, thread: LoopThread, reader: aio.LogReader) -> None:
@@ -52,14 +52,3 @@ class LogReader:
         self._is_closed = True
         self._rows.clear()
         self._thread.finish(self._turns.end())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self
 
+from metadata.closing import Closing
 from metadata.errors import BookKeeperError, ClientClosedError, EntryTooLargeError
 from spark_bookkeeper.blocking.add_future import AddFuture, Waiters
 from spark_bookkeeper.blocking.hand_over import HandOver
@@ -85,13 +84,12 @@ class _Batch:
         self._waiters.wake()
 
 
-class LogWriter:
+class LogWriter(Closing):
     """The one writer of a log; safe to share between threads, not with a forked child."""
 
     def __init__(self, thread: LoopThread, writer: aio.LogWriter) -> None:
         self.log = writer.log
         self.settings = writer.settings
-        self._thread = thread
         self._writer = writer
         self._waiters = Waiters()
         self._appends = HandOver(
@@ -147,8 +145,7 @@ class LogWriter:
         Raises:
             BookKeeperError: why some never will be.
         """
-        self._appends.check_process()
-        self._thread.run(self._flush())
+        self._appends.run_behind(self._writer.flush)
 
     def close(self) -> None:
         """Wait for what is in flight, close the ledger and record it in the log, which is free then.
@@ -161,32 +158,13 @@ class LogWriter:
         """
         self._appends.check_process()
         self._appends.close()
-        self._thread.run(self._close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+        self._appends.run_behind(self._writer.close)
 
     def abandon(self, error: BookKeeperError) -> None:
         """On the loop: tell everybody who waits that nothing more will be acknowledged."""
         self._appends.close()
         self._appends.drain()
         self._writer.abandon(error)
-
-    async def _flush(self) -> None:
-        self._appends.drain()
-        await self._writer.flush()
-
-    async def _close(self) -> None:
-        self._appends.drain()
-        await self._writer.close()
 
     def _push(self, payloads: list[bytes], futures: list[PositionFuture]) -> None:
         batch = _Batch(futures, self._waiters)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
-from types import TracebackType
-from typing import Self
 
 from bookie_server.wire.record import Run
+from metadata.closing import Closing
 from metadata.model import LedgerMetadata
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.blocking.turns import iterate
@@ -14,7 +13,7 @@ from spark_bookkeeper.ledger import read_handle as aio
 from spark_bookkeeper.ledger.entry import Entry, entries_of
 
 
-class ReadHandle:
+class ReadHandle(Closing):
     """Reads one ledger, up to its LAC unless told otherwise. Iterations hold nothing once they end."""
 
     def __init__(self, thread: LoopThread, handle: aio.ReadHandle) -> None:
@@ -80,17 +79,6 @@ class ReadHandle:
 
     def close(self) -> None:
         """Nothing is held: the connections are the client's. For symmetry with writers."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _entries(self, runs: AsyncGenerator[Run, None]) -> Iterator[Entry]:
         digest_size = self._handle.digest_size

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
+from metadata.closing import Closing
 from metadata.errors import (
     BookKeeperError,
     EntryTooLargeError,
@@ -42,7 +41,7 @@ class _Batch:
         return self._done == len(self._futures)
 
 
-class WriteHandle:
+class WriteHandle(Closing):
     """The single writer of one ledger; safe to share between threads, not with a forked child."""
 
     def __init__(self, thread: LoopThread, handle: aio.WriteHandle, bytes_max: int) -> None:
@@ -117,8 +116,7 @@ class WriteHandle:
         Raises:
             BookKeeperError: why some never will be.
         """
-        self._appends.check_process()
-        self._thread.run(self._flush())
+        self._appends.run_behind(self._handle.flush)
 
     def close(self) -> None:
         """Wait for what is in flight, then close the ledger at its last acknowledged entry.
@@ -130,18 +128,7 @@ class WriteHandle:
         """
         self._appends.check_process()
         self._appends.close()
-        self._thread.run(self._close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+        self._appends.run_behind(self._handle.close)
 
     def abandon(self, error: BookKeeperError) -> None:
         """On the loop: tell everybody who waits that nothing more will be acknowledged."""
@@ -157,14 +144,6 @@ class WriteHandle:
         finally:
             if self._handle.last_add_pushed < first_entry:  # refused as a whole
                 self._appends.released(sum(map(len, payloads)))
-
-    async def _flush(self) -> None:
-        self._appends.drain()
-        await self._handle.flush()
-
-    async def _close(self) -> None:
-        self._appends.drain()
-        await self._handle.close()
 
     def _push(self, payloads: list[bytes], futures: list[AddFuture]) -> None:
         complete = _Batch(self._handle.last_add_pushed + 1, futures, self._waiters)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
-from types import TracebackType
-from typing import Self
 
 from bookie_server.wire.digest import digest_for
 from bookie_server.wire.record import Run
+from metadata.closing import AsyncClosing
 from metadata.errors import (
     BookKeeperError,
     EntryUnreadableError,
@@ -38,7 +37,7 @@ _TAIL_RETRY_S = 0.2
 about 6 s, more than a restart takes."""
 
 
-class ReadHandle:
+class ReadHandle(AsyncClosing):
     """Reads one ledger up to its LAC; use within one event loop."""
 
     def __init__(
@@ -222,17 +221,6 @@ class ReadHandle:
 
     async def close(self) -> None:
         """Nothing is held: the connections are the client's. For symmetry with writers."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def _learned(self, versioned: Versioned) -> None:
         if versioned.version > self._versioned.version:

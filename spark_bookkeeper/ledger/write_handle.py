@@ -14,12 +14,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 from bookie_server.wire.digest import digest_for, master_key
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import ENTRY_SIZE_MAX, HEADER_SIZE
+from metadata.closing import AsyncClosing
 from metadata.errors import (
     AddQuorumTimeoutError,
     BookKeeperError,
@@ -54,7 +53,7 @@ _CLOSES_BY_ITSELF = (NotEnoughBookiesError, AddQuorumTimeoutError, MetadataUnava
 """Ends after which nobody else is known to decide about the ledger."""
 
 
-class WriteHandle:
+class WriteHandle(AsyncClosing):
     """The single writer of one ledger; use within one event loop."""
 
     def __init__(self, cluster: Cluster, ledger_id: int, created: Versioned) -> None:
@@ -228,17 +227,6 @@ class WriteHandle:
         self._changer.cancel()
         self._explicit_lac.stop()
         self._run(self._state.end(error))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def _begin_close(self) -> asyncio.Task[None]:
         self._state.seal()

@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from types import TracebackType
 from typing import Self
 
+from metadata.closing import AsyncClosing
 from metadata.errors import (
     EntryUnreadableError,
     NoSuchEntryError,
@@ -37,7 +37,7 @@ _LOST = (NoSuchLedgerError, NoSuchEntryError, EntryUnreadableError)
 """What reading a ledger raises that was dropped from the log meanwhile."""
 
 
-class LogReader:
+class LogReader(AsyncClosing):
     """Iterates over ``(Position, Entry)`` of one log, once; use within one event loop.
 
     ``timeout_s`` is how long a follower waits for the next row before it ends; ``None``: for ever.
@@ -88,17 +88,6 @@ class LogReader:
         """End reading; iteration ends with it."""
         if self._batches is not None:
             await self._batches.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def _read(self) -> AsyncGenerator[Rows, None]:
         row = self.next_row = await self._pinned()

@@ -15,9 +15,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self
 
+from metadata.closing import AsyncClosing
 from metadata.errors import (
     BookKeeperError,
     ClientClosedError,
@@ -35,7 +34,7 @@ from spark_bookkeeper.log.tail import Tenure
 _log = logging.getLogger(__name__)
 
 
-class LogWriter:
+class LogWriter(AsyncClosing):
     """The one writer of a log; made by :meth:`spark_bookkeeper.log.handle.Log.writer`."""
 
     def __init__(self, leader: Leader, tenure: Tenure, settings: LogWriterSettings) -> None:
@@ -164,17 +163,6 @@ class LogWriter:
             self._roll.cancel()
         self._ledger.appender.abandon(error)
         self.end(error)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def _close(self) -> None:
         while self._roll is not None:

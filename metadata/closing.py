@@ -1,0 +1,45 @@
+"""What is closed when its block ends: ``with`` gives the object itself, and never hides an error."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+
+class Closing(ABC):
+    """Closed by the end of a ``with``, however the block ends."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class AsyncClosing(ABC):
+    """Closed by the end of an ``async with``, however the block ends."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go of what is held."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
