@@ -175,6 +175,25 @@ class StreamIdentityError(BookKeeperError):
         )
 
 
+class OffsetInvalidError(BookKeeperError, ValueError):
+    """A checkpoint holds a position that is none of ours; nothing was read."""
+
+    name = "BK_OFFSET_INVALID"
+    definite = True
+
+    def __init__(self, log: str, value: str) -> None:
+        super().__init__(log, value)
+        self.log = log
+        self.value = value
+
+    def __str__(self) -> str:
+        return (
+            "the checkpoint holds a position that is not one of this source; it is another "
+            "source's checkpoint, or damaged; start with a new one, or with startingOffsets. "
+            f"log={self.log} offset={self.value}"
+        )
+
+
 class NotSupportedYetError(BookKeeperError):
     """Part of the interface that this version does not have."""
 

@@ -7,6 +7,7 @@ tasks; a forked worker makes its own. Holds no state that a task depends on.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import fields, replace
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -22,6 +23,7 @@ from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.log.layer import LogLayer, clock_ms
 from spark_bookkeeper.log.ledgers import replication_of
 from spark_bookkeeper.log.model import LogSettings
+from spark_bookkeeper.log.reader import LogView
 from spark_bookkeeper.log.settings import RetentionSettings
 from spark_bookkeeper.settings import ClientSettings
 
@@ -78,6 +80,9 @@ class LedgerReader(Protocol):
     def read(self, first_entry: int, last_entry: int) -> Iterator[Entry]:
         """Entries in order, fetched ahead."""
 
+    def read_unconfirmed(self, first_entry: int, last_entry: int) -> Iterator[Entry]:
+        """Entries in order, also those this reader does not know to be confirmed."""
+
 
 class Client(Protocol):
     """The cluster as the data source needs it; :class:`ClusterClient` in production."""
@@ -107,6 +112,12 @@ class Client(Protocol):
 
     def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
         """What the metadata says of the ledger."""
+
+    async def last_confirmed(self, ledger_id: int, password: bytes) -> int:
+        """The ledger's last entry known to be confirmed."""
+
+    async def length(self, ledger_id: int, last_entry: int, password: bytes) -> int:
+        """Payload bytes of the ledger up to a confirmed entry."""
 
     async def fence_ledger(self, ledger_id: int) -> None:
         """Recover the ledger, so its writer can add nothing more."""
@@ -151,6 +162,17 @@ class ClusterClient:
         """What the metadata says of the ledger."""
         return self._shared.ledger_metadata(ledger_id)
 
+    async def last_confirmed(self, ledger_id: int, password: bytes) -> int:
+        """The ledger's last entry known to be confirmed."""
+        ledger = await self._ledgers.open_ledger(ledger_id, password=password)
+        return ledger.last_add_confirmed
+
+    async def length(self, ledger_id: int, last_entry: int, password: bytes) -> int:
+        """Payload bytes of the ledger up to a confirmed entry, which carries them."""
+        ledger = await self._ledgers.open_ledger(ledger_id, password=password)
+        async with aclosing(ledger.read_unconfirmed(last_entry, last_entry)) as entries:
+            return (await anext(entries)).length
+
     async def fence_ledger(self, ledger_id: int) -> None:
         """Recover the ledger, so its writer can add nothing more."""
         await self._ledgers.fence_ledger(ledger_id)
@@ -185,6 +207,24 @@ class Session(LogLayer):
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run on the client's event loop and wait."""
         return self.client.run(coroutine)
+
+    def log_view(self, log_id: int, log: str, password: bytes) -> LogView:
+        """One log with what is confirmed of its open ledger, to plan reads of."""
+        return self.view(log_id, log, open_ledgers=_OpenLedgers(self.client, password))
+
+
+class _OpenLedgers:
+    """Ledgers of one password, as the log layer asks for them."""
+
+    def __init__(self, client: Client, password: bytes) -> None:
+        self._client = client
+        self._password = password
+
+    async def last_confirmed(self, ledger_id: int) -> int:
+        return await self._client.last_confirmed(ledger_id, self._password)
+
+    async def length(self, ledger_id: int, last_entry: int) -> int:
+        return await self._client.length(ledger_id, last_entry, self._password)
 
 
 def open_write_session(options: WriteOptions) -> Session:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from spark_bookkeeper.datasource.errors import NotSupportedYetError, reported
+from spark_bookkeeper.datasource.errors import reported
 from spark_bookkeeper.datasource.options.parse import (
     parse_read_options,
     parse_schema_options,
+    parse_stream_read_options,
     parse_write_options,
 )
 
@@ -64,8 +65,10 @@ class BookKeeperSource(DataSource):  # type: ignore[misc, unused-ignore]
 
     @reported
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Refuses: this version reads batches only."""
-        raise NotSupportedYetError("reading as a stream (readStream)")
+        """A streaming read of what is committed as it comes."""
+        from spark_bookkeeper.datasource.read.stream import open_stream_read
+
+        return open_stream_read(parse_stream_read_options(self.options, os.environ), schema)
 
     @reported
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802

@@ -254,6 +254,26 @@ class CommitRefusedError(BookKeeperError):
         )
 
 
+class LogOverwrittenError(BookKeeperError):
+    """Rows a stream had not read yet were replaced by an overwrite."""
+
+    name = "BK_LOG_OVERWRITTEN"
+    definite = True
+
+    def __init__(self, log: str, wanted_row: int, first_row: int) -> None:
+        super().__init__(log, wanted_row, first_row)
+        self.log = log
+        self.wanted_row = wanted_row
+        self.first_row = first_row
+
+    def __str__(self) -> str:
+        return (
+            "log was overwritten before this stream had read it to the end; what replaced it is "
+            "safe; set ignoreOverwrites=true to go on with the first row of that, or start with a "
+            f"new checkpoint. log={self.log} wanted_row={self.wanted_row} first_row={self.first_row}"
+        )
+
+
 class DataLossError(BookKeeperError):
     """Rows that were asked for are not in the log (any more)."""
 

@@ -21,7 +21,7 @@ from spark_bookkeeper.log.jobs import Jobs
 from spark_bookkeeper.log.nodes import LogNodes
 from spark_bookkeeper.log.paths import LogPaths
 from spark_bookkeeper.log.pause import Pause, jittered_pause
-from spark_bookkeeper.log.reader import LogView
+from spark_bookkeeper.log.reader import LogView, OpenLedgers
 from spark_bookkeeper.log.settings import RetentionSettings
 from spark_bookkeeper.log.sweep import Sweeper
 from spark_bookkeeper.log.tail import LogTail
@@ -89,9 +89,9 @@ class LogLayer:
         """Makes writes visible."""
         return Committer(self._store, self._paths, clock_ms=self.clock_ms, pause=self._pause)
 
-    def view(self, log_id: int, log: str) -> LogView:
-        """One log, to plan reads of."""
-        return LogView(self._store, self._paths, log_id, log=log)
+    def view(self, log_id: int, log: str, *, open_ledgers: OpenLedgers | None = None) -> LogView:
+        """One log, to plan reads of; with ``open_ledgers`` its open ledger is part of it."""
+        return LogView(self._store, self._paths, log_id, log=log, open_ledgers=open_ledgers)
 
     def nodes(self, log_id: int, log: str = "") -> LogNodes:
         """One log's nodes as values."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from spark_bookkeeper import BookKeeper, LocalCluster
@@ -123,20 +123,3 @@ def test_an_entry_that_is_not_ours_fails_the_read_and_not_the_worker(
         logs.read(ledger=forged.ledger_id).collect()
 
     assert logs.read("marks").count() == 5
-
-
-def test_streams_are_refused_with_what_works_instead(
-    spark: SparkSession, cluster: LocalCluster
-) -> None:
-    reader = spark.readStream.format("bookkeeper").option("log", "x").schema("id bigint")
-
-    with pytest.raises(Exception, match=r"BK_NOT_SUPPORTED_YET.*readStream"):
-        _run_to_its_end(reader.load())
-
-
-def _run_to_its_end(stream: DataFrame) -> None:
-    query = stream.writeStream.format("noop").start()
-    try:
-        query.processAllAvailable()
-    finally:
-        query.stop()

@@ -99,12 +99,7 @@ def plan_read(
     Raises:
         DataLossError: rows asked for are trimmed, or lie beyond the end of the log.
     """
-    limits = PlanLimits(
-        partition_bytes_max=options.partition_bytes_max,
-        partition_rows_max=options.partition_rows_max,
-        partitions_min=options.partitions_min,
-        cores_hint=os.cpu_count() or 1,
-    )
+    limits = plan_limits(options)
     if readable.log_id is None:
         ranges = _ledger_ranges(session, options)
         end = ranges[-1].next_row if ranges else 0
@@ -122,10 +117,20 @@ def plan_read(
     return packs
 
 
+def plan_limits(options: ReadOptions) -> PlanLimits:
+    """How the options, and the cores of this host, want partitions cut."""
+    return PlanLimits(
+        partition_bytes_max=options.partition_bytes_max,
+        partition_rows_max=options.partition_rows_max,
+        partitions_min=options.partitions_min,
+        cores_hint=os.cpu_count() or 1,
+    )
+
+
 def _log_ranges(
     session: Session, options: ReadOptions, log_id: int, columns: Collection[str]
 ) -> RowRanges:
-    view = session.view(log_id, options.log or "")
+    view = session.log_view(log_id, options.log or "", options.read_password())
     first, end = _first_row(session, options, view), _end_row(session, options, view)
     if first is not None and end is not None and end < first:
         raise OptionsError((f"the read ends before it begins; end_row={end} first_row={first}",))

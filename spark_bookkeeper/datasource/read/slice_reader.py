@@ -59,7 +59,10 @@ class Fetching:
 
     def read(self, ledger: LedgerReader, first_entry: int, last_entry: int) -> Iterator[Entry]:
         """The entries, all of them, counted."""
-        for entry in ledger.read(first_entry, last_entry):
+        # The plan knows them to be confirmed, even where the bookies asked now do not yet.
+        is_known = last_entry <= ledger.last_add_confirmed
+        read = ledger.read if is_known else ledger.read_unconfirmed
+        for entry in read(first_entry, last_entry):
             self.entries_fetched += 1
             yield entry
 

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from metadata.errors import BookKeeperError, MetadataCorruptError
+from metadata.model import LedgerMetadata
 from spark_bookkeeper.datasource.errors import report
 from spark_bookkeeper.datasource.options.model import ReadOptions
 from spark_bookkeeper.datasource.read.decoders import Decoders
@@ -33,6 +34,7 @@ from spark_bookkeeper.datasource.read.told import tell
 from spark_bookkeeper.datasource.schema import arrow_schema, cast_batch
 from spark_bookkeeper.datasource.session import (
     BATCH_ID_KEY,
+    PAYLOAD_KEY,
     QUERY_ID_KEY,
     LedgerReader,
     Session,
@@ -181,10 +183,21 @@ def _made(
         case "_query_id" if QUERY_ID_KEY in custom:
             query_id = custom[QUERY_ID_KEY].decode(errors="replace")
             return pa.repeat(pa.scalar(query_id), rows.batch.num_rows)
-        case "_timestamp" if item.range.commit_ms:
-            return _constant(item.range.commit_ms * 1000, rows, pa.timestamp("us", "UTC"))
+        case "_timestamp" if time_ms := _time_ms(item, ledger.metadata):
+            return _constant(time_ms * 1000, rows, pa.timestamp("us", "UTC"))
         case _:
             return pa.nulls(rows.batch.num_rows, field.type)
+
+
+def _time_ms(item: Slice, metadata: LedgerMetadata) -> int:
+    """The time of the rows: the commit's of a Spark write, else that of their ledger's begin.
+
+    Rows written outside Spark are read before their ledger ends, and a batch that is read again
+    after that must have the very same rows, so what counts is what is known from the first on.
+    """
+    if PAYLOAD_KEY in metadata.custom_metadata or metadata.created_ms < 0:
+        return item.range.commit_ms
+    return metadata.created_ms
 
 
 def _batch_id(ledger_id: int, mark: bytes) -> int:

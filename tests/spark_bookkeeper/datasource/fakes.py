@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from metadata.errors import (
     LedgerFencedError,
+    NoSuchEntryError,
     NoSuchLedgerError,
     UnauthorizedError,
 )
@@ -53,6 +54,8 @@ class FakeLedger:
     payloads: list[bytes] = field(default_factory=list)
     is_closed: bool = False
     is_fenced: bool = False
+    confirmed: int | None = None
+    """What bookies say is confirmed; ``None``: every entry."""
 
 
 class FakeOutcome:
@@ -109,6 +112,8 @@ class FakeReader:
 
     @property
     def last_add_confirmed(self) -> int:
+        if self._ledger.confirmed is not None and not self._ledger.is_closed:
+            return self._ledger.confirmed
         return len(self._ledger.payloads) - 1
 
     @property
@@ -116,7 +121,14 @@ class FakeReader:
         return self._ledger.metadata
 
     def read(self, first_entry: int, last_entry: int) -> Iterator[Entry]:
-        assert 0 <= first_entry <= last_entry < len(self._ledger.payloads)
+        if last_entry > self.last_add_confirmed:
+            raise NoSuchEntryError(self.ledger_id, last_entry, self.last_add_confirmed)
+        return self.read_unconfirmed(first_entry, last_entry)
+
+    def read_unconfirmed(self, first_entry: int, last_entry: int) -> Iterator[Entry]:
+        assert 0 <= first_entry <= last_entry
+        if last_entry >= len(self._ledger.payloads):
+            raise NoSuchEntryError(self.ledger_id, last_entry, self.last_add_confirmed)
         for entry_id in range(first_entry, last_entry + 1):
             self._client.entries_read.append((self.ledger_id, entry_id))
             payload = memoryview(self._ledger.payloads[entry_id])
@@ -148,8 +160,18 @@ class FakeClient:
         custom_metadata: Mapping[str, bytes],
         accompany: Accompany,
     ) -> FakeWriter:
+        return self.run(self.created(settings, password, custom_metadata, accompany))
+
+    async def created(
+        self,
+        settings: LogSettings,
+        password: bytes,
+        custom_metadata: Mapping[str, bytes],
+        accompany: Accompany,
+    ) -> FakeWriter:
+        """As :meth:`create_ledger`, on the event loop."""
         ledger_id, self._next_ledger_id = self._next_ledger_id, self._next_ledger_id + 1
-        self.run(self.store.multi(list(accompany(ledger_id))))
+        await self.store.multi(list(accompany(ledger_id)))
         bookies = tuple(f"b{n}" for n in range(settings.ensemble_size))
         self.ledgers[ledger_id] = FakeLedger(
             LedgerMetadata(
@@ -175,6 +197,13 @@ class FakeClient:
         if ledger_id not in self.ledgers:
             raise NoSuchLedgerError(ledger_id)
         return self.ledgers[ledger_id].metadata
+
+    async def last_confirmed(self, ledger_id: int, password: bytes) -> int:
+        return self.open_ledger(ledger_id, password).last_add_confirmed
+
+    async def length(self, ledger_id: int, last_entry: int, password: bytes) -> int:
+        self.open_ledger(ledger_id, password)
+        return sum(map(len, self.ledgers[ledger_id].payloads[: last_entry + 1]))
 
     async def fence_ledger(self, ledger_id: int) -> None:
         if ledger_id not in self.ledgers:

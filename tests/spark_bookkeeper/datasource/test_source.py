@@ -16,6 +16,7 @@ from spark_bookkeeper.datasource import errors
 from spark_bookkeeper.datasource.errors import (
     ContinuousUnsupportedError,
     NotSupportedYetError,
+    OffsetInvalidError,
     OptionsError,
     OptionUnknownError,
     PayloadCorruptError,
@@ -44,6 +45,7 @@ SAMPLES: tuple[BookKeeperError, ...] = (
     RowsMissingError(1, 2, 3),
     RawNullError(1),
     NotSupportedYetError("x"),
+    OffsetInvalidError("orders", "{}"),
     ContinuousUnsupportedError("orders", 0),
     StreamIdentityError(None, None),
 )

@@ -1,0 +1,263 @@
+"""Streaming reads on real Spark: where they begin, how much a batch reads, what a restart repeats."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper.log.settings import LogWriterSettings
+from tests.spark.conftest import Logs
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+DEADLINE_S = 60
+
+
+class Streams:
+    """Streaming reads of one cluster's logs into lists of batches."""
+
+    def __init__(self, spark: SparkSession, uri: str, directory: Path) -> None:
+        self._spark = spark
+        self._uri = uri
+        self._checkpoint = str(directory / "checkpoint")
+        self.batches: dict[int, list[Row]] = {}
+        """Rows by batch; a batch that comes again must be the same."""
+        self._running: list[StreamingQuery] = []
+
+    def read(self, log: str, **options: object) -> DataFrame:
+        reader = self._spark.readStream.format("bookkeeper").option("log", log)
+        reader = reader.option("metadataServiceUri", self._uri)
+        for key, value in options.items():
+            reader = reader.option(key, str(value))
+        return reader.load()
+
+    def start(
+        self,
+        frame: DataFrame,
+        *,
+        collect: Callable[[DataFrame, int], None] | None = None,
+        **trigger: Any,
+    ) -> StreamingQuery:
+        def keep(batch: DataFrame, batch_id: int) -> None:
+            found = batch.collect()
+            assert sorted(map(repr, self.batches.setdefault(batch_id, found))) == sorted(
+                map(repr, found)
+            )
+
+        writer = frame.writeStream.foreachBatch(collect or keep)
+        writer = writer.option("checkpointLocation", self._checkpoint)
+        if trigger:
+            writer = writer.trigger(**trigger)
+        query = writer.start()
+        self._running.append(query)
+        return query
+
+    def finish(self, frame: DataFrame, **trigger: Any) -> StreamingQuery:
+        """Run what is there to its end."""
+        query = self.start(frame, **(trigger or {"availableNow": True}))
+        assert query.awaitTermination(DEADLINE_S)
+        return query
+
+    def rows(self) -> list[Row]:
+        return [row for batch in self.batches.values() for row in batch]
+
+    def wait_for(self, is_reached: Callable[[], bool]) -> None:
+        deadline, tick = time.monotonic() + DEADLINE_S, threading.Event()
+        while not is_reached():
+            for query in self._running:
+                if (error := query.exception()) is not None:
+                    raise error
+            assert time.monotonic() < deadline, self.batches
+            tick.wait(0.05)
+
+    def stop(self) -> None:
+        for query in self._running:
+            query.stop()
+        self._running.clear()
+
+
+@pytest.fixture
+def streams(spark: SparkSession, cluster: LocalCluster, tmp_path: Path):  # type: ignore[no-untyped-def]
+    made = Streams(spark, cluster.metadata_service_uri, tmp_path)
+    yield made
+    made.stop()
+
+
+def progress(query: StreamingQuery) -> dict[str, Any]:
+    """The source's part of what the query last told."""
+    last = query.lastProgress
+    return {} if last is None else dict(json.loads(last.json)["sources"][0])
+
+
+def ids(rows: list[Row]) -> list[int]:
+    return sorted(row.id for row in rows)
+
+
+def test_a_stream_reads_what_is_there_and_what_comes(
+    logs: Logs, streams: Streams, spark: SparkSession
+) -> None:
+    logs.write(spark.range(0, 10), "follow")
+    query = streams.start(streams.read("follow", startingOffsets="earliest"))
+    streams.wait_for(lambda: len(streams.rows()) == 10)
+
+    logs.write(spark.range(10, 30, 1, 3), "follow")
+    streams.wait_for(lambda: len(streams.rows()) == 30)
+
+    assert ids(streams.rows()) == list(range(30))
+    streams.wait_for(lambda: progress(query).get("endOffset", {}).get("row") == 30)
+    assert progress(query)["startOffset"]["row"] == 10
+    assert progress(query)["latestOffset"]["row"] == 30
+
+
+def test_row_limits_are_exact_inside_entries_and_a_run_of_what_is_there_ends(
+    logs: Logs, streams: Streams, spark: SparkSession
+) -> None:
+    logs.write(spark.range(0, 1000, 1, 2), "limited")
+
+    streams.finish(streams.read("limited", startingOffsets="earliest", maxRowsPerTrigger=300))
+
+    assert [len(rows) for rows in streams.batches.values()] == [300, 300, 300, 100]
+    assert ids(streams.rows()) == list(range(1000))
+
+
+def test_a_restart_goes_on_where_the_checkpoint_says(
+    logs: Logs, streams: Streams, spark: SparkSession
+) -> None:
+    logs.write(spark.range(0, 10), "restarted")
+    frame = streams.read("restarted", startingOffsets="earliest")
+    streams.finish(frame)
+    logs.write(spark.range(10, 20), "restarted")
+
+    streams.finish(frame)
+    streams.finish(frame)
+
+    assert [ids(rows) for rows in streams.batches.values()] == [
+        list(range(10)), list(range(10, 20)),
+    ]  # fmt: skip
+
+
+def test_a_latest_start_stays_where_it_was_although_the_first_batch_failed(
+    logs: Logs, streams: Streams, spark: SparkSession
+) -> None:
+    logs.write(spark.range(0, 10), "pinned")
+    frame = streams.read("pinned")
+    query = streams.start(frame, collect=_fail)
+    with pytest.raises(Exception, match="on purpose"):
+        query.awaitTermination(DEADLINE_S)
+    logs.write(spark.range(10, 15), "pinned")
+
+    streams.finish(frame)
+
+    assert ids(streams.rows()) == list(range(10, 15))
+
+
+def test_once_reads_everything_whatever_the_limits(
+    logs: Logs, streams: Streams, spark: SparkSession
+) -> None:
+    logs.write(spark.range(0, 100, 1, 4), "once")
+
+    streams.finish(streams.read("once", startingOffsets="earliest", maxRowsPerTrigger=7), once=True)
+
+    assert [len(rows) for rows in streams.batches.values()] == [100]
+
+
+def test_few_rows_wait_for_more_or_for_the_delay(
+    logs: Logs, streams: Streams, spark: SparkSession
+) -> None:
+    logs.write(spark.range(0, 5), "patient")
+    options = {"startingOffsets": "earliest", "minRowsPerTrigger": 8, "maxTriggerDelay": "1h"}
+    query = streams.start(streams.read("patient", **options))
+    streams.wait_for(lambda: bool(streams.batches))
+    logs.write(spark.range(5, 10), "patient")
+    streams.wait_for(lambda: len(streams.rows()) == 10)
+    logs.write(spark.range(10, 12), "patient")
+    query.stop()
+
+    streams.start(streams.read("patient", **{**options, "maxTriggerDelay": "1s"}))
+    streams.wait_for(lambda: len(streams.rows()) == 12)
+
+    assert [len(rows) for rows in streams.batches.values()] == [0, 10, 2]
+
+
+def test_the_open_ledger_of_a_writer_is_followed_over_rolls_and_take_overs(
+    streams: Streams, bk: BookKeeper
+) -> None:
+    bk.create_log("open-tail")
+    written = []
+    frame = streams.read("open-tail", startingOffsets="earliest", includeMetadata="true")
+    with bk.open_log("open-tail").writer(settings=LogWriterSettings(roll_entries=7)) as writer:
+        query = streams.start(frame)
+        for at in range(20):
+            written.append(b"%d" % at)
+            writer.append(written[-1])
+        streams.wait_for(lambda: len(streams.rows()) == 20)
+        query.stop()
+        with bk.open_log("open-tail").writer() as successor:
+            streams.start(frame)
+            for at in range(20, 30):
+                written.append(b"%d" % at)
+                successor.append(written[-1])
+            streams.wait_for(lambda: len(streams.rows()) == 30)
+
+    found = sorted((row._position, bytes(row.value)) for row in streams.rows())
+    assert found == list(enumerate(written))
+
+
+def test_overwritten_rows_fail_a_stream_that_was_behind_or_are_passed_over(
+    logs: Logs, streams: Streams, spark: SparkSession
+) -> None:
+    logs.write(spark.range(0, 10), "replaced")
+    options = {"startingOffsets": "earliest", "maxRowsPerTrigger": 4}
+    query = streams.start(streams.read("replaced", **options), once=True, collect=_fail)
+    with pytest.raises(Exception, match="on purpose"):
+        query.awaitTermination(DEADLINE_S)
+    logs.write(spark.range(100, 103), "replaced", mode="overwrite")
+
+    with pytest.raises(Exception, match=r"BK_LOG_OVERWRITTEN.*wanted_row=0 first_row=10"):
+        streams.finish(streams.read("replaced", **options))
+    streams.finish(streams.read("replaced", **options, ignoreOverwrites="true"))
+
+    assert ids(streams.rows()) == [100, 101, 102]
+
+
+def test_trimmed_rows_fail_a_stream_or_are_passed_over(
+    logs: Logs, streams: Streams, spark: SparkSession, bk: BookKeeper
+) -> None:
+    logs.write(spark.range(0, 10, 1, 1), "trimmed")
+    frame = streams.read("trimmed", startingOffsets="earliest")
+    streams.finish(frame)
+    logs.write(spark.range(10, 20, 1, 1), "trimmed")
+    logs.write(spark.range(20, 30, 1, 1), "trimmed")
+    bk.open_log("trimmed").truncate(20)
+
+    with pytest.raises(Exception, match=r"BK_DATA_LOSS.*wanted_row=10 first_row=20"):
+        streams.finish(frame)
+    streams.finish(streams.read("trimmed", failOnDataLoss="false"))
+
+    assert ids(streams.rows()) == [*range(10), *range(20, 30)]
+
+
+def test_a_recreated_log_is_not_taken_for_the_old_one(
+    logs: Logs, streams: Streams, spark: SparkSession, bk: BookKeeper
+) -> None:
+    logs.write(spark.range(0, 10), "again")
+    frame = streams.read("again", startingOffsets="earliest")
+    streams.finish(frame)
+    bk.delete_log("again")
+    logs.write(spark.range(0, 10), "again")
+
+    with pytest.raises(Exception, match="BK_LOG_RECREATED"):
+        streams.finish(frame)
+
+
+def _fail(batch: DataFrame, batch_id: int) -> None:
+    raise RuntimeError("on purpose")
