@@ -172,6 +172,10 @@ class BookKeeper(Closing):
         at = self._connected()
         return at.thread.run(coroutine)
 
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine on this client's event loop; nobody waits for it or hears how it ends."""
+        self._connected().thread.start(coroutine)
+
     @property
     def ledgers(self) -> LedgerClient:
         """The connected ledger client, to use on this client's event loop."""

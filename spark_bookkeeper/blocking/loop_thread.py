@@ -50,7 +50,7 @@ class LoopThread:
         _made.add(self)
         self.loop = asyncio.new_event_loop()
         self._dependents: set[Dependent] = set()
-        self._finishing: set[asyncio.Task[None]] = set()
+        self._unattended: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
@@ -70,13 +70,24 @@ class LoopThread:
         that nobody refers to any more may happen to be collected; nothing once the loop is gone.
         """
         if threading.current_thread() is self._thread:
-            task = self.loop.create_task(coroutine)
-            self._finishing.add(task)
-            task.add_done_callback(self._finishing.discard)
+            self._keep(coroutine)
         elif self.is_usable:
             self.run(coroutine)
         else:
             coroutine.close()
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run without waiting; cancelled when the loop stops, nothing once it is gone."""
+        if self.is_usable:
+            self.loop.call_soon_threadsafe(self._keep, coroutine)
+        else:
+            coroutine.close()
+
+    def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """On the loop: a task that nobody else holds is held until it has ended."""
+        task = self.loop.create_task(coroutine)
+        self._unattended.add(task)
+        task.add_done_callback(self._unattended.discard)
 
     @property
     def is_usable(self) -> bool:

@@ -233,12 +233,10 @@ def delete(log: str, is_sure: bool, uri: str) -> None:
 def gc(log: str, dry_run: bool, uri: str, as_json: bool) -> None:
     """Collect what dead writers and overwrites left behind; safe at any moment."""
     from spark_bookkeeper.cli.log_documents import session_with
-    from spark_bookkeeper.log.collect import Collector
 
     session = session_with(uri)
     log_id = session.run(session.catalog.open(log)).log_id
-    collector = Collector(session.sweeper)
-    report = asdict(session.run(collector.collect(log_id, log=log, is_dry_run=dry_run)))
+    report = asdict(session.run(session.collector.collect(log_id, log=log, is_dry_run=dry_run)))
     if as_json:
         print_json({"log": log, "dry_run": dry_run, **report})
     else:

@@ -98,6 +98,9 @@ class Client(Protocol):
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run on the client's event loop and wait."""
 
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run on the client's event loop, not waiting; nobody hears how it ends."""
+
     def create_ledger(
         self,
         settings: LogSettings,
@@ -138,6 +141,10 @@ class ClusterClient:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run on the client's event loop and wait."""
         return self._shared.run(coroutine)
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run on the client's event loop, not waiting; nobody hears how it ends."""
+        self._shared.start(coroutine)
 
     def create_ledger(
         self,

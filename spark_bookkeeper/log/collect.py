@@ -4,9 +4,9 @@ Runs at any moment, any number of times at once, beside commits: it takes nothin
 become visible, for it ends a token before it touches what is under it, and it looks for references
 to a chunk or a ledger only after nothing can add one any more.
 
-* A LIVE token dies if its transaction is stored already, else after ``job_timeout``.
+* A LIVE token dies if its transaction is stored already, else after its writer's ``jobTimeout``.
 * A DEAD token goes with all its ledgers; a COMMITTED one ``job_timeout`` after its commit.
-* Garbage past ``deleted_ledger_retention`` goes with the ledgers nothing else names.
+* Garbage past the retention of whoever dropped it goes with the ledgers nothing else names.
 * A chunk goes once its epoch's token was seen not LIVE or gone, and after that, in the same
   session, neither head nor garbage referenced it.
 """
@@ -81,6 +81,8 @@ class Collector:
         if token.state is TokenState.DEAD:
             return True
         timeout_ms = self._sweeper.settings.job_timeout_ms
+        if token.state is TokenState.LIVE and token.timeout_ms is not None:
+            timeout_ms = token.timeout_ms
         if token.state is TokenState.COMMITTED:
             return now_ms - token.changed_ms >= timeout_ms
         txns: list[Txn | None] = [token.txn, *(parse_job_name(job) for job in jobs)]
@@ -122,7 +124,9 @@ class Collector:
                 report.garbage_removed.append(epoch)
 
     def _is_expired(self, garbage: Garbage) -> bool:
-        retention_ms = self._sweeper.settings.deleted_ledger_retention_ms
+        retention_ms = garbage.retention_ms
+        if retention_ms is None:
+            retention_ms = self._sweeper.settings.deleted_ledger_retention_ms
         return self._sweeper.clock_ms() - garbage.dropped_ms >= retention_ms
 
     async def _chunks(self, nodes: LogNodes, report: SweepReport, is_dry_run: bool) -> None:

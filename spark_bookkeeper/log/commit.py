@@ -117,12 +117,15 @@ class Committer:
         clock_ms: Callable[[], int],
         pause: Pause,
         attempts_max: int = COMMIT_ATTEMPTS_MAX,
+        garbage_retention_ms: int | None = None,
     ) -> None:
+        """``garbage_retention_ms`` is how long what its overwrites drop is kept for readers."""
         self._store = store
         self._paths = paths
         self._clock_ms = clock_ms
         self._pause = pause
         self._attempts_max = attempts_max
+        self._garbage_retention_ms = garbage_retention_ms
 
     async def commit(
         self, messages: Sequence[TaskMessage | None], *, log: str, covers: Covers = operator.eq
@@ -265,6 +268,9 @@ class Committer:
         now_ms = self._clock_ms()
         change = replace_all if request.epoch.is_overwrite else append
         transition = change(head, request.written, attempted.names, now_ms)
+        if transition.garbage is not None:
+            kept = replace(transition.garbage, retention_ms=self._garbage_retention_ms)
+            transition = replace(transition, garbage=kept)
         await each(
             lambda chunk: self._write_chunk(nodes, chunk),
             transition.chunks,

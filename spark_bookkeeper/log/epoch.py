@@ -134,6 +134,8 @@ class Token:
     created_ms: int = 0
     changed_ms: int = 0
     """When it left LIVE."""
+    timeout_ms: int | None = None
+    """Age at which a LIVE one is given up, as its writer wants it; ``None``: the collection's own."""
     schema: bytes = b""
     """What the commit adds as a schema of the log; empty if it adds none, and once COMMITTED.
     It lies here until then, because a commit may run in a process that knows no plan."""

@@ -109,11 +109,14 @@ class Jobs:
         *,
         clock_ms: Callable[[], int],
         fence: FenceLedger,
+        timeout_ms: int | None = None,
     ) -> None:
+        """``timeout_ms`` is how long its plans may take, for collections to go by."""
         self._store = store
         self._paths = paths
         self._clock_ms = clock_ms
         self._fence = fence
+        self._timeout_ms = timeout_ms
         self._background: set[asyncio.Task[None]] = set()
 
     async def plan(
@@ -146,6 +149,7 @@ class Jobs:
             txn=None if job is None else job.txn,
             created_ms=now_ms,
             schema=planned.evolved or b"",
+            timeout_ms=self._timeout_ms,
         )
         number = await self._draw(nodes, encode_token(token))
         is_evolved = planned.evolved is not None

@@ -15,6 +15,7 @@ from metadata.ledgers import LedgerStore
 from metadata.model import LedgerMetadata
 from metadata.store import MetadataStore
 from spark_bookkeeper.log.catalog import Catalog
+from spark_bookkeeper.log.collect import Collector
 from spark_bookkeeper.log.commit import Committer
 from spark_bookkeeper.log.deletion import LogDeletion
 from spark_bookkeeper.log.jobs import Jobs
@@ -57,7 +58,7 @@ class LogLayer:
         self._paths = LogPaths(root)
         self._fence = fence
         self._delete_ledger = delete_ledger
-        self._retention = retention or RetentionSettings()
+        self._retention = retention
         self._pause = pause or jittered_pause(self.random)
 
     @cached_property
@@ -69,8 +70,13 @@ class LogLayer:
             clock_ms=self.clock_ms,
             fence=self._fence,
             delete_ledger=self._delete_ledger,
-            settings=self._retention,
+            settings=RetentionSettings(),
         )
+
+    @cached_property
+    def collector(self) -> Collector:
+        """Collects what dead writers left; each token and garbage entry says how long it counts."""
+        return Collector(self.sweeper)
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -82,12 +88,26 @@ class LogLayer:
     @cached_property
     def jobs(self) -> Jobs:
         """Plans and claims."""
-        return Jobs(self._store, self._paths, clock_ms=self.clock_ms, fence=self._fence)
+        wish = self._retention
+        return Jobs(
+            self._store,
+            self._paths,
+            clock_ms=self.clock_ms,
+            fence=self._fence,
+            timeout_ms=None if wish is None else wish.job_timeout_ms,
+        )
 
     @cached_property
     def committer(self) -> Committer:
         """Makes writes visible."""
-        return Committer(self._store, self._paths, clock_ms=self.clock_ms, pause=self._pause)
+        wish = self._retention
+        return Committer(
+            self._store,
+            self._paths,
+            clock_ms=self.clock_ms,
+            pause=self._pause,
+            garbage_retention_ms=None if wish is None else wish.deleted_ledger_retention_ms,
+        )
 
     def view(self, log_id: int, log: str, *, open_ledgers: OpenLedgers | None = None) -> LogView:
         """One log, to plan reads of; with ``open_ledgers`` its open ledger is part of it."""

@@ -199,7 +199,7 @@ class Schema(_message.Message):
     def __init__(self, format_version: _Optional[int] = ..., schema: _Optional[bytes] = ...) -> None: ...
 
 class Token(_message.Message):
-    __slots__ = ("format_version", "state", "job", "app_id", "app_version", "created_ms", "changed_ms", "schema")
+    __slots__ = ("format_version", "state", "job", "app_id", "app_version", "created_ms", "changed_ms", "schema", "timeout_ms")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -208,6 +208,7 @@ class Token(_message.Message):
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     CHANGED_MS_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     state: TokenState
     job: str
@@ -216,7 +217,8 @@ class Token(_message.Message):
     created_ms: int
     changed_ms: int
     schema: bytes
-    def __init__(self, format_version: _Optional[int] = ..., state: _Optional[_Union[TokenState, str]] = ..., job: _Optional[str] = ..., app_id: _Optional[str] = ..., app_version: _Optional[int] = ..., created_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., schema: _Optional[bytes] = ...) -> None: ...
+    timeout_ms: int
+    def __init__(self, format_version: _Optional[int] = ..., state: _Optional[_Union[TokenState, str]] = ..., job: _Optional[str] = ..., app_id: _Optional[str] = ..., app_version: _Optional[int] = ..., created_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., schema: _Optional[bytes] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class TokenChild(_message.Message):
     __slots__ = ("format_version", "ledger_id", "partition", "task_attempt_id")
@@ -245,15 +247,17 @@ class Txn(_message.Message):
     def __init__(self, format_version: _Optional[int] = ..., version: _Optional[int] = ..., query_id: _Optional[str] = ..., epoch: _Optional[int] = ..., commit_ms: _Optional[int] = ...) -> None: ...
 
 class Garbage(_message.Message):
-    __slots__ = ("format_version", "reason", "dropped_ms", "chunks", "ranges")
+    __slots__ = ("format_version", "reason", "dropped_ms", "chunks", "ranges", "retention_ms")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     DROPPED_MS_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     reason: GarbageReason
     dropped_ms: int
     chunks: _containers.RepeatedCompositeFieldContainer[ChunkRef]
     ranges: _containers.RepeatedCompositeFieldContainer[Range]
-    def __init__(self, format_version: _Optional[int] = ..., reason: _Optional[_Union[GarbageReason, str]] = ..., dropped_ms: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[ChunkRef, _Mapping[str, object]]]] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping[str, object]]]] = ...) -> None: ...
+    retention_ms: int
+    def __init__(self, format_version: _Optional[int] = ..., reason: _Optional[_Union[GarbageReason, str]] = ..., dropped_ms: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[ChunkRef, _Mapping[str, object]]]] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping[str, object]]]] = ..., retention_ms: _Optional[int] = ...) -> None: ...

@@ -187,3 +187,5 @@ class Garbage:
     dropped_ms: int
     chunks: tuple[ChunkRef, ...] = ()
     ranges: tuple[LedgerRange, ...] = ()
+    retention_ms: int | None = None
+    """How long whoever dropped it wants it kept; ``None``: the collection's own."""

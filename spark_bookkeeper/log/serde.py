@@ -144,6 +144,7 @@ def encode_token(token: Token) -> bytes:
             created_ms=token.created_ms,
             changed_ms=token.changed_ms,
             schema=token.schema,
+            timeout_ms=token.timeout_ms,
         )
     )
 
@@ -163,6 +164,7 @@ def parse_token(path: str, value: bytes) -> Token:
             created_ms=message.created_ms,
             changed_ms=message.changed_ms,
             schema=message.schema,
+            timeout_ms=message.timeout_ms if message.HasField("timeout_ms") else None,
         )
 
     return _parse(path, value, pb.Token(), build)
@@ -228,6 +230,7 @@ def encode_garbage(garbage: Garbage) -> bytes:
             dropped_ms=garbage.dropped_ms,
             chunks=[_ref_to_pb(ref) for ref in garbage.chunks],
             ranges=[range_to_pb(item) for item in garbage.ranges],
+            retention_ms=garbage.retention_ms,
         )
     )
 
@@ -245,6 +248,7 @@ def parse_garbage(path: str, value: bytes) -> Garbage:
             message.dropped_ms,
             _refs_from_pb(message.chunks),
             _ranges_from_pb(message.ranges, None),
+            message.retention_ms if message.HasField("retention_ms") else None,
         )
 
     return _parse(path, value, pb.Garbage(), build)

@@ -6,7 +6,6 @@ from collections.abc import Collection
 
 from spark_bookkeeper import BookKeeper
 from spark_bookkeeper.cli.log_documents import session_with
-from spark_bookkeeper.log.collect import Collector
 from spark_bookkeeper.log.sweep import referenced_chunks
 
 
@@ -17,7 +16,7 @@ def assert_nothing_left(bk: BookKeeper, log: str, ledgers_before: Collection[int
     session = session_with(bk.metadata_service_uri)
     nodes = session.run(session.catalog.open(log))
 
-    session.run(Collector(session.sweeper).collect(nodes.log_id, log=log))
+    session.run(session.collector.collect(nodes.log_id, log=log))
 
     store, tree = nodes.store, nodes.tree
     assert session.run(nodes.epochs()) == []

@@ -51,7 +51,7 @@ def plan_batch_write(
     options: WriteOptions, schema: StructType, *, is_overwrite: bool
 ) -> BookKeeperBatchWriter:
     """A planned write; raises as :func:`make_plan`."""
-    session = open_session(options)
+    session = open_write_session(options)
     return BookKeeperBatchWriter(make_plan(session, options, schema, is_overwrite=is_overwrite))
 
 

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from spark_bookkeeper.datasource.evolution import covers
 from spark_bookkeeper.datasource.session import Session
+from spark_bookkeeper.datasource.write.upkeep import collect_if_due
 from spark_bookkeeper.log.commit import CommitOutcome, CommitSummary
 from spark_bookkeeper.log.epoch import Job, TaskMessage
 from spark_bookkeeper.log.sweep import SweepReport
@@ -44,6 +45,7 @@ def commit_write(
         _say(logging.WARNING, f"replay skipped: committed before, adds nothing. {facts}")
     else:
         _say(logging.INFO, f"committed. {facts}")
+    collect_if_due(session, summary.epoch.log_id, log)
     return summary
 
 

@@ -41,7 +41,7 @@ class BookKeeperStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc,
     def plan(self) -> None:
         """Check the columns and draw the micro-batch's epoch, once; raises as :func:`make_plan`."""
         if self._plan is None:
-            session = open_session(self._options)
+            session = open_write_session(self._options)
             self._plan = make_plan(
                 session, self._options, self._schema, is_overwrite=self._is_overwrite
             )

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from spark_bookkeeper.datasource.write import upkeep
 from tests.spark_bookkeeper.datasource.fakes import World
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    # Fake logs of all tests have one id: each test begins as a process that collected nothing yet.
+    monkeypatch.setattr(upkeep, "_last_s", {})
     with World() as made:
         yield made

@@ -148,10 +148,15 @@ class FakeClient:
         self.before_append: Callable[[int, int], None] = lambda ledger_id, entry_id: None
         self._runner = asyncio.Runner()
         self._next_ledger_id = 0
+        self.unattended: list[Coroutine[Any, Any, None]] = []
         self.run(self.store.create(ROOT, b"", make_parents=True))
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(coroutine)
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """What runs unattended waits for :meth:`World.run_unattended`."""
+        self.unattended.append(coroutine)
 
     def create_ledger(
         self,
@@ -216,6 +221,8 @@ class FakeClient:
             raise NoSuchLedgerError(ledger_id)
 
     def close(self) -> None:
+        for coroutine in self.unattended:
+            coroutine.close()
         self.run(self.store.close())
         self._runner.close()
 
@@ -324,6 +331,12 @@ class World:
             )
         ]
         return pa.Table.from_batches(batches) if batches else pa.table({})
+
+    def run_unattended(self) -> None:
+        """Let everything that waits for nobody run."""
+        waiting, self.client.unattended = self.client.unattended, []
+        for coroutine in waiting:
+            self.client.run(coroutine)
 
     def nodes(self) -> LogNodes:
         """The metadata of the log."""

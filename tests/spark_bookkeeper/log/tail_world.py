@@ -29,7 +29,6 @@ from metadata.store import Operation
 from spark_bookkeeper.ledger.client import LOG_MARK
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer, marked_in_recovery
-from spark_bookkeeper.log.collect import Collector
 from spark_bookkeeper.log.handle import Log
 from spark_bookkeeper.log.layer import LogLayer
 from spark_bookkeeper.log.ledgers import Completion
@@ -226,7 +225,7 @@ class Client:
         return await self.log(log_id).writer(settings=chosen)
 
     async def collect(self, log_id: int) -> None:
-        await Collector(self.layer.sweeper).collect(log_id)
+        await self.layer.collector.collect(log_id)
 
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
         return (await self._metadata.read(ledger_id)).metadata

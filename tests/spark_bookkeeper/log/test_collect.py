@@ -12,11 +12,12 @@ from metadata.memory import Fault, MemoryStore
 from spark_bookkeeper.log.collect import Collector
 from spark_bookkeeper.log.epoch import Job, TaskMessage, TokenState, Txn
 from spark_bookkeeper.log.errors import CommitRefusedError
+from spark_bookkeeper.log.layer import LogLayer
 from spark_bookkeeper.log.serde import encode_garbage
 from spark_bookkeeper.log.settings import RetentionSettings
 from spark_bookkeeper.log.sweep import SweepReport
 from spark_bookkeeper.log.transitions import ChunkNames
-from tests.spark_bookkeeper.log.world import DAY_MS, LoseNth, World
+from tests.spark_bookkeeper.log.world import DAY_MS, ROOT, LoseNth, World
 
 JOB = Job.of_batch("b-1")
 
@@ -24,6 +25,18 @@ JOB = Job.of_batch("b-1")
 async def planned(world: World, log_id: int, job: Job, rows: int = 10) -> list[TaskMessage]:
     epoch = await world.logs.jobs.plan(log_id, "orders", job=job)
     return [await world.write(epoch, job, index, rows=rows) for index in range(2)]
+
+
+def layer_that_wishes(world: World, retention: RetentionSettings) -> LogLayer:
+    return LogLayer(
+        world.store,
+        ROOT,
+        fence=world.fence,
+        delete_ledger=world.delete_ledger,
+        clock_ms=lambda: world.now_ms,
+        random=world.random,
+        retention=retention,
+    )
 
 
 def test_live_write_is_left_alone_until_the_job_timeout() -> None:
@@ -49,6 +62,49 @@ def test_live_write_is_left_alone_until_the_job_timeout() -> None:
         messages = await planned(world, log_id, Job.of_batch("b-2"))
         await world.nodes(log_id).kill(messages[0].epoch.number, world.now_ms)
         return messages
+
+    asyncio.run(main())
+
+
+def test_each_write_says_how_long_it_may_take_whoever_collects() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        patient = layer_that_wishes(world, RetentionSettings(job_timeout_ms=30 * DAY_MS))
+        epoch = await patient.jobs.plan(log_id, "orders")
+        quick = layer_that_wishes(world, RetentionSettings(job_timeout_ms=1000))
+        hasty = await quick.jobs.plan(log_id, "orders")
+
+        world.now_ms += 1000
+        first = await quick.collector.collect(log_id)
+        world.now_ms += 29 * DAY_MS
+        second = await quick.collector.collect(log_id)
+
+        assert first.tokens_killed == [hasty.number]
+        assert second.tokens_killed == []
+        assert await world.nodes(log_id).epochs() == [epoch.number]
+
+    asyncio.run(main())
+
+
+def test_an_overwrite_says_how_long_its_garbage_is_kept() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        await world.append(log_id, JOB)
+        layer = layer_that_wishes(world, RetentionSettings(deleted_ledger_retention_ms=2 * DAY_MS))
+        job = Job.of_batch("b-2")
+        epoch = await layer.jobs.plan(log_id, "orders", is_overwrite=True)
+        message = await world.write(epoch, job)
+        await layer.sweeper.after_commit(await layer.committer.commit([message], log="orders"))
+
+        world.now_ms += 2 * DAY_MS - 1
+        early = await world.logs.collector.collect(log_id)
+        world.now_ms += 1
+        late = await world.logs.collector.collect(log_id)
+
+        assert early.ledgers_deleted == []
+        assert len(late.ledgers_deleted) == 2
 
     asyncio.run(main())
 

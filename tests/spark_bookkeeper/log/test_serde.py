@@ -75,10 +75,20 @@ VALUES: dict[str, tuple[object, Callable[..., bytes], Callable[[str, bytes], obj
         serde.encode_token,
         serde.parse_token,
     ),
+    "token_of_a_patient_job": (
+        Token(job="b", created_ms=5, timeout_ms=86_400_000),
+        serde.encode_token,
+        serde.parse_token,
+    ),
     "token_child": (TokenChild(3, 99, 2**40), serde.encode_token_child, serde.parse_token_child),
     "txn": (StoredTxn(7, "query-1", 12, 1_700_000_000_000), serde.encode_txn, serde.parse_txn),
     "garbage": (
         Garbage(GarbageReason.OVERWRITE, 1_700_000_000_000, (REF,), (RANGE,)),
+        serde.encode_garbage,
+        serde.parse_garbage,
+    ),
+    "garbage_kept_at_no_time": (
+        Garbage(GarbageReason.OVERWRITE, 1_700_000_000_000, (REF,), (RANGE,), 0),
         serde.encode_garbage,
         serde.parse_garbage,
     ),
