@@ -12,7 +12,7 @@ from spark_bookkeeper.datasource.options.model import TargetOptions
 from spark_bookkeeper.datasource.schema import parse_log_schema
 from spark_bookkeeper.datasource.session import Session, open_session
 from spark_bookkeeper.log.errors import NoSuchLogError
-from spark_bookkeeper.log.model import LogSettings
+from spark_bookkeeper.log.model import Cursor, LogSettings
 from spark_bookkeeper.log.reader import RowRanges
 
 
@@ -46,7 +46,7 @@ def list_logs(session: Session) -> list[dict[str, Any]]:
 
 
 def describe_log(session: Session, name: str) -> dict[str, Any]:
-    """Everything about one log: settings, schema, rows, ranges and transactions.
+    """Everything about one log: settings, schema, rows, ranges, transactions, consumers.
 
     Raises:
         NoSuchLogError: there is none of this name.
@@ -55,6 +55,7 @@ def describe_log(session: Session, name: str) -> dict[str, Any]:
     view = session.run(session.view(nodes.log_id, name).ranges())
     schema = session.run(nodes.schema(view.head.schema_id))
     transactions = session.run(nodes.txns())
+    cursors = session.run(nodes.cursors())
     return {
         "log": name,
         "log_id": nodes.log_id,
@@ -68,6 +69,7 @@ def describe_log(session: Session, name: str) -> dict[str, Any]:
         "ranges": _ranges(view),
         "open_ledger": None if view.head.open_ledger is None else asdict(view.head.open_ledger),
         "transactions": {app: txn.version for app, txn in transactions.items()},
+        "consumers": _consumers(cursors, view.head.next_row, session.clock_ms()),
     }
 
 
@@ -95,6 +97,21 @@ def _ranges(view: RowRanges) -> list[dict[str, int]]:
             "commit_ms": each.commit_ms,
         }
         for each in view.ranges
+    ]
+
+
+def _consumers(cursors: dict[str, Cursor], next_row: int, now_ms: int) -> list[dict[str, Any]]:
+    """Cursors with their lag: rows of closed ledgers that are behind them."""
+    return [
+        {
+            "consumer": consumer,
+            "row": cursor.row,
+            "lag": max(0, next_row - cursor.row),
+            "touched_ms": cursor.touched_ms,
+            "timeout_ms": cursor.timeout_ms,
+            "is_live": cursor.is_live(now_ms),
+        }
+        for consumer, cursor in sorted(cursors.items())
     ]
 
 

@@ -67,7 +67,7 @@ def list_logs(uri: str, as_json: bool) -> None:
 @json_option
 @debug_option
 def show(log: str, uri: str, as_json: bool) -> None:
-    """Show a log's settings, schema, ledgers and transactions."""
+    """Show a log's settings, schema, ledgers, transactions and consumers."""
     from spark_bookkeeper.cli.log_documents import describe_log, session_with
 
     document = describe_log(session_with(uri), log)
@@ -76,7 +76,7 @@ def show(log: str, uri: str, as_json: bool) -> None:
         return
     facts = {**document, **document.pop("settings")}
     ranges, columns = facts.pop("ranges"), facts.pop("schema")
-    transactions = facts.pop("transactions")
+    transactions, consumers = facts.pop("transactions"), facts.pop("consumers")
     opened = facts.pop("open_ledger")
     del facts["settings"]
     print_facts({key.replace("_", " "): value for key, value in facts.items()})
@@ -90,6 +90,11 @@ def show(log: str, uri: str, as_json: bool) -> None:
         click.echo(f"ledger {opened['ledger_id']} is open from row {opened['first_row']} on")
     if transactions:
         print_table(("transaction", "last version"), transactions.items())
+    if consumers:
+        print_table(
+            ("consumer", "row", "lag", "live"),
+            ((each["consumer"], each["row"], each["lag"], each["is_live"]) for each in consumers),
+        )
 
 
 @logs.command()
@@ -176,19 +181,33 @@ def tail(log: str, *, uri: str, as_json: bool, raw: bool, start: str, **wanted: 
 
 @logs.command()
 @click.argument("log")
-@click.option("--before", required=True, type=click.IntRange(min=0), help="The first row to keep.")
+@click.option("--before", type=click.IntRange(min=0), help="The first row to keep.")
+@click.option("--consumed", is_flag=True, help="Keep what a live consumer has not read yet.")
 @yes_option
 @uri_option
 @json_option
 @debug_option
-def truncate(log: str, before: int, *, is_sure: bool, uri: str, as_json: bool) -> None:
-    """Drop the oldest rows: every range that ends before a row. `gc` deletes them later."""
+def truncate(
+    log: str, before: int | None, *, consumed: bool, is_sure: bool, uri: str, as_json: bool
+) -> None:
+    """Drop the oldest rows: every range that ends before a row. `gc` deletes them later.
+
+    The row is a number, or where the slowest live consumer is: a query with the option consumer.
+    """
+    from spark_bookkeeper.cli.log_documents import session_with
+
+    if (before is None) == (not consumed):
+        raise click.UsageError("give one of --before and --consumed")
+    session = session_with(uri)
+    log_id = session.run(session.catalog.open(log)).log_id
+    row = before
+    if row is None:
+        row = session.run(session.consumers(log_id, log).consumed_row())
     if not is_sure:
-        click.confirm(f"Drop the rows of {log} before row {before} for ever?", abort=True)
-    with open_client(uri) as client:
-        first_row = client.open_log(log).truncate(before)
+        click.confirm(f"Drop the rows of {log} before row {row} for ever?", abort=True)
+    first_row = session.run(session.truncate(log_id, log, row))
     if as_json:
-        print_json({"log": log, "first_row": first_row})
+        print_json({"log": log, "before": row, "first_row": first_row})
     else:
         click.echo(f"first row of {log} is {first_row}")
 

@@ -254,6 +254,25 @@ class CommitRefusedError(BookKeeperError):
         )
 
 
+class NoConsumerError(BookKeeperError):
+    """No live consumer says how far the log is read, so nothing was dropped."""
+
+    name = "BK_NO_CONSUMER"
+    definite = True
+
+    def __init__(self, log: str, expired: tuple[str, ...]) -> None:
+        super().__init__(log, expired)
+        self.log = log
+        self.expired = expired
+
+    def __str__(self) -> str:
+        return (
+            "no live consumer says how far the log was read, and nothing was dropped; start the "
+            "queries that name one with the option consumer, or drop rows by number. "
+            f"log={self.log} expired={','.join(self.expired) or 'none'}"
+        )
+
+
 class LogOverwrittenError(BookKeeperError):
     """Rows a stream had not read yet were replaced by an overwrite."""
 

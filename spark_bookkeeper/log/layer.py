@@ -17,6 +17,7 @@ from metadata.store import MetadataStore
 from spark_bookkeeper.log.catalog import Catalog
 from spark_bookkeeper.log.collect import Collector
 from spark_bookkeeper.log.commit import Committer
+from spark_bookkeeper.log.consumers import Consumers
 from spark_bookkeeper.log.deletion import LogDeletion
 from spark_bookkeeper.log.jobs import Jobs
 from spark_bookkeeper.log.nodes import LogNodes
@@ -116,6 +117,10 @@ class LogLayer:
     def nodes(self, log_id: int, log: str = "") -> LogNodes:
         """One log's nodes as values."""
         return LogNodes(self._store, self._paths, log_id, log)
+
+    def consumers(self, log_id: int, log: str) -> Consumers:
+        """One log's cursors."""
+        return Consumers(self.nodes(log_id, log), self.clock_ms)
 
     def tail(self, log_id: int, log: str) -> LogTail:
         """One log's open end: ``await layer.tail(…).close()`` frees it of a writer outside Spark."""

@@ -261,3 +261,15 @@ class Garbage(_message.Message):
     ranges: _containers.RepeatedCompositeFieldContainer[Range]
     retention_ms: int
     def __init__(self, format_version: _Optional[int] = ..., reason: _Optional[_Union[GarbageReason, str]] = ..., dropped_ms: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[ChunkRef, _Mapping[str, object]]]] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping[str, object]]]] = ..., retention_ms: _Optional[int] = ...) -> None: ...
+
+class Cursor(_message.Message):
+    __slots__ = ("format_version", "row", "touched_ms", "timeout_ms")
+    FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    TOUCHED_MS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    format_version: int
+    row: int
+    touched_ms: int
+    timeout_ms: int
+    def __init__(self, format_version: _Optional[int] = ..., row: _Optional[int] = ..., touched_ms: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...

@@ -189,3 +189,31 @@ class Garbage:
     ranges: tuple[LedgerRange, ...] = ()
     retention_ms: int | None = None
     """How long whoever dropped it wants it kept; ``None``: the collection's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far one consumer has read."""
+
+    row: int
+    """The rows before it are not needed any more."""
+    touched_ms: int
+    """When its consumer was last heard of, ms since the epoch, its own clock."""
+    timeout_ms: int
+    """Unheard of for longer, it counts for nothing."""
+
+    def __post_init__(self) -> None:
+        found = []
+        if self.row < 0 or self.touched_ms < 0:
+            found.append("a cursor's row and time must not be negative")
+        if self.timeout_ms < 0:
+            found.append("timeout_ms must not be negative")
+        raise_all(found, self)
+
+    def is_live(self, now_ms: int) -> bool:
+        """Whether retention has to wait for it."""
+        return now_ms - self.touched_ms <= self.timeout_ms
+
+    def advanced(self, row: int, now_ms: int, timeout_ms: int) -> Cursor:
+        """The cursor once its consumer has read up to ``row``: never back, neither row nor time."""
+        return Cursor(max(self.row, row), max(self.touched_ms, now_ms), timeout_ms)

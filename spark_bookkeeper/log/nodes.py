@@ -15,11 +15,21 @@ from metadata.store import MetadataStore, StoreConflict
 from spark_bookkeeper.log.bounded import each
 from spark_bookkeeper.log.epoch import StoredTxn, Token, TokenChild, TokenState
 from spark_bookkeeper.log.errors import NoSuchLogError
-from spark_bookkeeper.log.model import Chunk, ChunkRef, Garbage, LedgerRange, LogHead, LogState
+from spark_bookkeeper.log.model import (
+    Chunk,
+    ChunkRef,
+    Cursor,
+    Garbage,
+    LedgerRange,
+    LogHead,
+    LogState,
+)
 from spark_bookkeeper.log.paths import LogPaths, LogTree, parse_child_name, unescape
 from spark_bookkeeper.log.serde import (
+    encode_cursor,
     encode_token,
     parse_chunk,
+    parse_cursor,
     parse_garbage,
     parse_head,
     parse_schema,
@@ -61,6 +71,14 @@ class TxnAt:
     """A stored transaction and its version."""
 
     txn: StoredTxn
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CursorAt:
+    """A consumer's cursor and its version."""
+
+    cursor: Cursor
     version: int
 
 
@@ -118,6 +136,30 @@ class LogNodes:
             for name, stored in zip(names, found, strict=True)
             if stored is not None
         }
+
+    async def cursor(self, consumer: str) -> CursorAt | None:
+        """How far a consumer has read."""
+        path = self.tree.consumer(consumer)
+        node = await self.store.get(path)
+        return None if node is None else CursorAt(parse_cursor(path, node.value), node.version)
+
+    async def cursors(self) -> dict[str, Cursor]:
+        """How far every consumer has read, by its name."""
+        names = await self.store.children(self.tree.consumers) or []
+        found = await each(self.cursor, map(unescape, names), concurrency_max=READS_MAX)
+        return {
+            unescape(name): stored.cursor
+            for name, stored in zip(names, found, strict=True)
+            if stored is not None
+        }
+
+    async def create_cursor(self, consumer: str, cursor: Cursor) -> None:
+        """Make a consumer's first cursor; raises StoreConflict."""
+        await self.store.create(self.tree.consumer(consumer), encode_cursor(cursor))
+
+    async def put_cursor(self, consumer: str, cursor: Cursor, version: int) -> None:
+        """Move a consumer's cursor; raises StoreConflict."""
+        await self.store.put(self.tree.consumer(consumer), encode_cursor(cursor), version)
 
     async def schema(self, schema_id: int) -> bytes | None:
         """The schema of that number, as it was given."""

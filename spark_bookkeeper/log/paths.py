@@ -147,6 +147,10 @@ class LogTree:
         """Says that tasks of ``epoch`` claimed under ``job``."""
         return f"{self.job(job)}/{sequence_name(epoch)}"
 
+    def consumer(self, consumer: str) -> str:
+        """How far a consumer has read; its name is escaped."""
+        return f"{self.consumers}/{escape(consumer)}"
+
     def garbage_entry(self, epoch: int) -> str:
         """What the commit of ``epoch`` dropped."""
         return f"{self.garbage}/{sequence_name(epoch)}"

@@ -19,6 +19,7 @@ from spark_bookkeeper.log.epoch import StoredTxn, Token, TokenChild, TokenState,
 from spark_bookkeeper.log.model import (
     Chunk,
     ChunkRef,
+    Cursor,
     Garbage,
     GarbageReason,
     LedgerRange,
@@ -219,6 +220,27 @@ def parse_txn(path: str, value: bytes) -> StoredTxn:
         return StoredTxn(message.version, message.query_id, message.epoch, message.commit_ms)
 
     return _parse(path, value, pb.Txn(), build)
+
+
+def encode_cursor(cursor: Cursor) -> bytes:
+    """The value of a consumer's node."""
+    return _bytes(
+        pb.Cursor(
+            format_version=FORMAT_VERSION,
+            row=cursor.row,
+            touched_ms=cursor.touched_ms,
+            timeout_ms=cursor.timeout_ms,
+        )
+    )
+
+
+def parse_cursor(path: str, value: bytes) -> Cursor:
+    """The cursor in ``value``; raises MetadataCorruptError."""
+
+    def build(message: pb.Cursor) -> Cursor:
+        return Cursor(message.row, message.touched_ms, message.timeout_ms)
+
+    return _parse(path, value, pb.Cursor(), build)
 
 
 def encode_garbage(garbage: Garbage) -> bytes:

@@ -15,6 +15,7 @@ import pytest
 from metadata.errors import ClientClosedError
 from spark_bookkeeper import BookKeeper, LocalCluster, LogWriterSettings, Position
 from spark_bookkeeper.cli import run
+from spark_bookkeeper.cli.log_documents import session_with
 from spark_bookkeeper.errors import DataLossError, LogFencedError, LogHasWriterError
 from spark_bookkeeper.local.environment import child_environment
 
@@ -312,3 +313,32 @@ def test_logs_are_truncated_recovered_and_deleted_by_command(
     assert "has no row 1000000" in err
     assert bookkeeper("logs", "delete", "operated", "--yes") == "deleted log operated\n"
     assert bookkeeper.outcome("logs", "tail", "operated")[0] == 1
+
+
+def test_rows_every_live_consumer_has_read_are_dropped_by_command(
+    bookkeeper: CommandLine, bk: BookKeeper, cluster: LocalCluster
+) -> None:
+    for text in (b"0\n1\n", b"2\n3\n", b"4\n"):
+        bookkeeper("logs", "append", "consumed", stdin=text)
+    session = session_with(cluster.metadata_service_uri)
+    consumers = session.consumers(bk.open_log("consumed").log_id, "consumed")
+    code, _, err = bookkeeper.outcome("logs", "truncate", "consumed", "--consumed", "--yes")
+    assert (code, err.split()[0]) == (1, "BK_NO_CONSUMER:")
+
+    session.run(consumers.advance("fast", 5, 3_600_000))
+    session.run(consumers.advance("slow", 3, 3_600_000))
+
+    shown = json.loads(bookkeeper("logs", "show", "consumed", "--json"))["consumers"]
+    assert [(each["consumer"], each["row"], each["lag"], each["is_live"]) for each in shown] == [
+        ("fast", 5, 0, True),
+        ("slow", 3, 2, True),
+    ]
+    assert "slow" in bookkeeper("logs", "show", "consumed")
+    assert json.loads(
+        bookkeeper("logs", "truncate", "consumed", "--consumed", "--yes", "--json")
+    ) == {"log": "consumed", "before": 3, "first_row": 2}
+    assert bookkeeper.outcome("logs", "truncate", "consumed", "--yes")[0] == 2
+    assert (
+        bookkeeper.outcome("logs", "truncate", "consumed", "--consumed", "--before", 1, "--yes")[0]
+        == 2
+    )

@@ -39,6 +39,7 @@ from spark_bookkeeper.datasource.read.partitions import Slice, plan
 from spark_bookkeeper.datasource.read.readable import Readable
 from spark_bookkeeper.datasource.read.times import row_since
 from spark_bookkeeper.datasource.session import Session
+from spark_bookkeeper.log.consumers import CursorHolder
 from spark_bookkeeper.log.errors import LogRecreatedError, NoSuchLogError
 from spark_bookkeeper.log.model import LogHead
 from spark_bookkeeper.log.reader import LogExtent
@@ -70,6 +71,14 @@ class LogFollower:
         self._target_row: int | None = None
         self._last_batch_ms: int | None = None
         self._end_seen: int | None = None
+        self._cursor: CursorHolder | None = None
+        if options.consumer is not None:
+            self._cursor = CursorHolder(
+                session.consumers(self.log_id, self.log),
+                options.consumer,
+                options.consumer_timeout_ms,
+                session.clock_ms,
+            )
 
     def initial_offset(self) -> Offset:
         """The same for the same options, whenever it is asked."""
@@ -92,13 +101,24 @@ class LogFollower:
         limits = trigger_limits(self._options, limit)
         if isinstance(place, StartSymbol):
             row, extent = self._resolved(place)
+            self._tell_retention(row)
             end = self._batch_end(row, extent.end_row, limits)
             return RowOffset(self.log_id, end, row).to_json()
         extent = self._run(self._view.extent_reaching(place.row, was_handed_out=True))
         self._end_seen = extent.end_row
+        self._tell_retention(place.row)
         first = self._first_row(extent.head, place.row)
         end = self._batch_end(first, extent.end_row, limits)
         return RowOffset(self.log_id, end).to_json() if end > first else place.to_json()
+
+    def commit(self, end: Mapping[str, object]) -> None:
+        """The rows before ``end`` are in the sink: retention need not keep them for this query.
+
+        Raises: as :class:`Consumers`; the query would fail at its next look at the log as well.
+        """
+        place = self._parsed(end)
+        if self._cursor is not None and isinstance(place, RowOffset):
+            self._run(self._cursor.has_read(place.row))
 
     def end_offset(self) -> Offset | None:
         """Where the log ended when it was last looked at."""
@@ -187,6 +207,10 @@ class LogFollower:
         if limits.bytes_max is None:
             return end
         return self._run(self._view.row_after_bytes(first, end, limits.bytes_max))
+
+    def _tell_retention(self, row: int) -> None:
+        if self._cursor is not None:
+            self._run(self._cursor.is_there(row))
 
     def _tell_skipped(self, row: int, first: int, end: int) -> None:
         if first > row:

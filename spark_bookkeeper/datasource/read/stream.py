@@ -73,6 +73,11 @@ class BookKeeperStreamReader(  # type: ignore[misc, unused-ignore]
         """The batch's tasks; none for a batch without rows."""
         return [ReadPartition(pack) for pack in self._followed().plan(start, end)]
 
+    @reported
+    def commit(self, end: dict[str, Any]) -> None:
+        """Move the cursor of ``consumer``, if one is named."""
+        self._followed().commit(end)
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's rows, cast to exactly the schema (in a task)."""
         return run_task(self._options, self._readable, self._schema, partition)

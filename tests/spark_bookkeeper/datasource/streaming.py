@@ -62,6 +62,8 @@ class StreamQuery:
         if self.ends and json.dumps(end) == self.ends[-1]:
             return False
         self.ends.append(json.dumps(end))
+        if self.committed:
+            self.follower.commit(json.loads(self.ends[self.committed - 1]))
         return True
 
     def read(self) -> pa.Table:

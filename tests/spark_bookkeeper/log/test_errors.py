@@ -14,7 +14,9 @@ from spark_bookkeeper.log.errors import (
     LogConflictError,
     LogExistsError,
     LogHasWriterError,
+    LogOverwrittenError,
     LogRecreatedError,
+    NoConsumerError,
     NoMatchingTimestampError,
     NoSuchLogError,
     SchemaConflictError,
@@ -37,6 +39,8 @@ def test_errors_pickle_and_say_what_to_do() -> None:
         LogRecreatedError("orders", 1, 2),
         EpochFencedError("orders", 3, "its token is DEAD"),
         DataLossError("orders", 5, (10, 20), "they were trimmed"),
+        LogOverwrittenError("orders", 5, 10),
+        NoConsumerError("orders", ("report",)),
         NoMatchingTimestampError("orders", 1_700_000_000_000, 0),
     ]
 

@@ -18,6 +18,7 @@ from spark_bookkeeper.log.epoch import Job, StoredTxn, Token, TokenChild, TokenS
 from spark_bookkeeper.log.model import (
     Chunk,
     ChunkRef,
+    Cursor,
     Garbage,
     GarbageReason,
     LedgerRange,
@@ -105,6 +106,11 @@ VALUES: dict[str, tuple[object, Callable[..., bytes], Callable[[str, bytes], obj
         ),
         serde.encode_garbage,
         serde.parse_garbage,
+    ),
+    "cursor": (
+        Cursor(42, 1_700_000_000_000, 7 * 86_400_000),
+        serde.encode_cursor,
+        serde.parse_cursor,
     ),
     "name": (2**62 + 1, serde.encode_name, serde.parse_name),
     "schema": (b"\x00schema", serde.encode_schema, serde.parse_schema),

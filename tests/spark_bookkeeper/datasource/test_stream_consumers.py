@@ -1,0 +1,110 @@
+"""The cursor a streaming query leaves for retention: behind what it read, never where it begins."""
+
+from __future__ import annotations
+
+import pytest
+
+from metadata.errors import MetadataUnavailableError
+from metadata.memory import Fault
+from spark_bookkeeper.log.model import Cursor
+from tests.spark_bookkeeper.datasource.fakes import World
+from tests.spark_bookkeeper.datasource.streaming import StreamQuery
+from tests.spark_bookkeeper.datasource.test_writing import SCHEMA, batch, ids
+
+OPTIONS = {"startingoffsets": "earliest", "consumer": "report", "maxrowspertrigger": "10"}
+WEEK_MS = 7 * 86_400_000
+
+
+@pytest.fixture(autouse=True)
+def log(world: World) -> None:
+    world.write([[batch(0, 100)]], SCHEMA)
+
+
+def cursor(world: World, consumer: str = "report") -> Cursor | None:
+    return world.client.run(world.nodes().cursors()).get(consumer)
+
+
+def test_a_cursor_is_there_before_anything_is_read(world: World) -> None:
+    query = StreamQuery(world, **{**OPTIONS, "startingoffsets": '{"row":40}'})
+    assert cursor(world) is None
+
+    query.plan()
+
+    assert cursor(world) == Cursor(40, world.now_ms, WEEK_MS)
+
+
+def test_a_query_without_the_option_leaves_no_cursor(world: World) -> None:
+    StreamQuery(world, startingoffsets="earliest").available_now()
+
+    assert world.client.run(world.nodes().cursors()) == {}
+
+
+def test_the_cursor_stays_behind_what_is_committed(world: World) -> None:
+    query = StreamQuery(world, **OPTIONS)
+    seen = []
+    for _ in range(3):
+        query.trigger()
+        found = cursor(world)
+        seen.append(found and found.row)
+
+    assert seen == [0, 10, 20]
+
+
+def test_a_restart_that_repeats_a_batch_moves_no_cursor_ahead_of_it(world: World) -> None:
+    query = StreamQuery(world, **OPTIONS)
+    query.trigger()
+    query.plan()
+    query.restart()
+
+    found = query.read()
+
+    assert ids(found) == list(range(10, 20))
+    assert cursor(world) == Cursor(10, world.now_ms, WEEK_MS)
+    query.trigger()
+    query.plan()
+    assert cursor(world) == Cursor(20, world.now_ms, WEEK_MS)
+
+
+def test_a_query_begins_where_its_checkpoint_says_wherever_its_cursor_is(world: World) -> None:
+    first = StreamQuery(world, **OPTIONS)
+    first.available_now()
+
+    second = StreamQuery(world, **OPTIONS)
+    found = second.trigger()
+
+    assert found is not None
+    assert ids(found) == list(range(10))
+    assert cursor(world) == Cursor(90, world.now_ms, WEEK_MS)
+
+
+def test_a_query_that_finds_nothing_new_keeps_its_cursor_alive(world: World) -> None:
+    query = StreamQuery(world, **OPTIONS, consumertimeout="1h")
+    query.available_now()
+
+    for _ in range(48):
+        world.now_ms += 450_000
+        assert query.trigger() is None
+        found = cursor(world)
+        assert found is not None
+        assert found.is_live(world.now_ms)
+
+    world.now_ms += 3_600_001
+    found = cursor(world)
+    assert found is not None
+    assert not found.is_live(world.now_ms)
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_lost_reply_about_a_cursor_changes_no_rows(world: World, fault: Fault) -> None:
+    query = StreamQuery(world, **OPTIONS)
+    query.trigger()
+    world.client.store.fault = lambda name, path: fault if "consumers" in path else None
+    with pytest.raises(MetadataUnavailableError):
+        query.plan()
+    world.client.store.fault = None
+    query.restart()
+
+    found = query.trigger()
+
+    assert found is not None
+    assert ids(found) == list(range(10, 20))
