@@ -18,6 +18,8 @@ from spark_bookkeeper.datasource.errors import RowTooLargeError
 PAYLOAD_BYTES_MAX = ENTRY_SIZE_MAX - 64
 """Largest payload: an entry less its header and the longest digest, rounded."""
 DECODED_BYTES_TARGET_MAX = 16 << 20
+DECODED_BYTES_MAX = 128 << 20
+"""Largest entry before it is encoded: half of what a reader decodes, whatever it compresses to."""
 ROWS_PER_ENTRY_MAX = 1 << 20
 
 _FIRST_GUESS = 1.0
@@ -73,17 +75,28 @@ class EntryCutter:
         yield from self._cut(whole)
 
     def _cut(self, batch: pa.RecordBatch) -> Iterator[CutEntry]:
+        if batch.nbytes > DECODED_BYTES_MAX:
+            yield from self._halve(batch, batch.nbytes, DECODED_BYTES_MAX)
+            return
         payload = self._encode(batch, self.rows)
         self._ratio = min(_RATIO_MAX, max(_RATIO_MIN, len(payload) / max(1, batch.nbytes)))
         if len(payload) <= self._payload_bytes_max:
             yield CutEntry(payload, batch, self.rows)
             self.rows += batch.num_rows
-        elif batch.num_rows == 1:
-            raise RowTooLargeError(self.rows, len(payload), self._payload_bytes_max)
         else:
-            half = batch.num_rows // 2
-            yield from self._cut(batch.slice(0, half))
-            yield from self._cut(batch.slice(half))
+            yield from self._halve(batch, len(payload), self._payload_bytes_max)
+
+    def _halve(self, batch: pa.RecordBatch, size_bytes: int, size_max: int) -> Iterator[CutEntry]:
+        """Two entries of one that is too large by one of its sizes.
+
+        Raises:
+            RowTooLargeError: it is a single row.
+        """
+        if batch.num_rows == 1:
+            raise RowTooLargeError(self.rows, size_bytes, size_max)
+        half = batch.num_rows // 2
+        yield from self._cut(batch.slice(0, half))
+        yield from self._cut(batch.slice(half))
 
     def _room_bytes(self) -> float:
         target = min(DECODED_BYTES_TARGET_MAX, self._entry_bytes / self._ratio)

@@ -131,15 +131,28 @@ def parse_footer(ledger_id: int, entry_id: int, payload: bytes | memoryview) -> 
             return None
         stream = pa.ipc.MessageReader.open_stream(pa.py_buffer(payload).slice(ENVELOPE_SIZE))
         schema = pa.ipc.read_schema(stream.read_next_message())
+        _check_shape(schema, envelope.rows, entry_id)
         message = stream.read_next_message().serialize()
         batch = decode_message(message, schema, envelope.rows)
         first_rows = batch.column("first_row").to_pylist()
         _check_rows(first_rows, envelope.first_row)
     except (MalformedEnvelopeError, UnsafeMessageError) as error:
         raise PayloadCorruptError(ledger_id, entry_id, str(error)) from error
-    except (pa.ArrowException, OSError, StopIteration, KeyError, TypeError, ValueError) as error:
+    except (pa.ArrowException, OSError, EOFError, StopIteration, TypeError, ValueError) as error:
         raise PayloadCorruptError(ledger_id, entry_id, f"not a footer: {error}") from error
     return Footer(first_rows, envelope.first_row, batch.drop_columns(["first_row"]))
+
+
+def _check_shape(schema: pa.Schema, entries: int, entry_id: int) -> None:
+    """The schema is the entry's own word, unlike that of rows: only what a footer has is decoded."""
+    if entries != entry_id:
+        # As many as there are before it, so a few bytes cannot claim millions.
+        raise ValueError(f"describes {entries} entries where {entry_id} lie before it")
+    if not schema.names or schema.names[0] != "first_row" or schema.types[0] != pa.int64():
+        raise ValueError("does not begin with first rows")
+    for field in schema:
+        if not _is_comparable(field.type):
+            raise ValueError(f"a column of type {field.type}")
 
 
 def _check_rows(first_rows: list[int], rows: int) -> None:

@@ -101,7 +101,7 @@ def plan_read(
     """
     limits = plan_limits(options)
     if readable.log_id is None:
-        ranges = _ledger_ranges(session, options)
+        ranges = _ledger_ranges(session, options, readable.schema_id)
         end = ranges[-1].next_row if ranges else 0
         return plan(ranges, 0, end, limits, row_is_entry=readable.is_raw)
     stored = readable.schema.spark.names
@@ -164,7 +164,7 @@ def _pinned(session: Session, view: LogView, position: Position) -> int:
     return session.run(view.pin(position.row if position.symbol == "row" else position.symbol))
 
 
-def _ledger_ranges(session: Session, options: ReadOptions) -> list[LedgerRange]:
+def _ledger_ranges(session: Session, options: ReadOptions, schema_id: int) -> list[LedgerRange]:
     """Ledgers by id as ranges: an open one up to its LAC now; rows stand for entries."""
     found, row = [], 0
     password = options.read_password()
@@ -173,6 +173,6 @@ def _ledger_ranges(session: Session, options: ReadOptions) -> list[LedgerRange]:
         entries = ledger.last_add_confirmed + 1
         if entries:
             size = max(ledger.metadata.length, entries)
-            found.append(LedgerRange(ledger_id, 0, entries - 1, row, entries, size, 0, 0))
+            found.append(LedgerRange(ledger_id, 0, entries - 1, row, entries, size, schema_id, 0))
             row += entries
     return found

@@ -5,6 +5,7 @@ Asked of the cluster once, on the driver; picklable, because executors decode by
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from spark_bookkeeper.datasource.schema import (
     parse_log_schema,
 )
 from spark_bookkeeper.datasource.session import PAYLOAD_KEY, SCHEMA_KEY, Session
+from spark_bookkeeper.log.model import PAYLOAD_FORMATS
 from spark_bookkeeper.log.raw import RAW
 
 METADATA_FIELDS = StructType(
@@ -177,9 +179,17 @@ def _ledgers(session: Session, ledger_ids: tuple[int, ...]) -> Readable:
         return Readable(
             LogSchema(value, pa.schema([(RAW_COLUMN, pa.binary())])), RAW, is_foreign=True
         )
-    log_id, _, schema_id = schema_mark.decode().partition("/")
-    schema = stored_schema(session, int(log_id), int(schema_id))
-    return Readable(schema, payload_format.decode())
+    schema_of = re.fullmatch(rb"(\d{1,19})/(\d{1,19})", schema_mark)
+    known = {name.encode(): name for name in PAYLOAD_FORMATS}
+    if schema_of is None or payload_format not in known:
+        raise MetadataCorruptError(
+            f"ledger {ledger_ids[0]}",
+            f"marks of no log this version knows: {SCHEMA_KEY}={schema_mark[:40]!r} "
+            f"{PAYLOAD_KEY}={payload_format[:40]!r}",
+        )
+    log_id, schema_id = int(schema_of[1]), int(schema_of[2])
+    schema = stored_schema(session, log_id, schema_id)
+    return Readable(schema, known[payload_format], schema_id=schema_id)
 
 
 def stored_schema(session: Session, log_id: int, schema_id: int) -> LogSchema:

@@ -17,10 +17,16 @@ from spark_bookkeeper.datasource.errors import PayloadCorruptError, RowsMissingE
 from spark_bookkeeper.datasource.payload.codec import Decoder
 from spark_bookkeeper.datasource.payload.envelope import (
     EntryKind,
+    Envelope,
     MalformedEnvelopeError,
     parse_envelope,
 )
-from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, Footer, parse_footer
+from spark_bookkeeper.datasource.payload.footer import (
+    FOOTER_KEY,
+    FOOTER_VERSION,
+    Footer,
+    parse_footer,
+)
 from spark_bookkeeper.datasource.read.bounds import Layout
 from spark_bookkeeper.datasource.read.partitions import Slice
 from spark_bookkeeper.datasource.read.pruning import Predicate
@@ -100,6 +106,7 @@ def read_log(
         fetching,
         entries=(max(of.first_entry, first), min(of.last_entry, last)),
         wanted=(of.first_row, of.end_row),
+        schema_id=of.range.schema_id,
     )
 
 
@@ -111,13 +118,14 @@ def _read_laid_out(
     *,
     entries: tuple[int, int],
     wanted: tuple[int, int],
+    schema_id: int,
 ) -> Iterator[Rows]:
     """Rows ``wanted`` of ``entries``, each entry checked against the footer; pruned ones unread."""
     for run in layout.runs(*entries, fetching.predicate, fetching.schema):
         last_read = run[0] - 1
         for entry in fetching.read(ledger, *run):
             last_read = entry.entry_id
-            envelope, batch = decoder.decode(entry.ledger_id, last_read, entry.payload)
+            envelope, batch = _decode(decoder, entry, schema_id)
             position = layout.origin + envelope.first_row
             first_row, end_row = layout.rows_of(last_read)
             if position != first_row:
@@ -138,7 +146,7 @@ def _read_chained(
     """The slice's rows where nothing but the entries themselves says which rows they hold."""
     expected = of.range.first_row if of.first_entry == of.range.first_entry else None
     for entry in fetching.read(ledger, of.first_entry, of.last_entry):
-        envelope, batch = decoder.decode(of.ledger_id, entry.entry_id, entry.payload)
+        envelope, batch = _decode(decoder, entry, of.range.schema_id)
         position = origin + envelope.first_row
         _check_start(of, expected, position)
         expected = position + batch.num_rows
@@ -150,6 +158,19 @@ def _read_chained(
         if not of.is_whole and expected >= of.end_row:
             break
     _check_end(of, of.last_entry, expected)
+
+
+def _decode(decoder: Decoder, entry: Entry, schema_id: int) -> tuple[Envelope, pa.RecordBatch]:
+    """The entry's rows.
+
+    Raises:
+        PayloadCorruptError: it is damaged, foreign, or of another schema than its range.
+    """
+    envelope, batch = decoder.decode(entry.ledger_id, entry.entry_id, entry.payload)
+    if envelope.schema_id != schema_id:
+        detail = f"it has schema {envelope.schema_id}, its range schema {schema_id}"
+        raise PayloadCorruptError(entry.ledger_id, entry.entry_id, detail)
+    return envelope, batch
 
 
 def _cut(
@@ -198,12 +219,13 @@ def read_ledger(
             fetching,
             entries=(of.first_entry, min(of.last_entry, ledger.last_add_confirmed - 1)),
             wanted=(0, footer.rows),
+            schema_id=of.range.schema_id,
         )
         return
     for entry in fetching.read(ledger, of.first_entry, of.last_entry):
         if _kind(of.ledger_id, entry.entry_id, entry.payload) is EntryKind.FOOTER:
             continue
-        envelope, batch = decoder.decode(of.ledger_id, entry.entry_id, entry.payload)
+        envelope, batch = _decode(decoder, entry, of.range.schema_id)
         yield Rows(batch, of.ledger_id, entry.entry_id, envelope.first_row)
 
 
@@ -267,8 +289,8 @@ def _layout(ledger: LedgerReader, of: Slice, origin: int, fetching: Fetching) ->
 
 
 def _footer(ledger: LedgerReader, fetching: Fetching) -> Footer | None:
-    if FOOTER_KEY not in ledger.metadata.custom_metadata:
-        return None
+    if ledger.metadata.custom_metadata.get(FOOTER_KEY) != FOOTER_VERSION:
+        return None  # Without one, or with one of a later version: both are read without its aid.
     last_entry = ledger.last_add_confirmed
     for entry in fetching.read(ledger, last_entry, last_entry):
         return parse_footer(entry.ledger_id, entry.entry_id, entry.payload)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -15,14 +16,18 @@ from pyspark.sql.datasource import (
     Filter,
     GreaterThanOrEqual,
     In,
+    IsNull,
     LessThan,
     StringStartsWith,
 )
+from pyspark.sql.types import LongType, StructField, StructType
 
 from spark_bookkeeper.datasource.errors import RowsMissingError
 from spark_bookkeeper.datasource.options.model import ReadOptions
 from spark_bookkeeper.datasource.payload.arrow import ArrowEncoder
+from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry
 from spark_bookkeeper.datasource.payload.envelope import parse_envelope
+from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, FooterBuilder
 from spark_bookkeeper.datasource.read.batch import BookKeeperBatchReader
 from spark_bookkeeper.datasource.read.readable import Readable
 from spark_bookkeeper.datasource.schema import arrow_schema, log_schema_of
@@ -138,13 +143,24 @@ def test_without_a_footer_all_entries_are_read(world: World) -> None:
 
 def test_a_footer_of_other_rows_than_the_logs_prunes_nothing(world: World) -> None:
     many_entries(world, partitions=1)
-    world.write([[batch(0, 10)]], SCHEMA, entrybytes="2k")
-    first, other = world.client.ledgers[0], world.client.ledgers[1]
-    first.payloads[-1] = other.payloads[-1]
+    payloads = world.client.ledgers[0].payloads
+    other = FooterBuilder(arrow_schema(SCHEMA), 8)
+    for at in range(len(payloads) - 1):
+        other.add(CutEntry(b"", batch(at, 1), at))
+    encoded = other.encode(0, 0)
+    assert encoded is not None
+    payloads[-1] = encoded
 
-    assert ids(world.read(filters=between(500, 510), endingoffsets='{"row":1000}')) == list(
-        range(1000)
-    )
+    assert ids(world.read(filters=between(500, 510))) == list(range(1000))
+
+
+def test_a_footer_of_a_later_version_prunes_nothing(world: World) -> None:
+    many_entries(world, partitions=1)
+    ledger = world.client.ledgers[0]
+    custom = {**ledger.metadata.custom_metadata, FOOTER_KEY: b"2"}
+    ledger.metadata = replace(ledger.metadata, custom_metadata=custom)
+
+    assert ids(world.read(filters=between(500, 510))) == list(range(1000))
 
 
 def test_columns_without_bounds_prune_nothing(world: World) -> None:
@@ -205,3 +221,18 @@ def test_pushed_filters_look_to_spark_like_a_method_nobody_overrode() -> None:
     assert reader.pushFilters.__func__ is DataSourceReader.pushFilters  # type: ignore[attr-defined]
     assert copy.pushFilters.predicate == reader.pushFilters.predicate  # type: ignore[attr-defined]
     assert copy.pushFilters.predicate.columns == {"id"}
+
+
+def test_filters_on_an_added_column_keep_what_was_written_before_it(world: World) -> None:
+    world.write([[batch(0, 3)]], SCHEMA)
+    wider = StructType([StructField("id", LongType()), StructField("extra", LongType())])
+    rows = pa.record_batch({"id": pa.array([3, 4]), "extra": pa.array([7, 9])})
+    world.write([[rows]], wider, mergeschema="true")
+
+    found = world.read(filters=[EqualTo(("extra",), 9)])
+    without = world.read(filters=[IsNull(("extra",))])
+    by_old = world.read(filters=[EqualTo(ID, 1)])
+
+    assert ids(found) == [0, 1, 2, 3, 4]  # older ranges have no bounds of it
+    assert ids(without) == [0, 1, 2]
+    assert ids(by_old) == [0, 1, 2]

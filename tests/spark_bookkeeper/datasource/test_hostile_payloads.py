@@ -1,0 +1,182 @@
+"""What a ledger may hold that nobody should believe: refused by its place, in bounded memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from metadata.errors import MetadataCorruptError
+from spark_bookkeeper.datasource.errors import PayloadCorruptError, RowTooLargeError
+from spark_bookkeeper.datasource.payload import entry_cutter
+from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder, ArrowEncoder
+from spark_bookkeeper.datasource.payload.entry_cutter import EntryCutter
+from spark_bookkeeper.datasource.payload.envelope import ENVELOPE_SIZE, EntryKind, Envelope
+from spark_bookkeeper.datasource.payload.footer import parse_footer
+from spark_bookkeeper.datasource.schema import arrow_schema
+from tests.spark_bookkeeper.datasource.fakes import World
+from tests.spark_bookkeeper.datasource.test_reading import foreign_ledger, many_entries
+from tests.spark_bookkeeper.datasource.test_writing import SCHEMA, batch
+
+
+@pytest.mark.slow
+def test_damage_never_crashes_a_reader_nor_floods_its_memory(repository: Path) -> None:
+    """A process of its own: a crash is a return code, and memory is its own."""
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.spark_bookkeeper.datasource.hostile"]  # fmt: skip
+
+    ended = subprocess.run(
+        [*command, "2000"], cwd=repository, capture_output=True, text=True, timeout=300, check=False
+    )
+
+    assert ended.returncode == 0, ended.stderr[-4_000:]
+    told = json.loads(ended.stdout)
+    assert told["entries"] == told["footers"] == 2_000
+    assert told["entries_refused"] > 1_000
+    assert told["footers_refused"] > 1_000
+    assert told["reads_refused"] > 200
+    assert told["arrow_bytes"] < 512 << 20
+    assert told["rss_bytes"] < 1 << 30
+
+
+def footer_of(columns: dict[str, pa.Array], rows: int, entries: int) -> bytes:
+    """A footer as somebody else would forge it."""
+    made = pa.record_batch(columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, made.schema) as writer:
+        writer.write_batch(made)
+    envelope = Envelope(EntryKind.FOOTER, 0, rows, entries, 0)
+    return b"".join((envelope.encode(), memoryview(sink.getvalue())))
+
+
+def nested(depth: int) -> pa.Array:
+    value: pa.Array = pa.array([1], pa.int64())
+    for _ in range(depth):
+        value = pa.StructArray.from_arrays([value], ["in"])
+    return value
+
+
+FIRST = pa.array([0], pa.int64())
+FORGED_FOOTERS = {
+    "nested": {"first_row": FIRST, "min_0": nested(60)},
+    "dictionary": {"first_row": FIRST, "min_0": pa.array(["x"]).dictionary_encode()},
+    "list": {"first_row": FIRST, "min_0": pa.array([[1]])},
+    "unsigned": {"first_row": pa.array([0], pa.uint64())},
+    "headless": {"min_0": FIRST},
+    "null": {"first_row": pa.array([None], pa.int64())},
+    "elsewhere": {"first_row": pa.array([1], pa.int64())},
+}
+
+
+@pytest.mark.parametrize("columns", FORGED_FOOTERS.values(), ids=FORGED_FOOTERS)
+def test_footers_of_other_columns_than_footers_have_are_refused(
+    columns: dict[str, pa.Array],
+) -> None:
+    with pytest.raises(PayloadCorruptError, match="ledger_id=5 entry_id=1"):
+        parse_footer(5, 1, footer_of(columns, 10, 1))
+
+
+def test_a_footer_that_claims_more_entries_than_lie_before_it_is_refused() -> None:
+    many = pa.array(range(1 << 20), pa.int64())
+
+    with pytest.raises(PayloadCorruptError, match="describes 1048576 entries where 3 lie before"):
+        parse_footer(5, 3, footer_of({"first_row": many}, 1 << 21, 1 << 20))
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_a_body_that_unfolds_to_more_than_it_declares_is_refused(compression: str) -> None:
+    values = pa.record_batch({"x": pa.array(range(100_000), pa.int64())})
+    payload = ArrowEncoder(values.schema, 0, compression).encode(values, 0, 0)
+    declared = (800_000).to_bytes(8, "little")
+    assert payload.count(declared) == 1
+
+    for claimed in (8, 799_999, 800_008, 100 << 30):
+        forged = payload.replace(declared, claimed.to_bytes(8, "little"))
+        with pytest.raises(PayloadCorruptError):
+            ArrowDecoder(values.schema).decode(1, 1, forged)
+
+    assert pa.default_memory_pool().bytes_allocated() < 16 << 20
+
+
+def test_rows_of_no_bytes_are_bounded_by_what_an_envelope_may_claim() -> None:
+    nothing = pa.record_batch({"x": pa.nulls(10)})
+    payload = bytearray(ArrowEncoder(nothing.schema, 0, "none").encode(nothing, 0, 0))
+    payload[20:24] = ((1 << 32) - 1).to_bytes(4, "big")
+
+    with pytest.raises(PayloadCorruptError, match="impossible rows"):
+        ArrowDecoder(nothing.schema).decode(1, 1, bytes(payload))
+
+
+def test_an_entry_of_another_schema_than_its_range_is_refused_by_its_place(world: World) -> None:
+    many_entries(world, partitions=1)
+    rows = batch(0, 10)
+    other = ArrowEncoder(arrow_schema(SCHEMA), 7, "none").encode(rows, 0, 0)
+    world.client.ledgers[0].payloads[0] = other
+
+    with pytest.raises(PayloadCorruptError, match=r"schema 7, its range schema 0.*entry_id=0"):
+        world.read()
+    with pytest.raises(PayloadCorruptError, match="schema 7"):
+        world.read(ledger="0")
+
+
+@pytest.mark.parametrize("kind", [EntryKind.FOOTER, EntryKind.AVRO])
+def test_an_entry_of_another_kind_among_rows_is_refused(world: World, kind: EntryKind) -> None:
+    many_entries(world, partitions=1)
+    payloads = world.client.ledgers[0].payloads
+    payloads[2] = Envelope(kind, 0, 0, 1, 0).encode() + payloads[2][ENVELOPE_SIZE:]
+
+    with pytest.raises(PayloadCorruptError, match=f"{kind.name} among rows.*entry_id=2"):
+        world.read()
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        {"sparkSchema": b"\xff/0", "sparkPayload": b"arrow"},
+        {"sparkSchema": b"1", "sparkPayload": b"arrow"},
+        {"sparkSchema": b"1/0", "sparkPayload": b"parquet"},
+        {"sparkSchema": b"1/0", "sparkPayload": b"\xff"},
+    ],
+)
+def test_a_ledger_with_marks_of_no_log_is_refused_by_its_id(
+    world: World, marks: dict[str, bytes]
+) -> None:
+    foreign_ledger(world, 70, b"x")
+    ledger = world.client.ledgers[70]
+    ledger.metadata = replace(ledger.metadata, custom_metadata=marks)
+
+    with pytest.raises(MetadataCorruptError, match="path=ledger 70"):
+        world.read(ledger="70")
+
+
+def cut(sizes: list[int]) -> list[int]:
+    """Rows of the entries made of one batch of texts of these sizes."""
+    texts = pa.record_batch({"x": pa.array(["a" * size for size in sizes])})
+    encoder = ArrowEncoder(texts.schema, 0, "zstd")
+    cutter = EntryCutter(lambda rows, first: encoder.encode(rows, first, 0), 1 << 20)
+    return [entry.batch.num_rows for entry in (*cutter.add(texts), *cutter.finish())]
+
+
+def test_an_entry_decodes_to_what_readers_take_whatever_it_compresses_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(entry_cutter, "DECODED_BYTES_MAX", 10_000)
+
+    assert cut([4_000, 4_000, 4_000, 4_000, 1]) == [2, 3]
+    with pytest.raises(RowTooLargeError, match=r"size_bytes=\d+ size_bytes_max=10000"):
+        cut([1, 10_001])
+
+
+@pytest.mark.slow
+def test_the_largest_row_a_writer_takes_is_one_that_a_reader_takes() -> None:
+    row = pa.record_batch({"x": pa.array(["a" * (entry_cutter.DECODED_BYTES_MAX - 64)])})
+    encoder = ArrowEncoder(row.schema, 0, "zstd")
+    cutter = EntryCutter(lambda rows, first: encoder.encode(rows, first, 0), 1 << 20)
+
+    (entry,) = (*cutter.add(row), *cutter.finish())
+
+    assert ArrowDecoder(row.schema).decode(1, 0, entry.payload)[1].equals(row)
