@@ -27,7 +27,7 @@ from spark_bookkeeper.datasource.schema import (
 from spark_bookkeeper.datasource.session import Session
 from spark_bookkeeper.log.epoch import Epoch, Job, PlannedSchema, Txn
 from spark_bookkeeper.log.errors import NoSuchLogError
-from spark_bookkeeper.log.model import LogSettings
+from spark_bookkeeper.log.model import LogHead, LogSettings
 from spark_bookkeeper.log.nodes import LogNodes
 from spark_bookkeeper.log.raw import RAW
 
@@ -59,17 +59,6 @@ class WritePlan:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """The log a write goes to."""
-
-    nodes: LogNodes
-    settings: LogSettings
-    schema: LogSchema
-    """What the rows written will have."""
-    planned: PlannedSchema
-
-
 def make_plan(
     session: Session, options: WriteOptions, schema: StructType, *, is_overwrite: bool
 ) -> WritePlan:
@@ -81,55 +70,43 @@ def make_plan(
         LogHasWriterError: a writer outside Spark holds the log's last ledger open, and ``takeOver``
             is false.
     """
-    target = _open_target(session, options, schema)
-    settings = overridden(target.settings, options)
-    job_id = session.draw_job_id()
-    log_id, log = target.nodes.log_id, target.nodes.log
+    return session.run(_make_plan(session, options, schema, is_overwrite))
+
+
+async def _make_plan(
+    session: Session, options: WriteOptions, schema: StructType, is_overwrite: bool
+) -> WritePlan:
+    assert options.log is not None
+    nodes = await _find_or_create(session, options, options.log, schema)
     if options.takes_over:
-        session.run(session.tail(log_id, log).close())
-    epoch = session.run(
-        session.jobs.plan(log_id, log, is_overwrite=is_overwrite, schema=target.planned)
+        await nodes.sync()  # A writer this session has not heard of yet would be no one to end.
+    head = (await nodes.head()).head
+    settings = overridden(head.settings, options)
+    written, planned = await _schema(nodes, head, options, schema)
+    if options.takes_over and head.open_ledger is not None:
+        await session.tail(nodes.log_id, nodes.log).close()
+    epoch = await session.jobs.plan(
+        nodes.log_id, nodes.log, is_overwrite=is_overwrite, schema=planned
     )
     at = {name: position for position, name in enumerate(schema.names)}
-    positions = tuple(at.get(name) for name in target.schema.spark.names)
     return WritePlan(
         options=options,
         epoch=epoch,
-        job_id=job_id,
+        job_id=session.draw_job_id(),
         settings=settings,
-        schema=target.schema,
-        positions=positions,
+        schema=written,
+        positions=tuple(at.get(name) for name in written.spark.names),
     )
 
 
-def _open_target(session: Session, options: WriteOptions, schema: StructType) -> _Target:
-    assert options.log is not None
+async def _find_or_create(
+    session: Session, options: WriteOptions, log: str, schema: StructType
+) -> LogNodes:
     try:
-        nodes = session.run(session.catalog.open(options.log))
+        return await session.catalog.find(log)
     except NoSuchLogError:
         if not options.creates_log:
             raise
-        nodes = _create(session, options, options.log, schema)
-    head = session.run(nodes.head()).head
-    stored = session.run(nodes.schema(head.schema_id))
-    if stored is None:
-        raise NoSuchLogError(options.log)
-    log_schema = parse_log_schema(stored)
-    if head.settings.payload_format == RAW:
-        check_raw(options.log, schema)
-    if not options.merges_schema:
-        check_fits(options.log, log_schema.spark, schema)
-        return _Target(nodes, head.settings, log_schema, PlannedSchema(head.schema_id))
-    wanted = merged(options.log, log_schema, schema)
-    check_storable(head.settings.payload_format, wanted.arrow)
-    evolved = None if wanted is log_schema else wanted.encode()
-    try:
-        return _Target(nodes, head.settings, wanted, PlannedSchema(head.schema_id, evolved))
-    except ValueError as error:
-        raise OptionsError((f"option mergeSchema: {error}",)) from error
-
-
-def _create(session: Session, options: WriteOptions, log: str, schema: StructType) -> LogNodes:
     settings = overridden(LogSettings(), options, is_new=True)
     if len(set(schema.names)) != len(schema.names):
         raise SchemaMismatchError(log, ("a column name stands twice",))
@@ -139,11 +116,33 @@ def _create(session: Session, options: WriteOptions, log: str, schema: StructTyp
     check_storable(settings.payload_format, log_schema.arrow)
     # Whoever creates the log at the same time may have given it other columns: checked again.
     try:
-        return session.run(session.catalog.open_or_create(log, settings, log_schema.encode()))
+        return await session.catalog.open_or_create(log, settings, log_schema.encode())
     except ValueError as error:
         if isinstance(error, BookKeeperError):
             raise
         raise OptionsError((f"log {log} cannot be created: {error}",)) from error
+
+
+async def _schema(
+    nodes: LogNodes, head: LogHead, options: WriteOptions, schema: StructType
+) -> tuple[LogSchema, PlannedSchema]:
+    """The schema rows will be written in, and what the commit makes of it."""
+    stored = await nodes.schema(head.schema_id)
+    if stored is None:
+        raise NoSuchLogError(nodes.log)
+    log_schema = parse_log_schema(stored)
+    if head.settings.payload_format == RAW:
+        check_raw(nodes.log, schema)
+    if not options.merges_schema:
+        check_fits(nodes.log, log_schema.spark, schema)
+        return log_schema, PlannedSchema(head.schema_id)
+    wanted = merged(nodes.log, log_schema, schema)
+    check_storable(head.settings.payload_format, wanted.arrow)
+    evolved = None if wanted is log_schema else wanted.encode()
+    try:
+        return wanted, PlannedSchema(head.schema_id, evolved)
+    except ValueError as error:
+        raise OptionsError((f"option mergeSchema: {error}",)) from error
 
 
 def overridden(
