@@ -10,7 +10,13 @@ import pytest
 from spark_bookkeeper.cli import commands
 from spark_bookkeeper.datasource.options.table import option_table
 
-DOCUMENTS = ("README.md", "docs/architecture.md", "docs/reliability.md", "docs/performance.md")
+DOCUMENTS = (
+    "README.md",
+    "docs/architecture.md",
+    "docs/reliability.md",
+    "docs/performance.md",
+    "docs/spark.md",
+)
 
 
 def test_the_option_table_is_the_codes(repository: Path) -> None:
@@ -27,6 +33,9 @@ def test_every_test_named_in_the_documents_exists(repository: Path, document: st
 
     for named in set(re.findall(r"`(tests/[\w./]+)`", text)):
         assert (repository / named).exists(), f"{document} names {named}"
+    tests = "".join(path.read_text(encoding="utf-8") for path in repository.glob("tests/**/*.py"))
+    for named in set(re.findall(r"`(test_\w+)`", text)):
+        assert f"def {named}(" in tests, f"{document} names {named}"
     for target in set(re.findall(r"\]\(([\w./]+\.md)\)", text)):
         assert (repository / document).parent.joinpath(target).exists(), f"{document}: {target}"
 

@@ -46,10 +46,10 @@ def read_ids(spark: SparkSession, uri: str, log: str) -> list[int]:
     return [row.id for row in reader.load().select("id").collect()]
 
 
-def append_ids(spark: SparkSession, uri: str, log: str, rows: int, options: dict[str, str]) -> None:
-    """Append the ids below ``rows``."""
+def append_ids(spark: SparkSession, log: str, rows: int, **options: str) -> None:
+    """Append the ids below ``rows`` to a log of the cluster in ``options``, else Spark's own."""
     writer = spark.range(rows).write.format("bookkeeper").mode("append").options(**options)
-    writer.option("metadataServiceUri", uri).option("log", log).save()
+    writer.option("log", log).save()
 
 
 def client_kind(spark: SparkSession) -> str:

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper.datasource.options.table import METADATA_URI_VARIABLE
 from spark_bookkeeper.demo.session import spark_session
 from tests.spark.connect_server import ConnectServer
 from tests.spark.drivers import Driver
@@ -83,11 +84,15 @@ def parquet(tmp_path: Path, spark: SparkSession):  # type: ignore[no-untyped-def
 
 
 @pytest.fixture(scope="session")
-def connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """A client of a Spark Connect server: the two share nothing but the connection."""
+def connected(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """A client of a Spark Connect server: the two share nothing but the connection.
+
+    The server's environment names the cluster, for those who do not.
+    """
     directory = tmp_path_factory.mktemp("connect")
+    environment = {METADATA_URI_VARIABLE: cluster.metadata_service_uri}
     with (
-        ConnectServer(directory) as server,
+        ConnectServer(directory, environment) as server,
         Driver({"remote": server.remote}, directory / "client.log", {}) as client,
     ):
         yield client

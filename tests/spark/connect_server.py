@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -18,10 +19,11 @@ _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 class ConnectServer:
-    """A server with two cores, from start to stop of a ``with`` block."""
+    """A server with two cores and ``environment``, from start to stop of a ``with`` block."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, environment: Mapping[str, str]) -> None:
         self._directory = directory
+        self._environment = dict(environment)
         self._port = free_port(set())
         self._guard: Guard | None = None
 
@@ -35,7 +37,7 @@ class ConnectServer:
         command = [str(home / "bin" / "spark-submit"), "--class", _CLASS]
         for key, value in self._settings().items():
             command += ["--conf", f"{key}={value}"]
-        environment = {**spark_environment(), "SPARK_HOME": str(home)}
+        environment = {**spark_environment(), **self._environment, "SPARK_HOME": str(home)}
         output = self._directory / "server.log"
         self._guard = Guard()
         with output.open("wb") as log:

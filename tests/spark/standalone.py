@@ -21,7 +21,7 @@ from tests.spark.drivers import spark_environment
 
 WORKER_HOSTS = ("127.0.0.1", "127.0.0.2")
 CORES_PER_WORKER = 2
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 _DEPLOY = "org.apache.spark.deploy"
 
 
@@ -82,6 +82,8 @@ class StandaloneSpark:
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
         }
+        # What executors must find, sessions have to tell them (spark.executorEnv).
+        del environment["PYTHONPATH"], environment["PYSPARK_PYTHON"]
         with (self._directory / f"{name}.log").open("wb") as log:
             self._processes.append(self._guard.popen(command, stdout=log, env=environment))
 

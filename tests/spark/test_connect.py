@@ -19,27 +19,24 @@ def test_a_connect_client_appends_and_reads(
 ) -> None:
     uri = cluster.metadata_service_uri
 
-    for _ in range(2):
-        connected.call(calls.append_ids, uri=uri, log="by-connect", rows=100, options={})
+    connected.call(calls.append_ids, log="by-connect", rows=100, metadataServiceUri=uri)
 
     assert connected.call(calls.client_kind).startswith("pyspark.sql.connect.")
     found = connected.call(calls.read_ids, uri=uri, log="by-connect")
-    assert sorted(found) == sorted([*range(100), *range(100)])
-    assert bk.open_log("by-connect").row_count == 200
+    assert sorted(found) == list(range(100))
+    assert bk.open_log("by-connect").row_count == 100
 
 
-def test_a_connect_clients_transaction_is_written_once(
-    connected: Driver, cluster: LocalCluster, bk: BookKeeper
-) -> None:
-    options = {"txnAppId": "nightly", "txnVersion": "7"}
+def test_the_servers_environment_names_the_cluster(connected: Driver, bk: BookKeeper) -> None:
+    connected.call(calls.append_ids, log="of-the-server", rows=10)
 
+    assert bk.open_log("of-the-server").row_count == 10
+
+
+def test_a_connect_clients_transaction_is_written_once(connected: Driver, bk: BookKeeper) -> None:
     for _ in range(2):
         connected.call(
-            calls.append_ids,
-            uri=cluster.metadata_service_uri,
-            log="once-by-connect",
-            rows=10,
-            options=options,
+            calls.append_ids, log="once-by-connect", rows=10, txnAppId="nightly", txnVersion="7"
         )
 
     assert bk.open_log("once-by-connect").row_count == 10
@@ -82,9 +79,9 @@ def test_a_failed_foreach_batch_of_a_connect_client_appends_once(
     ],
 )
 def test_a_connect_client_sees_the_same_errors(
-    connected: Driver, cluster: LocalCluster, options: dict[str, str], says: str
+    connected: Driver, options: dict[str, str], says: str
 ) -> None:
-    uri, log = cluster.metadata_service_uri, f"refused-{next(iter(options))}"
+    log = f"refused-{next(iter(options))}"
 
     with pytest.raises(DriverError, match=rf"(?s){says}"):
-        connected.call(calls.append_ids, uri=uri, log=log, rows=5, options=options)
+        connected.call(calls.append_ids, log=log, rows=5, **options)

@@ -22,7 +22,7 @@ def test_a_pipeline_appends_to_one_log_and_makes_a_table_of_another(
     connected: Driver, cluster: LocalCluster, bk: BookKeeper, tmp_path: Path
 ) -> None:
     uri, log, source = cluster.metadata_service_uri, "pipeline-sink", "pipeline-source"
-    connected.call(calls.append_ids, uri=uri, log=source, rows=10, options={})
+    connected.call(calls.append_ids, log=source, rows=10)
     before = set(bk.list_ledgers())
     given = {"uri": uri, "log": log, "source": source, "folder": str(tmp_path)}
 
