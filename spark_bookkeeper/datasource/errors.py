@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from metadata.errors import BookKeeperError
+from spark_bookkeeper.datasource.explanations import advice
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -220,40 +221,11 @@ class SourceError(Exception):
         return f"[{self.name}] {self.message}"
 
 
-_ADVICE = {
-    "BK_NOT_ENOUGH_BOOKIES": "Data already committed is safe and no row of this write is visible: "
-    "start bookies, or write to a log of a smaller ensembleSize, and run it again.",
-    "BK_METADATA_UNAVAILABLE": "Committed data is safe: check metadataServiceUri and that "
-    "ZooKeeper runs, then run it again.",
-    "BK_NOT_INITIALIZED": "Nothing was read or written: check the path in metadataServiceUri.",
-    "BK_UNAUTHORIZED": "Nothing was changed: pass the password the data was written with, by the "
-    "option password or passwordFile.",
-    "BK_SCHEMA_MISMATCH": "Nothing was written: select and cast the columns, or write to another log.",
-    "BK_SCHEMA_CONFLICT": "Columns differ from those this write was planned with; a streaming query "
-    "plans anew when it is started again.",
-    "BK_FENCED": "No row of this attempt is visible: another attempt or run of the same job took over.",
-    "BK_LOG_CONFLICT": "The log is as the other writer left it and no row of this write is visible: "
-    "run it again.",
-    "BK_ENTRY_UNREADABLE": "Nothing is known to be lost: bring the ledger's bookies back and read again.",
-    "BK_DIGEST_MISMATCH": "The bytes were refused, not returned; read again when other replicas are up.",
-    "BK_PAYLOAD_CORRUPT": "The rows were refused, not returned: read other ranges with startingOffsets, "
-    "or see what wrote this ledger.",
-    "BK_OPTION_UNKNOWN": "Nothing was read or written.",
-    "BK_OPTION_INVALID": "Nothing was read or written.",
-    "BK_NOT_SUPPORTED_YET": "Nothing was read or written.",
-    "BK_NO_SUCH_LOG": "Nothing was read or written: check the name and metadataServiceUri; "
-    "the first append creates a log.",
-    "BK_ROW_TOO_LARGE": "No row of this write is visible.",
-    "BK_TYPE_UNSUPPORTED": "Nothing was written.",
-    "BK_RAW_NULL": "No row of this write is visible.",
-}
-
-
 def report(error: BookKeeperError) -> SourceError:
     """The error as a Spark user sees it: name first, then what happened, then what to do."""
     message = str(error).rstrip(".")
-    advice = _ADVICE.get(error.name)
-    return SourceError(error.name, f"{message}. {advice}" if advice else message)
+    added = advice(error.name)
+    return SourceError(error.name, f"{message}. {added}" if added else message)
 
 
 def reported(call: Callable[P, R]) -> Callable[P, R]:

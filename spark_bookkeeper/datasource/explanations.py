@@ -1,0 +1,334 @@
+"""What every ``BK_…`` name means to its reader: why it happens, whether data is safe, what to do.
+
+The one place for both the errors Spark shows and ``docs/errors.md``, which is printed by
+``python -m spark_bookkeeper.datasource.explanations``. A name stands for one meaning for ever:
+scripts and alerts look for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One name's paragraph."""
+
+    cause: str
+    safety: str
+    action: str
+    is_in_message: bool = False
+    """The error's own message says safety and action, with its facts; nothing is added to it."""
+
+
+_NOTHING_DONE = "Nothing was read or written."
+_NOT_VISIBLE = "Committed data is safe and no row of this write is visible."
+_REFUSED = "What cannot be trusted was refused, not returned; other rows are not affected."
+
+EXPLANATIONS: Mapping[str, Explanation] = {
+    # What was asked for.
+    "BK_OPTION_INVALID": Explanation(
+        "An option has a value that cannot be used, or options contradict each other.",
+        _NOTHING_DONE,
+        "Correct what the message lists; it names every defect at once.",
+    ),
+    "BK_OPTION_UNKNOWN": Explanation(
+        "At least one option is none of ours.",
+        _NOTHING_DONE,
+        "Use the name the message suggests; the README lists all options.",
+    ),
+    "BK_NOT_SUPPORTED_YET": Explanation(
+        "This version does not have this part of the interface.",
+        _NOTHING_DONE,
+        "Use what the message names instead.",
+    ),
+    "BK_PACKAGE_MISSING": Explanation(
+        "The Python of Spark's workers lacks a package.",
+        _NOTHING_DONE,
+        "Set PYSPARK_PYTHON to the interpreter that has spark-bookkeeper installed.",
+        is_in_message=True,
+    ),
+    "BK_CONTINUOUS_UNSUPPORTED": Explanation(
+        "A query with Spark's continuous trigger, which drops the rows of every Python sink.",
+        "What was committed before is safe; nothing of this batch was written.",
+        "Use trigger(processingTime=...) or trigger(availableNow=True).",
+        is_in_message=True,
+    ),
+    "BK_STREAM_IDENTITY": Explanation(
+        "Spark did not tell a task its streaming query and micro-batch.",
+        "Nothing was written, because a replay could not be recognised.",
+        "Use a version of Spark that this connector supports.",
+        is_in_message=True,
+    ),
+    "BK_UNAUTHORIZED": Explanation(
+        "The password does not open the ledgers.",
+        "Nothing was read or changed.",
+        "Pass the password the data was written with, by the option password or passwordFile.",
+    ),
+    # What is stored: columns and payloads.
+    "BK_SCHEMA_MISMATCH": Explanation(
+        "Columns do not fit those of the log, or a read's own schema names what the log lacks.",
+        "Nothing was written.",
+        "Select and cast the columns as the message says, use mergeSchema=true to add columns, or "
+        "write to another log.",
+    ),
+    "BK_SCHEMA_CONFLICT": Explanation(
+        "Another commit gave the log columns after a write that adds some was planned.",
+        "The log is as the other commit left it and nothing of this write is visible.",
+        "Run it again; a streaming query plans anew when it is started again.",
+        is_in_message=True,
+    ),
+    "BK_TYPE_UNSUPPORTED": Explanation(
+        "A column is of a type that cannot be stored.",
+        "Nothing was written.",
+        "Cast the column, or leave it out.",
+    ),
+    "BK_ROW_TOO_LARGE": Explanation(
+        "One row alone is larger than an entry may be.",
+        _NOT_VISIBLE,
+        "Split its large columns over rows.",
+    ),
+    "BK_RAW_NULL": Explanation(
+        "A value for a raw log is null, which an entry cannot say.",
+        _NOT_VISIBLE,
+        "Filter null values out, or replace them.",
+    ),
+    "BK_ENTRY_TOO_LARGE": Explanation(
+        "A payload exceeds what an entry may hold.",
+        _NOT_VISIBLE,
+        "Split the value, or lower entryBytes.",
+    ),
+    "BK_PAYLOAD_CORRUPT": Explanation(
+        "An entry does not hold what the log's format says: something else wrote to the ledger, or "
+        "it was damaged before its checksum was made.",
+        _REFUSED,
+        "Read other rows with startingOffsets and endingOffsets, and see what wrote the ledger.",
+    ),
+    "BK_ROWS_MISSING": Explanation(
+        "A ledger holds other rows than its log, or its footer, says.",
+        "The read was stopped instead of giving fewer rows.",
+        "Run `bookkeeper ledgers verify` on the ledger, and see what wrote or restored it.",
+    ),
+    "BK_LOG_PAYLOAD_FORMAT": Explanation(
+        "A log of rows was opened entry by entry, outside Spark.",
+        _NOTHING_DONE,
+        "Read and write it by Spark; only logs of payloadFormat raw are lists of entries.",
+        is_in_message=True,
+    ),
+    # Which log, and where in it.
+    "BK_NO_SUCH_LOG": Explanation(
+        "No log of this name exists, or it is being deleted.",
+        _NOTHING_DONE,
+        "Check the name and metadataServiceUri; the first append creates a log.",
+    ),
+    "BK_LOG_EXISTS": Explanation(
+        "A log of this name exists already.",
+        "It was not touched.",
+        "Open it instead, or choose another name.",
+        is_in_message=True,
+    ),
+    "BK_LOG_RECREATED": Explanation(
+        "A position or checkpoint belongs to a log that was deleted; another has its name now.",
+        _NOTHING_DONE,
+        "Start with a new checkpoint, or without offsets.",
+        is_in_message=True,
+    ),
+    "BK_OFFSET_INVALID": Explanation(
+        "A checkpoint holds a position that is none of this source.",
+        "Nothing was read.",
+        "Start with a new checkpoint.",
+        is_in_message=True,
+    ),
+    "BK_DATA_LOSS": Explanation(
+        "Rows that were asked for were trimmed or overwritten, or lie beyond the log's end.",
+        "Rows outside the gap are safe.",
+        "Start from a later row, or set failOnDataLoss=false to go on after the gap.",
+        is_in_message=True,
+    ),
+    "BK_LOG_OVERWRITTEN": Explanation(
+        "An overwrite replaced rows that a stream had not read yet.",
+        "What replaced them is safe.",
+        "Set ignoreOverwrites=true to go on with it, or start with a new checkpoint.",
+        is_in_message=True,
+    ),
+    "BK_NO_MATCHING_TIMESTAMP": Explanation(
+        "Nothing was committed at startingTimestamp or later.",
+        "No data is missing.",
+        "Begin earlier, or at the log's end with startingTimestampStrategy=latest.",
+        is_in_message=True,
+    ),
+    "BK_NO_CONSUMER": Explanation(
+        "A log is to be trimmed to what its consumers have read, and there is no live one.",
+        "Nothing was dropped.",
+        "Start the queries that name a consumer, or trim by row number.",
+        is_in_message=True,
+    ),
+    # Writers that meet.
+    "BK_FENCED": Explanation(
+        "Another attempt, run or writer took over from this one.",
+        "No row of this attempt becomes visible by it; what was acknowledged to a writer outside "
+        "Spark is in its log.",
+        "Nothing, if a newer attempt goes on; else run the write again.",
+    ),
+    "BK_LOG_CONFLICT": Explanation(
+        "Another commit came between planning and committing an overwrite.",
+        "The log is as the other writer left it and no row of this write is visible.",
+        "Run it again.",
+        is_in_message=True,
+    ),
+    "BK_LOG_HAS_WRITER": Explanation(
+        "A writer outside Spark holds the log's last ledger open.",
+        "Nothing was written.",
+        "Close that writer, or take the log from it with takeOver=true or `bookkeeper logs recover`.",
+        is_in_message=True,
+    ),
+    "BK_TXN_REGRESSED": Explanation(
+        "A batch older than the last committed one: a checkpoint was restored, or two drivers run.",
+        "Committed data is safe and nothing was written.",
+        "Stop the other driver, or start with a new checkpoint. Never restore checkpoints.",
+        is_in_message=True,
+    ),
+    "BK_TXN_APP_REUSED": Explanation(
+        "A txnAppId came again from another query, whose rows would have been skipped.",
+        "Nothing was written and nothing was skipped.",
+        "Choose another txnAppId, or forget the stored one with `bookkeeper logs txns forget`.",
+        is_in_message=True,
+    ),
+    "BK_COMMIT_UNKNOWN": Explanation(
+        "The answer to a commit was lost and cannot be found out any more.",
+        "Either all of its rows are visible, or none.",
+        "Count them before writing again; txnAppId and txnVersion make a repeat safe.",
+        is_in_message=True,
+    ),
+    "BK_COMMIT_REFUSED": Explanation(
+        "A commit may not go ahead: it was swept, or its messages do not belong together.",
+        "Nothing of it is or becomes visible.",
+        "Run the write again.",
+        is_in_message=True,
+    ),
+    # The cluster.
+    "BK_NOT_ENOUGH_BOOKIES": Explanation(
+        "Fewer bookies are usable than the ledgers of this log need.",
+        _NOT_VISIBLE,
+        "Start bookies, or write to a log of a smaller ensembleSize, and run it again.",
+    ),
+    "BK_BOOKIE_UNAVAILABLE": Explanation(
+        "A bookie could not be reached, or went away before it answered.",
+        "Committed data is safe on the other replicas.",
+        "Start the bookie, and run it again.",
+    ),
+    "BK_TIMEOUT": Explanation(
+        "No answer came in time.",
+        "Committed data is safe; whether this request had an effect is not known, and no row of a "
+        "write is visible by it.",
+        "Look at the load of the bookies, and run it again.",
+    ),
+    "BK_ADD_QUORUM_TIMEOUT": Explanation(
+        "Entries did not reach their ack quorum in time.",
+        _NOT_VISIBLE,
+        "Look at the bookies, or raise bookkeeper.client.addQuorumTimeoutMs, and run it again.",
+    ),
+    "BK_ENTRY_UNREADABLE": Explanation(
+        "No replica returned an entry that should exist.",
+        "Nothing is known to be lost.",
+        "Bring the ledger's bookies back, and read again.",
+    ),
+    "BK_DIGEST_MISMATCH": Explanation(
+        "Every replica that answered returned bytes that do not match their checksum.",
+        _REFUSED,
+        "Read again when other replicas are up; `bookkeeper ledgers verify` compares them.",
+    ),
+    "BK_NO_SUCH_ENTRY": Explanation(
+        "An entry lies outside what the ledger holds.",
+        "Other entries are not affected.",
+        "Check the ledger's last entry with `bookkeeper ledgers show`.",
+    ),
+    "BK_NO_SUCH_LEDGER": Explanation(
+        "A ledger does not exist: it was deleted, by retention after an overwrite or by hand.",
+        "What the log names now is safe.",
+        "Read again; a long read needs a deletedLedgerRetention that is longer still.",
+    ),
+    "BK_LEDGER_CLOSED": Explanation(
+        "A writer's ledger was closed under it.",
+        "Entries acknowledged before are safe; this one was not written.",
+        "Run the write again.",
+    ),
+    "BK_LEDGER_EXISTS": Explanation(
+        "A ledger of the wanted id exists already.",
+        "It was not touched.",
+        "Choose another id, or none to have one allocated.",
+    ),
+    "BK_LEDGER_IN_USE": Explanation(
+        "The ledger belongs to a log, which alone may delete it.",
+        "Nothing was deleted.",
+        "Truncate or delete the log instead.",
+    ),
+    "BK_LEDGER_RECOVERY": Explanation(
+        "A ledger could not be recovered, because answers that decide it are missing.",
+        "Nothing is lost: the ledger stays in recovery until they are there.",
+        "Bring its bookies back, and run it again.",
+    ),
+    "BK_METADATA_UNAVAILABLE": Explanation(
+        "ZooKeeper did not answer.",
+        "Committed data is safe; a commit under way either happened as a whole or not at all.",
+        "Check metadataServiceUri and that ZooKeeper runs, then run it again.",
+    ),
+    "BK_METADATA_CONFLICT": Explanation(
+        "Somebody else changed the metadata first.",
+        "Nothing was changed by this attempt.",
+        "Run it again.",
+    ),
+    "BK_METADATA_CORRUPT": Explanation(
+        "A value in ZooKeeper cannot be understood: it is damaged, or of a later version.",
+        "It was left as it is.",
+        "See what wrote it, at the path the message names; restore it, or upgrade.",
+    ),
+    "BK_NOT_INITIALIZED": Explanation(
+        "There is no BookKeeper cluster at this path of ZooKeeper.",
+        _NOTHING_DONE,
+        "Check the path in metadataServiceUri, or run `bookkeeper cluster init`.",
+    ),
+    "BK_CLUSTER_EXISTS": Explanation(
+        "There is a cluster at this path of ZooKeeper already.",
+        "Nothing was changed.",
+        "Use it, or choose another path.",
+    ),
+    "BK_CLIENT_CLOSED": Explanation(
+        "A client or handle was used after its owner closed it.",
+        "Nothing was done by this call.",
+        "Open a new one.",
+    ),
+    "BK_UNEXPECTED": Explanation(
+        "Something that has no name of its own.",
+        "No row of a write becomes visible unless its commit succeeded.",
+        "Look at the cause below the message.",
+    ),
+}
+
+
+def advice(name: str) -> str:
+    """What to add to an error's message for its reader; empty where the message says it itself."""
+    found = EXPLANATIONS.get(name)
+    return "" if found is None or found.is_in_message else f"{found.safety} {found.action}"
+
+
+def errors_document() -> str:
+    """``docs/errors.md``."""
+    parts = [
+        "# Errors\n",
+        "Every error begins with its name, in brackets where Spark shows it, then says what happened "
+        "with its facts as `key=value`. Generated by "
+        "`python -m spark_bookkeeper.datasource.explanations`.\n",
+    ]
+    for name, found in sorted(EXPLANATIONS.items()):
+        parts.append(f"## {name}\n")
+        parts.append(
+            f"{found.cause}\n\n*Is data safe?* {found.safety}\n\n*What to do:* {found.action}\n"
+        )
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(errors_document())
