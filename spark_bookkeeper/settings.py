@@ -35,7 +35,8 @@ class ClientSettings:
     that has fallen silent or behind. An idle tail costs one message a period."""
     explicit_lac_interval_ms: int = 1
     """A writer at rest for this long tells the bookies its last add confirmed, which otherwise only
-    its next entry would; 0: off. Tailing readers wait for it; shorter sends more small messages."""
+    its next entry would; 0: off. Tailing readers wait for it; shorter sends more small messages.
+    One with entries in flight gives their acknowledgements ten times as long."""
     metadata_timeout_ms: int = 10_000
     """Longest wait for the metadata service (Apache's ``zkTimeout``)."""
     add_quorum_timeout_ms: int = 0
