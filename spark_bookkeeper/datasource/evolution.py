@@ -2,7 +2,8 @@
 
 What the log has keeps its place and its type, so rows written before need no rewriting: what they
 lack is null. Columns are matched by name, exactly; a new name that differs from an old one only in
-case is refused, because Spark would take the two for one. Pure.
+case is refused, because Spark would take the two for one. So the columns of every schema a log ever
+had are the first ones of its newest, in their order: footers, which number columns, stay true. Pure.
 """
 
 from __future__ import annotations
@@ -47,10 +48,12 @@ def merged(log: str, stored: LogSchema, given: StructType) -> LogSchema:
 
 
 def covers(newest: bytes, own: bytes) -> bool:
-    """Whether the encoded schema ``newest`` has all columns of ``own``, with their types."""
-    has = parse_log_schema(newest)
+    """Whether the encoded schema ``newest`` begins with the columns of ``own``, types included."""
+    has, wanted = parse_log_schema(newest), parse_log_schema(own).spark
+    if has.spark.names[: len(wanted)] != wanted.names:
+        return False
     try:
-        return merged("", has, parse_log_schema(own).spark) is has
+        return merged("", has, wanted) is has
     except SchemaMismatchError:
         return False
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.types as types
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -27,6 +28,7 @@ from pyspark.sql.types import (
 )
 
 from spark_bookkeeper.datasource.errors import SchemaMismatchError, UnsupportedTypeError
+from spark_bookkeeper.datasource.nesting import list_around, map_around, struct_around
 
 SCHEMA_VERSION = 1
 RAW_COLUMN = "value"
@@ -139,7 +141,9 @@ def cast_batch(
         return batch
     order = range(len(target)) if positions is None else positions
     columns = [
-        pa.nulls(batch.num_rows, field.type) if at is None else _cast(batch.column(at), field.type)
+        pa.nulls(batch.num_rows, field.type)
+        if at is None
+        else cast_array(batch.column(at), field.type)
         for at, field in zip(order, target, strict=True)
     ]
     if not columns:
@@ -148,8 +152,36 @@ def cast_batch(
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def _cast(column: pa.Array, of: pa.DataType) -> pa.Array:
-    return column if column.type.equals(of) else column.cast(of)
+def cast_array(array: pa.Array, of: pa.DataType) -> pa.Array:
+    """The same values as exactly ``of``; fields of structs by name, those it lacks null.
+
+    Raises:
+        pyarrow.ArrowInvalid: a value does not fit.
+    """
+    if array.type.equals(of):
+        return array
+    if types.is_struct(of) and types.is_struct(array.type):
+        return struct_around(array, of, _cast_fields(array, of))
+    if types.is_list(of) and types.is_list(array.type):
+        return list_around(array, of, cast_array(array.values, of.value_type))
+    if types.is_map(of) and types.is_map(array.type):
+        items = cast_array(array.items, of.item_type)
+        return map_around(array, of, cast_array(array.keys, of.key_type), items)
+    return array.cast(of)
+
+
+def _cast_fields(array: pa.Array, of: pa.DataType) -> list[pa.Array]:
+    """The fields of a struct by name; nulls for those it lacks, and others are left out."""
+    names = [field.name for field in array.type]
+    if names == [field.name for field in of]:
+        at: dict[int, int] = dict(enumerate(range(len(names))))
+    else:
+        found = {name: position for position, name in enumerate(names)}
+        at = {n: found[field.name] for n, field in enumerate(of) if field.name in found}
+    return [
+        cast_array(array.field(at[n]), field.type) if n in at else pa.nulls(len(array), field.type)
+        for n, field in enumerate(of)
+    ]
 
 
 def _differences(stored: StructType, given: StructType) -> list[str]:

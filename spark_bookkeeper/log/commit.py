@@ -8,7 +8,7 @@ delayed multi cannot surprise a later attempt: both are guarded by the same head
 
 A write that adds columns brings its schema in its token; the same multi makes it a schema of the
 log, under a number that is the epoch's alone, and the newest one. If another commit gave the log a
-newer schema meanwhile, this write goes on only if that has all its columns: its own schema is then
+newer schema meanwhile, this write goes on only if that begins with its columns: its own is then
 stored for its own ranges, and the newest stays.
 
 The verdicts are in :mod:`spark_bookkeeper.log.commit_rules`.
@@ -70,7 +70,7 @@ CHUNK_WRITES_MAX = 16
 
 
 Covers = Callable[[bytes, bytes], bool]
-"""Whether the first schema has all columns of the second, with their types."""
+"""Whether the first schema begins with the columns of the second, types included."""
 
 
 @unique

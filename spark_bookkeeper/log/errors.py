@@ -128,8 +128,9 @@ class LogPayloadError(BookKeeperError):
 
     def __str__(self) -> str:
         return (
-            "only a log of payload format raw is written and read entry by entry; use Spark for "
-            f"this one. log={self.log} payload_format={self.payload_format}"
+            "only a log of payload format raw is written and read entry by entry; nothing was "
+            'changed; read this one\'s rows with spark.read.format("bookkeeper"). '
+            f"log={self.log} payload_format={self.payload_format}"
         )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as types
 
+from spark_bookkeeper.datasource.nesting import list_around, map_around, struct_around
 from spark_bookkeeper.datasource.payload.avro_schema import decimal_width
 
 _DECIMAL_BYTES = 16
@@ -25,34 +26,18 @@ def reshaped(array: pa.Array, target: pa.DataType) -> pa.Array:
     if array.type.equals(target, check_metadata=True):
         return array
     if types.is_list(target):
-        return _renested(array, target, reshaped(array.values, target.value_type))
+        return list_around(array, target, reshaped(array.values, target.value_type))
     if types.is_map(target):
-        entries = pa.StructArray.from_arrays(
-            [array.keys, reshaped(array.items, target.item_type)],
-            fields=[target.key_field, target.item_field],
-        )
-        return _renested(array, target, entries)
+        items = reshaped(array.items, target.item_type)
+        return map_around(array, target, array.keys, items)
     if types.is_struct(target):
-        fields = list(target)
-        if not fields:
-            return array
-        return pa.StructArray.from_arrays(
-            [reshaped(array.field(at), field.type) for at, field in enumerate(fields)],
-            fields=fields,
-            mask=array.is_null(),
-        )
+        children = [reshaped(array.field(at), field.type) for at, field in enumerate(target)]
+        return struct_around(array, target, children)
     if types.is_decimal128(array.type):
         return _decimal_octets(array, target)
     if types.is_decimal128(target):
         return _decimals(array, target)
     return array.view(target)
-
-
-def _renested(array: pa.Array, target: pa.DataType, child: pa.Array) -> pa.Array:
-    """A list or map with other values below the same offsets."""
-    return pa.Array.from_buffers(
-        target, len(array), array.buffers()[:2], array.null_count, array.offset, [child]
-    )
 
 
 def _decimal_octets(array: pa.Array, target: pa.DataType) -> pa.Array:

@@ -31,7 +31,7 @@ from spark_bookkeeper.datasource.read.slice_reader import (
     read_raw,
 )
 from spark_bookkeeper.datasource.read.told import tell
-from spark_bookkeeper.datasource.schema import arrow_schema, cast_batch
+from spark_bookkeeper.datasource.schema import arrow_schema, cast_array, cast_batch
 from spark_bookkeeper.datasource.session import (
     BATCH_ID_KEY,
     PAYLOAD_KEY,
@@ -160,7 +160,7 @@ class _Shape:
                 column = rows.batch.column(at)
             else:
                 column = _made(field, rows, item, ledger, is_raw=is_raw)
-            columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+            columns.append(cast_array(column, field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._target)
 
 

@@ -179,6 +179,36 @@ def test_session_zone_large_types_and_order_are_cast_away() -> None:
     assert found.column(2).to_pylist() == [[b"y"], []]
 
 
+def test_nested_fields_are_cast_by_name_also_below_nulls_and_in_slices() -> None:
+    # As Spark sends a variant in a struct: fields that are not nullable, below a struct that is.
+    variant = [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)]
+    sent = pa.struct([pa.field("v", pa.struct(variant), False), ("gone", pa.int32())])
+    one = {"v": {"value": b"1", "metadata": b"m"}, "gone": 1}
+    batch = pa.record_batch(
+        {
+            "s": pa.array([one, None, one, None], sent),
+            "l": pa.array([[one], None, [None, one], []], pa.list_(sent)),
+            "m": pa.array([[("k", one)], [], None, [("n", None)]], pa.map_(pa.string(), sent)),
+        }
+    )
+    marked = [variant[0], variant[1].with_metadata({b"variant": b"true"})]
+    wanted = pa.struct([pa.field("new", pa.int64()), pa.field("v", pa.struct(marked))])
+    target = pa.schema(
+        [("s", wanted), ("l", pa.list_(wanted)), ("m", pa.map_(pa.string(), wanted))]
+    )
+
+    found = cast_batch(batch.slice(1), target)
+
+    found.validate(full=True)
+    full = {"new": None, "v": one["v"]}
+    assert found.schema.equals(target, check_metadata=True)
+    assert found.to_pydict() == {
+        "s": [None, full, None],
+        "l": [None, [None, full], []],
+        "m": [[], None, [("n", None)]],
+    }
+
+
 def test_rows_without_columns_are_counted_still() -> None:
     batch = pa.record_batch({"x": pa.array([1, 2, 3])})
 

@@ -10,6 +10,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder
+from spark_bookkeeper.datasource.payload.avro import AvroDecoder
+from spark_bookkeeper.datasource.payload.avro_schema import avro_json
 from spark_bookkeeper.datasource.payload.envelope import EntryKind, Envelope
 from spark_bookkeeper.datasource.payload.footer import parse_footer
 from spark_bookkeeper.datasource.schema import parse_log_schema
@@ -47,6 +49,23 @@ def test_an_entry_of_format_1_gives_its_rows(repository: Path, compression: str)
     assert envelope == Envelope(EntryKind.ARROW, 0, 7, 3, 1_700_000_000_000)
     shown = found.set_column(3, "at", found.column("at").cast(pa.int64()))
     assert shown.to_pydict() == ROWS
+
+
+def test_an_avro_entry_of_format_1_gives_its_rows(repository: Path) -> None:
+    schema = parse_log_schema(golden(repository, "schema.json"))
+    payload = golden(repository, "avro.bin")
+
+    envelope, found = AvroDecoder(schema.arrow).decode(1, 0, payload)
+
+    assert envelope == Envelope(EntryKind.AVRO, 0, 7, 3, 1_700_000_000_000)
+    shown = found.set_column(3, "at", found.column("at").cast(pa.int64()))
+    assert shown.to_pydict() == ROWS
+
+
+def test_the_avro_schema_of_a_log_stays_what_it_was(repository: Path) -> None:
+    schema = parse_log_schema(golden(repository, "schema.json"))
+
+    assert avro_json(schema.arrow) == golden(repository, "avro_schema.json")
 
 
 def test_a_footer_of_format_1_is_understood(repository: Path) -> None:
