@@ -33,7 +33,8 @@ async def row_after_bytes(
         if isinstance(part, LedgerRange):
             fitting = rows_within(part, row, left)
             if row + fitting < part.next_row:
-                row += fitting or (_rows_of_entry(part) if row == from_row else 0)
+                at_least = min(row + _rows_of_entry(part), part.next_row)
+                row = at_least if not fitting and row == from_row else row + fitting
                 break
             left -= _size_from(part, row)
             row = part.next_row

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper.cli.log_documents import session_with
 from spark_bookkeeper.log.settings import LogWriterSettings
 from tests.spark.conftest import Logs
 
@@ -78,6 +79,11 @@ class Streams:
                     raise error
             assert time.monotonic() < deadline, self.batches
             tick.wait(0.05)
+
+    def forget(self) -> None:
+        """Begin again, with another checkpoint and no rows."""
+        self._checkpoint += "-again"
+        self.batches.clear()
 
     def stop(self) -> None:
         for query in self._running:
@@ -246,6 +252,82 @@ def test_trimmed_rows_fail_a_stream_or_are_passed_over(
     assert ids(streams.rows()) == [*range(10), *range(20, 30)]
 
 
+def test_truncation_and_overwrites_behind_a_running_stream_change_nothing_for_it(
+    logs: Logs, streams: Streams, spark: SparkSession, bk: BookKeeper
+) -> None:
+    logs.write(spark.range(0, 10, 1, 1), "running")
+    streams.start(streams.read("running", startingOffsets="earliest"))
+    streams.wait_for(lambda: len(streams.rows()) == 10)
+
+    bk.open_log("running").truncate(10)
+    logs.write(spark.range(10, 20, 1, 1), "running")
+    streams.wait_for(lambda: len(streams.rows()) == 20)
+    logs.write(spark.range(20, 25), "running", mode="overwrite")
+    streams.wait_for(lambda: len(streams.rows()) == 25)
+
+    assert ids(streams.rows()) == list(range(25))
+
+
+def test_a_stream_begins_with_what_was_committed_since_a_time(
+    logs: Logs, streams: Streams, spark: SparkSession
+) -> None:
+    logs.write(spark.range(0, 10, 1, 1), "timed")
+    logs.write(spark.range(10, 20, 1, 1), "timed")
+    times = [row.t for row in _times(logs.read("timed", includeMetadata="true"))]
+
+    streams.finish(streams.read("timed", startingTimestamp=times[1]))
+
+    assert ids(streams.rows()) == list(range(10, 20))
+    streams.forget()
+    with pytest.raises(Exception, match="BK_NO_MATCHING_TIMESTAMP"):
+        streams.finish(streams.read("timed", startingTimestamp=times[1] + 10**9))
+
+
+def test_a_consumer_follows_one_batch_behind_and_retention_follows_it(
+    logs: Logs, streams: Streams, spark: SparkSession, cluster: LocalCluster, bk: BookKeeper
+) -> None:
+    for first in range(0, 30, 10):
+        logs.write(spark.range(first, first + 10, 1, 1), "retained")
+    options = {"startingOffsets": "earliest", "maxRowsPerTrigger": 10, "consumer": "report"}
+    streams.finish(streams.read("retained", **options))
+    session = session_with(cluster.metadata_service_uri)
+    log_id = bk.open_log("retained").log_id
+    consumers = session.consumers(log_id, "retained")
+
+    row = session.run(consumers.consumed_row())
+    first_row = session.run(session.truncate(log_id, "retained", row))
+
+    assert (row, first_row) == (20, 20)
+    assert ids(logs.read("retained").collect()) == list(range(20, 30))
+
+
+def test_a_stream_of_a_log_that_is_not_there_says_so(streams: Streams) -> None:
+    with pytest.raises(Exception, match="BK_NO_SUCH_LOG"):
+        streams.read("nowhere")
+
+
+def test_wrong_options_are_told_before_the_query_runs(
+    logs: Logs, streams: Streams, spark: SparkSession
+) -> None:
+    logs.write(spark.range(3), "wrong-options")
+
+    with pytest.raises(Exception, match=r"BK_OPTION_INVALID.*minRowsPerTrigger must not be above"):
+        streams.finish(streams.read("wrong-options", minRowsPerTrigger=5, maxRowsPerTrigger=4))
+
+
+def test_two_logs_are_read_by_one_query(logs: Logs, streams: Streams, spark: SparkSession) -> None:
+    logs.write(spark.range(0, 10), "one-of-two")
+    logs.write(spark.range(100, 110), "two-of-two")
+    options = {"startingOffsets": "earliest", "maxRowsPerTrigger": 6}
+    both = streams.read("one-of-two", **options).union(streams.read("two-of-two", **options))
+    streams.finish(both)
+    logs.write(spark.range(110, 112), "two-of-two")
+
+    streams.finish(both)
+
+    assert ids(streams.rows()) == [*range(10), *range(100, 112)]
+
+
 def test_a_recreated_log_is_not_taken_for_the_old_one(
     logs: Logs, streams: Streams, spark: SparkSession, bk: BookKeeper
 ) -> None:
@@ -257,6 +339,11 @@ def test_a_recreated_log_is_not_taken_for_the_old_one(
 
     with pytest.raises(Exception, match="BK_LOG_RECREATED"):
         streams.finish(frame)
+
+
+def _times(frame: DataFrame) -> list[Row]:
+    """The times rows were committed at, in ms."""
+    return frame.selectExpr("unix_millis(_timestamp) AS t").distinct().sort("t").collect()
 
 
 def _fail(batch: DataFrame, batch_id: int) -> None:
