@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -93,9 +94,25 @@ class Driver:
         self._process.stdin.flush()
         return outcome
 
+    def kill(self) -> None:
+        """End driver, JVM and Python workers at once, as when the machine dies.
+
+        By session: Spark's Python workers are a process group of their own.
+        """
+        assert self._process is not None
+        while pids := processes_of_session(self._process.pid):
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._process.poll()
+
+    def log(self) -> str:
+        """What the driver, its JVM and its Python workers printed."""
+        return self._log.read_text(errors="replace")
+
     def log_tail(self) -> str:
         """The end of what the driver and its JVM printed."""
-        return self._log.read_text(errors="replace")[-LOG_TAIL_CHARS:]
+        return self.log()[-LOG_TAIL_CHARS:]
 
     def _read_answers(self) -> None:
         assert self._process is not None
@@ -122,6 +139,21 @@ class Driver:
             self._process.wait()
         assert self._reader is not None
         self._reader.join(START_TIMEOUT_S / 4)
+
+
+def processes_of_session(session_id: int) -> list[int]:
+    """Every process of a session that is not dead yet; its leader began it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            state, _, _, session, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(session) == session_id and state not in "ZX":
+            found.append(int(entry.name))
+    return found
 
 
 def spark_environment() -> dict[str, str]:

@@ -1,0 +1,46 @@
+"""One log and one query a test, and a driver that all tests share which kill none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_bookkeeper import BookKeeper, LocalCluster
+from tests.spark.drivers import Driver
+from tests.spark.held_source import Hold
+from tests.spark.kills.gate import Gate
+from tests.spark.kills.query import SETTINGS
+from tests.spark.kills.scene import Scene
+
+
+@pytest.fixture
+def scene(
+    request: pytest.FixtureRequest, cluster: LocalCluster, bk: BookKeeper, tmp_path: Path
+) -> Scene:
+    log = request.node.name.removeprefix("test_").replace("[", "-").rstrip("]")
+    return Scene(cluster, bk, tmp_path, log[:60])
+
+
+@pytest.fixture
+def gate(scene: Scene) -> Iterator[Gate]:
+    """The way to ZooKeeper of whoever something is to happen to."""
+    with scene.gate() as gate:
+        yield gate
+
+
+@pytest.fixture
+def hold(tmp_path: Path) -> Iterator[Hold]:
+    """Tasks held in a folder; a test that fails still lets them go."""
+    hold = Hold(tmp_path / "hold")
+    hold.folder.mkdir()
+    yield hold
+    hold.release()
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """A driver that lives on: for everything that kills none."""
+    with Driver(SETTINGS, tmp_path_factory.mktemp("kills") / "warm.log", {}) as driver:
+        yield driver

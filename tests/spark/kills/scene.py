@@ -1,0 +1,113 @@
+"""A query over files, its checkpoint and its log: what stays while drivers come and go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_bookkeeper import BookKeeper
+from spark_bookkeeper.local.cluster import LocalCluster
+from spark_bookkeeper.log.epoch import TokenState
+from tests.spark.checkers import check_rows, check_whole_batches
+from tests.spark.drivers import Driver
+from tests.spark.kills.gate import Gate
+from tests.spark.kills.query import FILE_ROWS, FILES_PER_BATCH, SETTINGS
+from tests.spark.leftovers import assert_nothing_left, collect
+from tests.spark.witness import Witness
+
+DAYS_LATER = 8
+"""By then every job has timed out."""
+
+
+class Scene:
+    """One log and the query that fills it; every driver gets a gate of its own."""
+
+    def __init__(self, cluster: LocalCluster, bk: BookKeeper, directory: Path, log: str) -> None:
+        self.directory = directory
+        self.source = directory / "source"
+        self.checkpoint = directory / "checkpoint"
+        self.log = log
+        self.uri = cluster.metadata_service_uri
+        self.witness = Witness(self.uri, log)
+        self._cluster = cluster
+        self._bk = bk
+        self._ledgers_before = set(bk.list_ledgers())
+        self._files = 0
+        self._drivers = 0
+        self.source.mkdir(parents=True)
+
+    @property
+    def batches(self) -> list[range]:
+        """The ids of each micro-batch."""
+        count = FILE_ROWS * FILES_PER_BATCH
+        return [range(first, first + count) for first in range(0, self._files * FILE_ROWS, count)]
+
+    def add_batches(self, count: int) -> None:
+        """More input: so many micro-batches."""
+        for _ in range(count * FILES_PER_BATCH):
+            first = self._files * FILE_ROWS
+            ids = pa.array(range(first, first + FILE_ROWS), pa.int64())
+            unnamed, path = self.directory / "unnamed", self.source / f"{self._files:06}.parquet"
+            pq.write_table(pa.table({"id": ids}), unnamed)
+            # Spark takes files in the order of their times, and sees them only with a time.
+            os.utime(unnamed, (1_700_000_000 + self._files,) * 2)
+            unnamed.rename(path)
+            self._files += 1
+
+    @contextmanager
+    def gate(self) -> Iterator[Gate]:
+        """A way to this cluster's ZooKeeper."""
+        with Gate(self._cluster.zookeeper.port) as gate:
+            yield gate
+
+    @contextmanager
+    def driver(self) -> Iterator[Driver]:
+        """A new driver process."""
+        self._drivers += 1
+        with Driver(SETTINGS, self.directory / f"driver-{self._drivers}.log", {}) as driver:
+            yield driver
+
+    def options(self, gate: Gate | None = None) -> dict[str, str]:
+        """The sink's options, through ``gate`` if there is one."""
+        return {
+            "metadataServiceUri": self.uri if gate is None else gate.uri,
+            "log": self.log,
+            "checkpointLocation": str(self.checkpoint),
+            "entryBytes": "1k",
+        }
+
+    def last_noted_batch(self) -> int:
+        """The last batch whose end Spark has noted in its commit log; -1: none."""
+        noted = [int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")]
+        return max(noted, default=-1)
+
+    def forget_the_last_note(self) -> None:
+        """As if the driver had died between our commit and Spark's note of it."""
+        last = self.last_noted_batch()
+        (self.checkpoint / "commits" / str(last)).unlink()
+        (self.checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+
+    def check_now(self) -> int:
+        """Whole batches only, each once; returns how many are visible."""
+        return check_whole_batches(self.witness.look(), self.batches)
+
+    def check_done(self) -> None:
+        """Everything is visible once, and nothing is left behind."""
+        self._check_rows()
+        self.check_nothing_left()
+        self._check_rows()
+
+    def check_nothing_left(self) -> None:
+        """A collection now takes no token that may still commit; one later takes all that is left."""
+        live = {epoch for epoch, state in self.witness.tokens().items() if state is TokenState.LIVE}
+        taken = collect(self.uri, self.log)
+        assert set(taken.tokens_killed) <= live
+        assert_nothing_left(self._bk, self.log, self._ledgers_before, days_later=DAYS_LATER)
+
+    def _check_rows(self) -> None:
+        check_rows(self.witness.look(), [each for batch in self.batches for each in batch])
