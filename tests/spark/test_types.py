@@ -231,3 +231,24 @@ def test_columns_are_added_by_the_write_that_brings_them(
         "Row(id=5, x=None, y=None, v=None)",
     ]
     assert back.where("s.y IS NOT NULL AND id >= 4").count() == 1
+
+
+def test_the_documented_code_reads_avro_entries_without_spark(
+    logs: Logs,
+    spark: SparkSession,
+    cluster: LocalCluster,
+    repository: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    frame = spark.range(3).selectExpr("id", "cast(id / 2 AS decimal(5,2)) AS `a price`")
+    logs.write(frame.coalesce(1), "avro-outside", payloadFormat="avro")
+    text = (repository / "docs/spark.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(import io\n.*?)```", text, re.DOTALL)
+    code = code.replace("zk+hierarchical://127.0.0.1:2181/ledgers", cluster.metadata_service_uri)
+    capsys.readouterr()
+
+    exec(code.replace('"orders"', '"avro-outside"'), {})
+
+    assert capsys.readouterr().out.splitlines() == [
+        f"{{'id': {n}, 'a_u20_price': Decimal('{n / 2:.2f}')}}" for n in range(3)
+    ]

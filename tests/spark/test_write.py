@@ -231,7 +231,6 @@ def test_a_failed_job_leaves_nothing_visible_and_nothing_behind(
         ({"ensembleSize": "9", "writeQuorum": "9"}, "BK_NOT_ENOUGH_BOOKIES"),
         ({"ensembleSize": "1", "writeQuorum": "2"}, "[qQ]uorum"),
         ({"payloadFormat": "orc"}, "arrow, avro, raw"),
-        ({"mergeSchema": "true"}, "mergeSchema"),
         ({"createLog": "false"}, "BK_NO_SUCH_LOG"),
     ],
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, IsNotNull, IsNull
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -287,3 +289,31 @@ def test_ledgers_read_by_id_show_the_columns_they_were_written_with(world: World
 
     assert rows(world.read(ledger="0")) == [(1,)]
     assert rows(world.read(ledger="1")) == [(2, "two")]
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        (EqualTo(("new",), 2_500), lambda row, new: new == 2_500),
+        (IsNull(("new",)), lambda row, new: new is None),
+        (IsNotNull(("new",)), lambda row, new: new is not None),
+        (EqualTo(("id",), 4_001), lambda row, new: row == 4_001),
+        (GreaterThan(("id",), 3_998), lambda row, new: row > 3_998),
+    ],
+)
+def test_filters_prune_by_the_columns_each_range_has(
+    world: World, condition: Filter, holds: Callable[[int, int | None], bool]
+) -> None:
+    old, new = columns(id=LONG), columns(new=LONG, id=LONG)
+    write(world, old, *((n,) for n in range(1_000)), entrybytes="2k")
+    late = world.plan(old, entrybytes="2k")
+    message = world.attempt(late, 0, [batch(old, *((n,) for n in range(4_000, 5_000)))])
+    write(world, new, *((n, n) for n in range(1_000, 4_000)), mergeschema="true", entrybytes="2k")
+    world.commit(late, [message])
+
+    found = set(world.read(filters=[condition]).column("id").to_pylist())
+
+    every = {n: n if 1_000 <= n < 4_000 else None for n in range(5_000)}
+    assert found >= {row for row, value in every.items() if holds(row, value)}
+    if isinstance(condition, EqualTo):
+        assert len(found) < 3_000

@@ -165,7 +165,7 @@ def test_no_entry_and_no_range_with_a_row_that_satisfies_the_filters_is_pruned(
 
     encoded = builder.encode(0, 0)
     assert encoded is not None
-    footer = parse_footer(0, 0, encoded)
+    footer = parse_footer(0, len(entries), encoded)
     assert footer is not None
     runs = Layout(footer, 100).runs(0, len(entries) - 1, predicate, arrow)
     whole = LedgerRange(1, 0, len(entries) - 1, 0, row, 1, 0, 0, builder.column_ranges())
