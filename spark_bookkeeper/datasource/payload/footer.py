@@ -150,6 +150,8 @@ def _check_shape(schema: pa.Schema, entries: int, entry_id: int) -> None:
         raise ValueError(f"describes {entries} entries where {entry_id} lie before it")
     if not schema.names or schema.names[0] != "first_row" or schema.types[0] != pa.int64():
         raise ValueError("does not begin with first rows")
+    if len(set(schema.names)) < len(schema.names):
+        raise ValueError("a column stands twice")
     for field in schema:
         if not _is_comparable(field.type):
             raise ValueError(f"a column of type {field.type}")

@@ -105,13 +105,11 @@ class _EntryBounds:
         recorded = layout.footer.bounds
         for name in self._stored.intersection(columns):
             at = schema.get_field_index(name)
-            of = schema.field(at).type if at >= 0 else None
-            if at < 0 or f"nulls_{at}" not in recorded.schema.names:
-                continue
-            ends = [recorded.column(f"{end}_{at}") for end in ("min", "max")]
-            if all(end.type.equals(of) for end in ends):
-                nulls = recorded.column(f"nulls_{at}").to_pylist()
-                self._lists[name] = (_values(ends[0]), _values(ends[1]), nulls)
+            of = schema.field(at).type
+            wanted = {f"min_{at}": of, f"max_{at}": of, f"nulls_{at}": pa.int64()}
+            if all(_type_of(recorded, column) == kind for column, kind in wanted.items()):
+                low, high, nulls = (_values(recorded.column(column)) for column in wanted)
+                self._lists[name] = (low, high, nulls)
 
     def of(self, entry_id: int, name: str) -> Bounds:
         """Bounds of one column over one entry."""
@@ -125,6 +123,11 @@ class _EntryBounds:
         if name not in self._stored and name == "_entry":
             return Bounds(rows, entry_id, entry_id, 0)
         return Bounds(rows)
+
+
+def _type_of(batch: pa.RecordBatch, column: str) -> pa.DataType | None:
+    at = batch.schema.get_field_index(column)
+    return batch.schema.field(at).type if at >= 0 else None
 
 
 def _values(bounds: pa.Array) -> list[Any]:

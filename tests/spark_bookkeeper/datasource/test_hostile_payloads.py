@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import EqualTo
 
 from metadata.errors import MetadataCorruptError
 from spark_bookkeeper.datasource.errors import PayloadCorruptError, RowTooLargeError
@@ -18,10 +19,14 @@ from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder, ArrowEncoder
 from spark_bookkeeper.datasource.payload.entry_cutter import EntryCutter
 from spark_bookkeeper.datasource.payload.envelope import ENVELOPE_SIZE, EntryKind, Envelope
 from spark_bookkeeper.datasource.payload.footer import parse_footer
+from spark_bookkeeper.datasource.read.bounds import Layout
+from spark_bookkeeper.datasource.read.pruning import predicate_of
 from spark_bookkeeper.datasource.schema import arrow_schema
 from tests.spark_bookkeeper.datasource.fakes import World
 from tests.spark_bookkeeper.datasource.test_reading import foreign_ledger, many_entries
 from tests.spark_bookkeeper.datasource.test_writing import SCHEMA, batch
+
+Columns = list[tuple[str, pa.Array]]
 
 
 @pytest.mark.slow
@@ -43,9 +48,9 @@ def test_damage_never_crashes_a_reader_nor_floods_its_memory(repository: Path) -
     assert told["rss_bytes"] < 1 << 30
 
 
-def footer_of(columns: dict[str, pa.Array], rows: int, entries: int) -> bytes:
+def footer_of(columns: Columns, rows: int, entries: int) -> bytes:
     """A footer as somebody else would forge it."""
-    made = pa.record_batch(columns)
+    made = pa.RecordBatch.from_arrays([of for _, of in columns], [name for name, _ in columns])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, made.schema) as writer:
         writer.write_batch(made)
@@ -61,30 +66,47 @@ def nested(depth: int) -> pa.Array:
 
 
 FIRST = pa.array([0], pa.int64())
-FORGED_FOOTERS = {
-    "nested": {"first_row": FIRST, "min_0": nested(60)},
-    "dictionary": {"first_row": FIRST, "min_0": pa.array(["x"]).dictionary_encode()},
-    "list": {"first_row": FIRST, "min_0": pa.array([[1]])},
-    "unsigned": {"first_row": pa.array([0], pa.uint64())},
-    "headless": {"min_0": FIRST},
-    "null": {"first_row": pa.array([None], pa.int64())},
-    "elsewhere": {"first_row": pa.array([1], pa.int64())},
+FORGED_FOOTERS: dict[str, Columns] = {
+    "nested": [("first_row", FIRST), ("min_0", nested(60))],
+    "dictionary": [("first_row", FIRST), ("min_0", pa.array(["x"]).dictionary_encode())],
+    "list": [("first_row", FIRST), ("min_0", pa.array([[1]]))],
+    "unsigned": [("first_row", pa.array([0], pa.uint64()))],
+    "headless": [("min_0", FIRST)],
+    "empty": [],
+    "null": [("first_row", pa.array([None], pa.int64()))],
+    "elsewhere": [("first_row", pa.array([1], pa.int64()))],
+    "twice": [("first_row", FIRST), ("first_row", FIRST)],
 }
 
 
 @pytest.mark.parametrize("columns", FORGED_FOOTERS.values(), ids=FORGED_FOOTERS)
-def test_footers_of_other_columns_than_footers_have_are_refused(
-    columns: dict[str, pa.Array],
-) -> None:
+def test_footers_of_other_columns_than_footers_have_are_refused(columns: Columns) -> None:
     with pytest.raises(PayloadCorruptError, match="ledger_id=5 entry_id=1"):
         parse_footer(5, 1, footer_of(columns, 10, 1))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [("min_0", pa.array([90])), ("max_0", pa.array([99]))],
+        [("min_0", pa.array([90])), ("max_0", pa.array([99])), ("nulls_0", pa.array(["0"]))],
+        [("min_0", pa.array(["z"])), ("max_0", pa.array(["z"])), ("nulls_0", pa.array([0]))],
+        [("min_7", pa.array([90])), ("max_7", pa.array([99])), ("nulls_7", pa.array([0]))],
+    ],
+)
+def test_bounds_of_other_types_than_their_columns_prune_nothing(columns: Columns) -> None:
+    footer = parse_footer(5, 1, footer_of([("first_row", FIRST), *columns], 10, 1))
+    predicate = predicate_of([EqualTo(("id",), 5)], SCHEMA, {"id"})
+
+    assert footer is not None
+    assert Layout(footer, 0).runs(0, 0, predicate, arrow_schema(SCHEMA)) == [(0, 0)]
 
 
 def test_a_footer_that_claims_more_entries_than_lie_before_it_is_refused() -> None:
     many = pa.array(range(1 << 20), pa.int64())
 
     with pytest.raises(PayloadCorruptError, match="describes 1048576 entries where 3 lie before"):
-        parse_footer(5, 3, footer_of({"first_row": many}, 1 << 21, 1 << 20))
+        parse_footer(5, 3, footer_of([("first_row", many)], 1 << 21, 1 << 20))
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
