@@ -1,4 +1,4 @@
-"""``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6``, ``p7``, ``p8``, ``p8-spark``, ``p9`` (P2 runs with P1)."""
+"""``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6``, ``p7``, ``p8``, ``p8-spark``, ``p9``, ``p10`` (P2 runs with P1)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ def _micro_batches(seconds: float) -> list[Figure]:
     return p7(max(3, round(5 * seconds)))
 
 
+def _planning(seconds: float) -> list[Figure]:
+    from benchmarks.planning import p10
+
+    return p10(seconds)
+
+
 def _stream_tail(seconds: float) -> list[Figure]:
     from benchmarks.stream_tail import p8_spark
 
@@ -36,10 +42,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs, prints a line per figure as it is known, and a JSON document where one is asked for."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument(
-        "workload", choices=("all", "p1", "p4", "p5", "p6", "p7", "p8", "p8-spark", "p9")
+        "workload", choices=("all", "p1", "p4", "p5", "p6", "p7", "p8", "p8-spark", "p9", "p10")
     )
     parser.add_argument("--scale", type=float, default=0.1, help="TPC-H scale factor of P1 and P2")
-    parser.add_argument("--seconds", type=float, default=4, help="length of P4 to P7, roughly")
+    parser.add_argument("--seconds", type=float, default=4, help="length of P4 to P10, roughly")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures here")
     options = parser.parse_args(arguments)
     workloads: dict[str, Callable[[], list[Figure]]] = {
@@ -49,6 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         "p8": lambda: p8(options.seconds),
         "p8-spark": lambda: _stream_tail(options.seconds),
         "p9": lambda: p9(options.seconds),
+        "p10": lambda: _planning(options.seconds),
         "p7": lambda: _micro_batches(options.seconds),
         "p1": lambda: _spark(options.scale),
     }

@@ -12,7 +12,7 @@ from benchmarks.__main__ import main
 
 @pytest.mark.integration
 @pytest.mark.slow
-@pytest.mark.parametrize("workload", ["p4", "p6", "p8", "p9"])
+@pytest.mark.parametrize("workload", ["p4", "p6", "p8", "p9", "p10"])
 def test_a_short_run_prints_and_writes_its_figures(
     workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,10 +85,18 @@ def plan(
 
 
 def _wanted(of: LedgerRange, first_row: int, end_row: int, row_is_entry: bool) -> Slice | None:
-    first, end = max(of.first_row, first_row), min(of.next_row, end_row)
+    bare = replace(of, columns=()) if of.columns else of
+    first, end = of.first_row, of.next_row
+    if first >= first_row and end <= end_row:
+        if first == end:
+            return None
+        size = of.size_bytes or 1
+        return Slice(
+            of.ledger_id, of.first_entry, of.last_entry, first, end, bare, size, row_is_entry
+        )
+    first, end = max(first, first_row), min(end, end_row)
     if first >= end:
         return None
-    bare = replace(of, columns=()) if of.columns else of
     size = max(1, of.size_bytes * (end - first) // of.rows)
     first_entry, last_entry = of.first_entry, of.last_entry
     if row_is_entry:
@@ -137,15 +145,14 @@ def _pack(slices: Sequence[Slice], size_max: int, rows_max: int | None) -> list[
     size = rows = 0
     for item in slices:
         cost = max(OPEN_COST_BYTES, item.size_bytes)
-        fits = size + cost <= size_max and (
-            rows_max is None or rows + item.rows_estimate <= rows_max
-        )
+        item_rows = 0 if rows_max is None else item.rows_estimate
+        fits = size + cost <= size_max and (rows_max is None or rows + item_rows <= rows_max)
         if not packs or not fits:
             packs.append([])
             size = rows = 0
         packs[-1].append(item)
         size += cost
-        rows += item.rows_estimate
+        rows += item_rows
     return [tuple(pack) for pack in packs]
 
 

@@ -52,10 +52,6 @@ class Bounds:
     def is_all_null(self) -> bool:
         return self.nulls is not None and self.nulls >= self.rows
 
-    @property
-    def has_no_null(self) -> bool:
-        return self.nulls == 0
-
 
 @unique
 class _Claim(Enum):
@@ -88,10 +84,10 @@ class Condition:
     def may_hold(self, bounds: Bounds) -> bool:
         """Whether a row within ``bounds`` could satisfy it."""
         if self.claim is _Claim.NULL:
-            return not bounds.has_no_null
+            return bounds.nulls != 0
         low, high = comparable(self.of, bounds.minimum), comparable(self.of, bounds.maximum)
         if self.claim is _Claim.NOT_IN_OR_NULL:
-            return not (bounds.has_no_null and _is_always(low, high, self.values))
+            return not (bounds.nulls == 0 and _is_always(low, high, self.values))
         return not bounds.is_all_null and _may_hold(self.claim, self.values, low, high)
 
 

@@ -1,0 +1,97 @@
+"""A log's age costs its writers nothing: operations, bytes and node sizes stay within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from statistics import mean
+
+import pytest
+
+from metadata.memory import MemoryStore
+from metadata.memory_tree import MemoryTree
+from metadata.store import Create, Operation, Put
+from spark_bookkeeper.log import transitions
+from spark_bookkeeper.log.epoch import Job
+from tests.spark_bookkeeper.log.test_reader import append_many
+from tests.spark_bookkeeper.log.world import World
+
+
+class MeasuringStore(MemoryStore):
+    """Counts what a session sends."""
+
+    operations = 0
+    size_bytes = 0
+
+    def _sent(self, *values: bytes) -> None:
+        self.operations += 1
+        self.size_bytes += sum(map(len, values))
+
+    async def get(self, path: str):  # type: ignore[no-untyped-def]
+        self._sent()
+        return await super().get(path)
+
+    async def create(self, path: str, value: bytes, *, make_parents: bool = False) -> None:
+        self._sent(value)
+        await super().create(path, value, make_parents=make_parents)
+
+    async def multi(self, operations: Sequence[Operation]) -> None:
+        self._sent(*(part.value for part in operations if isinstance(part, Create | Put)))
+        await super().multi(operations)
+
+
+def largest_node(tree: MemoryTree, path: str) -> int:
+    """Bytes of the largest value at or below ``path``."""
+    node = tree.node(path, 0)
+    own = len(node.value) if node is not None else 0
+    return max([own, *(largest_node(tree, f"{path}/{n}") for n in tree.children(path) or [])])
+
+
+@pytest.mark.slow
+def test_a_small_commit_costs_no_more_after_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transitions, "INLINE_BYTES_MAX", 256)
+    monkeypatch.setattr(transitions, "CHUNK_BYTES_MAX", 1 << 10)
+    monkeypatch.setattr(transitions, "REFS_MAX", 8)
+    monkeypatch.setattr(transitions, "FOLD", 4)
+
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        store = MeasuringStore(world.tree)
+        logs = world.client(store)
+        costs = []
+        for at in range(1_000):
+            job = Job.of_batch(f"b-{at}")
+            epoch = await world.logs.jobs.plan(log_id, "orders", job=job)
+            message = await world.write(epoch, job)
+            store.operations = store.size_bytes = 0
+            summary = await logs.committer.commit([message], log="orders")
+            costs.append((store.operations, store.size_bytes))
+            await world.logs.sweeper.after_commit(summary)
+
+        # Inline ranges come and go; past the first spill a commit is the same at any age.
+        early, late = costs[100:300], costs[-200:]
+        assert max(operations for operations, _ in costs) <= 5
+        assert mean(size for _, size in late) <= 1.5 * mean(size for _, size in early)
+        assert max(size for _, size in late) <= 1.5 * max(size for _, size in early)
+        assert max(ref.level for ref in (await world.nodes(log_id).head()).head.chunks) >= 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_no_node_of_a_log_is_larger_than_a_chunk() -> None:
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        root = world.paths.log(log_id).root
+
+        await append_many(world, log_id, 10_000, columns=8)
+        await append_many(world, log_id, 60, columns=8, name="inline")
+        appended = largest_node(world.tree, root)
+        await world.append(log_id, Job.of_batch("over"), is_overwrite=True)
+
+        assert 200 << 10 < appended <= transitions.CHUNK_BYTES_MAX == 256 << 10
+        assert largest_node(world.tree, root) <= transitions.CHUNK_BYTES_MAX
+
+    asyncio.run(main())
