@@ -90,6 +90,8 @@ class LogNodes:
         self.log_id = log_id
         self.log = log or str(log_id)
         self.tree: LogTree = paths.log(log_id)
+        self._parsed: tuple[bytes, LogHead] | None = None
+        """The head parsed last: followers look again and again, and it mostly is what it was."""
 
     async def sync(self) -> None:
         """Later reads see everything committed before this call."""
@@ -111,7 +113,9 @@ class LogNodes:
         node = await self.store.get(self.tree.head)
         if node is None:
             return None
-        return HeadAt(parse_head(self.tree.head, node.value), node.version)
+        if self._parsed is None or self._parsed[0] != node.value:
+            self._parsed = node.value, parse_head(self.tree.head, node.value)
+        return HeadAt(self._parsed[1], node.version)
 
     async def token(self, epoch: int) -> TokenAt | None:
         """The token of ``epoch``; ``None``: it is gone."""

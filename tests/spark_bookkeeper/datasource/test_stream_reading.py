@@ -199,11 +199,16 @@ def test_few_rows_wait_for_more_until_they_are_due(world: World) -> None:
     early = query.trigger()
     query.clock_ms = 10_000
     due = query.trigger()
+    append(world, 7, 1)
+    query.clock_ms = 19_999
+    early_again = query.trigger()
+    query.clock_ms = 20_000
+    due_again = query.trigger()
 
     assert count(pinned) == 0
-    assert (waited, early) == (None, None)
+    assert (waited, early, early_again) == (None, None, None)
     assert rows(enough) == list(range(6))
-    assert rows(due) == [6]
+    assert (rows(due), rows(due_again)) == ([6], [7])
 
 
 def test_available_now_ends_at_what_was_there_and_waits_for_nothing(world: World) -> None:
