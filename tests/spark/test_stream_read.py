@@ -135,6 +135,15 @@ def test_row_limits_are_exact_inside_entries_and_a_run_of_what_is_there_ends(
     assert ids(streams.rows()) == list(range(1000))
 
 
+def test_byte_limits_make_more_batches(logs: Logs, streams: Streams, spark: SparkSession) -> None:
+    logs.write(spark.range(0, 20_000, 1, 1), "bytes", entryBytes="8k", compression="none")
+
+    streams.finish(streams.read("bytes", startingOffsets="earliest", maxBytesPerTrigger="50k"))
+
+    assert 3 <= len(streams.batches) <= 5
+    assert ids(streams.rows()) == list(range(20_000))
+
+
 def test_a_restart_goes_on_where_the_checkpoint_says(
     logs: Logs, streams: Streams, spark: SparkSession
 ) -> None:

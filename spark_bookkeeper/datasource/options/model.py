@@ -116,6 +116,8 @@ class StreamReadOptions(ReadOptions):
             found.append("option maxTriggerDelay needs minRowsPerTrigger")
         if "consumer_timeout_ms" in given and self.consumer is None:
             found.append("option consumerTimeout needs consumer")
+        if self.consumer_timeout_ms < 1:
+            found.append("option consumerTimeout must be above 0: a cursor would never count")
         return found
 
 

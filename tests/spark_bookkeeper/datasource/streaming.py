@@ -26,6 +26,9 @@ from spark_bookkeeper.datasource.read.task import read_slices
 from spark_bookkeeper.log.model import LogSettings
 from spark_bookkeeper.log.tail import LogTail
 from tests.spark_bookkeeper.datasource.fakes import HERE, World
+from tests.spark_bookkeeper.datasource.test_writing import SCHEMA, batch, ids
+
+EARLIEST = {"startingoffsets": "earliest"}
 
 
 class StreamQuery:
@@ -169,3 +172,34 @@ def values(table: pa.Table | None) -> list[bytes]:
 def ids_of(tables: Sequence[pa.Table]) -> list[list[int]]:
     """The ids of each batch."""
     return [table["id"].to_pylist() if table.num_rows else [] for table in tables]
+
+
+def append(world: World, first: int, count: int, **options: str) -> None:
+    """One commit of rows with these ids."""
+    world.write([[batch(first, count)]], SCHEMA, is_overwrite=False, **options)
+
+
+def overwrite(world: World, first: int, count: int) -> None:
+    """Replace everything by rows with these ids."""
+    world.write([[batch(first, count)]], SCHEMA, is_overwrite=True)
+
+
+def drop_before(world: World, row: int) -> None:
+    """Truncate the log."""
+    nodes = world.nodes()
+    world.session.run(world.session.truncate(nodes.log_id, "orders", row))
+
+
+def rows(found: pa.Table | None) -> list[int] | None:
+    """The ids of a batch; ``None``: there was no batch."""
+    return None if found is None else ids(found)
+
+
+def count(found: pa.Table | None) -> int | None:
+    """The rows of a batch; ``None``: there was no batch."""
+    return None if found is None else found.num_rows
+
+
+def ends(query: StreamQuery) -> list[dict[str, int]]:
+    """The offsets Spark keeps."""
+    return [json.loads(end) for end in query.ends]

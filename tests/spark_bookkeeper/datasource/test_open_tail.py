@@ -10,10 +10,8 @@ from metadata.errors import NoSuchEntryError
 from metadata.store import Node
 from spark_bookkeeper.log.errors import DataLossError, NoMatchingTimestampError
 from tests.spark_bookkeeper.datasource.fakes import World
-from tests.spark_bookkeeper.datasource.streaming import OutsideWriter, StreamQuery, values
+from tests.spark_bookkeeper.datasource.streaming import EARLIEST, OutsideWriter, StreamQuery, values
 from tests.spark_bookkeeper.datasource.test_writing import RAW, raw_batch
-
-EARLIEST = {"startingoffsets": "earliest"}
 
 
 @pytest.fixture

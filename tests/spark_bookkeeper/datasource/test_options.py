@@ -119,6 +119,7 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
         ({"minRowsPerTrigger": "5", "maxRowsPerTrigger": "4"}, "must not be above"),
         ({"maxTriggerDelay": "1m"}, "option maxTriggerDelay needs minRowsPerTrigger"),
         ({"consumerTimeout": "1d"}, "option consumerTimeout needs consumer"),
+        ({"consumer": "c", "consumerTimeout": "0s"}, "option consumerTimeout must be above 0"),
         ({"startingTimestampStrategy": "latest"}, "needs startingTimestamp"),
         (
             {"startingTimestamp": "1", "startingOffsets": "latest"},

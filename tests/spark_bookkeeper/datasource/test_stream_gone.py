@@ -1,0 +1,144 @@
+"""Rows that were truncated, overwritten or deleted under a stream: told, or passed over."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_bookkeeper.log.errors import (
+    DataLossError,
+    LogOverwrittenError,
+    LogRecreatedError,
+    NoSuchLogError,
+)
+from tests.spark_bookkeeper.datasource.fakes import World
+from tests.spark_bookkeeper.datasource.streaming import (
+    EARLIEST,
+    StreamQuery,
+    append,
+    count,
+    drop_before,
+    overwrite,
+    rows,
+)
+
+
+def test_trimmed_rows_are_an_error_by_default(world: World) -> None:
+    append(world, 0, 5)
+    append(world, 5, 5)
+    query = StreamQuery(world, **EARLIEST, maxrowspertrigger="2")
+    query.trigger()
+    query.plan()
+    drop_before(world, 5)
+
+    with pytest.raises(DataLossError, match=r"log=orders wanted_row=2 first_row=5"):
+        query.read()
+
+
+def test_trimmed_rows_are_passed_over_where_that_is_allowed(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(world, 0, 5)
+    append(world, 5, 5)
+    query = StreamQuery(world, **EARLIEST, maxrowspertrigger="2", failondataloss="false")
+    query.trigger()
+    query.plan()
+    drop_before(world, 5)
+
+    assert query.trigger() is not None
+    found = query.trigger()
+
+    assert rows(found) == [5, 6]
+    assert "wanted_row=2 first_row=5" in caplog.text
+
+
+def test_a_stream_at_the_end_of_a_trimmed_log_goes_on(world: World) -> None:
+    append(world, 0, 5)
+    query = StreamQuery(world, **EARLIEST)
+    query.trigger()
+    drop_before(world, 5)
+
+    assert query.trigger() is None
+    append(world, 5, 2)
+    found = query.trigger()
+    assert rows(found) == [5, 6]
+
+
+def test_an_overwrite_of_rows_not_read_is_an_error_by_default(world: World) -> None:
+    append(world, 0, 10)
+    query = StreamQuery(world, **EARLIEST, maxrowspertrigger="4")
+    query.trigger()
+    overwrite(world, 100, 3)
+
+    with pytest.raises(LogOverwrittenError, match="wanted_row=4 first_row=10"):
+        query.trigger()
+
+
+def test_an_overwrite_under_a_planned_batch_is_an_error_by_default(world: World) -> None:
+    append(world, 0, 10)
+    query = StreamQuery(world, **EARLIEST)
+    query.plan()
+    overwrite(world, 100, 3)
+
+    with pytest.raises(LogOverwrittenError, match="wanted_row=0 first_row=10"):
+        query.read()
+
+
+def test_a_stream_may_go_on_with_what_an_overwrite_wrote(world: World) -> None:
+    append(world, 0, 10)
+    query = StreamQuery(world, **EARLIEST, maxrowspertrigger="4", ignoreoverwrites="true")
+    query.trigger()
+    query.plan()
+    overwrite(world, 100, 3)
+
+    planned, found = query.trigger(), query.trigger()
+
+    assert count(planned) == 0
+    assert rows(found) == [100, 101, 102]
+    assert query.trigger() is None
+
+
+def test_a_stream_that_had_read_everything_takes_an_overwrite_for_new_rows(world: World) -> None:
+    append(world, 0, 10)
+    query = StreamQuery(world, **EARLIEST)
+    query.trigger()
+    for first in (100, 200):
+        overwrite(world, first, 3)
+
+        found = query.trigger()
+        assert rows(found) == [first, first + 1, first + 2]
+
+
+def test_rows_trimmed_behind_an_overwrite_are_still_data_loss(world: World) -> None:
+    append(world, 0, 10)
+    query = StreamQuery(world, **EARLIEST, ignoreoverwrites="true", maxrowspertrigger="1")
+    query.trigger()
+    overwrite(world, 100, 3)
+    append(world, 103, 3)
+    drop_before(world, 13)
+
+    with pytest.raises(DataLossError, match="wanted_row=1 first_row=13"):
+        query.trigger()
+
+
+def test_an_offset_of_another_log_of_the_name_is_refused(world: World) -> None:
+    append(world, 0, 10)
+    query = StreamQuery(world, **EARLIEST)
+    query.trigger()
+    world.session.run(world.session.catalog.delete("orders"))
+    append(world, 0, 20)
+
+    with pytest.raises(LogRecreatedError):
+        query.trigger()
+    query.restart()
+    with pytest.raises(LogRecreatedError):
+        query.trigger()
+
+
+def test_a_log_deleted_under_a_stream_is_gone(world: World) -> None:
+    append(world, 0, 10)
+    query = StreamQuery(world, **EARLIEST)
+    query.trigger()
+    world.session.run(world.session.catalog.delete("orders"))
+
+    with pytest.raises(NoSuchLogError):
+        query.trigger()
