@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from pyarrow import dataset
 
 GENERATOR = "tpchgen-cli"
 _BATCH_ROWS = 65_536
@@ -50,6 +51,18 @@ def generate(directory: Path, scale: float, parts: int) -> Lineitem:
             rows += file.metadata.num_rows
             size_bytes += sum(batch.nbytes for batch in file.iter_batches(_BATCH_ROWS))
     return Lineitem(table, rows, size_bytes)
+
+
+def slice_files(source: Lineitem, directory: Path, files: int, rows_max: int) -> Lineitem:
+    """The first rows of ``source``, at most ``rows_max``, in ``files`` files of about equal size."""
+    directory.mkdir(parents=True, exist_ok=True)
+    rows = min(source.rows, rows_max)
+    table = dataset.dataset(source.directory, format="parquet").head(rows)
+    for index in range(files):
+        first, after = rows * index // files, rows * (index + 1) // files
+        part = table.slice(first, after - first)
+        pq.write_table(part, directory / f"part-{index:03}.parquet")
+    return Lineitem(directory, rows, table.nbytes)
 
 
 def _generator() -> str:

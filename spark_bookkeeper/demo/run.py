@@ -14,17 +14,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spark_bookkeeper import BookKeeper
 from spark_bookkeeper.cli.log_documents import describe_log, session_with
 from spark_bookkeeper.demo import queries
-from spark_bookkeeper.demo.lineitem import Lineitem, generate
+from spark_bookkeeper.demo.lineitem import Lineitem, generate, slice_files
 from spark_bookkeeper.demo.report import Report
 from spark_bookkeeper.demo.session import spark_session
+from spark_bookkeeper.demo.stream import (
+    BATCHES,
+    FILES_PER_BATCH,
+    StreamLog,
+    run_killed_stream,
+    stream_driver,
+)
+from spark_bookkeeper.demo.stream_driver import StreamSettings
 from spark_bookkeeper.local.cluster import LocalCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LOG = "lineitem"
+STREAM_LOG = "lineitem_stream"
+STREAM_ROWS_MAX = 400_000
 BOOKIES = 3
 QUORUMS = {"ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2}
 FILES_MIN = 2
@@ -89,7 +100,14 @@ def run_demo(settings: DemoSettings, report: Report) -> None:
             stack.enter_context(cluster)
         with report.step("start Spark"):
             spark = stack.enter_context(spark_session(directory / "spark", cores))
-        _Demo(spark, cluster, source, settings.scale, report).run()
+        _Demo(
+            directory=directory,
+            spark=spark,
+            cluster=cluster,
+            source=source,
+            scale=settings.scale,
+            report=report,
+        ).run()
         if settings.keep is not None:
             report.say(f"\nkept in {directory}")
 
@@ -99,12 +117,15 @@ class _Demo:
 
     def __init__(
         self,
+        *,
+        directory: Path,
         spark: SparkSession,
         cluster: LocalCluster,
         source: Lineitem,
         scale: float,
         report: Report,
     ) -> None:
+        self._directory = directory
         self._spark = spark
         self._cluster = cluster
         self._source = source
@@ -127,6 +148,7 @@ class _Demo:
         self._read_and_compare("read it back", expected)
         self._run_queries(expected)
         self._show()
+        self._stream()
 
         victim = self._cluster.bookies[0]
         with self._report.step(f"SIGKILL bookie {victim.bookie_id}"):
@@ -145,9 +167,9 @@ class _Demo:
     def _uri(self) -> str:
         return self._cluster.metadata_service_uri
 
-    def _log(self) -> DataFrame:
+    def _log(self, name: str = LOG) -> DataFrame:
         reader = self._spark.read.format("bookkeeper")
-        return reader.options(metadataServiceUri=self._uri, log=LOG).load()
+        return reader.options(metadataServiceUri=self._uri, log=name).load()
 
     def _expectations(self, frame: DataFrame) -> Expected:
         return Expected(
@@ -182,10 +204,52 @@ class _Demo:
             found = queries.as_published(rows)
             self._report.compare(f"{name} on the {what} and as published", published, found)
 
+    def _stream(self) -> None:
+        """The same rows as a stream whose driver is killed twice; see the module of that name."""
+        part = slice_files(
+            self._source,
+            self._directory / "stream" / "source",
+            BATCHES * FILES_PER_BATCH,
+            STREAM_ROWS_MAX,
+        )
+        settings = StreamSettings(
+            metadata_service_uri=self._uri,
+            log=STREAM_LOG,
+            source=str(part.directory),
+            files_per_batch=FILES_PER_BATCH,
+            directory=str(self._directory / "stream"),
+            cores=os.cpu_count() or 2,
+            quorums=QUORUMS,
+        )
+        with stream_driver(settings) as driver, BookKeeper(self._uri) as client:
+            log = StreamLog(client, STREAM_LOG)
+            run_killed_stream(driver, log, self._report)
+            named = log.ledgers() | {each.ledger_id for each in client.open_log(LOG).ledgers()}
+            stored = set(client.list_ledgers())
+        expected = fingerprint(self._spark.read.parquet(str(part.directory)))
+        self._report.compare(
+            "the stream's log: every row, once", expected, fingerprint(self._log(STREAM_LOG))
+        )
+        size = {"rows": part.rows, "size_bytes": part.size_bytes}
+        with self._report.step("read it as a stream, into Parquet", **size):
+            copy = self._stream_out(part.rows // BATCHES)
+        self._report.compare("read as a stream: every row, once", expected, fingerprint(copy))
+        self._report.compare("ledgers stored and ledgers named by logs", named, stored)
+        self._report.say("")
+
+    def _stream_out(self, batch_rows: int) -> DataFrame:
+        """The streamed log, streamed once more in micro-batches of ``batch_rows``."""
+        directory = self._directory / "stream" / "copy"
+        reader = self._spark.readStream.format("bookkeeper").option("startingOffsets", "earliest")
+        reader = reader.option("maxRowsPerTrigger", batch_rows)
+        frame = reader.options(metadataServiceUri=self._uri, log=STREAM_LOG).load()
+        writer = frame.writeStream.format("parquet").trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(directory / "checkpoint"))
+        writer.start(str(directory / "rows")).awaitTermination()
+        return self._spark.read.parquet(str(directory / "rows"))
+
     def _show(self) -> None:
         """The log and one of its ledgers, as an operator would see them."""
-        from spark_bookkeeper import BookKeeper
-
         log = describe_log(session_with(self._uri), LOG)
         ledgers = [each["ledger_id"] for each in log["ranges"]]
         self._report.say(

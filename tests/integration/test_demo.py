@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,13 +18,15 @@ from spark_bookkeeper.cli import run
 from spark_bookkeeper.demo.lineitem import generate
 from spark_bookkeeper.demo.queries import as_published
 from spark_bookkeeper.demo.report import Report
-from spark_bookkeeper.demo.run import LOG, DemoSettings
+from spark_bookkeeper.demo.run import LOG, STREAM_LOG, DemoSettings
+from spark_bookkeeper.demo.stream import BATCHES
 from spark_bookkeeper.local.environment import child_environment
 from tests.integration.processes import processes_of
 
 SCALE = "0.01"
 ROWS = 60_175
 """Of ``lineitem`` at that scale, by TPC-H's definition."""
+KILLED_AT = re.compile(r"batch (\d+) in the log, -?\d+ in Spark's checkpoint, \d+ ledgers unpub")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +41,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
         env=child_environment(),
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=580,
         check=False,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
@@ -55,6 +58,7 @@ def kept(demo: tuple[Path, dict[str, Any]]) -> Iterator[str]:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.integration
+@pytest.mark.timeout(600)
 class TestRun:
     def test_every_comparison_is_equal_and_every_step_measured(
         self, demo: tuple[Path, dict[str, Any]]
@@ -62,12 +66,25 @@ class TestRun:
         directory, document = demo
 
         assert document["passed"] is True
-        assert len(document["comparisons"]) >= 6
+        assert len(document["comparisons"]) >= 10
         assert all(each["equal"] for each in document["comparisons"])
         measured = [step for step in document["steps"] if step["rows"]]
-        assert {step["rows"] for step in measured} == {ROWS}
+        assert max(step["rows"] for step in measured) == ROWS
         assert all(step["rows_per_second"] > 0 for step in measured)
         assert processes_of(directory) == []
+
+    def test_a_driver_dies_in_the_middle_twice_and_its_stream_is_compared(
+        self, demo: tuple[Path, dict[str, Any]]
+    ) -> None:
+        _, document = demo
+
+        kills = [each for each in document["steps"] if "SIGKILL driver" in each["step"]]
+        batches = [int(found[1]) for each in kills if (found := KILLED_AT.match(each["note"]))]
+        assert len(batches) == 2
+        assert 0 < batches[0] <= batches[1] < BATCHES
+        assert "the stream's log: every row, once" in {
+            each["comparison"] for each in document["comparisons"]
+        }
 
     def test_the_log_it_leaves_can_be_listed_shown_and_read(
         self, kept: str, capfd: pytest.CaptureFixture[str]
@@ -86,7 +103,10 @@ class TestRun:
         assert run(["logs", "read", LOG, "--first-row", "soon", *uri]) == 1
         complaint = capfd.readouterr().err
 
-        assert [(each["log"], each["rows"]) for each in listed] == [(LOG, ROWS)]
+        assert [(each["log"], each["rows"]) for each in listed] == [
+            (LOG, ROWS),
+            (STREAM_LOG, ROWS),
+        ]
         assert (shown["rows"], shown["next_row"]) == (ROWS, ROWS)
         assert sum(each["rows"] for each in shown["ranges"]) == ROWS
         assert len(shown["schema"]) == 16
