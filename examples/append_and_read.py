@@ -1,6 +1,14 @@
 """A ledger from first append to last read, on a cluster of its own.
 
 In an empty environment: pip install spark-bookkeeper, then python append_and_read.py
+
+Prints:
+    ledger 0: entry 0, entries 1 to 4
+    0 returns when two bookies have it on disk
+    1 many
+    2 in
+    3 one
+    4 go
 """
 
 from spark_bookkeeper import BookKeeper, LocalCluster

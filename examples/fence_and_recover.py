@@ -1,6 +1,10 @@
 """What happens to a writer when somebody else takes its ledger over.
 
 In an empty environment: pip install spark-bookkeeper, then python fence_and_recover.py
+
+Prints:
+    recovered and closed at entry 2
+    the old writer is told: BK_FENCED: ledger fenced by a recovering client. ledger_id=0
 """
 
 from spark_bookkeeper import BookKeeper, LocalCluster

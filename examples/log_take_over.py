@@ -1,6 +1,13 @@
 """A log with two writers, of which only one leads, and a follower that sees every value once.
 
 In an empty environment: pip install spark-bookkeeper, then python log_take_over.py
+
+Prints:
+    row 2 is entry 0 of ledger 1
+    the first writer is told: BK_FENCED
+    0 10 EUR
+    1 20 EUR
+    2 30 EUR
 """
 
 from spark_bookkeeper import BookKeeper, LocalCluster

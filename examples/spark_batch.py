@@ -2,6 +2,19 @@
 
 In an empty environment: pip install spark-bookkeeper (Java 17+ on the path), then
 python spark_batch.py
+
+Prints:
+    +---+-----+
+    |day|count|
+    +---+-----+
+    |  0|  143|
+    |  1|  143|
+    |  2|  143|
+    |  3|  143|
+    |  4|  143|
+    |  5|  143|
+    |  6|  142|
+    +---+-----+
 """
 
 import os
