@@ -20,11 +20,13 @@ DOCUMENTS = (
     "docs/reliability.md",
     "docs/performance.md",
     "docs/spark.md",
+    "docs/kafka.md",
+    "docs/options.md",
 )
 
 
 def test_the_option_table_is_the_codes(repository: Path) -> None:
-    text = (repository / "README.md").read_text(encoding="utf-8")
+    text = (repository / "docs" / "options.md").read_text(encoding="utf-8")
 
     (table,) = re.findall(r"<!-- options -->\n(.*?)\n<!-- /options -->", text, re.DOTALL)
 
@@ -87,7 +89,7 @@ def test_every_test_named_in_the_documents_exists(repository: Path, document: st
     tests = "".join(path.read_text(encoding="utf-8") for path in repository.glob("tests/**/*.py"))
     for named in set(re.findall(r"`(test_\w+)`", text)):
         assert f"def {named}(" in tests, f"{document} names {named}"
-    for target in set(re.findall(r"\]\(([\w./]+\.md)\)", text)):
+    for target in set(re.findall(r"\]\(([\w./]+)(?:#[\w-]+)?\)", text)):
         assert (repository / document).parent.joinpath(target).exists(), f"{document}: {target}"
 
 

@@ -37,7 +37,7 @@ EXPLANATIONS: Mapping[str, Explanation] = {
     "BK_OPTION_UNKNOWN": Explanation(
         "At least one option is none of ours.",
         _NOTHING_DONE,
-        "Use the name the message suggests; the README lists all options.",
+        "Use the name the message suggests; docs/options.md lists all.",
     ),
     "BK_NOT_SUPPORTED_YET": Explanation(
         "This version does not have this part of the interface.",
