@@ -20,6 +20,8 @@ from tests.simulation.rules.mutants import (
     hunt_in_world,
     page,
     parse_table,
+    part_of,
+    renew,
 )
 from tests.simulation.rules.patching import MUTANTS, Always, Mutant, Patch
 from tests.simulation.rules.shrink import fails_with, load, save, shrink, size_of
@@ -97,7 +99,18 @@ def test_the_table_in_the_documents_is_of_these_mutants() -> None:
         assert line.kill is not None
         assert (line.stands_for, line.where) == (mutant.stands_for, mutant.where)
         assert set(line.kill.invariants) & set(mutant.caught_by)
-    assert PAGE.read_text(encoding="utf-8") == page(lines)
+    assert part_of(PAGE.read_text(encoding="utf-8"), page(lines)) == page(lines)
+
+
+def test_a_part_of_a_document_is_renewed_in_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text("# One\n\na\n\n# Two\n\nb\n")
+
+    renew(path, "# One\n\nc\n\n")
+    renew(path, "# Three\n\nd\n")
+
+    assert path.read_text() == "# One\n\nc\n\n# Two\n\nb\n# Three\n\nd\n"
+    assert part_of(path.read_text(), "# Two\n") == "# Two\n\nb\n"
 
 
 def test_a_planted_mutant_is_gone_afterwards() -> None:

@@ -148,8 +148,23 @@ not within {seeds:,}. *World*: seeds of the simulation of the whole product; `-`
 
 
 def page(lines: Iterable[Line]) -> str:
-    """docs/mutants.md."""
+    """The first part of docs/mutants.md."""
     return _PREFACE.format(seeds=SEEDS_MAX, world=WORLD_SEEDS_MAX) + markdown(lines)
+
+
+def part_of(text: str, part: str) -> str:
+    """The part of a document that has the same title as ``part``; empty if there is none."""
+    title = part.partition("\n")[0]
+    start = f"\n{text}".find(f"\n{title}\n")
+    end = text.find("\n# ", start)
+    return "" if start < 0 else text[start:] if end < 0 else text[start : end + 1]
+
+
+def renew(path: Path, part: str) -> None:
+    """Put ``part`` in the place of the one of its title, or behind the others."""
+    text = path.read_text(encoding="utf-8")
+    old = part_of(text, part)
+    path.write_text(text.replace(old, part) if old else text + part, encoding="utf-8")
 
 
 def parse_table(text: str) -> list[Line]:
@@ -193,7 +208,7 @@ def main() -> None:
     sys.stdout.write(markdown(lines))
     if arguments.write:
         TABLE.write_text(json.dumps([asdict(line) for line in lines], indent=1) + "\n")
-        PAGE.write_text(page(lines), encoding="utf-8")
+        renew(PAGE, page(lines))
 
 
 if __name__ == "__main__":

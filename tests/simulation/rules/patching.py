@@ -86,14 +86,18 @@ MUTANTS: dict[str, Mutant] = {}
 
 
 def mutant(
-    name: str, stands_for: str, *caught_by: str, where: Where = "product"
+    name: str,
+    stands_for: str,
+    *caught_by: str,
+    where: Where = "product",
+    among: dict[str, Mutant] = MUTANTS,
 ) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
-    """Register a function that plants a bug."""
+    """Register a function that plants a bug, by default one of the ledger protocol."""
 
     def register(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        if name in MUTANTS:
+        if name in among:
             raise ValueError(f"there is a mutant {name} already")
-        MUTANTS[name] = Mutant(name, stands_for, caught_by, plant, where)
+        among[name] = Mutant(name, stands_for, caught_by, plant, where)
         return plant
 
     return register

@@ -19,11 +19,19 @@ Decisions = dict[str, list[int]]
 StillFails = Callable[[Record], bool]
 
 
-def fails_with(invariants: Sequence[str]) -> StillFails:
+def violations_of_rules(record: Record) -> Sequence[str]:
+    """What the schedule of a record breaks, in the rules' simulation."""
+    return run_schedule(0, record=record).violations
+
+
+def fails_with(
+    invariants: Sequence[str],
+    violations_of: Callable[[Record], Sequence[str]] = violations_of_rules,
+) -> StillFails:
     """Whether a record breaks one of these invariants (``I1``, ``L3``, ...)."""
 
     def fails(record: Record) -> bool:
-        violations = run_schedule(0, record=record).violations
+        violations = violations_of(record)
         return any(violation.split(":", 1)[0] in invariants for violation in violations)
 
     return fails
