@@ -1,0 +1,373 @@
+"""Directed schedules: situations that chance comes to too seldom, each for the clause it checks.
+
+A schedule says who waits before which operation, what becomes of it, and nothing else; it must pass,
+and with the clause broken it must fail (``docs/mutants.md`` says which mutants it notices). Findings
+become schedules here, because seeds rot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from spark_bookkeeper.log.epoch import Job, LedgerWritten, TaskMessage
+from tests.simulation.commits.checkers import violations_of
+from tests.simulation.commits.history import Actor
+from tests.simulation.commits.model import run_world
+from tests.simulation.commits.others import writer
+from tests.simulation.commits.script import Fate
+from tests.simulation.commits.stage import Directed, DirectedOutcome, Stage
+from tests.simulation.commits.world import LOG, World
+from tests.simulation.rules.choices import Choices
+
+DIRECTED: dict[str, Directed] = {}
+"""By name."""
+RETENTION_HOURS = 2
+JOB_TIMEOUT_HOURS = 8 * 24
+ROWS = ("r0", "r1")
+
+Play = Callable[[Stage], Awaitable[None]]
+
+
+def directed(clause: str, *, inline_bytes: int = 64 * 1024) -> Callable[[Play], Play]:
+    """Register a schedule under its function's name."""
+
+    def register(play: Play) -> Play:
+        name = play.__name__
+        DIRECTED[name] = Directed(name, clause, play, inline_bytes)
+        return play
+
+    return register
+
+
+def run_directed(name: str, *, is_traced: bool = False) -> DirectedOutcome:
+    """Play one schedule, heal, collect, check."""
+    schedule = DIRECTED[name]
+
+    async def act(world: World) -> None:
+        world.script.is_late_kept = True
+        stage = Stage(world)
+        await schedule.play(stage)
+        for hold in world.script.holds:
+            hold.release()
+        for task in stage.begun:
+            await task
+
+    history, _ = run_world(
+        Choices(0, {}), act, is_traced=is_traced, inline_bytes=schedule.inline_bytes
+    )
+    return DirectedOutcome(history, violations_of(history))
+
+
+# -- commits -----------------------------------------------------------------------------------------
+
+
+@directed(
+    "an overwrite never conflicts with its own multi: the token is read before a verdict counts"
+)
+async def own_late_multi(stage: Stage) -> None:
+    """Once seeds 1017, 1921 and 2138 of random schedules: the only bug they found."""
+    write, messages = await stage.written("A", Job.of_batch("a"), ROWS, is_overwrite=True)
+    stage.script.doom(Fate.LATE, "commit A", "multi", "/head")
+    token = stage.script.hold("commit A", "get", "/tokens/")
+    committing = stage.begin_commit(write, messages)
+    await stage.reached(token)
+    head = stage.script.hold("commit A", "get", "/head")
+    token.release()
+    await stage.reached(head)
+    stage.script.deliver()
+    head.release()
+    await committing
+
+
+@directed("after a lost reply the token is read first; gone, and without a txn, nobody can know")
+async def token_collected_before_the_retry(stage: Stage) -> None:
+    write, messages = await stage.written("A", Job.of_batch("a"), ROWS)
+    stage.script.doom(Fate.LOST_REPLY, "commit A", "multi", "/head")
+    token = stage.script.hold("commit A", "get", "/tokens/")
+    committing = stage.begin_commit(write, messages)
+    await stage.reached(token)
+    stage.leap(JOB_TIMEOUT_HOURS)
+    await stage.begin_collection("1")
+    token.release()
+    await committing
+
+
+@directed("a commit that was given up by its abort fails as a whole, however late it arrives")
+async def late_commit_after_its_abort(stage: Stage) -> None:
+    write, messages = await stage.written("A", Job.of_stream("q", 0), ROWS)
+    stage.script.doom(Fate.LATE, "commit A", "multi", "/head")
+    token = stage.script.hold("commit A", "sync")
+    committing = stage.begin_commit(write, messages)
+    await stage.reached(token)
+    again = stage.script.hold("commit A", "get", "/tokens/")
+    token.release()
+    await stage.reached(again)
+    await write.abort(messages)
+    stage.script.deliver()
+    again.release()
+    await committing
+
+
+@directed("an already_committed among the messages that txn does not explain is refused")
+async def transaction_forgotten_between_tasks(stage: Stage) -> None:
+    job = Job.of_stream("q", 0)
+    await stage.committed("A", job, ROWS)
+    write = await stage.planned("B", job, ROWS)
+    skipped = await write.attempt(0, ROWS[:1])
+    operator = stage.world.process(Actor("operator", "end"))
+    await operator.run(operator.layer.catalog.forget_transaction(LOG, "q"))
+    messages: list[TaskMessage | None] = [skipped, await write.attempt(1, ROWS[1:])]
+    await stage.commit(write, messages)
+
+
+@directed("head, then txn: whatever changes txn after the head was read makes the multi fail")
+async def transaction_forgotten_and_stored_anew(stage: Stage) -> None:
+    await stage.committed("Z", Job.of_stream("q", 0), ROWS)
+    write, messages = await stage.written("B", Job.of_stream("q", 1), ROWS)
+    head = stage.script.hold("commit B", "get", "/head")
+    committing = stage.begin_commit(write, messages)
+    await stage.reached(head)
+    operator = stage.world.process(Actor("operator", "end"))
+    await operator.run(operator.layer.catalog.forget_transaction(LOG, "q"))
+    # Its node is new and has the version that the forgotten one had.
+    await stage.committed("A", Job.of_stream("q", 2), ROWS)
+    head.release()
+    await committing
+    again, replayed = await stage.written("C", Job.of_stream("q", 2), ROWS)
+    await stage.commit(again, replayed)
+
+
+@directed("a commit reads after sync(): a follower that lags does not know the transaction yet")
+async def commit_by_a_follower_that_lags(stage: Stage) -> None:
+    job = Job.of_stream("q", 0)
+    write = await stage.planned("B", job, ROWS)
+    worker = write.worker("commit")
+    worker.store.freeze()
+    await stage.committed("A", job, ROWS)
+    messages = [await write.attempt(0, ROWS)]
+    await stage.begin_commit(write, messages, worker)
+
+
+@directed("chunks carry names that no retry uses again", inline_bytes=1)
+async def retry_after_a_conflict(stage: Stage) -> None:
+    write, messages = await stage.written("A", Job.of_batch("a"), ROWS)
+    sending = stage.script.hold("commit A", "multi", "/head")
+    committing = stage.begin_commit(write, messages)
+    await stage.reached(sending)
+    await stage.committed("B", Job.of_batch("b"), ("s0", "s1", "s2"))
+    sending.release()
+    await committing
+
+
+@directed("a log with a writer outside Spark refuses the commit too, not only the plan")
+async def writer_comes_after_the_plan(stage: Stage) -> None:
+    write, messages = await stage.written("A", Job.of_batch("a"), ROWS)
+    opening = stage.script.hold("writer W", "sequence", "/tokens/")
+    leading = stage.begin(writer(stage.world, "W"))
+    await stage.reached(opening)
+    rolled = stage.script.hold("writer W", "sequence", "/tokens/")
+    opening.release()
+    await stage.reached(rolled)
+    await stage.commit(write, messages)
+    rolled.release()
+    await leading
+
+
+@directed("the head is guarded by the version it was read at", inline_bytes=1)
+async def commit_between_head_and_multi(stage: Stage) -> None:
+    write, messages = await stage.written("A", Job.of_batch("a"), ROWS)
+    chunk = stage.script.hold("commit A", "create", "/chunks/")
+    committing = stage.begin_commit(write, messages)
+    await stage.reached(chunk)
+    await stage.committed("B", Job.of_batch("b"), ("s0", "s1", "s2"))
+    chunk.release()
+    await committing
+
+
+@directed("a claim fences the ledgers of lower epochs once their tokens are DEAD, not before")
+async def newer_claim_loses_its_kill(stage: Stage) -> None:
+    job, rows = Job.of_stream("q", 0), tuple(f"r{number}" for number in range(40))
+    older = await stage.planned("A", job, rows)
+    writing = stage.begin(older.attempt(0, rows))
+    await asyncio.sleep(0.03)
+    newer = await stage.planned("B", job, rows)
+    stage.script.doom(Fate.LOST_REQUEST, "task B", "put", "/tokens/")
+    await newer.attempt(0, rows)
+    await writing
+
+
+@directed("a write that adds columns goes on only if a newer schema has all of its own")
+async def two_writes_add_columns(stage: Stage) -> None:
+    write, messages = await stage.written("A", Job.of_batch("a"), ROWS, column="x")
+    await stage.committed("B", Job.of_batch("b"), ROWS, column="y")
+    await stage.commit(write, messages)
+
+
+# -- sweeps ------------------------------------------------------------------------------------------
+
+
+@directed("an abort after a commit that happened touches nothing that is visible")
+async def abort_after_the_commit(stage: Stage) -> None:
+    write, messages = await stage.written("A", Job.of_batch("a"), ROWS)
+    await stage.commit(write, messages)
+    await write.abort(messages)
+
+
+@directed("the sweep after a commit sets the job's other epochs DEAD")
+async def newer_driver_stands_in_its_claim(stage: Stage) -> None:
+    job = Job.of_stream("q", 0)
+    write, messages = await stage.written("A", job, ROWS)
+    newer = await stage.planned("B", job, ROWS)
+    listing = stage.script.hold("task B", "children", "/jobs/")
+    claiming = stage.begin(newer.attempt(0, ROWS))
+    await stage.reached(listing)
+    worker = write.worker("commit")
+    await worker.run(stage.committed_and_swept(write, worker, messages))
+    listing.release()
+    await claiming
+
+
+@directed("head, chunks, then garbage: a range that moves from one to the other is seen")
+async def overwrite_while_references_are_read(stage: Stage) -> None:
+    await stage.committed("A", Job.of_batch("a"), ROWS)
+    stage.leap(JOB_TIMEOUT_HOURS)
+    children = stage.script.hold("gc 1", "children", "/tokens/0000000000")
+    collecting = stage.begin_collection("1")
+    await stage.reached(children)
+    head = stage.script.hold("gc 1", "get", "/head")
+    children.release()
+    await stage.reached(head)
+    await stage.committed("B", Job.of_batch("b"), ("s0",), is_overwrite=True)
+    head.release()
+    await collecting
+
+
+# -- garbage and chunks ------------------------------------------------------------------------------
+
+
+async def _ledger_in_two_ranges(stage: Stage) -> None:
+    """One commit that names one ledger twice, as compaction and shared ledgers will; swept."""
+    rows = ("r0", "r1")
+    write, messages = await stage.written("A", Job.of_batch("a"), rows + rows)
+    first = messages[0]
+    assert first is not None
+    assert first.written is not None
+    half = LedgerWritten(first.written.ledger_id, 1, 2, 200)
+    twice = [replace(first, written=half), replace(first, partition=1, written=half)]
+    worker = write.worker("commit")
+    await worker.run(stage.committed_and_swept(write, worker, twice))
+
+
+@directed("a ledger goes only if neither the log nor other garbage names it")
+async def ledger_in_two_garbages(stage: Stage) -> None:
+    await _ledger_in_two_ranges(stage)
+    await stage.truncate("1", 2)
+    stage.leap(RETENTION_HOURS)
+    await stage.committed("B", Job.of_batch("b"), ("s0",), is_overwrite=True)
+    await stage.begin_collection("1")
+
+
+@directed(
+    "of two collections at once, each leaving a shared ledger to the other's entry, one fails"
+)
+async def two_collections_of_shared_garbage(stage: Stage) -> None:
+    await _ledger_in_two_ranges(stage)
+    # Whoever truncates has a clock that is ahead, so the older entry expires last.
+    stage.leap(2 * RETENTION_HOURS)
+    await stage.truncate("1", 2)
+    stage.leap(-2 * RETENTION_HOURS)
+    await stage.committed("B", Job.of_batch("b"), ("s0",), is_overwrite=True)
+    stage.leap(RETENTION_HOURS)
+    forgetting = stage.script.hold("gc 1", "multi", "/garbage/")
+    first = stage.begin_collection("1")
+    await stage.reached(forgetting)
+    stage.leap(2 * RETENTION_HOURS)
+    other = stage.script.hold("gc 2", "multi", "/garbage/")
+    second = stage.begin_collection("2")
+    await stage.reached(other)
+    further = stage.script.hold("gc 2", "get", "/garbage/")
+    other.release()
+    await stage.reached(further)
+    forgetting.release()
+    await first
+    further.release()
+    await second
+
+
+@directed("a chunk goes only once its epoch's token was seen not LIVE", inline_bytes=1)
+async def collection_before_the_multi(stage: Stage) -> None:
+    write, messages = await stage.written("A", Job.of_batch("a"), ROWS)
+    sending = stage.script.hold("commit A", "multi", "/head")
+    committing = stage.begin_commit(write, messages)
+    await stage.reached(sending)
+    await stage.begin_collection("1")
+    sending.release()
+    await committing
+
+
+@directed("references to a chunk are read after its epoch's token, in one session", inline_bytes=1)
+async def commit_while_chunks_are_listed(stage: Stage) -> None:
+    write, messages = await stage.written("A", Job.of_batch("a"), ROWS)
+    sending = stage.script.hold("commit A", "multi", "/head")
+    committing = stage.begin_commit(write, messages)
+    await stage.reached(sending)
+    listing = stage.script.hold("gc 1", "children", "/chunks")
+    collecting = stage.begin_collection("1")
+    await stage.reached(listing)
+    sending.release()
+    await committing
+    listing.release()
+    await collecting
+
+
+@directed("garbage keeps its chunks until it goes", inline_bytes=1)
+async def collection_after_an_overwrite(stage: Stage) -> None:
+    await stage.committed("A", Job.of_batch("a"), ROWS)
+    await stage.committed("B", Job.of_batch("b"), ("s0",), is_overwrite=True)
+    await stage.begin_collection("1")
+
+
+# -- truncation --------------------------------------------------------------------------------------
+
+
+@directed("who committed what is not forgotten with the rows")
+async def replay_after_a_truncation(stage: Stage) -> None:
+    job = Job.of_stream("q", 0)
+    await stage.committed("A", job, ROWS)
+    await stage.truncate("1", len(ROWS))
+    write, messages = await stage.written("B", job, ROWS)
+    await stage.commit(write, messages)
+
+
+@directed("a truncation is guarded by the head it read", inline_bytes=1)
+async def commit_within_a_truncation(stage: Stage) -> None:
+    write = await stage.planned("A", Job.of_batch("a"), (*ROWS, *ROWS))
+    await stage.commit(write, [await write.attempt(part, ROWS) for part in (0, 1)])
+    cutting = stage.script.hold("truncate 1", "get", "/chunks/")
+    truncating = stage.begin(stage.truncate("1", len(ROWS)))
+    await stage.reached(cutting)
+    await stage.committed("B", Job.of_batch("b"), ("s0",))
+    cutting.release()
+    await truncating
+
+
+@directed(
+    "a change whose attempt ended cannot happen any more: its token is in its multi", inline_bytes=1
+)
+async def late_truncation(stage: Stage) -> None:
+    await stage.committed("A", Job.of_batch("a"), ROWS)
+    await stage.committed("B", Job.of_batch("b"), ROWS)
+    stage.script.doom(Fate.LATE, "truncate 1", "multi", "/head")
+    ending = stage.script.hold("truncate 1", "sequence", "/tokens/")
+    again = stage.script.hold("truncate 1", "sequence", "/tokens/")
+    truncating = stage.begin(stage.truncate("1", 2))
+    await stage.reached(ending)
+    ending.release()
+    await stage.reached(again)
+    stage.leap(RETENTION_HOURS)
+    await stage.begin_collection("1")
+    stage.script.deliver()
+    again.release()
+    await truncating

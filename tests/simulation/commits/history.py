@@ -1,0 +1,323 @@
+"""What happened in a commit world: every step of the protocol, as an observer of the truth saw it.
+
+Events carry what stood in the tree at that very moment, whatever anybody believed, so that checkers
+are plain functions of a history and a doctored history is a handful of lines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """A process of the world: what it is there for, and for which write."""
+
+    name: str
+    kind: str
+    """driver, task, commit, abort, gc, truncate, writer, reader, end."""
+    job: str = ""
+    epoch: int = -1
+    partition: int = -1
+    task_attempt_id: int = -1
+
+    def __str__(self) -> str:
+        return self.name
+
+
+NOBODY = Actor("nobody", "end")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobBegun(Event):
+    """A write exists, with the rows it shall add; a batch planned again is the same job."""
+
+    job: str
+    rows: tuple[str, ...]
+    column: str = ""
+    """What it adds to the log's schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned(Event):
+    """A driver drew an epoch."""
+
+    by: Actor
+    epoch: int
+    head_version: int
+    is_overwrite: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Announced(Event):
+    """A claim announced its epoch under its job, or found that another attempt had."""
+
+    by: Actor
+    epoch: int
+    siblings: tuple[int, ...]
+    """The job's other epochs that were announced then."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerMade(Event):
+    """A ledger came about."""
+
+    by: Actor
+    ledger: int
+    epoch: int
+    """The token it is under; -1: a writer's outside Spark, under the head."""
+    token: str
+    """State of that token then; empty: there was none."""
+    siblings: tuple[int, ...] = ()
+    """The job's other epochs that were announced then."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerClosed(Event):
+    """Its own writer closed a ledger, with these rows in it."""
+
+    by: Actor
+    ledger: int
+    rows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced(Event):
+    """Somebody ended another's ledger, which holds these rows then."""
+
+    by: Actor
+    ledger: int
+    token: str
+    rows: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerGone(Event):
+    """A ledger was deleted."""
+
+    by: Actor
+    ledger: int
+    token: str
+    """State of the token it is under, if it still is under one."""
+    is_visible: bool
+    is_kept: bool
+    """In garbage that had not expired."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unnamed(Event):
+    """A ledger exists that neither a token, nor the log, nor garbage names any more."""
+
+    by: Actor
+    ledger: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEnded(Event):
+    """A token left LIVE, or vanished (state empty)."""
+
+    by: Actor
+    epoch: int
+    before: str
+    state: str
+    is_due: bool
+    """Its transaction was stored, or it was older than any job may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A range of the log."""
+
+    ledger: int
+    first_row: int
+    rows: int
+    exists: bool = True
+    """Whether the ledger does."""
+    columns: tuple[str, ...] | None = ()
+    """Of its schema; ``None``: the log has no such schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadMoved(Event):
+    """The head changed: all that is visible from then on."""
+
+    by: Actor
+    version: int
+    base_row: int
+    next_row: int
+    parts: tuple[Part, ...]
+    opened: int = -1
+    """The ledger a writer outside Spark holds open."""
+    committed: int = -1
+    """The epoch whose token became COMMITTED in the same change."""
+    was: str = ""
+    """The state that token had before."""
+    is_overwrite: bool = False
+    """Everything before was dropped."""
+    missing: tuple[str, ...] = ()
+    """Chunks it references that are not there."""
+    columns: tuple[str, ...] | None = ()
+    """Of the newest schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkGone(Event):
+    """A chunk was deleted."""
+
+    by: Actor
+    chunk: str
+    token: str
+    is_referenced: bool
+    """By head or garbage."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCalled(Event):
+    """A driver asked for a commit."""
+
+    by: Actor
+    epoch: int
+    job: str
+    ledgers: tuple[int, ...]
+    is_whole: bool
+    """No message was missing, all of one write."""
+    is_stored: bool = False
+    """Its very transaction was the last one stored of its application."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEnded(Event):
+    """What the driver was told."""
+
+    by: Actor
+    epoch: int
+    job: str
+    outcome: str
+    """COMMITTED, REPLAYED, or the error's name."""
+    is_definite: bool = False
+    token: str = ""
+    """State of its token by then."""
+    is_stored: bool = False
+    """As in :class:`CommitCalled`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept(Event):
+    """The sweep after a commit returned, and nothing was lost on its way."""
+
+    by: Actor
+    live: tuple[int, ...]
+    """Other epochs of the job, announced before it began, whose tokens are LIVE still."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadRead(Event):
+    """A process read that an epoch's token is DEAD."""
+
+    by: Actor
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSent(Event):
+    """A commit's multi left its process."""
+
+    by: Actor
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDone(Event):
+    """Spark noted a write as done and will never run it again."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Event):
+    """A reader got rows."""
+
+    by: Actor
+    from_row: int
+    to_row: int
+    rows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRefused(Event):
+    """A reader was told that rows are not there."""
+
+    by: Actor
+    from_row: int
+    to_row: int
+    was_there: bool
+    """All of them were in the log from before it asked until it was told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left(Event):
+    """What is left when nobody works any more and two collections found nothing to wait for."""
+
+    what: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck(Event):
+    """Something that must end did not."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Escaped(Event):
+    """An error came out of the product that none of its callers expects."""
+
+    error: str
+
+
+@dataclass(slots=True)
+class History:
+    """The events of one run in order, and how often each situation came about."""
+
+    now_us: Callable[[], int] = lambda: 0
+    events: list[Event] = field(default_factory=list)
+    times_us: list[int] = field(default_factory=list)
+    marks: Counter[str] = field(default_factory=Counter)
+    notes: list[tuple[int, str]] = field(default_factory=list)
+    """Metadata operations and faults, for the trace: the index of the next event, and a text."""
+    is_traced: bool = False
+
+    def record(self, event: Event) -> None:
+        """Add an event that happens now."""
+        self.events.append(event)
+        self.times_us.append(self.now_us())
+
+    def note(self, text: str) -> None:
+        """Add a line to the trace."""
+        if self.is_traced:
+            self.notes.append((len(self.events), f"{self.now_us() / 1e6:10.6f}   {text}"))
+
+    def trace(self) -> list[str]:
+        """Everything in order, a line each."""
+        lines: list[str] = []
+        notes = iter([*self.notes, (len(self.events) + 1, "")])
+        at, text = next(notes)
+        for index, (event, time_us) in enumerate(zip(self.events, self.times_us, strict=True)):
+            while at <= index:
+                lines.append(text)
+                at, text = next(notes)
+            lines.append(f"{time_us / 1e6:10.6f} {event}")
+        return lines
+
+    def hash(self) -> str:
+        """Equal for equal runs."""
+        return sha256("\n".join(map(str, self.events)).encode()).hexdigest()[:16]

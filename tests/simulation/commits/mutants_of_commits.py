@@ -1,0 +1,417 @@
+"""Mutants of plans, claims and commits: clauses of the protocol, broken one by one.
+
+The clauses are those of the log layer's modules: ``jobs``, ``commit``, ``commit_rules``, ``nodes``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from metadata.errors import MetadataUnavailableError
+from metadata.store import BadVersionError, Check, Create, NodeExistsError, Operation, Put
+from spark_bookkeeper.log import commit, commit_rules
+from spark_bookkeeper.log.commit import CommitOutcome, Committer
+from spark_bookkeeper.log.commit_rules import CommitRequest, HeadVerdict, TxnVerdict
+from spark_bookkeeper.log.epoch import Epoch, Job, StoredTxn, TaskMessage, Token, TokenState, Txn
+from spark_bookkeeper.log.errors import CommitRefusedError, CommitUnknownError
+from spark_bookkeeper.log.jobs import Claim, Jobs
+from spark_bookkeeper.log.nodes import LogNodes, TxnAt
+from spark_bookkeeper.log.serde import encode_token
+from spark_bookkeeper.log.transitions import ChunkNames
+from tests.simulation.loop import OWNER
+from tests.simulation.rules.patching import Mutant, Patch, mutant
+
+COMMIT_MUTANTS: dict[str, Mutant] = {}
+"""Bugs of the commit protocol, by name; those of cleaning are registered here too."""
+planted = partial(mutant, among=COMMIT_MUTANTS)
+
+
+_LATER: deque[asyncio.Task[None]] = deque(maxlen=1_000)
+"""Kept from the garbage collector while they run."""
+_CLAIMING: ContextVar[int] = ContextVar("_CLAIMING")
+
+
+def _kind() -> str:
+    """What the process that runs now is there for."""
+    owner = OWNER.get()
+    return "" if owner is None else owner.name.partition(" ")[0]
+
+
+def _without(operations: Sequence[Operation], name: str) -> list[Operation]:
+    return [part for part in operations if f"/{name}" not in part.path]
+
+
+# -- the multi ---------------------------------------------------------------------------------------
+
+
+@planted("token_not_in_multi", "a commit leaves its token LIVE", "X3", "R10")
+def _token_not_in_multi(patch: Patch) -> None:
+    make = commit._operations
+    patch.function(make, lambda nodes, *rest: _without(make(nodes, *rest), "tokens/"))
+
+
+@planted("token_not_in_empty_multi", "a batch without rows leaves its token LIVE", "R10")
+def _token_not_in_empty_multi(patch: Patch) -> None:
+    make = commit._operations
+
+    def short(nodes: LogNodes, request: CommitRequest, *rest: Any) -> list[Operation]:
+        operations = make(nodes, request, *rest)
+        return operations if request.written else _without(operations, "tokens/")
+
+    patch.function(make, short)
+
+
+@planted("txn_not_in_multi", "the transaction is stored by a second request", "X1")
+def _txn_not_in_multi(patch: Patch) -> None:
+    make = commit._operations
+
+    def apart(nodes: LogNodes, *rest: Any) -> list[Operation]:
+        operations = make(nodes, *rest)
+        stored = [part for part in operations if "/txn/" in part.path]
+        _LATER.append(asyncio.ensure_future(_store_later(nodes, stored)))
+        return _without(operations, "txn/")
+
+    async def _store_later(nodes: LogNodes, operations: list[Operation]) -> None:
+        try:
+            await asyncio.sleep(0.02)
+            await nodes.store.multi(operations)
+        except (MetadataUnavailableError, BadVersionError, NodeExistsError):
+            return
+
+    patch.function(make, apart)
+
+
+@planted("garbage_not_in_multi", "what an overwrite drops is written down afterwards", "R5")
+def _garbage_not_in_multi(patch: Patch) -> None:
+    make = commit._operations
+    patch.function(make, lambda nodes, *rest: _without(make(nodes, *rest), "garbage/"))
+
+
+@planted(
+    "head_version_read_late", "the head is guarded by a version read after it was changed", "R8"
+)
+def _head_version_read_late(patch: Patch) -> None:
+    prepare = Committer._prepare
+
+    async def late(self: Committer, nodes: LogNodes, *rest: Any) -> list[Operation] | None:
+        operations = await prepare(self, nodes, *rest)
+        if operations is None or not isinstance(operations[0], Put):
+            return operations
+        await nodes.sync()
+        newest = await nodes.head()
+        return [replace(operations[0], expected_version=newest.version), *operations[1:]]
+
+    patch.method(Committer, "_prepare", late)
+
+
+@planted("txn_read_before_head", "the transaction is read before the head", "X1")
+def _txn_read_before_head(patch: Patch) -> None:
+    prepare = Committer._prepare
+
+    async def reversed_(
+        self: Committer, nodes: LogNodes, request: CommitRequest, attempted: Any
+    ) -> list[Operation] | None:
+        txn = request.job.txn
+        if txn is None:
+            return await prepare(self, nodes, request, attempted)
+        stored, earlier = await nodes.txn(txn.app_id), copy(nodes)
+
+        async def as_read(app_id: str) -> TxnAt | None:
+            return stored
+
+        earlier.txn = as_read  # type: ignore[method-assign]
+        return await prepare(self, earlier, request, attempted)
+
+    patch.method(Committer, "_prepare", reversed_)
+
+
+@planted("chunk_names_reused", "a retry takes its first try's chunks for its own", "X6", "X2")
+def _chunk_names_reused(patch: Patch) -> None:
+    prepare, write = Committer._prepare, Committer._write_chunk
+
+    async def again(
+        self: Committer, nodes: LogNodes, request: CommitRequest, attempted: Any
+    ) -> list[Operation] | None:
+        first = replace(attempted, names=ChunkNames(attempted.names.epoch))
+        return await prepare(self, nodes, request, first)
+
+    async def write_or_have(self: Committer, nodes: LogNodes, chunk: Any) -> None:
+        try:
+            await write(self, nodes, chunk)
+        except NodeExistsError:
+            return
+
+    patch.method(Committer, "_prepare", again)
+    patch.method(Committer, "_write_chunk", write_or_have)
+
+
+# -- verdicts ----------------------------------------------------------------------------------------
+
+
+@planted("txn_equal_only", "only the very batch stored last counts as committed", "X1")
+def _txn_equal_only(patch: Patch) -> None:
+    def judge(txn: Txn | None, stored: StoredTxn | None) -> TxnVerdict:
+        if txn is None or stored is None or stored.version != txn.version:
+            return TxnVerdict.NEW
+        if txn.is_stream or stored.query_id == txn.query_id:
+            return TxnVerdict.STORED
+        return TxnVerdict.REUSED
+
+    patch.function(commit_rules.judge_txn, judge)
+
+
+@planted("txn_of_another_query", "an application id used by another query skips its rows", "X8")
+def _txn_of_another_query(patch: Patch) -> None:
+    judge = commit_rules.judge_txn
+
+    def blind(txn: Txn | None, stored: StoredTxn | None) -> TxnVerdict:
+        verdict = judge(txn, stored)
+        return TxnVerdict.STORED if verdict is TxnVerdict.REUSED else verdict
+
+    patch.function(judge, blind)
+
+
+@planted(
+    "already_committed_unexplained", "a skipped task is believed without its transaction", "X1"
+)
+def _already_committed_unexplained(patch: Patch) -> None:
+    patch.function(
+        commit_rules.judge_commit,
+        lambda request, stored: commit_rules.judge_txn(request.job.txn, stored),
+    )
+
+
+@planted("missing_messages", "a commit goes ahead with the messages it has", "X2", "X3")
+def _missing_messages(patch: Patch) -> None:
+    agree = commit_rules.agree
+
+    def lenient(messages: Sequence[TaskMessage | None], log: str) -> CommitRequest:
+        present = [message for message in messages if message is not None]
+        return agree(present or messages, log)
+
+    patch.function(agree, lenient)
+
+
+@planted("overwrite_blind", "an overwrite does not care what was committed since its plan", "R7")
+def _overwrite_blind(patch: Patch) -> None:
+    judge = commit_rules.judge_head
+
+    def blind(epoch: Epoch, head: Any, version: int) -> HeadVerdict:
+        return judge(replace(epoch, is_overwrite=False), head, version)
+
+    patch.function(judge, blind)
+
+
+@planted(
+    "writer_outside_ignored", "Spark appends although a writer holds the last ledger", "P", "X6"
+)
+def _writer_outside_ignored(patch: Patch) -> None:
+    patch.function(commit_rules.judge_head, lambda epoch, head, version: HeadVerdict.FREE)
+
+
+@planted(
+    "newer_schema_taken", "a write that adds columns goes by a newer schema without them", "X9"
+)
+def _newer_schema_taken(patch: Patch) -> None:
+    evolved = commit._evolved
+
+    async def careless(nodes: LogNodes, epoch: Epoch, head: Any, covers: Any) -> Any:
+        return await evolved(nodes, epoch, head, lambda newer, older: True)
+
+    patch.function(evolved, careless)
+
+
+@planted("newer_schema_replaced", "a write that adds columns makes its own schema the newest", "X9")
+def _newer_schema_replaced(patch: Patch) -> None:
+    evolved = commit._evolved
+
+    async def careless(nodes: LogNodes, epoch: Epoch, head: Any, covers: Any) -> Any:
+        return await evolved(nodes, replace(epoch, evolved_from=head.schema_id), head, covers)
+
+    patch.function(evolved, careless)
+
+
+# -- what became of it -------------------------------------------------------------------------------
+
+
+@planted("token_not_read_again", "a retry does not ask what its first try came to", "X8")
+def _token_not_read_again(patch: Patch) -> None:
+    async def never(self: Committer, nodes: LogNodes, request: CommitRequest) -> None:
+        return None
+
+    patch.method(Committer, "_settled", never)
+
+
+@planted("commit_without_sync", "a commit asks a follower that lags", "X8")
+def _commit_without_sync(patch: Patch) -> None:
+    sync = LogNodes.sync
+
+    async def hasty(self: LogNodes) -> None:
+        if _kind() != "commit":
+            await sync(self)
+
+    patch.method(LogNodes, "sync", hasty)
+
+
+@planted("dead_tried_again", "a commit whose token is DEAD tries on", "R9")
+def _dead_tried_again(patch: Patch) -> None:
+    settled = Committer._settled
+
+    async def stubborn(
+        self: Committer, nodes: LogNodes, request: CommitRequest
+    ) -> CommitOutcome | None:
+        found = await nodes.token(request.epoch.number)
+        if found is not None and found.token.state is TokenState.DEAD:
+            return None
+        return await settled(self, nodes, request)
+
+    patch.method(Committer, "_settled", stubborn)
+
+
+@planted("gone_is_committed", "a token that is gone counts as committed", "X8")
+def _gone_is_committed(patch: Patch) -> None:
+    async def sure(self: Committer, nodes: LogNodes, request: CommitRequest) -> CommitOutcome:
+        return CommitOutcome.COMMITTED
+
+    patch.method(Committer, "_settled_without_token", sure)
+
+
+@planted("gone_is_refused", "a token that is gone counts as never committed", "X8")
+def _gone_is_refused(patch: Patch) -> None:
+    settled = Committer._settled_without_token
+
+    async def sure(self: Committer, nodes: LogNodes, request: CommitRequest) -> CommitOutcome:
+        try:
+            return await settled(self, nodes, request)
+        except CommitUnknownError as unknown:
+            raise CommitRefusedError(
+                request.epoch.log, request.epoch.number, "its token is gone"
+            ) from unknown
+
+    patch.method(Committer, "_settled_without_token", sure)
+
+
+@planted("conflict_with_itself", "a refusal after a lost reply is believed at once", "X8")
+def _conflict_with_itself(patch: Patch) -> None:
+    prepared = Committer._prepared
+
+    async def at_once(
+        self: Committer, nodes: LogNodes, request: CommitRequest, attempted: Any
+    ) -> list[Operation] | CommitOutcome:
+        return await prepared(self, nodes, request, replace(attempted, is_unknown=False))
+
+    patch.method(Committer, "_prepared", at_once)
+
+
+# -- claims ------------------------------------------------------------------------------------------
+
+
+@planted("claim_unguarded", "a ledger is created without a look at the token", "R1")
+def _claim_unguarded(patch: Patch) -> None:
+    accompany = Claim.accompany
+
+    def unguarded(self: Claim, ledger_id: int) -> list[Operation]:
+        return [part for part in accompany(self, ledger_id) if not isinstance(part, Check)]
+
+    patch.method(Claim, "accompany", unguarded)
+
+
+@planted(
+    "ledger_not_registered", "a ledger is created with no child of its token", "R5", "X5", "R1"
+)
+def _ledger_not_registered(patch: Patch) -> None:
+    accompany = Claim.accompany
+
+    def unregistered(self: Claim, ledger_id: int) -> list[Operation]:
+        return [part for part in accompany(self, ledger_id) if not isinstance(part, Create)]
+
+    patch.method(Claim, "accompany", unregistered)
+
+
+@planted("token_made_again", "a task that finds no token makes it again", "R4", "X1", "X3", "R5")
+def _token_made_again(patch: Patch) -> None:
+    require = Jobs._require_live
+
+    async def generous(self: Jobs, nodes: LogNodes, epoch: Epoch) -> None:
+        if await nodes.token(epoch.number) is None:
+            value = encode_token(Token(created_ms=epoch.planned_ms))
+            with suppress(NodeExistsError):
+                await nodes.store.create(nodes.tree.token(epoch.number), value)
+        await require(self, nodes, epoch)
+
+    patch.method(Jobs, "_require_live", generous)
+
+
+@planted("higher_epoch_ignored", "an old plan's task goes on beside a new plan's", "R6")
+def _higher_epoch_ignored(patch: Patch) -> None:
+    claim, epochs = Jobs.claim, LogNodes.job_epochs
+
+    async def alone(self: Jobs, epoch: Epoch, job: Job, **which: Any) -> Claim | None:
+        _CLAIMING.set(epoch.number)
+        return await claim(self, epoch, job, **which)
+
+    async def lower(self: LogNodes, job: str) -> list[int]:
+        found = await epochs(self, job)
+        return [number for number in found if _kind() != "task" or number <= _CLAIMING.get()]
+
+    patch.method(Jobs, "claim", alone)
+    patch.method(LogNodes, "job_epochs", lower)
+
+
+@planted("sibling_fenced", "a claim fences what its own epoch has open", "R3")
+def _sibling_fenced(patch: Patch) -> None:
+    claim = Jobs.claim
+
+    async def jealous(self: Jobs, epoch: Epoch, job: Job, **which: Any) -> Claim | None:
+        made = await claim(self, epoch, job, **which)
+        if made is not None:
+            self._fence_in_background(made.nodes, epoch.number)
+        return made
+
+    patch.method(Jobs, "claim", jealous)
+
+
+@planted("predecessor_fenced_first", "an attempt fences before it has closed its own ledger", "R3")
+def _predecessor_fenced_first(patch: Patch) -> None:
+    claim = Jobs.claim
+
+    async def early(self: Jobs, epoch: Epoch, job: Job, **which: Any) -> Claim | None:
+        made = await claim(self, epoch, job, **which)
+        if made is not None:
+            await self.fence_predecessors(made)
+        return made
+
+    patch.method(Jobs, "claim", early)
+
+
+@planted("any_sibling_fenced", "a retry fences all attempts of its partition, later ones too", "R3")
+def _any_sibling_fenced(patch: Patch) -> None:
+    fence = Jobs.fence_predecessors
+
+    async def all_others(self: Jobs, claim: Claim) -> None:
+        await fence(self, replace(claim, task_attempt_id=1 << 40))
+
+    patch.method(Jobs, "fence_predecessors", all_others)
+
+
+@planted(
+    "lower_epoch_not_ended", "a new plan fences the old one's ledgers and leaves its token", "R3"
+)
+def _lower_epoch_not_ended(patch: Patch) -> None:
+    kill = LogNodes.kill
+
+    async def spare(self: LogNodes, number: int, now_ms: int) -> TokenState | None:
+        if _kind() != "task":
+            return await kill(self, number, now_ms)
+        found = await self.token(number)
+        return None if found is None else found.token.state
+
+    patch.method(LogNodes, "kill", spare)

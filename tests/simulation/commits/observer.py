@@ -1,0 +1,366 @@
+"""The observer: turns every change of the tree into what it means, from the truth as it stands then.
+
+It sees each change once, right after it, and keeps an index of who names which ledger and chunk, so
+that "nothing names it any more" and "it was visible" are facts and no reconstructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from metadata.store import Node
+from spark_bookkeeper.log.epoch import TokenState, Txn
+from spark_bookkeeper.log.model import ChunkRef, LedgerRange, LogHead
+from spark_bookkeeper.log.paths import LogPaths, LogTree, parse_child_name, parse_job_name
+from spark_bookkeeper.log.serde import (
+    parse_chunk,
+    parse_garbage,
+    parse_head,
+    parse_schema,
+    parse_token,
+    parse_txn,
+)
+from spark_bookkeeper.log.settings import RetentionSettings
+from tests.simulation.commits.history import (
+    Actor,
+    Announced,
+    ChunkGone,
+    CommitSent,
+    DeadRead,
+    HeadMoved,
+    History,
+    LedgerGone,
+    LedgerMade,
+    Part,
+    TokenEnded,
+    Unnamed,
+)
+from tests.simulation.commits.ledgers import PREFIX, ROOT
+from tests.simulation.commits.tree import PastTree
+
+
+@dataclass(frozen=True, slots=True)
+class _Below:
+    """What a list of references and ranges names, chunks opened."""
+
+    chunks: frozenset[str]
+    ranges: tuple[LedgerRange, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def ledgers(self) -> set[int]:
+        return {item.ledger_id for item in self.ranges}
+
+
+@dataclass(slots=True)
+class _Token:
+    state: str
+    created_ms: int
+    txns: set[tuple[str, int]]
+    """(application, version) its write is for, as far as the tree tells."""
+
+
+_NOTHING = _Below(frozenset(), (), ())
+
+
+class Observer:
+    """Watches one log, from its creation on."""
+
+    def __init__(self, tree: PastTree, history: History, clock_ms: Callable[[], int]) -> None:
+        self._tree = tree
+        self._history = history
+        self._clock_ms = clock_ms
+        self._retention = RetentionSettings()
+        self._ledgers: set[int] = set()
+        self._child_of: dict[int, int] = {}
+        """Ledger -> the epoch whose token names it."""
+        self._job_of: dict[int, str] = {}
+        """Epoch -> node name of the job it was announced under."""
+        self._tokens: dict[int, _Token] = {}
+        self._log = LogPaths(ROOT).log(0)
+        self._head: LogHead | None = None
+        self._below = _NOTHING
+        self._garbage: dict[int, tuple[_Below, int]] = {}
+        """Epoch -> what it names, and when it was dropped."""
+
+    def watch(self, log: LogTree) -> None:
+        """Begin; the log exists and is empty."""
+        self._log = log
+        node = self._tree.node(log.head)
+        assert node is not None
+        self._head = parse_head(log.head, node.value)
+        self._tree.observe = self._observe
+        self._tree.tried = self._tried
+
+    def token_of(self, ledger_id: int) -> str:
+        """State of the token a ledger is under; empty if under none."""
+        token = self._tokens.get(self._child_of.get(ledger_id, -1))
+        return token.state if token is not None else ""
+
+    def token(self, epoch: int) -> str:
+        """State of an epoch's token."""
+        found = self._tokens.get(epoch)
+        return found.state if found is not None else "gone"
+
+    def is_stored(self, txn: Txn | None) -> bool:
+        """Whether this is what its application and query committed last."""
+        if txn is None:
+            return False
+        path = self._log.txn(txn.app_id)
+        node = self._tree.node(path)
+        if node is None:
+            return False
+        stored = parse_txn(path, node.value)
+        return (stored.version, stored.query_id) == (txn.version, txn.query_id)
+
+    def live_siblings(self, epoch: int) -> tuple[int, ...]:
+        """Other epochs of the same job, announced and LIVE."""
+        siblings = self._siblings(self._job_of.get(epoch, ""), epoch)
+        return tuple(other for other in siblings if self.token(other) == "LIVE")
+
+    @property
+    def head(self) -> LogHead:
+        """As it is."""
+        assert self._head is not None
+        return self._head
+
+    @property
+    def ledgers(self) -> frozenset[int]:
+        """Those that exist."""
+        return frozenset(self._ledgers)
+
+    @property
+    def visible(self) -> set[int]:
+        """Ledgers in the log, the open one included."""
+        opened = self.head.open_ledger
+        return self._below.ledgers | ({opened.ledger_id} if opened is not None else set())
+
+    # -- what processes do and see ---------------------------------------------------------------
+
+    def sent(self, actor: Actor, operation: str, path: str) -> None:
+        """A process sends a request."""
+        if actor.kind == "commit" and operation == "multi" and path.startswith(self._log.head):
+            self._history.record(CommitSent(actor, actor.epoch))
+
+    def answered(self, actor: Actor, path: str, value: object) -> None:
+        """A process gets an answer."""
+        if actor.kind != "commit" or not path.startswith(f"{self._log.tokens}/"):
+            return
+        if isinstance(value, Node) and parse_token(path, value.value).state is TokenState.DEAD:
+            self._history.record(DeadRead(actor, int(path.rpartition("/")[2])))
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    def _observe(self, actor: Actor, paths: Sequence[str]) -> None:
+        log = self._log
+        before = {
+            epoch: token.state for epoch, token in self._tokens.items() if token.state != "gone"
+        }
+        suspects: set[int] = set()
+        for path in paths:
+            if path.startswith(f"{log.tokens}/"):
+                suspects |= self._token(actor, path.removeprefix(f"{log.tokens}/"), path)
+        for path in paths:
+            if path.startswith(f"{log.garbage}/"):
+                suspects |= self._dropped(path)
+        if log.head in paths:
+            suspects |= self._moved(actor, before)
+        for path in paths:
+            if path.startswith(PREFIX):
+                self._ledger(actor, int(path.removeprefix(PREFIX)))
+            elif path.startswith(f"{log.jobs}/"):
+                self._index(path.removeprefix(f"{log.jobs}/"), path)
+            elif path.startswith(f"{log.chunks}/"):
+                self._chunk(actor, path.rpartition("/")[2], path)
+        for ledger_id in suspects & self._ledgers - self._named():
+            self._history.record(Unnamed(actor, ledger_id))
+
+    def _named(self) -> set[int]:
+        named = {*self._child_of, *self.visible}
+        for below, _ in self._garbage.values():
+            named |= below.ledgers
+        return named
+
+    def _token(self, actor: Actor, name: str, path: str) -> set[int]:
+        epoch_name, _, child_name = name.partition("/")
+        epoch = int(epoch_name)
+        node = self._tree.node(path)
+        if child_name:
+            child = parse_child_name(child_name)
+            if node is not None:
+                self._child_of[child.ledger_id] = epoch
+                return set()
+            self._child_of.pop(child.ledger_id, None)
+            return {child.ledger_id}
+        known = self._tokens.get(epoch)
+        was = known.state if known is not None else ""
+        if node is None:
+            state = "gone"
+        else:
+            token = parse_token(path, node.value)
+            state = token.state.name
+            if known is None or known.state == "gone":
+                known = self._tokens[epoch] = _Token(state, token.created_ms, set())
+            if token.txn is not None:
+                known.txns.add((token.txn.app_id, token.txn.version))
+        assert known is not None
+        known.state = state
+        if was and state != was:
+            self._history.record(TokenEnded(actor, epoch, was, state, self._is_due(known)))
+        return set()
+
+    def _is_due(self, token: _Token) -> bool:
+        if self._clock_ms() - token.created_ms >= self._retention.job_timeout_ms:
+            return True
+        for app_id, version in token.txns:
+            path = self._log.txn(app_id)
+            node = self._tree.node(path)
+            if node is not None and parse_txn(path, node.value).version >= version:
+                return True
+        return False
+
+    def _dropped(self, path: str) -> set[int]:
+        epoch = int(path.rpartition("/")[2])
+        node = self._tree.node(path)
+        if node is None:
+            gone = self._garbage.pop(epoch, None)
+            return gone[0].ledgers if gone is not None else set()
+        garbage = parse_garbage(path, node.value)
+        self._garbage[epoch] = self._open(garbage.chunks, garbage.ranges), garbage.dropped_ms
+        return set()
+
+    def _moved(self, actor: Actor, before: dict[int, str]) -> set[int]:
+        path = self._log.head
+        node = self._tree.node(path)
+        if node is None:
+            return set()
+        old, old_below = self.head, self._below
+        head = self._head = parse_head(path, node.value)
+        below = self._below = self._open(head.chunks, head.ranges)
+        committed, was = -1, ""
+        for epoch, token in self._tokens.items():
+            if token.state == TokenState.COMMITTED.name and before.get(epoch) != token.state:
+                committed, was = epoch, before.get(epoch, "")
+        parts = tuple(
+            Part(
+                item.ledger_id,
+                item.first_row,
+                item.rows,
+                item.ledger_id in self._ledgers,
+                self._columns(item.schema_id),
+            )
+            for item in below.ranges
+        )
+        self._history.record(
+            HeadMoved(
+                actor,
+                node.version,
+                head.base_row,
+                head.next_row,
+                parts,
+                -1 if head.open_ledger is None else head.open_ledger.ledger_id,
+                committed,
+                was,
+                head.overwritten_row != old.overwritten_row,
+                below.missing,
+                self._columns(head.schema_id),
+            )
+        )
+        opened = {old.open_ledger.ledger_id} if old.open_ledger is not None else set()
+        return old_below.ledgers | opened
+
+    def _columns(self, schema_id: int) -> tuple[str, ...] | None:
+        path = self._log.schema(schema_id)
+        node = self._tree.node(path)
+        return None if node is None else tuple(parse_schema(path, node.value).decode().split(","))
+
+    def _ledger(self, actor: Actor, ledger_id: int) -> None:
+        if self._tree.node(f"{PREFIX}{ledger_id}") is not None:
+            self._ledgers.add(ledger_id)
+            epoch = self._child_of.get(ledger_id, -1)
+            siblings = self._siblings(self._job_of.get(epoch, ""), epoch)
+            token = self.token_of(ledger_id)
+            self._history.record(LedgerMade(actor, ledger_id, epoch, token, siblings))
+            return
+        self._ledgers.discard(ledger_id)
+        oldest_ms = self._clock_ms() - self._retention.deleted_ledger_retention_ms
+        is_kept = any(
+            ledger_id in below.ledgers and dropped_ms > oldest_ms
+            for below, dropped_ms in self._garbage.values()
+        )
+        self._history.record(
+            LedgerGone(
+                actor, ledger_id, self.token_of(ledger_id), ledger_id in self.visible, is_kept
+            )
+        )
+
+    def _index(self, name: str, path: str) -> None:
+        job, _, epoch_name = name.partition("/")
+        if not epoch_name or self._tree.node(path) is None:
+            return
+        epoch = int(epoch_name)
+        self._job_of[epoch] = job
+        txn, token = parse_job_name(job), self._tokens.get(epoch)
+        if txn is not None and token is not None:
+            token.txns.add((txn.app_id, txn.version))
+
+    def _tried(self, actor: Actor, paths: Sequence[str]) -> None:
+        for path in paths:
+            job, _, epoch_name = path.removeprefix(f"{self._log.jobs}/").partition("/")
+            if path.startswith(f"{self._log.jobs}/") and epoch_name:
+                epoch = int(epoch_name)
+                self._history.record(Announced(actor, epoch, self._siblings(job, epoch)))
+
+    def _siblings(self, job: str, epoch: int) -> tuple[int, ...]:
+        names = self._tree.children(self._log.job(job)) or []
+        return tuple(int(name) for name in names if int(name) != epoch)
+
+    def _chunk(self, actor: Actor, name: str, path: str) -> None:
+        if self._tree.node(path) is not None:
+            return
+        is_referenced = name in self._below.chunks or any(
+            name in below.chunks for below, _ in self._garbage.values()
+        )
+        token = self._tokens.get(int(name.partition("-")[0]))
+        state = token.state if token is not None else ""
+        self._history.record(ChunkGone(actor, name, state, is_referenced))
+
+    def _open(self, refs: Sequence[ChunkRef], ranges: Sequence[LedgerRange]) -> _Below:
+        names: set[str] = set()
+        missing: list[str] = []
+        found: list[LedgerRange] = []
+
+        def descend(ref: ChunkRef) -> None:
+            names.add(ref.name)
+            path = self._log.chunk(ref.name)
+            node = self._tree.node(path)
+            if node is None:
+                missing.append(ref.name)
+                return
+            chunk = parse_chunk(path, node.value)
+            found.extend(chunk.ranges)
+            for below in chunk.chunks:
+                descend(below)
+
+        for ref in refs:
+            descend(ref)
+        return _Below(frozenset(names), (*found, *ranges), tuple(missing))
+
+    # -- what is left ----------------------------------------------------------------------------
+
+    def left(self) -> dict[str, tuple[str, ...]]:
+        """Everything but the log itself: empty once all is collected."""
+        log, tree = self._log, self._tree
+        chunks = [
+            name for name in tree.children(log.chunks) or [] if name not in self._below.chunks
+        ]
+        orphans = sorted(self._ledgers - self.visible)
+        found = {
+            "ledgers": tuple(map(str, orphans)),
+            "tokens": tuple(tree.children(log.tokens) or []),
+            "jobs": tuple(tree.children(log.jobs) or []),
+            "garbage": tuple(tree.children(log.garbage) or []),
+            "chunks": tuple(chunks),
+        }
+        return {what: names for what, names in found.items() if names}

@@ -1,0 +1,84 @@
+"""The metadata service's tree with its whole past, so that a session may read an old state of it.
+
+Every applied mutation is one *change*, numbered from 1 as ZooKeeper numbers its transactions; a
+multi is one. Whoever lags behind reads the tree as it was after some earlier change, all of it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from metadata.memory_tree import MemoryTree, parent_of
+from metadata.store import Node, Operation
+from tests.simulation.commits.history import NOBODY, Actor
+
+Observe = Callable[[Actor, Sequence[str]], None]
+"""Told who changed which paths, once the change is in the tree."""
+
+
+@dataclass(slots=True)
+class _Past:
+    """One path's states, each with the change it came about in."""
+
+    since: list[int] = field(default_factory=list)
+    nodes: list[Node | None] = field(default_factory=list)
+    children: list[list[str] | None] = field(default_factory=list)
+
+
+class PastTree(MemoryTree):
+    """Remembers everything. Mutations are made in the name of ``actor``, set by who makes them."""
+
+    def __init__(self, clock_ms: Callable[[], int]) -> None:
+        super().__init__(clock_ms)
+        self.change = 0
+        """How many changes there were."""
+        self.actor = NOBODY
+        self.observe: Observe = lambda actor, paths: None
+        self.tried: Observe = lambda actor, paths: None
+        """Told of every creation that was asked for, refused ones too."""
+        self._pasts: dict[str, _Past] = {}
+
+    def create(self, path: str, value: bytes, owner: int | None = None) -> None:
+        self.tried(self.actor, (path,))
+        super().create(path, value, owner)
+        self._changed((path,))
+
+    def put(self, path: str, value: bytes, expected_version: int) -> int:
+        version = super().put(path, value, expected_version)
+        self._changed((path,))
+        return version
+
+    def delete(self, path: str, expected_version: int | None) -> None:
+        super().delete(path, expected_version)
+        self._changed((path,))
+
+    def multi(self, operations: Sequence[Operation]) -> None:
+        super().multi(operations)
+        self._changed([part.path for part in operations])
+
+    def node_at(self, path: str, change: int) -> Node | None:
+        """The node after that change."""
+        past = self._pasts.get(path)
+        index = bisect_right(past.since, change) - 1 if past is not None else -1
+        return past.nodes[index] if past is not None and index >= 0 else None
+
+    def children_at(self, path: str, change: int) -> list[str] | None:
+        """Its children's names after that change."""
+        past = self._pasts.get(path)
+        index = bisect_right(past.since, change) - 1 if past is not None else -1
+        found = past.children[index] if past is not None and index >= 0 else None
+        return None if found is None else list(found)
+
+    def _changed(self, paths: Sequence[str]) -> None:
+        self.change += 1
+        self._remember({*paths, *map(parent_of, paths)})
+        self.observe(self.actor, paths)
+
+    def _remember(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            past = self._pasts.setdefault(path, _Past())
+            past.since.append(self.change)
+            past.nodes.append(self.node(path))
+            past.children.append(self.children(path))
