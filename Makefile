@@ -11,6 +11,8 @@ BIN := .venv/bin
 SCALE ?= 0.1
 MINUTES ?= 60
 TIER ?= 2
+SIM_1 := .rules
+SIM_commits := .commits
 # pytest's -m of `make test`; `make full` runs the rest as well.
 SHORT := not full
 PYTEST := $(BIN)/python -m pytest -q --durations=5 --durations-min=5
@@ -60,16 +62,17 @@ full: check ## Every test, the long ones too
 	@$(call stage,all tests,$(PYTEST) --timeout=3600)
 
 .PHONY: sim
-sim: bootstrap ## One simulated run again, with its trace (SEED=n; TIER=1: the rules alone)
+sim: bootstrap ## One simulated run again, with its trace (SEED=n; TIER=1: rules, TIER=commits)
 	@$(if $(SEED),,echo "make sim SEED=n: which run?" >&2; exit 2)
-	$(BIN)/python -m tests.simulation$(if $(filter 1,$(TIER)),.rules) --seed $(SEED) --trace
+	$(BIN)/python -m tests.simulation$(SIM_$(TIER)) --seed $(SEED) --trace
 
 .PHONY: soak
-soak: bootstrap ## Simulated worlds on all cores for MINUTES=60, then one demo at SCALE
+soak: bootstrap ## Simulated worlds, commits on one core of four, for MINUTES=60, then one demo at SCALE
 	@first=$$(date +%s)
 	runs=
 	for core in $$(seq $$(nproc)); do
-		$(BIN)/python -m tests.simulation --seed $$(( first * 100 + core * 1000000 )) --minutes $(MINUTES) &
+		tier=$$([ $$(( core % 4 )) = 2 ] && echo .commits || true)
+		$(BIN)/python -m tests.simulation$$tier --seed $$(( first * 100 + core * 1000000 )) --minutes $(MINUTES) &
 		runs="$$runs $$!"
 	done
 	for run in $$runs; do wait $$run; done
