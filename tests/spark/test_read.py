@@ -35,6 +35,18 @@ def test_a_read_between_positions_is_exact(logs: Logs, spark: SparkSession) -> N
     assert sorted(row.id for row in found.collect()) == list(range(990, 1010))
 
 
+def test_a_read_since_a_time_begins_at_the_next_commit(logs: Logs, spark: SparkSession) -> None:
+    logs.write(spark.range(5), "times")
+    logs.write(spark.range(5, 8), "times")
+    found = logs.read("times", includeMetadata="true")
+    (second,) = found.where("id = 5").selectExpr("unix_millis(_timestamp)").collect()[0]
+
+    assert rows(logs.read("times", startingTimestamp=second)) == rows(spark.range(5, 8))
+    assert rows(logs.read("times", endingTimestamp=second)) == rows(spark.range(5))
+    with pytest.raises(Exception, match=r"\[BK_NO_MATCHING_TIMESTAMP\].*last_commit=20"):
+        logs.read("times", startingTimestamp="2100-01-01").collect()
+
+
 def test_a_users_schema_reads_only_its_columns(
     logs: Logs, spark: SparkSession, cluster: LocalCluster
 ) -> None:

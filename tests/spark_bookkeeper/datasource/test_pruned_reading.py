@@ -24,14 +24,17 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from spark_bookkeeper.datasource.errors import RowsMissingError
 from spark_bookkeeper.datasource.options.model import ReadOptions
+from spark_bookkeeper.datasource.options.parse import parse_read_options
 from spark_bookkeeper.datasource.payload.arrow import ArrowEncoder
 from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry
 from spark_bookkeeper.datasource.payload.envelope import parse_envelope
 from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, FooterBuilder
+from spark_bookkeeper.datasource.read import batch as read_batch
 from spark_bookkeeper.datasource.read.batch import BookKeeperBatchReader
-from spark_bookkeeper.datasource.read.readable import Readable
+from spark_bookkeeper.datasource.read.readable import Readable, find_readable
+from spark_bookkeeper.datasource.read.task import ReadPartition
 from spark_bookkeeper.datasource.schema import arrow_schema, log_schema_of
-from tests.spark_bookkeeper.datasource.fakes import World
+from tests.spark_bookkeeper.datasource.fakes import HERE, World
 from tests.spark_bookkeeper.datasource.test_reading import many_entries
 from tests.spark_bookkeeper.datasource.test_writing import RAW, SCHEMA, batch, ids, raw_batch
 
@@ -236,3 +239,18 @@ def test_filters_on_an_added_column_keep_what_was_written_before_it(world: World
     assert ids(found) == [0, 1, 2, 3, 4]  # older ranges have no bounds of it
     assert ids(without) == [0, 1, 2]
     assert ids(by_old) == [0, 1, 2]
+
+
+def test_a_read_of_nothing_still_gives_spark_a_partition(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many_entries(world)
+    given = parse_read_options({"log": "orders"}, HERE)
+    monkeypatch.setattr(read_batch, "open_session", lambda options: world.session)
+    reader = BookKeeperBatchReader(given, find_readable(world.session, given), SCHEMA)
+
+    assert list(reader.pushFilters([EqualTo(ID, 5_000)])) == [EqualTo(ID, 5_000)]
+    (partition,) = reader.partitions()
+
+    assert isinstance(partition, ReadPartition)
+    assert partition.slices == ()
