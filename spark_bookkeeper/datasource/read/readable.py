@@ -114,7 +114,11 @@ class Readable:
     def bounded_names(self) -> frozenset[str]:
         """Columns that ranges or footers may know bounds of, metadata columns of a log included."""
         stored = frozenset(() if self.is_foreign else self.schema.spark.names)
-        return stored if self.log_id is None else stored.union(METADATA_FIELDS.names)
+        if self.log_id is None:
+            return stored
+        # Rows of a writer outside Spark are as old as their ledger, which planning does not ask.
+        unknown = {"_timestamp"} if self.is_raw else set()
+        return stored.union(METADATA_FIELDS.names) - (unknown - stored)
 
     def stored_names(self, wanted: StructType) -> list[str]:
         """Which of the wanted columns are stored ones, in the wanted order."""

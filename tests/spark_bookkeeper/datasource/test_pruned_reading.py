@@ -6,6 +6,7 @@ import logging
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -124,6 +125,25 @@ def test_raw_ranges_are_pruned_by_their_metadata(world: World) -> None:
     found = world.read(filters=[EqualTo(("_position",), 2)], includemetadata="true")
 
     assert found.column("value").to_pylist() == [b"c"]
+
+
+def test_times_of_rows_prune_ranges_but_not_those_of_writers_outside_spark(world: World) -> None:
+    many_entries(world)
+    day = timedelta(days=1)
+    committed = datetime.fromtimestamp(world.now_ms / 1000, UTC)
+    before = LessThan(("_timestamp",), committed)
+
+    assert world.read(filters=[before], includemetadata="true").num_rows == 0
+    assert world.client.entries_read == []
+
+    world.write([[raw_batch(b"a")]], RAW, payloadformat="raw", log="outside")
+    (ledger,) = list(world.client.ledgers.values())[-1:]
+    begun_ms = int((committed - day).timestamp() * 1000)
+    ledger.metadata = replace(ledger.metadata, custom_metadata={}, created_ms=begun_ms)
+
+    found = world.read(filters=[before], log="outside", includemetadata="true")
+
+    assert found.column("_timestamp").to_pylist() == [committed - day]
 
 
 def test_ledgers_read_by_id_are_pruned_by_their_footers(world: World) -> None:
