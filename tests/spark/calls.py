@@ -26,7 +26,7 @@ def write_held(
     if folder is None:
         ids.write.format(FORMAT).mode("append").options(**options).save()
         return
-    ids.write.parquet(f"{folder}/source")
+    ids.write.mode("ignore").parquet(f"{folder}/source")
     source = spark.readStream.schema("id bigint").parquet(f"{folder}/source")
     run_stream(source.repartition(PARTITIONS), FORMAT, {**options, "checkpointLocation": folder})
 
@@ -65,6 +65,13 @@ def stream_ids(spark: SparkSession, uri: str, log: str, rows: int, folder: str) 
         ids.write.mode("append").parquet(f"{folder}/source")
         options = {"metadataServiceUri": uri, "log": log, "checkpointLocation": folder}
         run_stream(reader.parquet(f"{folder}/source"), "bookkeeper", options)
+
+
+def copy_log(spark: SparkSession, source: str, log: str, folder: str) -> None:
+    """Stream what ``source`` holds and was not copied yet into ``log``."""
+    reader = spark.readStream.format("bookkeeper").option("log", source)
+    options = {"log": log, "checkpointLocation": folder}
+    run_stream(reader.option("startingOffsets", "earliest").load(), "bookkeeper", options)
 
 
 def append_for_each_batch(

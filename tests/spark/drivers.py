@@ -24,7 +24,7 @@ from spark_bookkeeper.local.environment import child_environment
 from tests.spark import driver_process
 
 START_TIMEOUT_S = 120.0
-CALL_TIMEOUT_S = 120.0
+CALL_TIMEOUT_S = 240.0
 LOG_TAIL_CHARS = 6000
 
 
@@ -46,7 +46,12 @@ class Driver:
         self._pending: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
 
     def __enter__(self) -> Driver:
-        with self._log.open("wb") as output:
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Start the process; again after :meth:`kill`."""
+        with self._log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, driver_process.__file__, json.dumps(self._settings)],
                 env=self._environment,
@@ -65,7 +70,12 @@ class Driver:
         except BaseException:
             self._end()
             raise
-        return self
+
+    def kill(self) -> None:
+        """End the driver, its JVM and its Python workers at once, as when a machine dies."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._end()
 
     def __exit__(
         self,
@@ -131,7 +141,8 @@ class Driver:
     def _end(self) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(START_TIMEOUT_S / 4)
         except subprocess.TimeoutExpired:

@@ -62,15 +62,17 @@ class Hold:
         _wait_until(lambda: len(self.held()) >= count, f"{count} held attempts")
         return self.held()
 
-    def release(self) -> None:
-        """Let every held attempt go on."""
-        (self.folder / "released").touch()
+    def release(self, *attempts: Held) -> None:
+        """Let these attempts go on; every one, also of times to come, if none is named."""
+        names = [f"released-{attempt.task_attempt_id}" for attempt in attempts] or ["released"]
+        for name in names:
+            (self.folder / name).touch()
 
     def wait_for_end(self, attempt: Held) -> str:
-        """How the write of a held attempt ended: ``finished``, or the error it met."""
-        path = self.folder / f"ended-{attempt.task_attempt_id}"
-        _wait_until(path.exists, f"the end of {attempt}")
-        return path.read_text()
+        """How the write of a held attempt ended: ``finished``, the error it met, or ``killed``."""
+        path, process = self._end_path(attempt.task_attempt_id), Path(f"/proc/{attempt.worker_pid}")
+        _wait_until(lambda: path.exists() or not process.exists(), f"the end of {attempt}")
+        return path.read_text() if path.exists() else "killed"
 
     def enter(self, partition: int, attempts: int) -> bool:
         """Whether the caller is one of the first ``attempts`` at its partition."""
@@ -88,11 +90,15 @@ class Hold:
         )
         facts = Held(partition, task_attempt_id, os.getpid(), executor_pid)
         self._put(f"held-{task_attempt_id}", json.dumps(asdict(facts)))
-        _wait_until((self.folder / "released").exists, "a release")
+        ours, everyones = self.folder / f"released-{task_attempt_id}", self.folder / "released"
+        _wait_until(lambda: ours.exists() or everyones.exists(), "a release")
 
     def end(self, task_attempt_id: int, how: str) -> None:
         """Say how the write ended."""
-        self._put(f"ended-{task_attempt_id}", how)
+        self._put(self._end_path(task_attempt_id).name, how)
+
+    def _end_path(self, task_attempt_id: int) -> Path:
+        return self.folder / f"ended-{task_attempt_id}"
 
     def _put(self, name: str, text: str) -> None:
         unnamed = self.folder / f".{name}"

@@ -54,6 +54,20 @@ def test_a_connect_client_streams_every_row_once(
     assert_nothing_left(bk, log, before)
 
 
+def test_a_connect_client_streams_one_log_into_another(
+    connected: Driver, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    given = {"source": "copied-by-connect", "log": "copy-by-connect", "folder": str(tmp_path)}
+
+    for _ in range(2):
+        connected.call(calls.append_ids, log=given["source"], rows=50)
+        connected.call(calls.copy_log, **given)
+
+    uri = cluster.metadata_service_uri
+    found = connected.call(calls.read_ids, uri=uri, log=given["log"])
+    assert sorted(found) == sorted([*range(50), *range(50)])
+
+
 def test_a_failed_foreach_batch_of_a_connect_client_appends_once(
     connected: Driver, cluster: LocalCluster, bk: BookKeeper, tmp_path: Path
 ) -> None:

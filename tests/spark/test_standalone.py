@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from spark_bookkeeper import BookKeeper
 from spark_bookkeeper.local.ports import LOOPBACK
 from tests.conftest import REPOSITORY
 from tests.spark import calls
-from tests.spark.drivers import CALL_TIMEOUT_S, Driver
+from tests.spark.drivers import CALL_TIMEOUT_S, Driver, DriverError
 from tests.spark.held_source import Hold
 from tests.spark.leftovers import assert_nothing_left
 from tests.spark.standalone import CORES_PER_WORKER, StandaloneSpark
@@ -43,6 +44,10 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
             "spark.local.dir": str(directory / "scratch"),
             # A task that Spark has killed goes on in Python for as long as its test needs.
             "spark.python.task.killTimeout": "120s",
+            # An executor that says nothing for so long is lost.
+            "spark.executor.heartbeatInterval": "2s",
+            "spark.network.timeout": "45s",
+            "spark.network.timeoutInterval": "5s",
             "spark.speculation": "true",
             "spark.speculation.interval": "50ms",
             "spark.speculation.multiplier": "1.2",
@@ -157,5 +162,53 @@ def test_a_killed_process_costs_its_attempts_and_no_row(write: Write, victim: st
     ends = [write.hold.wait_for_end(attempt) for attempt in survivors]
     assert ends == ["finished"] * len(survivors)
     assert len(survivors) == calls.PARTITIONS - (CORES_PER_WORKER if "exec" in victim else 1)
+    assert write.ids() == list(range(calls.ROWS))
+    assert_nothing_left(write.bk, write.log, before)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("write", ["batch", "stream"], indirect=True)
+def test_an_executor_that_is_cut_off_shows_nothing_of_what_it_writes(write: Write) -> None:
+    """Its JVM stands still, its Python tasks do not: Spark gives them up, they go on."""
+    before = set(write.bk.list_ledgers())
+
+    writing = write.begin(holdPartitions="all")
+    attempts = write.hold.wait_for_held(calls.PARTITIONS)
+    pid = attempts[0].executor_pid
+    unheard, late = (attempt for attempt in attempts if attempt.executor_pid == pid)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        write.hold.release(*(attempt for attempt in attempts if attempt != late))
+        assert write.hold.wait_for_end(unheard) == "finished"
+        writing.result(CALL_TIMEOUT_S)
+        write.hold.release()
+        # The worker's host may have killed the executor for good by now, tasks included.
+        end = write.hold.wait_for_end(late)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+    assert end == "killed" or "BK_" in end
+    assert write.ids() == list(range(calls.ROWS))
+    assert_nothing_left(write.bk, write.log, before)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("write", ["stream"], indirect=True)
+def test_a_driver_killed_in_the_middle_of_a_batch_is_followed_by_one_that_writes_it_once(
+    write: Write,
+) -> None:
+    before = set(write.bk.list_ledgers())
+
+    writing = write.begin(holdPartitions="all")
+    write.hold.wait_for_held(calls.PARTITIONS)
+    write.driver.kill()
+    with pytest.raises(DriverError):
+        writing.result(CALL_TIMEOUT_S)
+    assert write.visible() == set()
+    write.driver.start()
+    write.begin(holdPartitions="none").result(CALL_TIMEOUT_S)
+    write.hold.release()
+
     assert write.ids() == list(range(calls.ROWS))
     assert_nothing_left(write.bk, write.log, before)

@@ -60,6 +60,20 @@ def test_to_table_passes_the_streams_options_on(source: Source, table: str, logs
     assert sorted(row.id for row in logs.read("to-table").collect()) == list(range(ROWS))
 
 
+def test_a_stream_of_a_table_reads_the_log_in_its_options(
+    spark: SparkSession, table: str, logs: Logs, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    logs.write(spark.range(ROWS), "of-a-table")
+    options = {"log": "of-a-table", "metadataServiceUri": cluster.metadata_service_uri}
+
+    frame = spark.readStream.options(**options, startingOffsets="earliest").table(table)
+    writer = frame.writeStream.format("bookkeeper").options(**{**options, "log": "of-a-stream"})
+    writer = writer.option("checkpointLocation", str(tmp_path))
+    finish(writer.trigger(availableNow=True).start())
+
+    assert sorted(row.id for row in logs.read("of-a-stream").collect()) == list(range(ROWS))
+
+
 def test_partitioning_a_stream_changes_nothing(source: Source, logs: Logs) -> None:
     """Spark refuses ``partitionBy`` in a batch; from a stream it never tells the sink."""
     finish(source.to("by-id").partitionBy("id").trigger(availableNow=True).start())
