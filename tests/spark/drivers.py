@@ -51,6 +51,8 @@ class Driver:
 
     def start(self) -> None:
         """Start the process; again after :meth:`kill`."""
+        if self._process is not None:
+            self._end()
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, driver_process.__file__, json.dumps(self._settings)],
@@ -70,12 +72,6 @@ class Driver:
         except BaseException:
             self._end()
             raise
-
-    def kill(self) -> None:
-        """End the driver, its JVM and its Python workers at once, as when a machine dies."""
-        assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._end()
 
     def __exit__(
         self,
