@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Actor:
     """A process of the world: what it is there for, and for which write."""
 
@@ -24,7 +24,7 @@ class Actor:
     partition: int = -1
     task_attempt_id: int = -1
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.name
 
 
@@ -295,6 +295,8 @@ class History:
     notes: list[tuple[int, str]] = field(default_factory=list)
     """Metadata operations and faults, for the trace: the index of the next event, and a text."""
     is_traced: bool = False
+    prefix: str = ""
+    """Left out of notes: the path of the log all is about."""
 
     def record(self, event: Event) -> None:
         """Add an event that happens now."""
@@ -304,7 +306,8 @@ class History:
     def note(self, text: str) -> None:
         """Add a line to the trace."""
         if self.is_traced:
-            self.notes.append((len(self.events), f"{self.now_us() / 1e6:10.6f}   {text}"))
+            line = f"{self.now_us() / 1e6:10.6f}   {text.replace(self.prefix, '') if self.prefix else text}"
+            self.notes.append((len(self.events), line))
 
     def trace(self) -> list[str]:
         """Everything in order, a line each."""

@@ -70,7 +70,9 @@ class World:
         self.log_id = await founder.layer.catalog.create(
             LOG, LogSettings(payload_format="raw"), b"schema"
         )
-        self.observer.watch(founder.nodes().tree)
+        tree = founder.nodes().tree
+        self.history.prefix = tree.root
+        self.observer.watch(tree)
 
     def process(self, actor: Actor) -> Process:
         """A new process; its name must be new too."""

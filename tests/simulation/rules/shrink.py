@@ -55,6 +55,7 @@ def shrink(record: Record, still_fails: StillFails, runs_max: int = RUNS_MAX) ->
     is_progressing = True
     while is_progressing and runs < runs_max:
         before = size_of(best)
+        _clear_labels(lambda: best, accepts)
         for label in list(best):
             _clear(label, lambda: best, accepts)
         for label in list(best):
@@ -67,6 +68,18 @@ def size_of(record: Record) -> tuple[int, int]:
     """Decisions that are not harmless, and how far from harmless they are."""
     taken = [value for values in record.values() for value in values]
     return sum(value > 0 for value in taken), sum(taken)
+
+
+def _clear_labels(best: Callable[[], Decisions], accepts: Callable[[Decisions], bool]) -> None:
+    """Set whole streams to 0, many at a time, then fewer: most subjects have no part in a failure."""
+    width = len(best())
+    while width > 1:
+        labels = list(best())
+        for start in range(0, len(labels), width):
+            cleared = {label: list[int]() for label in labels[start : start + width]}
+            if any(best()[label] for label in cleared):
+                accepts({**best(), **cleared})
+        width //= 2
 
 
 def _clear(label: str, best: Callable[[], Decisions], accepts: Callable[[Decisions], bool]) -> None:
