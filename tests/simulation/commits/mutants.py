@@ -19,7 +19,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tests.simulation.commits import mutants_of_cleaning, mutants_of_commits
+from tests.simulation.commits import (
+    mutants_of_claims,
+    mutants_of_cleaning,
+    mutants_of_commits,
+    mutants_of_garbage,
+)
 from tests.simulation.commits.directed import DIRECTED, run_directed
 from tests.simulation.commits.model import run_schedule
 from tests.simulation.commits.mutants_of_commits import COMMIT_MUTANTS
@@ -35,7 +40,7 @@ SCHEDULES = Path(__file__).resolve().parent / "schedules"
 SEEDS_MAX = 100
 """Schedules after which a mutant counts as not found by chance."""
 SHRINK_RUNS = 300
-MODULES = (mutants_of_commits, mutants_of_cleaning)
+_MODULES = (mutants_of_claims, mutants_of_cleaning, mutants_of_commits, mutants_of_garbage)
 """Imported for what they register."""
 
 

@@ -1,6 +1,6 @@
-"""Mutants of plans, claims and commits: clauses of the protocol, broken one by one.
+"""Mutants of commits: clauses of the protocol, broken one by one.
 
-The clauses are those of the log layer's modules: ``jobs``, ``commit``, ``commit_rules``, ``nodes``.
+The clauses are those of the log layer's modules: ``commit`` and ``commit_rules``.
 """
 
 from __future__ import annotations
@@ -8,38 +8,33 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
-from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from metadata.errors import MetadataUnavailableError
-from metadata.store import BadVersionError, Check, Create, NodeExistsError, Operation, Put
+from metadata.store import BadVersionError, NodeExistsError, Operation, Put
 from spark_bookkeeper.log import commit, commit_rules
 from spark_bookkeeper.log.commit import CommitOutcome, Committer
 from spark_bookkeeper.log.commit_rules import CommitRequest, HeadVerdict, TxnVerdict
-from spark_bookkeeper.log.epoch import Epoch, Job, StoredTxn, TaskMessage, Token, TokenState, Txn
+from spark_bookkeeper.log.epoch import Epoch, StoredTxn, TaskMessage, TokenState, Txn
 from spark_bookkeeper.log.errors import CommitRefusedError, CommitUnknownError
-from spark_bookkeeper.log.jobs import Claim, Jobs
 from spark_bookkeeper.log.nodes import LogNodes, TxnAt
-from spark_bookkeeper.log.serde import encode_token
 from spark_bookkeeper.log.transitions import ChunkNames
 from tests.simulation.loop import OWNER
 from tests.simulation.rules.patching import Mutant, Patch, mutant
 
 COMMIT_MUTANTS: dict[str, Mutant] = {}
-"""Bugs of the commit protocol, by name; those of cleaning are registered here too."""
+"""Bugs of the commit protocol, by name; other modules register here too."""
 planted = partial(mutant, among=COMMIT_MUTANTS)
 
 
 _LATER: deque[asyncio.Task[None]] = deque(maxlen=1_000)
 """Kept from the garbage collector while they run."""
-_CLAIMING: ContextVar[int] = ContextVar("_CLAIMING")
 
 
-def _kind() -> str:
+def kind_running() -> str:
     """What the process that runs now is there for."""
     owner = OWNER.get()
     return "" if owner is None else owner.name.partition(" ")[0]
@@ -255,7 +250,7 @@ def _commit_without_sync(patch: Patch) -> None:
     sync = LogNodes.sync
 
     async def hasty(self: LogNodes) -> None:
-        if _kind() != "commit":
+        if kind_running() != "commit":
             await sync(self)
 
     patch.method(LogNodes, "sync", hasty)
@@ -309,109 +304,3 @@ def _conflict_with_itself(patch: Patch) -> None:
         return await prepared(self, nodes, request, replace(attempted, is_unknown=False))
 
     patch.method(Committer, "_prepared", at_once)
-
-
-# -- claims ------------------------------------------------------------------------------------------
-
-
-@planted("claim_unguarded", "a ledger is created without a look at the token", "R1")
-def _claim_unguarded(patch: Patch) -> None:
-    accompany = Claim.accompany
-
-    def unguarded(self: Claim, ledger_id: int) -> list[Operation]:
-        return [part for part in accompany(self, ledger_id) if not isinstance(part, Check)]
-
-    patch.method(Claim, "accompany", unguarded)
-
-
-@planted(
-    "ledger_not_registered", "a ledger is created with no child of its token", "R5", "X5", "R1"
-)
-def _ledger_not_registered(patch: Patch) -> None:
-    accompany = Claim.accompany
-
-    def unregistered(self: Claim, ledger_id: int) -> list[Operation]:
-        return [part for part in accompany(self, ledger_id) if not isinstance(part, Create)]
-
-    patch.method(Claim, "accompany", unregistered)
-
-
-@planted("token_made_again", "a task that finds no token makes it again", "R4", "X1", "X3", "R5")
-def _token_made_again(patch: Patch) -> None:
-    require = Jobs._require_live
-
-    async def generous(self: Jobs, nodes: LogNodes, epoch: Epoch) -> None:
-        if await nodes.token(epoch.number) is None:
-            value = encode_token(Token(created_ms=epoch.planned_ms))
-            with suppress(NodeExistsError):
-                await nodes.store.create(nodes.tree.token(epoch.number), value)
-        await require(self, nodes, epoch)
-
-    patch.method(Jobs, "_require_live", generous)
-
-
-@planted("higher_epoch_ignored", "an old plan's task goes on beside a new plan's", "R6")
-def _higher_epoch_ignored(patch: Patch) -> None:
-    claim, epochs = Jobs.claim, LogNodes.job_epochs
-
-    async def alone(self: Jobs, epoch: Epoch, job: Job, **which: Any) -> Claim | None:
-        _CLAIMING.set(epoch.number)
-        return await claim(self, epoch, job, **which)
-
-    async def lower(self: LogNodes, job: str) -> list[int]:
-        found = await epochs(self, job)
-        return [number for number in found if _kind() != "task" or number <= _CLAIMING.get()]
-
-    patch.method(Jobs, "claim", alone)
-    patch.method(LogNodes, "job_epochs", lower)
-
-
-@planted("sibling_fenced", "a claim fences what its own epoch has open", "R3")
-def _sibling_fenced(patch: Patch) -> None:
-    claim = Jobs.claim
-
-    async def jealous(self: Jobs, epoch: Epoch, job: Job, **which: Any) -> Claim | None:
-        made = await claim(self, epoch, job, **which)
-        if made is not None:
-            self._fence_in_background(made.nodes, epoch.number)
-        return made
-
-    patch.method(Jobs, "claim", jealous)
-
-
-@planted("predecessor_fenced_first", "an attempt fences before it has closed its own ledger", "R3")
-def _predecessor_fenced_first(patch: Patch) -> None:
-    claim = Jobs.claim
-
-    async def early(self: Jobs, epoch: Epoch, job: Job, **which: Any) -> Claim | None:
-        made = await claim(self, epoch, job, **which)
-        if made is not None:
-            await self.fence_predecessors(made)
-        return made
-
-    patch.method(Jobs, "claim", early)
-
-
-@planted("any_sibling_fenced", "a retry fences all attempts of its partition, later ones too", "R3")
-def _any_sibling_fenced(patch: Patch) -> None:
-    fence = Jobs.fence_predecessors
-
-    async def all_others(self: Jobs, claim: Claim) -> None:
-        await fence(self, replace(claim, task_attempt_id=1 << 40))
-
-    patch.method(Jobs, "fence_predecessors", all_others)
-
-
-@planted(
-    "lower_epoch_not_ended", "a new plan fences the old one's ledgers and leaves its token", "R3"
-)
-def _lower_epoch_not_ended(patch: Patch) -> None:
-    kill = LogNodes.kill
-
-    async def spare(self: LogNodes, number: int, now_ms: int) -> TokenState | None:
-        if _kind() != "task":
-            return await kill(self, number, now_ms)
-        found = await self.token(number)
-        return None if found is None else found.token.state
-
-    patch.method(LogNodes, "kill", spare)

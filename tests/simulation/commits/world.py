@@ -82,10 +82,6 @@ class World:
         self.processes.append(process)
         return process
 
-    def is_taken(self, name: str) -> bool:
-        """Whether there is or was a process of this name."""
-        return name in self._names
-
     async def settle(self) -> None:
         """Wait until no process does anything any more."""
         while any(process.is_busy for process in self.processes):  # noqa: ASYNC110
