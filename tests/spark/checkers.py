@@ -86,11 +86,16 @@ def check_whole_batches(seen: Iterable[int], batches: Sequence[Collection[int]])
     raise ViolationError(f"{found.total()} rows are no whole number of batches")
 
 
-def check_order(rows: Sequence[Row]) -> None:
-    """Positions have no hole, and each ledger's rows ascend as its partition's source did."""
+def check_no_hole(rows: Sequence[Row]) -> None:
+    """Positions follow each other."""
     for before, after in pairwise(rows):
         if after.position != before.position + 1:
             raise ViolationError(f"position {after.position} follows {before.position}")
+
+
+def check_order(rows: Sequence[Row]) -> None:
+    """Each ledger's rows ascend as its partition's source did."""
+    for before, after in pairwise(rows):
         if after.ledger_id == before.ledger_id and after.value <= before.value:
             raise ViolationError(f"row {after.value} stands behind {before.value}")
 

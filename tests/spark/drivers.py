@@ -25,6 +25,8 @@ from tests.spark import driver_process
 
 START_TIMEOUT_S = 120.0
 CALL_TIMEOUT_S = 240.0
+DRIVER_ENDED = "driver ended"
+"""How the error of a call begins whose driver died."""
 LOG_TAIL_CHARS = 6000
 
 
@@ -132,7 +134,7 @@ class Driver:
                 else:
                     outcome.set_result(answer["result"])
         while not self._pending.empty():
-            self._pending.get().set_exception(DriverError(f"driver ended:\n{self.log_tail()}"))
+            self._pending.get().set_exception(DriverError(f"{DRIVER_ENDED}:\n{self.log_tail()}"))
 
     def _end(self) -> None:
         assert self._process is not None

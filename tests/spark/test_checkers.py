@@ -12,6 +12,7 @@ from tests.spark.checkers import (
     ViolationError,
     check_batches_ascend,
     check_batches_once,
+    check_no_hole,
     check_nothing_orphaned,
     check_only_grows,
     check_order,
@@ -71,12 +72,23 @@ def test_a_batch_in_part_or_out_of_turn_is_refused(seen: list[int]) -> None:
         check_whole_batches(seen, batches)
 
 
-@pytest.mark.parametrize("wrong", [Row(2, 8, 9), Row(1, 7, 4), Row(1, 7, 5)])
-def test_holes_and_rows_out_of_order_are_refused(wrong: Row) -> None:
-    check_order([Row(0, 7, 5), Row(1, 7, 6), Row(2, 8, 1)])
+ROWS = [Row(0, 7, 5), Row(1, 7, 6), Row(2, 8, 1)]
 
-    with pytest.raises(ViolationError):
-        check_order([Row(0, 7, 5), wrong])
+
+@pytest.mark.parametrize("wrong", [Row(0, 8, 9), Row(2, 8, 9)])
+def test_holes_are_refused(wrong: Row) -> None:
+    check_no_hole(ROWS)
+
+    with pytest.raises(ViolationError, match="follows 0"):
+        check_no_hole([ROWS[0], wrong])
+
+
+@pytest.mark.parametrize("wrong", [Row(1, 7, 4), Row(1, 7, 5)])
+def test_rows_out_of_order_are_refused(wrong: Row) -> None:
+    check_order(ROWS)
+
+    with pytest.raises(ViolationError, match="stands behind 5"):
+        check_order([ROWS[0], wrong])
 
 
 @pytest.mark.parametrize("after", [RIGHT[1:], RIGHT[:2], [RIGHT[0], *RIGHT[2:], RIGHT[1]]])

@@ -20,7 +20,7 @@ def scene(
     request: pytest.FixtureRequest, cluster: LocalCluster, bk: BookKeeper, tmp_path: Path
 ) -> Scene:
     log = request.node.name.removeprefix("test_").replace("[", "-").rstrip("]")
-    return Scene(cluster, bk, tmp_path, log[:60])
+    return Scene(cluster, bk, tmp_path, log)
 
 
 @pytest.fixture

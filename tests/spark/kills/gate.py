@@ -20,6 +20,8 @@ from tests.metadata.zookeeper_relay import Part, Relay, Request, Sent
 TRAP_TIMEOUT_S = 120.0
 """A query that has not come to its point by then never will."""
 
+HOLD_TIMEOUT_S = 600.0
+"""After which a held message goes on by itself, so that a test that fails ends."""
 POLL_INTERVAL_S = 0.02
 
 _LEDGER = r"/ledgers/\S*/L\d+"
@@ -72,6 +74,14 @@ class Moment(Enum):
     DELIVERED = "as soon as the client has heard of it"
 
 
+@unique
+class Message(Enum):
+    """What becomes of the message a trap met."""
+
+    LOST = "its connection is cut"
+    HELD = "it goes on when it is released, also if its sender has died meanwhile"
+
+
 @dataclass(slots=True)
 class Trap:
     """One thing to happen at one point, the ``nth`` time it is reached."""
@@ -79,21 +89,20 @@ class Trap:
     point: Point
     moment: Moment
     nth: int = 1
+    message: Message = Message.LOST
     kill: Callable[[], object] | None = None
-    """What to do there; nothing: the message is held until :meth:`release`."""
-    is_lost: bool = False
-    """Neither killed nor held: the connection is cut, the message is lost."""
-    _caught: threading.Event = field(default_factory=threading.Event)
-    _released: threading.Event = field(default_factory=threading.Event)
+    """Called before anything becomes of the message."""
+    _sprung: threading.Event = field(default_factory=threading.Event, repr=False)
+    _released: threading.Event = field(default_factory=threading.Event, repr=False)
 
     @property
     def is_sprung(self) -> bool:
-        """Whether the point was reached."""
-        return self._caught.is_set()
+        """Whether the point was reached, and the driver killed if it was to be."""
+        return self._sprung.is_set()
 
     def wait(self, timeout_s: float = TRAP_TIMEOUT_S) -> None:
-        """Until it has sprung; a kill has then happened."""
-        assert self._caught.wait(timeout_s), f"{self} was not reached within {timeout_s} s"
+        """Until it has sprung."""
+        assert self._sprung.wait(timeout_s), f"{self} was not reached within {timeout_s} s"
 
     def release(self) -> None:
         """Let a held message go on."""
@@ -110,12 +119,10 @@ class Trap:
         """Do it (blocks); whether the message goes on."""
         if self.kill is not None:
             self.kill()
-            self._caught.set()
+        self._sprung.set()
+        if self.message is Message.LOST:
             return False
-        self._caught.set()
-        if self.is_lost:
-            return False
-        self._released.wait(TRAP_TIMEOUT_S)
+        self._released.wait(HOLD_TIMEOUT_S)
         return True
 
 
@@ -178,7 +185,7 @@ class Gate:
     def delivered(self, sent: Sent) -> None:
         """Part of the relay's protocol: too late to hold anything."""
         for trap in self._met(sent, Moment.DELIVERED):
-            assert trap.kill is not None, "a delivered message cannot be held"
+            assert trap.message is Message.LOST, "a delivered message cannot be held"
             trap.spring()
 
     async def _pass(self, sent: Sent, moment: Moment) -> bool:

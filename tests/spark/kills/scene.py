@@ -34,6 +34,8 @@ class Scene:
         self.log = log
         self.uri = cluster.metadata_service_uri
         self.witness = Witness(self.uri, log)
+        self.is_shuffled = False
+        """A run has shuffled rows, so a partition has no order of its own."""
         self._cluster = cluster
         self._bk = bk
         self._ledgers_before = set(bk.list_ledgers())
@@ -94,7 +96,7 @@ class Scene:
 
     def check_now(self) -> int:
         """Whole batches only, each once; returns how many are visible."""
-        return check_whole_batches(self.witness.look(), self.batches)
+        return check_whole_batches(self.witness.look(is_ordered=not self.is_shuffled), self.batches)
 
     def check_done(self) -> None:
         """Everything is visible once, and nothing is left behind."""
@@ -110,4 +112,7 @@ class Scene:
         assert_nothing_left(self._bk, self.log, self._ledgers_before, days_later=DAYS_LATER)
 
     def _check_rows(self) -> None:
-        check_rows(self.witness.look(), [each for batch in self.batches for each in batch])
+        check_rows(
+            self.witness.look(is_ordered=not self.is_shuffled),
+            [each for batch in self.batches for each in batch],
+        )

@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 from spark_bookkeeper import BookKeeper, LocalCluster
-from tests.spark.drivers import CALL_TIMEOUT_S, DriverError
+from tests.spark.drivers import CALL_TIMEOUT_S, DRIVER_ENDED, DriverError
+from tests.spark.kills.campaign import REPLAY
 from tests.spark.kills.gate import Moment, Point, Trap
 from tests.spark.kills.query import run_files
 from tests.spark.kills.scene import Scene
 
 # Every kill costs a start of a JVM.
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
-
-REPLAY = "replay skipped"
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def kill_at(scene: Scene, point: Point, moment: Moment, nth: int) -> None:
 
 
 def ended_before(running: Future[object], trap: Trap) -> None:
-    with pytest.raises(DriverError, match="driver ended"):
+    with pytest.raises(DriverError, match=DRIVER_ENDED):
         running.result(CALL_TIMEOUT_S)
     trap.wait()
 

@@ -1,0 +1,380 @@
+"""What befalls a streaming query besides the death of its driver: stops, zombies, old checkpoints.
+
+Messages that come late are held at a gate; one driver serves all tests.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+import pyarrow as pa
+import pytest
+
+from spark_bookkeeper import LocalCluster
+from spark_bookkeeper.datasource.source import BookKeeperSource
+from spark_bookkeeper.log.epoch import TokenState
+from tests.spark.checkers import check_order, check_rows
+from tests.spark.drivers import CALL_TIMEOUT_S, Driver, DriverError
+from tests.spark.held_source import Hold
+from tests.spark.kills import query
+from tests.spark.kills.gate import Gate, Message, Moment, Point, Trap
+from tests.spark.kills.scene import DAYS_LATER, Scene
+from tests.spark.leftovers import collect
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture
+def background() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+def start(
+    driver: Driver,
+    scene: Scene,
+    changes: Mapping[str, str] | None = None,
+    *,
+    name: str = "first",
+    partitions: int | None = None,
+) -> None:
+    """Start the scene's query with some options changed."""
+    scene.is_shuffled |= partitions is not None
+    driver.call(
+        query.start_files,
+        name=name,
+        source=str(scene.source),
+        options={**scene.options(), **(changes or {})},
+        partitions=partitions,
+    )
+
+
+def run(
+    driver: Driver,
+    scene: Scene,
+    changes: Mapping[str, str] | None = None,
+    *,
+    partitions: int | None = None,
+) -> list[int]:
+    """Run it to its end; returns the batches it ran."""
+    start(driver, scene, changes, name="run", partitions=partitions)
+    found: list[int] = driver.call(query.end, name="run")
+    return found
+
+
+def held_at(point: Point) -> Trap:
+    """Holds the first such request back until it is released."""
+    return Trap(point, Moment.REQUEST, message=Message.HELD)
+
+
+def held(hold: Hold, partitions: str) -> dict[str, str]:
+    """The first attempts at these partitions stop halfway."""
+    return {"holdFolder": str(hold.folder), "holdPartitions": partitions}
+
+
+def through(gate: Gate) -> dict[str, str]:
+    """Whatever is sent to ZooKeeper passes ``gate``."""
+    return {"metadataServiceUri": gate.uri}
+
+
+def test_a_query_stopped_in_a_batch_and_started_again_outlives_its_zombie(
+    scene: Scene, hold: Hold, warm: Driver
+) -> None:
+    scene.add_batches(1)
+    start(warm, scene, held(hold, "0"))
+    (zombie,) = hold.wait_for_held(1)
+
+    warm.call(query.stop, name="first")
+    assert scene.check_now() == 0
+    run(warm, scene)
+
+    assert scene.check_now() == 1
+    hold.release()
+    assert "BK_" in hold.wait_for_end(zombie)
+    scene.check_done()
+
+
+@pytest.mark.parametrize("partitions", [None, 1])
+def test_a_zombie_that_claims_after_the_batch_was_committed_adds_nothing(
+    scene: Scene, gate: Gate, warm: Driver, partitions: int | None
+) -> None:
+    """With one partition nobody else knows of its epoch: only the stored batch ends it."""
+    scene.add_batches(1)
+    claim = gate.set(held_at(Point.CLAIM))
+    start(warm, scene, through(gate), partitions=partitions)
+    claim.wait()
+    warm.call(query.stop, name="first")
+
+    run(warm, scene, partitions=partitions)
+    assert scene.check_now() == 1
+    claim.release()
+    if partitions == 1:
+        gate.wait_for(Point.CLOSE, Moment.REPLY)
+        assert TokenState.LIVE in scene.witness.tokens().values()
+        collect(scene.uri, scene.log)
+        assert TokenState.LIVE not in scene.witness.tokens().values()
+
+    scene.check_done()
+
+
+@pytest.mark.parametrize("partitions", [pytest.param(None, marks=pytest.mark.full), 5])
+def test_a_multi_delayed_past_the_next_run_fails_as_a_whole(
+    scene: Scene, gate: Gate, warm: Driver, partitions: int | None
+) -> None:
+    """The next run may partition the batch in another way."""
+    scene.add_batches(1)
+    commit = gate.set(held_at(Point.COMMIT))
+    start(warm, scene, through(gate))
+    commit.wait()
+    stopping = warm.begin(query.stop, name="first")  # returns no earlier than the commit
+
+    with scene.driver() as other:
+        run(other, scene, partitions=partitions)
+    commit.release()
+    stopping.result(CALL_TIMEOUT_S)
+
+    assert scene.check_now() == 1
+    scene.check_done()
+
+
+def test_a_multi_delayed_past_a_collection_fails_and_the_batch_is_run_again(
+    scene: Scene, gate: Gate, warm: Driver
+) -> None:
+    scene.add_batches(1)
+    commit = gate.set(held_at(Point.COMMIT))
+    start(warm, scene, through(gate))
+    commit.wait()
+
+    assert collect(scene.uri, scene.log).tokens_killed == []
+    killed = collect(scene.uri, scene.log, days_later=DAYS_LATER)
+    commit.release()
+
+    assert len(killed.tokens_killed) == 1
+    assert len(killed.ledgers_deleted) == query.FILES_PER_BATCH
+    with pytest.raises(DriverError, match="BK_COMMIT_REFUSED"):
+        warm.call(query.end, name="first")
+    assert scene.check_now() == 0
+    run(warm, scene)
+    scene.check_done()
+
+
+def test_a_collection_frozen_before_it_ends_a_token_loses_to_the_commit(
+    scene: Scene, gate: Gate, warm: Driver, background: ThreadPoolExecutor
+) -> None:
+    scene.add_batches(1)
+    with scene.gate() as other:
+        commit = other.set(held_at(Point.COMMIT))
+        start(warm, scene, through(other))
+        commit.wait()
+        end_token = gate.set(held_at(Point.END_TOKEN))
+        collecting = background.submit(collect, gate.uri, scene.log, days_later=DAYS_LATER)
+        end_token.wait()
+
+        commit.release()
+        warm.call(query.end, name="first")
+        end_token.release()
+        taken = collecting.result(CALL_TIMEOUT_S)
+
+    assert taken.ledgers_deleted == []
+    assert scene.check_now() == 1
+    scene.check_done()
+
+
+def test_a_collection_frozen_before_its_delete_has_won_against_the_commit(
+    scene: Scene, gate: Gate, warm: Driver, background: ThreadPoolExecutor
+) -> None:
+    scene.add_batches(1)
+    with scene.gate() as other:
+        commit = other.set(held_at(Point.COMMIT))
+        start(warm, scene, through(other))
+        commit.wait()
+        delete = gate.set(held_at(Point.DELETE_LEDGER))
+        collecting = background.submit(collect, gate.uri, scene.log, days_later=DAYS_LATER)
+        delete.wait()
+
+        commit.release()
+        with pytest.raises(DriverError, match="BK_COMMIT_REFUSED"):
+            warm.call(query.end, name="first")
+        assert scene.check_now() == 0
+        run(warm, scene)
+        delete.release()
+        collecting.result(CALL_TIMEOUT_S)
+
+    scene.check_done()
+
+
+def test_a_lost_reply_to_the_multi_is_no_failure(scene: Scene, gate: Gate, warm: Driver) -> None:
+    scene.add_batches(2)
+    lost = gate.set(Trap(Point.COMMIT, Moment.REPLY))
+
+    assert run(warm, scene, through(gate)) == [0, 1]
+
+    assert lost.is_sprung
+    scene.check_done()
+
+
+def test_a_replay_partitioned_otherwise_adds_nothing(scene: Scene, warm: Driver) -> None:
+    scene.add_batches(2)
+    run(warm, scene)
+    scene.forget_the_last_note()
+    before = warm.log().count("replay skipped")
+
+    assert run(warm, scene, partitions=4) == [1]
+
+    assert warm.log().count("replay skipped") == before + 1
+    scene.check_done()
+
+
+def test_two_queries_write_one_log_at_once(scene: Scene, warm: Driver) -> None:
+    scene.add_batches(4)
+    second = {"checkpointLocation": str(scene.directory / "second")}
+
+    start(warm, scene)
+    start(warm, scene, second, name="second")
+    for name in ("first", "second"):
+        warm.call(query.end, name=name)
+
+    twice = [each for batch in scene.batches for each in (*batch, *batch)]
+    check_rows(scene.witness.look(), twice)
+    assert list(scene.witness.txns().values()) == [3, 3]
+    scene.check_nothing_left()
+
+
+@pytest.mark.full
+def test_two_drivers_of_one_query_double_nothing(scene: Scene, warm: Driver) -> None:
+    """From one checkpoint and its copy: Spark itself keeps two drivers off one folder."""
+    scene.add_batches(1)
+    run(warm, scene)
+    copy = scene.directory / "copy"
+    shutil.copytree(scene.checkpoint, copy)
+    scene.add_batches(3)
+
+    start(warm, scene)
+    # One session refuses to run a query twice; another one cannot know.
+    outcomes = []
+    with scene.driver() as other:
+        try:
+            run(other, scene, {"checkpointLocation": str(copy)})
+        except DriverError as error:
+            outcomes.append(str(error))
+    try:
+        warm.call(query.end, name="first")
+    except DriverError as error:
+        outcomes.append(str(error))
+
+    assert all("BK_" in outcome for outcome in outcomes)
+    assert len(outcomes) < 2
+    scene.check_done()
+
+
+def test_a_checkpoint_rolled_back_by_two_batches_is_refused(scene: Scene, warm: Driver) -> None:
+    scene.add_batches(1)
+    run(warm, scene)
+    old = scene.directory / "old"
+    shutil.copytree(scene.checkpoint, old)
+    scene.add_batches(2)
+    run(warm, scene)
+
+    with pytest.raises(DriverError, match="BK_TXN_REGRESSED"):
+        run(warm, scene, {"checkpointLocation": str(old)})
+
+    scene.check_done()
+
+
+def test_a_deleted_checkpoint_begins_a_new_query_that_appends_everything_again(
+    scene: Scene, warm: Driver
+) -> None:
+    scene.add_batches(2)
+    run(warm, scene)
+    shutil.rmtree(scene.checkpoint)
+
+    run(warm, scene)
+
+    twice = [each for batch in scene.batches for each in (*batch, *batch)]
+    check_rows(scene.witness.look(), twice)
+    assert list(scene.witness.txns().values()) == [1, 1]
+    scene.check_nothing_left()
+
+
+def test_a_read_planned_before_an_overwrite_finishes_within_the_retention(
+    scene: Scene, warm: Driver
+) -> None:
+    scene.add_batches(1)
+    run(warm, scene)
+    source = BookKeeperSource({"metadataserviceuri": scene.uri, "log": scene.log})
+    reader = source.reader(source.schema())
+    planned = reader.partitions()
+
+    options = {"metadataServiceUri": scene.uri, "log": scene.log}
+    warm.call(query.overwrite_ids, options=options, rows=10)
+    collect(scene.uri, scene.log)
+
+    read = [
+        value
+        for part in planned
+        for batch in cast("Iterator[pa.RecordBatch]", reader.read(part))
+        for value in batch["id"].to_pylist()
+    ]
+    check_rows(read, scene.batches[0])
+    collect(scene.uri, scene.log, days_later=DAYS_LATER)
+    with pytest.raises(Exception, match="BK_"):
+        list(reader.read(planned[0]))
+    rows = list(scene.witness.rows())
+    check_order(rows)
+    check_rows([row.value for row in rows], range(10))
+    scene.check_nothing_left()
+
+
+def test_a_python_worker_killed_in_a_batch_fails_it_and_the_next_run_has_it_once(
+    scene: Scene, hold: Hold, warm: Driver
+) -> None:
+    """Without retries: in local mode a task has one attempt."""
+    scene.add_batches(1)
+    start(warm, scene, held(hold, "0"))
+    (attempt,) = hold.wait_for_held(1)
+
+    os.kill(attempt.worker_pid, signal.SIGKILL)
+    with pytest.raises(DriverError, match=r"STREAM_FAILED|crashed"):
+        warm.call(query.end, name="first")
+    assert scene.check_now() == 0
+
+    run(warm, scene)
+    scene.check_done()
+
+
+def test_a_bookie_killed_in_a_batch_costs_nothing(
+    scene: Scene, hold: Hold, warm: Driver, cluster: LocalCluster
+) -> None:
+    scene.add_batches(2)
+    start(warm, scene, held(hold, "0"))
+    hold.wait_for_held(1)
+
+    bookie = cluster.bookies[0]
+    bookie.kill()
+    try:
+        hold.release()
+        assert warm.call(query.end, name="first") == [0, 1]
+        assert scene.check_now() == 2
+    finally:
+        bookie.start()
+    scene.check_done()
+
+
+def test_zookeeper_killed_in_a_batch_costs_nothing(
+    scene: Scene, hold: Hold, warm: Driver, cluster: LocalCluster
+) -> None:
+    scene.add_batches(2)
+    start(warm, scene, held(hold, "0"))
+    hold.wait_for_held(1)
+
+    cluster.zookeeper.kill()
+    hold.release()
+    cluster.zookeeper.start()
+
+    assert warm.call(query.end, name="first") == [0, 1]
+    scene.check_done()
