@@ -128,6 +128,24 @@ def test_columns_that_do_not_fit_fail_before_any_task(
     assert tokens(cluster, log) == []
 
 
+def test_a_query_started_again_with_more_columns_adds_them(
+    logs: Logs, stream: Stream, request: pytest.FixtureRequest
+) -> None:
+    log = request.node.name.removeprefix("test_")[:60]
+    stream.add_file()
+    stream.run()
+
+    stream.add_file()
+    stream.run(lambda frame: frame.withColumn("twice", sf.col("id") * 2), mergeSchema="true")
+
+    back = logs.read(log)
+    assert back.columns == ["id", "twice"]
+    assert rows(back.groupBy("twice").count().where("twice IS NULL")) == [
+        f"Row(twice=None, count={FILE_ROWS})"
+    ]
+    assert back.where("twice = id * 2").count() == FILE_ROWS
+
+
 def test_a_stream_takes_a_log_over_only_when_told_to(
     stream: Stream, logs: Logs, bk: BookKeeper
 ) -> None:

@@ -28,7 +28,11 @@ from spark_bookkeeper.datasource.read.batch import plan_read
 from spark_bookkeeper.datasource.read.readable import find_readable
 from spark_bookkeeper.datasource.read.task import read_slices
 from spark_bookkeeper.datasource.schema import log_schema_of
-from spark_bookkeeper.log.errors import LogConflictError, SchemaConflictError
+from spark_bookkeeper.log.errors import (
+    CommitRefusedError,
+    LogConflictError,
+    SchemaConflictError,
+)
 from tests.spark_bookkeeper.datasource.fakes import HERE, World
 
 LONG, TEXT = LongType(), StringType()
@@ -289,6 +293,25 @@ def test_ledgers_read_by_id_show_the_columns_they_were_written_with(world: World
 
     assert rows(world.read(ledger="0")) == [(1,)]
     assert rows(world.read(ledger="1")) == [(2, "two")]
+
+
+def test_a_micro_batch_adds_columns_once_though_its_commit_knows_no_plan(world: World) -> None:
+    narrow, wider = columns(id=LONG), columns(id=LONG, name=TEXT)
+    write(world, narrow, (1,))
+    plans = [world.plan(wider, mergeschema="true") for _ in range(2)]
+    rows_of_batch = batch(wider, (2, "two"))
+    first, again = (world.stream_attempt(plan, 0, [rows_of_batch], "q", 0) for plan in plans)
+
+    # The later plan's claim ended the earlier one, as when a driver was restarted in between.
+    with pytest.raises(CommitRefusedError):
+        world.stream_commit([first], 0)
+    world.stream_commit([again], 0)
+    replay = world.plan(wider, mergeschema="true")
+    world.stream_commit([world.stream_attempt(replay, 0, [rows_of_batch], "q", 0)], 0)
+
+    assert rows(world.read()) == [(1, None), (2, "two")]
+    assert sorted(world.client.run(world.nodes().schemas())) == [0, plans[1].epoch.schema_id]
+    assert world.tokens() == []
 
 
 @pytest.mark.parametrize(
