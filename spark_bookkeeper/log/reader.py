@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from metadata.errors import MetadataCorruptError
+from metadata.errors import MetadataCorruptError, NoSuchLedgerError
 from metadata.store import MetadataStore
 from spark_bookkeeper.log.errors import DataLossError, LogOverwrittenError
 from spark_bookkeeper.log.model import ChunkRef, LedgerRange, LogHead
@@ -121,7 +121,12 @@ class LogView:
         head = (await self._nodes.head()).head
         if head.open_ledger is None or self._open_ledgers is None:
             return LogExtent(head, head.next_row)
-        confirmed = await self._open_ledgers.last_confirmed(head.open_ledger.ledger_id)
+        try:
+            confirmed = await self._open_ledgers.last_confirmed(head.open_ledger.ledger_id)
+        except NoSuchLedgerError:
+            if is_latest:
+                raise
+            return await self.extent(is_latest=True)  # An old head named it.
         return LogExtent(head, head.next_row + confirmed + 1)
 
     async def ranges(

@@ -173,7 +173,9 @@ class LogFollower:
             row = symbol.at if symbol.start == ROW else self._row_at(symbol.at)
             extent = self._run(self._view.extent_reaching(row))
         self._end_seen = extent.end_row
-        return self._first_row(extent.head, row), extent
+        first = self._first_row(extent.head, row)
+        self._tell_skipped(row, first, extent.end_row)
+        return first, extent
 
     def _row_at(self, timestamp_ms: int) -> int:
         return row_since(

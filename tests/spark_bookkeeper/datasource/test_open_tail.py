@@ -10,7 +10,13 @@ from metadata.errors import NoSuchEntryError
 from metadata.store import Node
 from spark_bookkeeper.log.errors import DataLossError, NoMatchingTimestampError
 from tests.spark_bookkeeper.datasource.fakes import World
-from tests.spark_bookkeeper.datasource.streaming import EARLIEST, OutsideWriter, StreamQuery, values
+from tests.spark_bookkeeper.datasource.streaming import (
+    EARLIEST,
+    OutsideWriter,
+    StreamQuery,
+    drop_before,
+    values,
+)
 from tests.spark_bookkeeper.datasource.test_writing import RAW, raw_batch
 
 
@@ -151,6 +157,24 @@ def test_a_run_whose_metadata_lags_behind_finds_nothing_new_yet(
     query.restart()
 
     assert query.trigger() is None
+
+
+def test_an_old_head_that_names_a_ledger_long_gone_is_looked_at_again(
+    world: World, writer: OutsideWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = world.client.run(world.client.store.get(world.nodes().tree.head))
+    gone = writer.ledger_id
+    writer.append(*numbered(2, 4))
+    writer.roll()
+    drop_before(world, 4)
+    del world.client.ledgers[gone]
+    query = StreamQuery(world, **EARLIEST)
+    query.trigger()
+    writer.append(*numbered(4, 6))
+    Lag(world, old, monkeypatch)
+    query.restart()
+
+    assert values(query.trigger()) == numbered(4, 6)
 
 
 class Lag:

@@ -17,6 +17,7 @@ from tests.spark_bookkeeper.datasource.streaming import (
     append,
     count,
     drop_before,
+    ends,
     overwrite,
     rows,
 )
@@ -142,3 +143,20 @@ def test_a_log_deleted_under_a_stream_is_gone(world: World) -> None:
 
     with pytest.raises(NoSuchLogError):
         query.trigger()
+
+
+def test_a_new_stream_may_begin_behind_the_trimmed_rows_it_named(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(world, 0, 5)
+    append(world, 5, 5)
+    drop_before(world, 5)
+    wanted = {"startingoffsets": '{"row":2}'}
+
+    with pytest.raises(DataLossError, match="wanted_row=2 first_row=5"):
+        StreamQuery(world, **wanted).trigger()
+    query = StreamQuery(world, **wanted, failondataloss="false")
+
+    assert rows(query.trigger()) == [5, 6, 7, 8, 9]
+    assert ends(query)[0]["from"] == 5
+    assert "wanted_row=2 first_row=5" in caplog.text
