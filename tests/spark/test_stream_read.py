@@ -127,9 +127,11 @@ def test_a_stream_reads_what_is_there_and_what_comes(
 def test_row_limits_are_exact_inside_entries_and_a_run_of_what_is_there_ends(
     logs: Logs, streams: Streams, spark: SparkSession
 ) -> None:
-    logs.write(spark.range(0, 1000, 1, 2), "limited")
+    logs.write(spark.range(0, 1000, 1, 2), "stream-limited")
 
-    streams.finish(streams.read("limited", startingOffsets="earliest", maxRowsPerTrigger=300))
+    streams.finish(
+        streams.read("stream-limited", startingOffsets="earliest", maxRowsPerTrigger=300)
+    )
 
     assert [len(rows) for rows in streams.batches.values()] == [300, 300, 300, 100]
     assert ids(streams.rows()) == list(range(1000))
