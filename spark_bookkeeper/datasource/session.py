@@ -122,6 +122,9 @@ class Client(Protocol):
     async def length(self, ledger_id: int, last_entry: int, password: bytes) -> int:
         """Payload bytes of the ledger up to a confirmed entry."""
 
+    async def require_bookies(self, ensemble_size: int) -> None:
+        """Raises NotEnoughBookiesError when a ledger of that size could not be made now."""
+
     async def fence_ledger(self, ledger_id: int) -> None:
         """Recover the ledger, so its writer can add nothing more."""
 
@@ -179,6 +182,10 @@ class ClusterClient:
         ledger = await self._ledgers.open_ledger(ledger_id, password=password)
         async with aclosing(ledger.read_unconfirmed(last_entry, last_entry)) as entries:
             return (await anext(entries)).length
+
+    async def require_bookies(self, ensemble_size: int) -> None:
+        """Raises NotEnoughBookiesError when a ledger of that size could not be made now."""
+        await self._ledgers.cluster.choose_ensemble(ensemble_size)
 
     async def fence_ledger(self, ledger_id: int) -> None:
         """Recover the ledger, so its writer can add nothing more."""

@@ -7,7 +7,7 @@ the client only when a method needs them.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
@@ -35,6 +35,10 @@ class BookKeeperSource(DataSource):  # type: ignore[misc, unused-ignore]
     is_copy = False
     """Whether it was pickled: Spark asks a fresh one for the writer that goes to the tasks, and a
     copy for the one that commits."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.is_copy = True
 
     @classmethod
     def name(cls) -> str:

@@ -114,6 +114,8 @@ async def _find_or_create(
         check_raw(log, schema)
     log_schema = log_schema_of(schema)
     check_storable(settings.payload_format, log_schema.arrow)
+    # Its settings stay with the log: one that no ledger can be made for would refuse all writes.
+    await session.client.require_bookies(settings.ensemble_size)
     # Whoever creates the log at the same time may have given it other columns: checked again.
     try:
         return await session.catalog.open_or_create(log, settings, log_schema.encode())

@@ -21,6 +21,7 @@ from metadata.errors import (
     LedgerFencedError,
     NoSuchEntryError,
     NoSuchLedgerError,
+    NotEnoughBookiesError,
     UnauthorizedError,
 )
 from metadata.ledgers import Accompany
@@ -148,6 +149,7 @@ class FakeClient:
         self.before_append: Callable[[int, int], None] = lambda ledger_id, entry_id: None
         self._runner = asyncio.Runner()
         self._next_ledger_id = 0
+        self.bookies = 5
         self.unattended: list[Coroutine[Any, Any, None]] = []
         self.run(self.store.create(ROOT, b"", make_parents=True))
 
@@ -209,6 +211,10 @@ class FakeClient:
     async def length(self, ledger_id: int, last_entry: int, password: bytes) -> int:
         self.open_ledger(ledger_id, password)
         return sum(map(len, self.ledgers[ledger_id].payloads[: last_entry + 1]))
+
+    async def require_bookies(self, ensemble_size: int) -> None:
+        if ensemble_size > self.bookies:
+            raise NotEnoughBookiesError(ensemble_size, ("b0",) * self.bookies)
 
     async def fence_ledger(self, ledger_id: int) -> None:
         if ledger_id not in self.ledgers:

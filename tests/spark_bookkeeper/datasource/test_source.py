@@ -95,10 +95,11 @@ def test_wrong_options_are_told_before_any_cluster_is_looked_for() -> None:
         source.schema()
 
 
-def test_the_copy_of_a_source_that_spark_commits_with_plans_no_write() -> None:
+@pytest.mark.parametrize("kind", [pyspark_bookkeeper.DefaultSource, BookKeeperSource])
+def test_the_copy_of_a_source_that_spark_commits_with_plans_no_write(kind: type) -> None:
     # No cluster is there to plan with: the copy must not ask for one.
     options = {"log": "orders", "metadataserviceuri": "zk+hierarchical://127.0.0.1:1/l"}
-    copy = pickle.loads(pickle.dumps(pyspark_bookkeeper.DefaultSource(options)))
+    copy = pickle.loads(pickle.dumps(kind(options)))
 
     writer = copy.streamWriter(StructType([]), False)
 

@@ -395,3 +395,12 @@ def test_a_commit_records_bounds_of_the_first_columns(world: World) -> None:
     bounds = [(c.column, c.minimum, c.maximum, c.nulls) for c in written.columns]
     assert bounds == [("id", 5, 101, 0), ("name", "n100", "n7", 0)]
     assert (written.rows, written.last_entry) == (5, 0)
+
+
+def test_a_log_is_not_created_with_settings_that_no_ledger_could_have(world: World) -> None:
+    """Its settings would stay, and refuse every later write that does not name its own."""
+    with pytest.raises(NotEnoughBookiesError):
+        world.plan(SCHEMA, ensembleSize="9")
+
+    with pytest.raises(NoSuchLogError):
+        world.nodes()
