@@ -60,13 +60,7 @@ class StreamDriver:
     def kill(self) -> None:
         """SIGKILL the driver, its JVM and its Python workers; returns when all are gone."""
         assert self._process is not None
-        deadline = time.monotonic() + WAIT_TIMEOUT_S
-        while members := _session_members(self._process.pid):
-            for pid in members:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"processes survive SIGKILL: {members}")
+        kill_session(self._process.pid)
         self._process.wait(WAIT_TIMEOUT_S)
 
     def wait_for(self, condition: Callable[[], bool]) -> bool:
@@ -210,6 +204,23 @@ def _rows_counted(name: str, log: StreamLog, report: Report) -> Iterator[None]:
     with report.step(name) as step:
         yield
         step.rows = log.rows() - before
+
+
+def kill_session(session_id: int) -> None:
+    """SIGKILL every process of a session; returns when none of them lives.
+
+    A driver leads its session, which its JVM and all Python workers belong to.
+
+    Raises:
+        RuntimeError: some survive it.
+    """
+    deadline = time.monotonic() + WAIT_TIMEOUT_S
+    while members := _session_members(session_id):
+        for pid in members:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"processes survive SIGKILL: {members}")
 
 
 def _session_members(session_id: int) -> list[int]:

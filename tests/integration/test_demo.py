@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,9 +20,9 @@ from spark_bookkeeper.demo.lineitem import generate
 from spark_bookkeeper.demo.queries import as_published
 from spark_bookkeeper.demo.report import Report
 from spark_bookkeeper.demo.run import LOG, STREAM_LOG, DemoSettings
-from spark_bookkeeper.demo.stream import BATCHES
+from spark_bookkeeper.demo.stream import BATCHES, kill_session
 from spark_bookkeeper.local.environment import child_environment
-from tests.integration.processes import processes_of
+from tests.integration.processes import is_alive, processes_of
 
 SCALE = "0.01"
 ROWS = 60_175
@@ -159,6 +160,34 @@ class TestRun:
         assert run(["ledgers", "verify", str(ledger_id), "--json", *uri]) == 0
 
         assert json.loads(capfd.readouterr().out)["passed"] is True
+
+
+FAMILY = """
+import os, time
+child = os.fork()
+if child == 0:
+    os.setpgid(0, 0)
+    grandchild = os.fork()
+    if grandchild == 0:
+        print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+"""A process whose children have a process group of their own, as Spark's Python workers do."""
+
+
+@pytest.mark.slow
+@pytest.mark.integration
+def test_a_killed_driver_takes_processes_of_other_groups_along() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", FAMILY], start_new_session=True, stdout=subprocess.PIPE
+    ) as leader:
+        assert leader.stdout is not None
+        grandchild = int(leader.stdout.readline())
+
+        kill_session(leader.pid)
+
+    assert leader.returncode == -signal.SIGKILL
+    assert not is_alive(grandchild)
 
 
 @pytest.mark.slow
