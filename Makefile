@@ -82,6 +82,10 @@ soak: bootstrap ## Simulated worlds, commits on one core of four, for MINUTES=60
 bench: bootstrap ## Speed beside each workload's ceiling (SCALE=0.1; 1 for the real figures)
 	@$(BIN)/python -m benchmarks all --scale $(SCALE)
 
+.PHONY: notebooks
+notebooks: bootstrap ## Runs examples/*.ipynb from clean, in place; fails if a result changed
+	@$(BIN)/python -W ignore -m scripts.run_notebooks
+
 .PHONY: dist
 dist: bootstrap ## Wheel and source archive in dist/
 	@rm -rf dist
