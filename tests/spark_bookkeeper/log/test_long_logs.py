@@ -80,6 +80,23 @@ def test_a_small_commit_costs_no_more_after_many(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
+def test_a_small_commit_rewrites_few_of_the_ranges_before_it() -> None:
+    """Each range in the head is parsed and encoded by every commit: 300 of them cost 20 ms."""
+
+    async def main() -> None:
+        world = World()
+        log_id = await world.create_log()
+        inline = []
+        for at in range(400):
+            await append_many(world, log_id, 1, columns=8, name=f"b-{at}")
+            inline.append(len((await world.nodes(log_id).head()).head.ranges))
+
+        assert 10 < max(inline) < 50
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
 def test_no_node_of_a_log_is_larger_than_a_chunk() -> None:
     async def main() -> None:
         world = World()
@@ -87,7 +104,7 @@ def test_no_node_of_a_log_is_larger_than_a_chunk() -> None:
         root = world.paths.log(log_id).root
 
         await append_many(world, log_id, 10_000, columns=8)
-        await append_many(world, log_id, 60, columns=8, name="inline")
+        await append_many(world, log_id, 20, columns=8, name="inline")
         appended = largest_node(world.tree, root)
         await world.append(log_id, Job.of_batch("over"), is_overwrite=True)
 
