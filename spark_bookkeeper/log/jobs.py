@@ -180,7 +180,12 @@ class Jobs:
                 return None
         name = job_name(job)
         await self._announce(nodes, name, epoch)
-        siblings = await nodes.job_epochs(name)
+        # Side by side: the multi that creates the ledger looks at the token again.
+        siblings, refusal = await asyncio.gather(
+            nodes.job_epochs(name), self._require_live(nodes, epoch), return_exceptions=True
+        )
+        if isinstance(siblings, BaseException):
+            raise siblings
         if siblings and siblings[-1] > epoch.number:
             raise EpochFencedError(
                 epoch.log, epoch.number, f"epoch {siblings[-1]} of the same job took over"
@@ -188,7 +193,8 @@ class Jobs:
         for lower in siblings:
             if lower < epoch.number and await nodes.kill(lower, self._clock_ms()) is not None:
                 self._fence_in_background(nodes, lower)
-        await self._require_live(nodes, epoch)
+        if refusal is not None:
+            raise refusal
         return Claim(nodes, epoch, partition, task_attempt_id)
 
     async def fence_predecessors(self, claim: Claim) -> None:
@@ -232,8 +238,10 @@ class Jobs:
         """Make the job's index node of this epoch; making it again is harmless."""
         path = nodes.tree.job_epoch(job, epoch.number)
         lost: Exception | None = None
-        for _ in range(CLAIM_ATTEMPTS_MAX):
+        for attempt in range(CLAIM_ATTEMPTS_MAX):
             try:
+                if attempt == 0 and await self._made_with_its_job(nodes, job, path):
+                    return
                 await self._store.create(path, b"")
                 return
             except NodeExistsError:
@@ -244,6 +252,14 @@ class Jobs:
                 lost = cause
                 await self._make_job(nodes, job)
         raise MetadataUnavailableError(self._store.service, f"claim got no reply {path}") from lost
+
+    async def _made_with_its_job(self, nodes: LogNodes, job: str, path: str) -> bool:
+        """Make both at once, as the first claim of a job can; ``False``: the job is there."""
+        try:
+            await self._store.multi([Create(nodes.tree.job(job), b""), Create(path, b"")])
+        except NodeExistsError:
+            return False
+        return True
 
     async def _make_job(self, nodes: LogNodes, job: str) -> None:
         try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from metadata.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
 from metadata.store import MetadataStore, NoNodeError, NotEmptyError, StoreConflict
@@ -159,10 +160,14 @@ class Sweeper:
                 return
             if not await self._remove_children(nodes, epoch, children, set(doomed), report):
                 return
-            if await removed(self.store, nodes.tree.token(epoch)):
-                report.tokens_removed.append(epoch)
-        if job is not None and not is_dry_run:
-            await removed(self.store, nodes.tree.job_epoch(job, epoch))
+        elif is_dry_run:
+            return
+        # Side by side, for a commit waits for them: collections find either without the other.
+        paths = [] if found is None else [nodes.tree.token(epoch)]
+        paths += [] if job is None else [nodes.tree.job_epoch(job, epoch)]
+        gone = await each(partial(removed, self.store), paths, concurrency_max=len(paths) or 1)
+        if found is not None and gone[0]:
+            report.tokens_removed.append(epoch)
 
     async def _remove_children(
         self,
@@ -219,8 +224,8 @@ async def removed(store: MetadataStore, path: str) -> bool:
 
 
 async def remove_job(nodes: LogNodes, job: str, report: SweepReport) -> None:
-    """Remove a job's index when no epoch of it is left; a claim makes it again if it must."""
-    if not await nodes.job_epochs(job) and await removed(nodes.store, nodes.tree.job(job)):
+    """Remove a job's index unless an epoch of it is left; a claim makes it again if it must."""
+    if await removed(nodes.store, nodes.tree.job(job)):
         report.jobs_removed.append(job)
 
 
