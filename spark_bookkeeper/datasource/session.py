@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import fields, replace
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -16,9 +15,8 @@ from metadata.ledgers import Accompany
 from metadata.model import LedgerMetadata
 from metadata.store import MetadataStore
 from spark_bookkeeper.bookkeeper import shared
-from spark_bookkeeper.datasource.errors import OptionsError
+from spark_bookkeeper.datasource.options.client import client_settings
 from spark_bookkeeper.datasource.options.model import TargetOptions, WriteOptions
-from spark_bookkeeper.datasource.options.table import CLIENT_PREFIX
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.log.layer import LogLayer, clock_ms
 from spark_bookkeeper.log.ledgers import replication_of
@@ -254,43 +252,7 @@ def open_session(options: TargetOptions, retention: RetentionSettings | None = N
     """A session with the cluster the options name, over this process's client.
 
     Raises:
-        OptionsError: client settings or the URI are wrong.
         MetadataUnavailableError, ClusterNotInitializedError: no cluster answers there.
     """
-    settings = client_settings(options)
-    try:
-        client = ClusterClient(options.metadata_service_uri, settings)
-    except ValueError as error:
-        if type(error) is not ValueError:
-            raise
-        raise OptionsError((f"option metadataServiceUri: {error}",)) from error
-    return Session(client, retention=retention)
-
-
-def client_settings(options: TargetOptions) -> ClientSettings:
-    """``bookkeeper.client.<setting>`` options as settings; names compare without case and ``_``.
-
-    Raises:
-        OptionsError: a name is no setting, or a value no number that one takes.
-    """
-    found, defects = ClientSettings(), []
-    for key, value in options.client_settings:
-        plain = key.replace("_", "").lower()
-        own = {spec.name.replace("_", ""): spec.name for spec in fields(ClientSettings)}
-        inner = {spec.name.replace("_", ""): spec.name for spec in fields(found.connection)}
-        try:
-            if plain in inner:
-                changed: dict[str, Any] = {inner[plain]: int(value)}
-                connection = replace(found.connection, **changed)
-                found = replace(found, connection=connection)
-            elif plain in own and plain != "connection":
-                changed = {own[plain]: int(value)}
-                found = replace(found, **changed)
-            else:
-                known = ", ".join(sorted({*own.values(), *inner.values()} - {"connection"}))
-                defects.append(f"unknown option {CLIENT_PREFIX}{key}; settings are {known}")
-        except ValueError as error:
-            defects.append(f"option {CLIENT_PREFIX}{key}: {error}")
-    if defects:
-        raise OptionsError(tuple(defects))
-    return found
+    settings = client_settings(options.client_settings)
+    return Session(ClusterClient(options.metadata_service_uri, settings), retention=retention)

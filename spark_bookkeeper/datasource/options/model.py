@@ -8,6 +8,7 @@ process that needs it reads.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from spark_bookkeeper.datasource.errors import OptionsError
 from spark_bookkeeper.datasource.options.values import EARLIEST, LATEST, Position
@@ -154,4 +155,14 @@ class WriteOptions(TargetOptions):
             found.append("txnAppId and txnVersion go together")
         if self.entry_bytes is not None and not 1024 <= self.entry_bytes <= ENTRY_BYTES_MAX:
             found.append("option entryBytes: must lie between 1k and 4m")
+        sizes = {
+            "ackQuorum": self.ack_quorum,
+            "writeQuorum": self.write_quorum,
+            "ensembleSize": self.ensemble_size,
+        }
+        # What is not given here is the log's: compared with that when the write is planned.
+        given_sizes = [(name, size) for name, size in sizes.items() if size is not None]
+        for (low, low_size), (high, high_size) in pairwise(given_sizes):
+            if low_size > high_size:
+                found.append(f"option {low} must not be above {high}")
         return found

@@ -12,7 +12,9 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from metadata.paths import parse_uri
 from spark_bookkeeper.datasource.errors import OptionsError, OptionUnknownError
+from spark_bookkeeper.datasource.options.client import client_settings
 from spark_bookkeeper.datasource.options.model import (
     ReadOptions,
     StreamReadOptions,
@@ -123,12 +125,19 @@ class _Parsing:
         known = {name for name in self._values if name in kind.__dataclass_fields__}
         values = {name: self._values[name] for name in known}
         parsed = kind(**values, client_settings=tuple(self._client))
-        defects = [*self._defects, *parsed.defects(frozenset(known))]
+        defects = [*self._defects, *parsed.defects(frozenset(known)), *self._client_defects()]
         if self._unknown:
             raise OptionUnknownError((*self._unknown, *defects))
         if defects:
             raise OptionsError(tuple(defects))
         return parsed
+
+    def _client_defects(self) -> tuple[str, ...]:
+        try:
+            client_settings(self._client)
+        except OptionsError as error:
+            return error.defects
+        return ()
 
     def _take(self, key: str, value: str) -> None:
         option = _BY_KEY.get(key)
@@ -194,6 +203,11 @@ class _Parsing:
                 "no cluster named: set the option metadataServiceUri, or the environment variable "
                 f"{METADATA_URI_VARIABLE}, to e.g. zk+hierarchical://127.0.0.1:2181/ledgers"
             )
+            return
+        try:
+            parse_uri(self._values["metadata_service_uri"])
+        except ValueError as error:
+            self._defects.append(f"option metadataServiceUri: {error}")
 
 
 def _unknown(key: str) -> str:

@@ -77,6 +77,9 @@ async def _make_plan(
     session: Session, options: WriteOptions, schema: StructType, is_overwrite: bool
 ) -> WritePlan:
     assert options.log is not None
+    if not schema.names:
+        # Spark's batches of no columns have lost how many rows they are.
+        raise SchemaMismatchError(options.log, ("a DataFrame without columns holds no rows",))
     nodes = await _find_or_create(session, options, options.log, schema)
     if options.takes_over:
         await nodes.sync()  # A writer this session has not heard of yet would be no one to end.
@@ -173,4 +176,11 @@ def overridden(
     try:
         return replace(settings, **wanted)
     except ValueError as error:
-        raise OptionsError((str(error).partition("; LogSettings")[0],)) from error
+        rule = str(error).partition("; LogSettings")[0]
+        sizes = {
+            name: wanted.get(name, getattr(settings, name))
+            for name in ("ack_quorum", "write_quorum", "ensemble_size")
+        }
+        used = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        whose = "the defaults" if is_new else "the log's own"
+        raise OptionsError((f"{rule}; with {whose} for what is not given: {used}",)) from error

@@ -17,6 +17,7 @@ from spark_bookkeeper.datasource.options.values import EARLIEST, LATEST, Positio
 
 URI = "zk+hierarchical://127.0.0.1:2181/ledgers"
 HERE = {"BOOKKEEPER_METADATA_URI": URI}
+ELSEWHERE = {"BOOKKEEPER_METADATA_URI": "zk//x"}
 
 
 def read_defects(**options: str) -> str:
@@ -253,6 +254,24 @@ def test_a_write_needs_a_log() -> None:
 def test_a_transaction_needs_id_and_version() -> None:
     with pytest.raises(OptionsError, match="txnAppId and txnVersion go together"):
         parse_write_options({"log": "a", "txnappid": "x"}, HERE)
+
+
+def test_all_that_contradicts_each_other_in_a_write_is_told_at_once() -> None:
+    given = {"log": "a", "entrybytes": "1", "ensemblesize": "2", "writequorum": "3"}
+    with pytest.raises(OptionsError) as caught:
+        parse_write_options({**given, "ackquorum": "4", "bookkeeper.client.zzz": "3"}, ELSEWHERE)
+
+    told = str(caught.value)
+    assert "option metadataServiceUri: not a metadata service URI: 'zk//x'" in told
+    assert "option entryBytes: must lie between" in told
+    assert "option ackQuorum must not be above writeQuorum" in told
+    assert "option writeQuorum must not be above ensembleSize" in told
+    assert "unknown option bookkeeper.client.zzz; settings are" in told
+
+
+def test_quorums_that_are_not_neighbours_are_compared_too() -> None:
+    with pytest.raises(OptionsError, match="option ackQuorum must not be above ensembleSize"):
+        parse_write_options({"log": "a", "ensemblesize": "2", "ackquorum": "3"}, HERE)
 
 
 def test_durations_have_units() -> None:

@@ -29,8 +29,7 @@ from spark_bookkeeper.datasource.errors import (
     UnsupportedTypeError,
     reported,
 )
-from spark_bookkeeper.datasource.options.model import TargetOptions
-from spark_bookkeeper.datasource.session import client_settings
+from spark_bookkeeper.datasource.options.client import client_settings
 from spark_bookkeeper.datasource.source import BookKeeperSource
 from spark_bookkeeper.datasource.write.stream import BookKeeperStreamWriter
 from spark_bookkeeper.settings import ClientSettings
@@ -142,7 +141,7 @@ def test_a_reported_error_has_its_name_first_and_what_to_do_last() -> None:
 
 
 def settings_of(*pairs: tuple[str, str]) -> ClientSettings:
-    return client_settings(TargetOptions(metadata_service_uri="zk://h/l", client_settings=pairs))
+    return client_settings(pairs)
 
 
 def test_client_settings_are_set_by_name_without_case() -> None:

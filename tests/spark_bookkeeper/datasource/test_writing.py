@@ -127,6 +127,17 @@ def test_a_schema_too_large_for_the_metadata_is_refused_in_words(world: World) -
         world.plan(wide)
 
 
+@pytest.mark.parametrize("merge", ["false", "true"])
+def test_rows_without_columns_are_refused_and_not_lost(world: World, merge: str) -> None:
+    """Spark's Arrow batches of no columns say that they have no rows."""
+    with pytest.raises(SchemaMismatchError, match="a DataFrame without columns"):
+        world.plan(StructType([]), mergeschema=merge)
+    world.write([[batch(0, 1)]], SCHEMA)
+
+    with pytest.raises(SchemaMismatchError, match="a DataFrame without columns"):
+        world.plan(StructType([]), mergeschema=merge)
+
+
 def test_columns_are_matched_by_name(world: World) -> None:
     world.write([[batch(0, 1)]], SCHEMA)
     turned = StructType([SCHEMA["name"], SCHEMA["id"]])
@@ -165,7 +176,9 @@ def test_settings_are_the_logs_and_a_write_may_override_them(world: World) -> No
 
 
 def test_impossible_quorums_and_another_payload_format_are_refused(world: World) -> None:
-    with pytest.raises(OptionsError, match="quorums must satisfy"):
+    with pytest.raises(
+        OptionsError, match=r"quorums must satisfy .*write_quorum=4, ensemble_size=3"
+    ):
         world.plan(SCHEMA, writequorum="4")
     world.plan(SCHEMA)
     with pytest.raises(OptionsError, match="payloadFormat: the log has arrow, not raw"):
