@@ -22,6 +22,7 @@ DOCUMENTS = (
     "docs/spark.md",
     "docs/kafka.md",
     "docs/options.md",
+    "docs/failures.md",
 )
 
 

@@ -13,7 +13,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -57,9 +57,11 @@ class Hold:
         """The attempts that were held so far."""
         return [Held(**json.loads(path.read_text())) for path in self.folder.glob("held-*")]
 
-    def wait_for_held(self, count: int) -> list[Held]:
-        """``count`` attempts, once they are held."""
-        _wait_until(lambda: len(self.held()) >= count, f"{count} held attempts")
+    def wait_for_held(
+        self, count: int, is_running: Callable[[], bool] = lambda: True
+    ) -> list[Held]:
+        """``count`` attempts, once they are held, or fewer once ``is_running`` says no."""
+        _wait_until(lambda: len(self.held()) >= count or not is_running(), f"{count} held attempts")
         return self.held()
 
     def release(self, *attempts: Held) -> None:

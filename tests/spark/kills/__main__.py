@@ -39,7 +39,8 @@ def main() -> int:
 
 def _is_right(cluster: LocalCluster, bk: BookKeeper, seed: int) -> bool:
     with TemporaryDirectory() as directory:
-        scene = Scene(cluster, bk, Path(directory), f"seed-{seed}")
+        # Files and a log take turns as the source.
+        scene = Scene(cluster, bk, Path(directory), f"seed-{seed}", is_from_log=seed % 2 == 0)
         try:
             counts = Campaign(scene, seed, KILLS).run()
         except ViolationError as violation:

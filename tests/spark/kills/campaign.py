@@ -17,8 +17,9 @@ from random import Random
 from tests.spark.checkers import Block, ViolationError, check_batches_once, check_only_grows
 from tests.spark.drivers import CALL_TIMEOUT_S, DRIVER_ENDED, Driver, DriverError
 from tests.spark.held_source import Hold
+from tests.spark.kills import query
 from tests.spark.kills.gate import Gate, Message, Moment, Point, Trap
-from tests.spark.kills.query import FILES_PER_BATCH, run_files
+from tests.spark.kills.query import FILES_PER_BATCH
 from tests.spark.kills.scene import Scene
 from tests.spark.witness import Witness
 
@@ -157,9 +158,9 @@ class Campaign:
             # Of a replay tasks write nothing, so they are not held: the second attempts are.
             held = {"holdFolder": str(hold.folder), "holdPartitions": "all", "holdAttempts": "2"}
             options |= held
-        running = driver.begin(run_files, source=str(self._scene.source), options=options)
+        running = driver.begin(query.run, source=self._scene.source.arguments, options=options)
         if "holdFolder" in options:
-            hold.wait_for_held(1)
+            hold.wait_for_held(1, lambda: not running.done())
             driver.kill()
         try:
             running.result(CALL_TIMEOUT_S)

@@ -19,8 +19,10 @@ from tests.spark.kills.scene import Scene
 def scene(
     request: pytest.FixtureRequest, cluster: LocalCluster, bk: BookKeeper, tmp_path: Path
 ) -> Scene:
+    """Its input is files; of a log with the parameter ``log``."""
     log = request.node.name.removeprefix("test_").replace("[", "-").rstrip("]")
-    return Scene(cluster, bk, tmp_path, log)
+    is_from_log = getattr(request, "param", "files") == "log"
+    return Scene(cluster, bk, tmp_path, log, is_from_log=is_from_log)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the drivers that are killed run: a stream of files into a log."""
+"""What the drivers that are killed run: a stream of files, or of a log, into a log."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from tests.spark.held_source import FORMAT, HeldSource
 
 FILES_PER_BATCH = 3
 """Each a partition of its own."""
-FILE_ROWS = 200
-ARROW_ROWS = 50
+FILE_ROWS = 600
+BATCH_ROWS = FILES_PER_BATCH * FILE_ROWS
+ARROW_ROWS = 200
+"""Of the batches that tasks get: several of each file."""
 SETTINGS = {
     "master": "local[2]",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -34,41 +36,49 @@ SETTINGS = {
 _running: dict[str, StreamingQuery] = {}
 
 
-def run_files(
-    spark: SparkSession, source: str, options: dict[str, str], partitions: int | None = None
+def run(
+    spark: SparkSession,
+    source: dict[str, str],
+    options: dict[str, str],
+    partitions: int | None = None,
 ) -> list[int]:
-    """:func:`start_files` and :func:`end`."""
-    start_files(spark, "run", source, options, partitions)
+    """:func:`start` and :func:`end`."""
+    start(spark, "run", source, options, partitions)
     return end(spark, "run")
 
 
-def start_files(
+def start(
     spark: SparkSession,
     name: str,
-    source: str,
+    source: dict[str, str],
     options: dict[str, str],
     partitions: int | None = None,
 ) -> None:
     """Start the query ``name``, which ends when its input is used up.
 
-    Rows are in the files' order, a file a partition, unless ``partitions`` shuffles them into so
+    Rows are in the source's order, partition by partition, unless ``partitions`` shuffles them into so
     many. With ``holdFolder`` among the options tasks may be held.
     """
     sink = "bookkeeper"
     if "holdFolder" in options:
         spark.dataSource.register(HeldSource)
         sink = FORMAT
-    frame = files(spark, source)
+    frame = stream(spark, source, options["metadataServiceUri"])
     if partitions is not None:
         frame = frame.repartition(partitions, "id")
     writer = frame.writeStream.format(sink).options(**options)
     _running[name] = writer.trigger(availableNow=True).start()
 
 
-def files(spark: SparkSession, source: str) -> DataFrame:
-    """The files of a folder as a stream."""
-    stream = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", FILES_PER_BATCH)
-    return stream.parquet(source)
+def stream(spark: SparkSession, source: dict[str, str], uri: str) -> DataFrame:
+    """The ids in a folder of ``files``, or in a ``log`` of the cluster, as a stream."""
+    if "files" in source:
+        reader = spark.readStream.schema("id bigint")
+        return reader.option("maxFilesPerTrigger", FILES_PER_BATCH).parquet(source["files"])
+    reader = spark.readStream.format("bookkeeper").option("metadataServiceUri", uri)
+    reader = reader.option("startingOffsets", "earliest").option("minPartitions", FILES_PER_BATCH)
+    raw = reader.option("maxRowsPerTrigger", BATCH_ROWS).option("log", source["log"]).load()
+    return raw.selectExpr("cast(cast(value AS string) AS bigint) AS id")
 
 
 def end(spark: SparkSession, name: str) -> list[int]:
@@ -95,7 +105,11 @@ def overwrite_ids(spark: SparkSession, options: dict[str, str], rows: int) -> No
 
 
 def run_into_two_logs(
-    spark: SparkSession, source: str, options: dict[str, str], logs: list[str], app_id: str
+    spark: SparkSession,
+    source: dict[str, str],
+    options: dict[str, str],
+    logs: list[str],
+    app_id: str,
 ) -> list[int]:
     """A ``foreachBatch`` that appends every micro-batch to both logs, under a transaction each."""
     checkpoint = options.pop("checkpointLocation")
@@ -106,7 +120,8 @@ def run_into_two_logs(
             writer = writer.option("log", log).option("txnAppId", app_id)
             writer.option("txnVersion", str(batch_id)).save()
 
-    writer = files(spark, source).writeStream.foreachBatch(append)
+    frame = stream(spark, source, options["metadataServiceUri"])
+    writer = frame.writeStream.foreachBatch(append)
     writer = writer.option("checkpointLocation", checkpoint)
     _running["two"] = writer.trigger(availableNow=True).start()
     return end(spark, "two")

@@ -1,14 +1,10 @@
-"""A query over files, its checkpoint and its log: what stays while drivers come and go."""
+"""A query, its input, its checkpoint and its log: what stays while drivers come and go."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from spark_bookkeeper import BookKeeper
 from spark_bookkeeper.local.cluster import LocalCluster
@@ -16,7 +12,8 @@ from spark_bookkeeper.log.epoch import TokenState
 from tests.spark.checkers import check_rows, check_whole_batches
 from tests.spark.drivers import Driver
 from tests.spark.kills.gate import Gate
-from tests.spark.kills.query import FILE_ROWS, FILES_PER_BATCH, SETTINGS
+from tests.spark.kills.query import BATCH_ROWS, SETTINGS
+from tests.spark.kills.sources import Files, RawLog, Source
 from tests.spark.leftovers import assert_nothing_left, collect
 from tests.spark.witness import Witness
 
@@ -27,9 +24,19 @@ DAYS_LATER = 8
 class Scene:
     """One log and the query that fills it; every driver gets a gate of its own."""
 
-    def __init__(self, cluster: LocalCluster, bk: BookKeeper, directory: Path, log: str) -> None:
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        bk: BookKeeper,
+        directory: Path,
+        log: str,
+        *,
+        is_from_log: bool = False,
+    ) -> None:
+        self.source: Source = (
+            RawLog(bk, f"{log}-source") if is_from_log else Files(directory / "source")
+        )
         self.directory = directory
-        self.source = directory / "source"
         self.checkpoint = directory / "checkpoint"
         self.log = log
         self.uri = cluster.metadata_service_uri
@@ -39,27 +46,20 @@ class Scene:
         self._cluster = cluster
         self._bk = bk
         self._ledgers_before = set(bk.list_ledgers())
-        self._files = 0
         self._drivers = 0
-        self.source.mkdir(parents=True)
 
     @property
     def batches(self) -> list[range]:
         """The ids of each micro-batch."""
-        count = FILE_ROWS * FILES_PER_BATCH
-        return [range(first, first + count) for first in range(0, self._files * FILE_ROWS, count)]
+        return [
+            range(number * BATCH_ROWS, (number + 1) * BATCH_ROWS)
+            for number in range(self.source.batches)
+        ]
 
     def add_batches(self, count: int) -> None:
         """More input: so many micro-batches."""
-        for _ in range(count * FILES_PER_BATCH):
-            first = self._files * FILE_ROWS
-            ids = pa.array(range(first, first + FILE_ROWS), pa.int64())
-            unnamed, path = self.directory / "unnamed", self.source / f"{self._files:06}.parquet"
-            pq.write_table(pa.table({"id": ids}), unnamed)
-            # Spark takes files in the order of their times, and sees them only with a time.
-            os.utime(unnamed, (1_700_000_000 + self._files,) * 2)
-            unnamed.rename(path)
-            self._files += 1
+        for _ in range(count):
+            self.source.add_batch()
 
     @contextmanager
     def gate(self) -> Iterator[Gate]:
@@ -80,6 +80,7 @@ class Scene:
             "metadataServiceUri": self.uri if gate is None else gate.uri,
             "log": self.log,
             "checkpointLocation": str(self.checkpoint),
+            "compression": "none",
             "entryBytes": "1k",
         }
 
@@ -109,7 +110,8 @@ class Scene:
         live = {epoch for epoch, state in self.witness.tokens().items() if state is TokenState.LIVE}
         taken = collect(self.uri, self.log)
         assert set(taken.tokens_killed) <= live
-        assert_nothing_left(self._bk, self.log, self._ledgers_before, days_later=DAYS_LATER)
+        others = self._ledgers_before | self.source.ledgers()
+        assert_nothing_left(self._bk, self.log, others, days_later=DAYS_LATER)
 
     def _check_rows(self) -> None:
         check_rows(

@@ -2,69 +2,98 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from spark_bookkeeper import BookKeeper, LocalCluster
-from tests.spark.drivers import CALL_TIMEOUT_S, DRIVER_ENDED, DriverError
+from tests.spark.checkers import check_rows
+from tests.spark.drivers import CALL_TIMEOUT_S, DRIVER_ENDED, Driver, DriverError
+from tests.spark.held_source import Hold
+from tests.spark.kills import query
 from tests.spark.kills.campaign import REPLAY
-from tests.spark.kills.gate import Moment, Point, Trap
-from tests.spark.kills.query import run_files
+from tests.spark.kills.gate import Gate, Moment, Point, Trap
+from tests.spark.kills.query import FILES_PER_BATCH
 from tests.spark.kills.scene import Scene
+from tests.spark.leftovers import assert_nothing_left
+from tests.spark.witness import Witness
 
 # Every kill costs a start of a JVM.
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
-@pytest.fixture
-def scene(
-    request: pytest.FixtureRequest, cluster: LocalCluster, bk: BookKeeper, tmp_path: Path
-) -> Scene:
-    return Scene(cluster, bk, tmp_path, request.node.name.removeprefix("test_")[:60])
-
-
-def kill_at(scene: Scene, point: Point, moment: Moment, nth: int) -> None:
+def kill_at(
+    scene: Scene,
+    point: Point,
+    moment: Moment,
+    nth: int = 1,
+    run: Callable[..., object] = query.run,
+    **arguments: Any,
+) -> None:
     """Run a driver until it dies there."""
     with scene.gate() as gate, scene.driver() as driver:
         trap = gate.set(Trap(point, moment, nth, kill=driver.kill))
-        running = driver.begin(run_files, source=str(scene.source), options=scene.options(gate))
-        ended_before(running, trap)
+        wait_for_death(driver, scene, gate, run, **arguments)
+        trap.wait()
 
 
-def ended_before(running: Future[object], trap: Trap) -> None:
+def kill_in_the_write(scene: Scene, hold: Hold) -> None:
+    """Run a driver until its first tasks have written some of their rows, and kill it."""
+    with scene.gate() as gate, scene.driver() as driver:
+        options = {
+            **scene.options(gate),
+            "holdFolder": str(hold.folder),
+            "holdPartitions": "all",
+        }
+        running = driver.begin(query.run, source=scene.source.arguments, options=options)
+        hold.wait_for_held(1, lambda: not running.done())
+        driver.kill()
+        with pytest.raises(DriverError, match=DRIVER_ENDED):
+            running.result(CALL_TIMEOUT_S)
+
+
+def wait_for_death(
+    driver: Driver, scene: Scene, gate: Gate, run: Callable[..., object], **arguments: Any
+) -> None:
+    options = scene.options(gate)
+    running = driver.begin(run, source=scene.source.arguments, options=options, **arguments)
     with pytest.raises(DriverError, match=DRIVER_ENDED):
         running.result(CALL_TIMEOUT_S)
-    trap.wait()
 
 
-def finish(scene: Scene) -> tuple[list[int], int]:
+def finish(
+    scene: Scene, run: Callable[..., object] = query.run, **arguments: Any
+) -> tuple[list[int], int]:
     """A driver that nothing happens to: its batches, and how many replays it said it skipped."""
-    with scene.gate() as gate, scene.driver() as driver:
-        batches = driver.call(run_files, source=str(scene.source), options=scene.options(gate))
+    with scene.driver() as driver:
+        source, options = scene.source.arguments, scene.options()
+        batches = driver.call(run, source=source, options=options, **arguments)
         return batches, driver.log().count(REPLAY)
 
 
-def test_four_kills_and_every_row_once(scene: Scene) -> None:
-    """Before the write, with the multi on its way, applied unheard of, and in the sweep."""
+def test_four_kills_and_every_row_once(scene: Scene, hold: Hold, bk: BookKeeper) -> None:
+    """In a write, with the multi not sent, with it applied unheard of, and in the sweep."""
     scene.add_batches(4)
 
-    # given a driver that dies when its first task is about to say so
-    kill_at(scene, Point.CLAIM, Moment.REQUEST, 1)
+    # given a driver that dies when bookies hold entries of a ledger that is still open
+    kill_in_the_write(scene, hold)
     assert scene.check_now() == 0
+    (epoch,) = scene.witness.tokens()
+    ledgers = [bk.open_ledger(each) for each in scene.witness.token_ledgers(epoch)]
+    assert any(list(each.read_unconfirmed(0, 0)) for each in ledgers if not each.is_closed)
 
     # and one that dies before the multi of its second batch leaves
     kill_at(scene, Point.COMMIT, Moment.REQUEST, 2)
     assert scene.check_now() == 1
 
     # and one that dies when its multi is applied and nobody knows
-    kill_at(scene, Point.COMMIT, Moment.REPLY, 1)
+    kill_at(scene, Point.COMMIT, Moment.REPLY)
     assert (scene.check_now(), scene.last_noted_batch()) == (2, 0)
 
     # and one that replays that batch (whose first epoch a collection may sweep), and dies before
     # its last request of the next
-    kill_at(scene, Point.SWEEP_JOB, Moment.REQUEST, 1)
+    kill_at(scene, Point.SWEEP_JOB, Moment.REQUEST)
     assert (scene.check_now(), scene.last_noted_batch()) == (3, 1)
 
     # when a driver is left alone
@@ -74,3 +103,61 @@ def test_four_kills_and_every_row_once(scene: Scene) -> None:
     assert batches == [2, 3]
     assert replays == 1
     scene.check_done()
+
+
+BEFORE, BEHIND = 0, 1
+"""Whether the batch is visible after the kill."""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("scene", ["files", "log"], indirect=True)
+def test_a_kill_at_each_point_leaves_the_batch_whole_and_once(scene: Scene) -> None:
+    points = [
+        (Point.PLAN, Moment.DELIVERED, 1, BEFORE),
+        (Point.CLAIM, Moment.REPLY, 1, BEFORE),
+        (Point.LEDGER, Moment.REPLY, 1, BEFORE),
+        (Point.CLOSE, Moment.DELIVERED, FILES_PER_BATCH, BEFORE),
+        (Point.COMMIT, Moment.REQUEST, 1, BEFORE),
+        (Point.COMMIT, Moment.REPLY, 1, BEHIND),
+        (Point.COMMIT, Moment.DELIVERED, 1, BEHIND),
+        (Point.SWEEP_CHILD, Moment.REPLY, 1, BEHIND),
+        (Point.SWEEP_TOKEN, Moment.REQUEST, 1, BEHIND),
+        (Point.SWEEP_EPOCH, Moment.REPLY, 1, BEHIND),
+        (Point.SWEEP_JOB, Moment.REQUEST, 1, BEHIND),
+    ]
+    for point, moment, nth, is_visible in points:
+        done = scene.check_now()
+        scene.add_batches(1)
+
+        kill_at(scene, point, moment, nth)
+
+        # Neither is Spark told, nor anything half shown.
+        assert (scene.check_now(), scene.last_noted_batch()) == (done + is_visible, done - 1)
+        _, replays = finish(scene)
+        assert (replays, scene.check_now()) == (is_visible, done + 1), (point, moment)
+    scene.check_done()
+
+
+def test_a_foreach_batch_killed_between_two_logs_appends_to_each_once(
+    scene: Scene, cluster: LocalCluster, bk: BookKeeper
+) -> None:
+    logs = [f"{scene.log}-a", f"{scene.log}-b"]
+    witnesses = [Witness(cluster.metadata_service_uri, log) for log in logs]
+    before = set(bk.list_ledgers())
+    scene.add_batches(2)
+    arguments = {"logs": logs, "app_id": "two-logs"}
+
+    kill_at(scene, Point.COMMIT, Moment.REQUEST, 2, query.run_into_two_logs, **arguments)
+    visible = [len(list(witness.rows())) for witness in witnesses]
+    batches, replays = finish(scene, query.run_into_two_logs, **arguments)
+
+    assert visible == [query.BATCH_ROWS, 0]
+    assert (batches, replays) == ([0, 1], 1)
+    others = set()
+    for log in logs:
+        others |= {item.ledger_id for item in bk.open_log(log).ledgers()}
+    for log, witness in zip(logs, witnesses, strict=True):
+        check_rows((row.value for row in witness.rows()), range(2 * query.BATCH_ROWS))
+        assert witness.txns() == {"two-logs": 1}
+        own = {item.ledger_id for item in bk.open_log(log).ledgers()}
+        assert_nothing_left(bk, log, before | (others - own), days_later=8)

@@ -46,9 +46,9 @@ def start(
     """Start the scene's query with some options changed."""
     scene.is_shuffled |= partitions is not None
     driver.call(
-        query.start_files,
+        query.start,
         name=name,
-        source=str(scene.source),
+        source=scene.source.arguments,
         options={**scene.options(), **(changes or {})},
         partitions=partitions,
     )
