@@ -59,7 +59,7 @@ test: check ## What CI runs: check, then unit tests, simulation, process and Spa
 
 .PHONY: full
 full: check ## Every test, the long ones too
-	@$(call stage,all tests,$(PYTEST) --timeout=3600)
+	@$(call stage,all tests,$(PYTEST) --timeout=3600 --hypothesis-profile=fresh)
 
 .PHONY: sim
 sim: bootstrap ## One simulated run again, with its trace (SEED=n; TIER=1: rules, TIER=commits)

@@ -30,20 +30,26 @@ Columns = list[tuple[str, pa.Array]]
 
 
 @pytest.mark.slow
-def test_damage_never_crashes_a_reader_nor_floods_its_memory(repository: Path) -> None:
+@pytest.mark.parametrize("cases", [500, pytest.param(5_000, marks=pytest.mark.full)])
+def test_damage_never_crashes_a_reader_nor_floods_its_memory(repository: Path, cases: int) -> None:
     """A process of its own: a crash is a return code, and memory is its own."""
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.spark_bookkeeper.datasource.hostile"]  # fmt: skip
 
     ended = subprocess.run(
-        [*command, "2000"], cwd=repository, capture_output=True, text=True, timeout=300, check=False
+        [*command, str(cases)],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        timeout=1_200,
+        check=False,
     )
 
     assert ended.returncode == 0, ended.stderr[-4_000:]
     told = json.loads(ended.stdout)
-    assert told["entries"] == told["footers"] == 2_000
-    assert told["entries_refused"] > 1_000
-    assert told["footers_refused"] > 1_000
-    assert told["reads_refused"] > 200
+    assert told["entries"] == told["footers"] == cases
+    assert told["entries_refused"] > cases // 2
+    assert told["footers_refused"] > cases // 2
+    assert told["reads_refused"] > cases // 10
     assert told["arrow_bytes"] < 512 << 20
     assert told["rss_bytes"] < 1 << 30
 

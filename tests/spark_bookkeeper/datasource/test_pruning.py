@@ -147,7 +147,7 @@ def columns_and_filters(
 
 
 @pytest.mark.slow
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(columns_and_filters())
 def test_no_entry_and_no_range_with_a_row_that_satisfies_the_filters_is_pruned(
     case: tuple[DataType, list[list[Any]], list[spark.Filter]],

@@ -82,7 +82,7 @@ def test_only_chunks_that_overlap_are_read() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("columns", [0, 8])
+@pytest.mark.parametrize("columns", [0, pytest.param(8, marks=pytest.mark.full)])
 def test_a_hundred_thousand_ranges_are_all_read(columns: int) -> None:
     async def main() -> None:
         world = World()
