@@ -104,6 +104,24 @@ class RawNullError(BookKeeperError, ValueError):
         )
 
 
+class ValueInvalidError(BookKeeperError, ValueError):
+    """A value to be written is none that a reader of its type takes; nothing becomes visible."""
+
+    name = "BK_VALUE_INVALID"
+    definite = True
+
+    def __init__(self, column: str, detail: str) -> None:
+        super().__init__(column, detail)
+        self.column = column
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return (
+            "a value is none of its column's type, so no reader would take it. "
+            f"column={self.column} cause={self.detail}"
+        )
+
+
 class PayloadCorruptError(BookKeeperError):
     """An entry does not hold what the ledger's format says; it was not decoded."""
 

@@ -95,6 +95,12 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         _NOT_VISIBLE,
         "Filter null values out, or replace them.",
     ),
+    "BK_VALUE_INVALID": Explanation(
+        "A value to be written is none that readers take: a text of bytes that are no UTF-8, which "
+        "Spark lets be.",
+        _NOT_VISIBLE,
+        "Write such a column as binary, or through Spark's `make_valid_utf8`.",
+    ),
     "BK_ENTRY_TOO_LARGE": Explanation(
         "A payload exceeds what an entry may hold.",
         _NOT_VISIBLE,
@@ -130,7 +136,8 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         is_in_message=True,
     ),
     "BK_LOG_RECREATED": Explanation(
-        "A position or checkpoint belongs to a log that was deleted; another has its name now.",
+        "A position or checkpoint belongs to another log: one of this name that was deleted since, "
+        "or one of another name.",
         _NOTHING_DONE,
         "Start with a new checkpoint, or without offsets.",
         is_in_message=True,

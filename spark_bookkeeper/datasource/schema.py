@@ -27,7 +27,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from spark_bookkeeper.datasource.errors import SchemaMismatchError, UnsupportedTypeError
+from spark_bookkeeper.datasource.errors import (
+    SchemaMismatchError,
+    UnsupportedTypeError,
+    ValueInvalidError,
+)
 from spark_bookkeeper.datasource.nesting import list_around, map_around, struct_around
 
 SCHEMA_VERSION = 1
@@ -150,6 +154,19 @@ def cast_batch(
         # A batch without columns still has rows, which from_arrays would forget.
         return batch.select([])
     return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def check_values(batch: pa.RecordBatch) -> None:
+    """Refuse what decoding would: Spark does not look whether its texts are UTF-8.
+
+    Raises:
+        ValueInvalidError: names the first such column.
+    """
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise ValueInvalidError(name, str(error)) from error
 
 
 def cast_array(array: pa.Array, of: pa.DataType) -> pa.Array:

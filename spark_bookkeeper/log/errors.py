@@ -148,8 +148,10 @@ class LogRecreatedError(BookKeeperError):
 
     def __str__(self) -> str:
         return (
-            "log was deleted and created again, so stored positions mean nothing in it; start with "
-            f"a new checkpoint. log={self.log} expected_log_id={self.expected_log_id} "
+            "the position belongs to another log: this one was deleted and created again, or the "
+            "checkpoint or offsets are those of a log of another name; nothing was read or written; "
+            "start with a new checkpoint. "
+            f"log={self.log} expected_log_id={self.expected_log_id} "
             f"found_log_id={self.found_log_id}"
         )
 

@@ -24,6 +24,7 @@ COLUMNS = (
     "date_add(date'2024-01-01', cast(id AS int)) AS day",
     "timestamp_seconds(1700000000 + id * 60) AS at",
     "cast(timestamp_seconds(1700000000 + id * 60) AS timestamp_ntz) AS local",
+    "cast(id AS decimal(38, 10)) + 1234567890123456789012345678.1234567891BD AS exact",
     "struct(id AS inner) AS nested",
 )
 CONDITIONS = (
@@ -43,6 +44,8 @@ CONDITIONS = (
     "day = date'2025-06-01'",
     "at >= timestamp'2023-11-16 22:13:00' AND at < timestamp'2023-11-17'",
     "local = timestamp_ntz'2023-11-15 00:00:20'",
+    "exact = 1234567890123456789012345678.1234567891BD",
+    "exact <= 1234567890123456789012345678.1234567891BD",
     "nested.inner = 12",
     "id > 1e9",
     "cast(id AS string) = '12'",

@@ -36,6 +36,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+PUSHED_DIGITS_MAX = 27
+"""Digits of a pushed decimal that is surely what the user wrote: PySpark multiplies what Spark sent,
+so one that needs more than the 28 of Python's default context comes rounded to these."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -235,9 +239,13 @@ def _comparison(column: str, of: DataType, plain: Any, claim: _Claim) -> Conditi
     # A null in a list equals nothing; whether it makes the whole list null is Spark's to find.
     wanted = [value for value in given if value is not None]
     values = tuple(comparable(of, value) for value in wanted)
-    if not values or any(value is None for value in values):
+    if not values or any(value is None or _is_rounded(value) for value in values):
         return None
     return Condition(column, claim, of, values)
+
+
+def _is_rounded(value: object) -> bool:
+    return isinstance(value, Decimal) and len(value.as_tuple().digits) > PUSHED_DIGITS_MAX
 
 
 def _column(name: str, types: dict[str, DataType]) -> str | None:

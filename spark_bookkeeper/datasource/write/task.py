@@ -22,7 +22,7 @@ from spark_bookkeeper.datasource.payload.codec import encoder_of, ledger_marks
 from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry, EntryCutter
 from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, FOOTER_VERSION, FooterBuilder
 from spark_bookkeeper.datasource.payload.raw import raw_payloads
-from spark_bookkeeper.datasource.schema import cast_batch
+from spark_bookkeeper.datasource.schema import cast_batch, check_values
 from spark_bookkeeper.datasource.session import (
     BATCH_ID_KEY,
     PAYLOAD_KEY,
@@ -153,7 +153,9 @@ class WriteTask:
             pipeline.append(entry.payload)
 
         for batch in batches:
-            for entry in cutter.add(cast_batch(batch, target, plan.positions)):
+            rows = cast_batch(batch, target, plan.positions)
+            check_values(rows)
+            for entry in cutter.add(rows):
                 append(entry)
         for entry in cutter.finish():
             append(entry)
@@ -173,6 +175,7 @@ class WriteTask:
 
     def _write_raw(self, batches: Iterator[pa.RecordBatch], pipeline: _Pipeline) -> LedgerWritten:
         for batch in batches:
+            check_values(batch)
             for payload in raw_payloads(batch.column(0), pipeline.entries):
                 pipeline.append(payload)
         pipeline.drain()

@@ -233,6 +233,12 @@ KEPT = [
     (TimestampType(), spark.EqualTo(C, NEW_YEAR), {"minimum": CHANGE_OF_CLOCKS}),
     (TimestampNTZType(), spark.EqualTo(C, CHANGE_OF_CLOCKS), {"minimum": NEW_YEAR + timedelta(365)}),
     (DecimalType(6, 2), spark.EqualTo(C, Decimal(1)), {"minimum": Decimal("NaN")}),
+    # As PySpark gives 1234567890123456789012345678.1234567891: rounded to 28 digits.
+    (
+        DecimalType(38, 10),
+        spark.EqualTo(C, Decimal("1234567890123456789012345678")),
+        {"minimum": Decimal("1234567890123456789012345678.1")},
+    ),
 ]  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from spark_bookkeeper.datasource.errors import (
     SourceError,
     StreamIdentityError,
     UnsupportedTypeError,
+    ValueInvalidError,
     reported,
 )
 from spark_bookkeeper.datasource.options.client import client_settings
@@ -43,6 +44,7 @@ SAMPLES: tuple[BookKeeperError, ...] = (
     PayloadCorruptError(1, 2, "why"),
     RowsMissingError(1, 2, 3),
     RawNullError(1),
+    ValueInvalidError("x", "why"),
     NotSupportedYetError("x"),
     OffsetInvalidError("orders", "{}"),
     ContinuousUnsupportedError("orders", 0),

@@ -18,7 +18,11 @@ from pyspark.sql.types import (
 
 from metadata.errors import LedgerFencedError, NotEnoughBookiesError
 from metadata.memory import Fault
-from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
+from spark_bookkeeper.datasource.errors import (
+    OptionsError,
+    SchemaMismatchError,
+    ValueInvalidError,
+)
 from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY
 from spark_bookkeeper.log.errors import (
     CommitRefusedError,
@@ -387,6 +391,17 @@ def test_raw_values_are_entries_and_have_no_footer(world: World) -> None:
 
     assert [ledger.payloads for ledger in world.client.ledgers.values()] == [[b"a", b""], [b"c"]]
     assert world.read().column("value").to_pylist() == [b"a", b"", b"c"]
+
+
+@pytest.mark.parametrize("payload_format", ["arrow", "avro", "raw"])
+def test_a_text_that_no_reader_would_take_is_not_written(world: World, payload_format: str) -> None:
+    """Spark's texts are bytes: what it casts from binary need not be UTF-8."""
+    text = pa.array([b"fine", b"\xff"]).view(pa.string())
+    schema = StructType([StructField("value", StringType())])
+    plan = world.plan(schema, payloadformat=payload_format)
+
+    with pytest.raises(ValueInvalidError, match=r"column=value cause=Invalid.* UTF8"):
+        world.attempt(plan, 0, [pa.record_batch({"value": text})])
 
 
 def test_raw_refuses_other_columns_and_null_values(world: World) -> None:
