@@ -37,7 +37,9 @@ SECOND_KILL_BATCH = 5
 REPLAY_LINE = "replay skipped"
 
 WAIT_TIMEOUT_S = 180.0
-_POLL_INTERVAL_S = 0.005
+_POLL_INTERVAL_S = 0.05
+_SHARP_POLL_INTERVAL_S = 0.002
+"""To kill within the hundredths of a second between a commit and Spark's note of it."""
 _LOG_TAIL_CHARS = 2000
 
 
@@ -63,8 +65,10 @@ class StreamDriver:
         kill_session(self._process.pid)
         self._process.wait(WAIT_TIMEOUT_S)
 
-    def wait_for(self, condition: Callable[[], bool]) -> bool:
+    def wait_for(self, condition: Callable[[], bool], interval_s: float = _POLL_INTERVAL_S) -> bool:
         """Whether ``condition`` came true before the driver reached the end of its input.
+
+        It is asked every ``interval_s`` seconds.
 
         Raises:
             RuntimeError: the driver failed, or neither happened in time.
@@ -79,7 +83,7 @@ class StreamDriver:
                 return condition()
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the stream does not get on: {self._output_tail()}")
-            pause.wait(_POLL_INTERVAL_S)
+            pause.wait(interval_s)
         return True
 
     def wait_for_end(self) -> None:
@@ -160,13 +164,15 @@ def run_killed_stream(driver: StreamDriver, log: StreamLog, report: Report) -> N
     """Stream everything into the log, with the driver killed twice on the way."""
     with report.step(f"stream into a log, {FIRST_KILL_BATCH + 1} of {BATCHES} batches"):
         driver.start()
-        driver.wait_for(lambda: log.last_batch() >= FIRST_KILL_BATCH)
+        driver.wait_for(lambda: log.last_batch() >= FIRST_KILL_BATCH - 1)
+        driver.wait_for(lambda: log.last_batch() >= FIRST_KILL_BATCH, _SHARP_POLL_INTERVAL_S)
     replays = _kill(driver, log, report)
 
     _start_again(driver, log, report)
     with _rows_counted("stream on, until tasks write", log, report):
         driver.wait_for(
-            lambda: log.last_batch() + 1 >= SECOND_KILL_BATCH and log.unpublished_ledgers() > 0
+            lambda: log.last_batch() + 1 >= SECOND_KILL_BATCH and log.unpublished_ledgers() > 0,
+            _SHARP_POLL_INTERVAL_S,
         )
     replays += _kill(driver, log, report)
 
@@ -185,7 +191,7 @@ def _kill(driver: StreamDriver, log: StreamLog, report: Report) -> int:
         committed, noted = log.last_batch(), driver.last_batch_noted()
         step.note = (
             f"batch {committed} in the log, {noted} in Spark's checkpoint, "
-            f"{log.unpublished_ledgers()} ledgers unpublished"
+            f"unpublished ledgers: {log.unpublished_ledgers()}"
         )
     return committed - noted
 

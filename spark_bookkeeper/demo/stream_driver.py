@@ -35,7 +35,7 @@ class StreamSettings:
 def stream(settings: StreamSettings) -> None:
     """Stream what is in the source and not in the log yet."""
     directory = Path(settings.directory)
-    with spark_session(directory / "spark", settings.cores) as spark:
+    with spark_session(directory / "spark", settings.cores, is_brief=True) as spark:
         schema = spark.read.parquet(settings.source).schema
         reader = spark.readStream.schema(schema)
         frame = reader.option("maxFilesPerTrigger", settings.files_per_batch).parquet(

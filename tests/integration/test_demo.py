@@ -27,7 +27,9 @@ from tests.integration.processes import is_alive, processes_of
 SCALE = "0.01"
 ROWS = 60_175
 """Of ``lineitem`` at that scale, by TPC-H's definition."""
-KILLED_AT = re.compile(r"batch (\d+) in the log, -?\d+ in Spark's checkpoint, \d+ ledgers unpub")
+KILLED_AT = re.compile(
+    r"batch (\d+) in the log, -?\d+ in Spark's checkpoint, unpublished ledgers: \d+"
+)
 
 
 @pytest.fixture(scope="module")

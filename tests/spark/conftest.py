@@ -29,7 +29,7 @@ def spark_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(spark_directory: Path) -> Iterator[SparkSession]:
-    with spark_session(spark_directory, cores=2) as session:
+    with spark_session(spark_directory, cores=2, is_brief=True) as session:
         yield session
 
 
