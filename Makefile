@@ -67,7 +67,7 @@ sim: bootstrap ## One simulated run again, with its trace (SEED=n; TIER=1: rules
 	$(BIN)/python -m tests.simulation$(SIM_$(TIER)) --seed $(SEED) --trace
 
 .PHONY: soak
-soak: bootstrap ## Simulated worlds, commits on one core of four, for MINUTES=60, then one demo at SCALE
+soak: bootstrap ## Simulated worlds and commits for MINUTES=60, then Spark drivers killed, then one demo
 	@first=$$(date +%s)
 	runs=
 	for core in $$(seq $$(nproc)); do
@@ -76,6 +76,7 @@ soak: bootstrap ## Simulated worlds, commits on one core of four, for MINUTES=60
 		runs="$$runs $$!"
 	done
 	for run in $$runs; do wait $$run; done
+	$(BIN)/python -m tests.spark.kills --minutes $$(( $(MINUTES) / 4 ))
 	$(BIN)/bookkeeper demo --scale $(SCALE)
 
 .PHONY: bench

@@ -44,7 +44,8 @@ def _is_right(cluster: LocalCluster, bk: BookKeeper, seed: int) -> bool:
         try:
             counts = Campaign(scene, seed, KILLS).run()
         except ViolationError as violation:
-            sys.stdout.write(f"seed={seed} VIOLATED {violation}\n")
+            story = "; ".join([str(violation), *getattr(violation, "__notes__", ())])
+            sys.stdout.write(f"seed={seed} VIOLATED {story}\n")
             return False
     sys.stdout.write(f"seed={seed} {counts}\n")
     sys.stdout.flush()

@@ -61,7 +61,7 @@ class Point(Enum):
         return all(any(_fits(wanted, part) for part in sent.parts) for wanted in self.value)
 
 
-_IN_MULTIS = {Point.DELETE_LEDGER, Point.FORGET_GARBAGE}
+_IN_MULTIS = {Point.CLAIM, Point.DELETE_LEDGER, Point.FORGET_GARBAGE}
 """Points that may be part of a multi."""
 
 

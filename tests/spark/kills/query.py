@@ -125,3 +125,14 @@ def run_into_two_logs(
     writer = writer.option("checkpointLocation", checkpoint)
     _running["two"] = writer.trigger(availableNow=True).start()
     return end(spark, "two")
+
+
+def run_complete(
+    spark: SparkSession, source: dict[str, str], options: dict[str, str], groups: int
+) -> list[int]:
+    """A query in complete mode: how many ids so far are in each of so many groups, as ``id``."""
+    ids = stream(spark, source, options["metadataServiceUri"])
+    counts = ids.selectExpr(f"id % {groups} AS group").groupBy("group").count()
+    writer = counts.selectExpr("count AS id").writeStream.format("bookkeeper").options(**options)
+    _running["complete"] = writer.outputMode("complete").trigger(availableNow=True).start()
+    return end(spark, "complete")

@@ -161,3 +161,22 @@ def test_a_foreach_batch_killed_between_two_logs_appends_to_each_once(
         assert witness.txns() == {"two-logs": 1}
         own = {item.ledger_id for item in bk.open_log(log).ledgers()}
         assert_nothing_left(bk, log, before | (others - own), days_later=8)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("moment", [Moment.REQUEST, Moment.REPLY])
+def test_a_query_in_complete_mode_killed_at_its_commit_replaces_the_log_once(
+    scene: Scene, moment: Moment
+) -> None:
+    scene.add_batches(2)
+
+    kill_at(scene, Point.COMMIT, moment, 2, query.run_complete, groups=7)
+    seen = [row.value for row in scene.witness.rows()]
+    batches, replays = finish(scene, query.run_complete, groups=7)
+
+    is_applied = moment is Moment.REPLY
+    assert (len(seen), sum(seen)) == (7, query.BATCH_ROWS * (1 + is_applied))
+    assert (batches, replays) == ([1], is_applied)
+    counts = [row.value for row in scene.witness.rows()]
+    assert (len(counts), sum(counts)) == (7, query.BATCH_ROWS * 2)
+    scene.check_nothing_left()
