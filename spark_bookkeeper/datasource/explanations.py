@@ -151,7 +151,8 @@ EXPLANATIONS: Mapping[str, Explanation] = {
     "BK_DATA_LOSS": Explanation(
         "Rows that were asked for were trimmed or overwritten, or lie beyond the log's end.",
         "Rows outside the gap are safe.",
-        "Start from a later row, or set failOnDataLoss=false to go on after the gap.",
+        "Start from a later row, or set failOnDataLoss=false to go on after the gap; behind the end "
+        "nothing is skipped: ask for rows up to next_row.",
         is_in_message=True,
     ),
     "BK_LOG_OVERWRITTEN": Explanation(

@@ -309,10 +309,15 @@ class DataLossError(BookKeeperError):
         self.detail = detail
 
     def __str__(self) -> str:
+        # Behind the end there is nothing to go on with, whatever failOnDataLoss says.
+        action = (
+            "ask for rows up to next_row"
+            if self.wanted_row > self.available[1]
+            else "start from a later row, or set failOnDataLoss=false to go on after the gap"
+        )
         return (
-            f"wanted rows are not in the log: {self.detail}; rows outside this gap are safe; start "
-            "from a later row, or set failOnDataLoss=false to go on after the gap. "
-            f"log={self.log} wanted_row={self.wanted_row} first_row={self.available[0]} "
+            f"wanted rows are not in the log: {self.detail}; rows outside this gap are safe; "
+            f"{action}. log={self.log} wanted_row={self.wanted_row} first_row={self.available[0]} "
             f"next_row={self.available[1]}"
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from metadata.errors import BookKeeperError
+from metadata.errors import BookKeeperError, NoSuchLedgerError
 from metadata.model import DigestType
 from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
 from spark_bookkeeper.datasource.evolution import merged
@@ -69,6 +69,7 @@ def make_plan(
         NoSuchLogError: there is no such log and ``createLog`` is false.
         LogHasWriterError: a writer outside Spark holds the log's last ledger open, and ``takeOver``
             is false.
+        UnauthorizedError: the log's rows have another password.
     """
     return session.run(_make_plan(session, options, schema, is_overwrite))
 
@@ -88,6 +89,8 @@ async def _make_plan(
     written, planned = await _schema(nodes, head, options, schema)
     if options.takes_over and head.open_ledger is not None:
         await session.tail(nodes.log_id, nodes.log).close()
+    if not is_overwrite:
+        await _check_password(session, head, options)
     epoch = await session.jobs.plan(
         nodes.log_id, nodes.log, is_overwrite=is_overwrite, schema=planned
     )
@@ -126,6 +129,23 @@ async def _find_or_create(
         if isinstance(error, BookKeeperError):
             raise
         raise OptionsError((f"log {log} cannot be created: {error}",)) from error
+
+
+async def _check_password(session: Session, head: LogHead, options: WriteOptions) -> None:
+    """Refuse to append under another password: no read could give all rows of the log then.
+
+    Looks at the newest range the head lists; right behind a spill it lists none, and this passes.
+
+    Raises:
+        UnauthorizedError: the log's rows have another password.
+    """
+    password = options.read_password()
+    if not head.ranges:
+        return
+    try:
+        await session.client.last_confirmed(head.ranges[-1].ledger_id, password)
+    except NoSuchLedgerError:
+        return  # Trimmed since the head was read, so its password binds nobody.
 
 
 async def _schema(

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from metadata.errors import LedgerFencedError, NotEnoughBookiesError
+from metadata.errors import LedgerFencedError, NotEnoughBookiesError, UnauthorizedError
 from metadata.memory import Fault
 from spark_bookkeeper.datasource.errors import (
     OptionsError,
@@ -423,6 +423,21 @@ def test_a_commit_records_bounds_of_the_first_columns(world: World) -> None:
     bounds = [(c.column, c.minimum, c.maximum, c.nulls) for c in written.columns]
     assert bounds == [("id", 5, 101, 0), ("name", "n100", "n7", 0)]
     assert (written.rows, written.last_entry) == (5, 0)
+
+
+def test_an_append_under_another_password_is_refused_and_an_overwrite_changes_it(
+    world: World,
+) -> None:
+    """Rows of two passwords in one log could not be read together by anybody."""
+    world.write([[batch(0, 1)]], SCHEMA, password="secret")
+
+    with pytest.raises(UnauthorizedError):
+        world.plan(SCHEMA, password="other")
+    assert world.tokens() == []
+
+    world.write([[batch(5, 1)]], SCHEMA, password="other", is_overwrite=True)
+    world.write([[batch(6, 1)]], SCHEMA, password="other")
+    assert ids(world.read(password="other")) == [5, 6]
 
 
 def test_a_log_is_not_created_with_settings_that_no_ledger_could_have(world: World) -> None:
