@@ -63,16 +63,17 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         is_in_message=True,
     ),
     "BK_UNAUTHORIZED": Explanation(
-        "The password does not open the ledgers.",
+        "The password does not open the ledgers, or an append brings another than the log's rows have.",
         "Nothing was read or changed.",
-        "Pass the password the data was written with, by the option password or passwordFile.",
+        "Pass the password the data was written with, by the option password or passwordFile; an "
+        "overwrite may bring another.",
     ),
     # What is stored: columns and payloads.
     "BK_SCHEMA_MISMATCH": Explanation(
         "Columns do not fit those of the log, or a read's own schema names what the log lacks.",
-        "Nothing was written.",
-        "Select and cast the columns as the message says, use mergeSchema=true to add columns, or "
-        "write to another log.",
+        "Nothing was read or written.",
+        "Select and cast the columns as the message says; a write adds columns with "
+        "mergeSchema=true, or goes to another log.",
     ),
     "BK_SCHEMA_CONFLICT": Explanation(
         "Another commit gave the log columns after a write that adds some was planned.",
@@ -256,7 +257,8 @@ EXPLANATIONS: Mapping[str, Explanation] = {
     "BK_NO_SUCH_LEDGER": Explanation(
         "A ledger does not exist: it was deleted, by retention after an overwrite or by hand.",
         "What the log names now is safe.",
-        "Read again; a long read needs a deletedLedgerRetention that is longer still.",
+        "Read the log again, or check the ids of the option ledger; a long read needs a "
+        "deletedLedgerRetention that is longer still.",
     ),
     "BK_LEDGER_CLOSED": Explanation(
         "A writer's ledger was closed under it.",
