@@ -139,6 +139,8 @@ class _Connection:
         self._server = server
         self._received: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._unanswered: dict[int, Sent] = {}
+        self._is_answered = asyncio.Event()
+        self._is_answered.set()
         self._is_holding = False
         self._own_pings = 0
 
@@ -166,7 +168,10 @@ class _Connection:
                 if not await self._decided(sent):
                     return
                 self._unanswered[xid] = sent
+                self._is_answered.clear()
             await _forward(message, self._server)
+        # The client is gone, what it has sent is not: the server closes a connection with its end.
+        await self._is_answered.wait()
 
     async def pump_replies(self, reader: asyncio.StreamReader) -> None:
         await _forward(await _message(reader), self._client)
@@ -183,6 +188,8 @@ class _Connection:
                 await _forward(message, self._client)
             if sent is not None:
                 self._interceptor.delivered(sent)
+            if not self._unanswered:
+                self._is_answered.set()
 
     async def _decided(self, sent: Sent) -> bool:
         decision = asyncio.ensure_future(self._interceptor.request(sent))

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from spark_bookkeeper.demo.stream import kill_session
 from spark_bookkeeper.local.environment import child_environment
 from tests.spark import driver_process
 
@@ -103,16 +104,9 @@ class Driver:
         return outcome
 
     def kill(self) -> None:
-        """End driver, JVM and Python workers at once, as when the machine dies.
-
-        By session: Spark's Python workers are a process group of their own.
-        """
+        """End driver, JVM and Python workers at once, as when the machine dies."""
         assert self._process is not None
-        while pids := processes_of_session(self._process.pid):
-            for pid in pids:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            self._process.poll()
+        kill_session(self._process.pid)
 
     def log(self) -> str:
         """What the driver, its JVM and its Python workers printed."""
@@ -148,21 +142,6 @@ class Driver:
             self._process.wait()
         assert self._reader is not None
         self._reader.join(START_TIMEOUT_S / 4)
-
-
-def processes_of_session(session_id: int) -> list[int]:
-    """Every process of a session that is not dead yet; its leader began it."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            state, _, _, session, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(session) == session_id and state not in "ZX":
-            found.append(int(entry.name))
-    return found
 
 
 def spark_environment() -> dict[str, str]:

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
 
+from spark_bookkeeper.demo.stream import REPLAY_LINE
 from spark_bookkeeper.log.errors import NoSuchLogError
 from tests.spark.checkers import Block, ViolationError, check_batches_once, check_only_grows
 from tests.spark.drivers import CALL_TIMEOUT_S, DRIVER_ENDED, Driver, DriverError
@@ -25,8 +26,6 @@ from tests.spark.kills.scene import Scene
 from tests.spark.leftovers import collect
 from tests.spark.witness import Witness
 
-REPLAY = "replay skipped"
-"""What a driver says of a batch that was committed before."""
 BATCHES_AHEAD = 2
 """Micro-batches that wait for each driver: it may die in the first or in the next."""
 LATE_MAX_S = 10.0
@@ -147,7 +146,7 @@ class Campaign:
         with scene.driver() as driver:
             self._let_late_messages_come()
             was_killed = self._drive(gate, driver, kill, number)
-            replays = driver.log().count(REPLAY)
+            replays = driver.log().count(REPLAY_LINE)
         if replays not in expected and not (was_killed and replays == 0):
             raise ViolationError(f"{replays} replays skipped, {expected} expected")
         self.counts.replays += replays

@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spark_bookkeeper.demo.session import BRIEF_JAVA_OPTIONS
 from tests.spark.held_source import FORMAT, HeldSource
 
 FILES_PER_BATCH = 3
@@ -19,8 +20,7 @@ SETTINGS = {
     "master": "local[2]",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # It lives for seconds: what C2 and G1 would cost never pays.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+    "spark.driver.extraJavaOptions": f"{BRIEF_JAVA_OPTIONS} -XX:+UseSerialGC",
     "spark.driver.memory": "768m",
     # A task that Spark has given up goes on in Python for as long as its test needs.
     "spark.python.task.killTimeout": "120s",

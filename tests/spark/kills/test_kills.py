@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper.demo.stream import REPLAY_LINE
 from tests.spark.checkers import check_rows
 from tests.spark.drivers import CALL_TIMEOUT_S, DRIVER_ENDED, Driver, DriverError
 from tests.spark.held_source import Hold
 from tests.spark.kills import query
-from tests.spark.kills.campaign import REPLAY
 from tests.spark.kills.gate import Gate, Moment, Point, Trap
 from tests.spark.kills.query import FILES_PER_BATCH
 from tests.spark.kills.scene import Scene
@@ -69,7 +69,7 @@ def finish(
     with scene.driver() as driver:
         source, options = scene.source.arguments, scene.options()
         batches = driver.call(run, source=source, options=options, **arguments)
-        return batches, driver.log().count(REPLAY)
+        return batches, driver.log().count(REPLAY_LINE)
 
 
 def test_four_kills_and_every_row_once(scene: Scene, hold: Hold, bk: BookKeeper) -> None:

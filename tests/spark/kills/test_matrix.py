@@ -17,6 +17,7 @@ import pytest
 
 from spark_bookkeeper import LocalCluster
 from spark_bookkeeper.datasource.source import BookKeeperSource
+from spark_bookkeeper.demo.stream import REPLAY_LINE
 from spark_bookkeeper.log.epoch import TokenState
 from tests.spark.checkers import check_order, check_rows
 from tests.spark.drivers import CALL_TIMEOUT_S, Driver, DriverError
@@ -222,11 +223,11 @@ def test_a_replay_partitioned_otherwise_adds_nothing(scene: Scene, warm: Driver)
     scene.add_batches(2)
     run(warm, scene)
     scene.forget_the_last_note()
-    before = warm.log().count("replay skipped")
+    before = warm.log().count(REPLAY_LINE)
 
     assert run(warm, scene, partitions=4) == [1]
 
-    assert warm.log().count("replay skipped") == before + 1
+    assert warm.log().count(REPLAY_LINE) == before + 1
     scene.check_done()
 
 

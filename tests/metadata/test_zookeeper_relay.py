@@ -1,0 +1,99 @@
+"""The relay tells requests by what they change, and lets held ones arrive when their sender is dead."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import create_subprocess_exec
+
+import pytest
+
+from metadata.store import Check, Create, Delete, Put
+from metadata.zookeeper import ZooKeeperStore
+from spark_bookkeeper.local.environment import child_environment
+from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
+from tests.metadata.zookeeper_relay import Part, Relay, Request, Sent
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
+
+SESSION_TIMEOUT_S = 2.0
+SENDER = """
+import sys
+from kazoo.client import KazooClient
+
+client = KazooClient(sys.argv[1], timeout=float(sys.argv[2]))
+client.start()
+client.create("/late", b"")
+"""
+
+
+class Holding:
+    """Notes every change; holds a single create back until it is released."""
+
+    def __init__(self) -> None:
+        self.changes: list[Sent] = []
+        self.held = asyncio.Event()
+        self.released = asyncio.Event()
+        self.answered = asyncio.Event()
+
+    async def request(self, sent: Sent) -> bool:
+        if sent.parts:
+            self.changes.append(sent)
+        if sent.kind == Request.CREATE:
+            self.held.set()
+            await self.released.wait()
+        return True
+
+    async def reply(self, sent: Sent) -> bool:
+        return True
+
+    def delivered(self, sent: Sent) -> None:
+        if sent.kind == Request.CREATE:
+            self.answered.set()
+
+
+def test_every_part_of_a_multi_is_named_in_order(zookeeper: ZooKeeperProcess) -> None:
+    async def main() -> list[Sent]:
+        holding = Holding()
+        relay = Relay(zookeeper.port, holding)
+        store = await ZooKeeperStore.connect([f"127.0.0.1:{await relay.start()}"])
+        await store.multi([Create("/parts", b"1"), Put("/parts", b"22", 0)])
+        await store.multi([Check("/parts", 1), Delete("/parts", 1)])
+        await store.close()
+        await relay.stop()
+        return holding.changes
+
+    first, second = asyncio.run(main())
+
+    assert {first.kind, second.kind} == {Request.MULTI}
+    assert first.parts == (Part(Request.CREATE, "/parts"), Part(Request.SET_DATA, "/parts"))
+    assert second.parts == (Part(Request.CHECK, "/parts"), Part(Request.DELETE, "/parts"))
+
+
+def test_a_held_request_is_applied_long_after_its_sender_was_killed(
+    zookeeper: ZooKeeperProcess,
+) -> None:
+    async def main() -> None:
+        holding = Holding()
+        relay = Relay(zookeeper.port, holding)
+        service = f"127.0.0.1:{await relay.start()}"
+        other = await ZooKeeperStore.connect([zookeeper.service])
+        sender = await create_subprocess_exec(
+            sys.executable, "-c", SENDER, service, str(SESSION_TIMEOUT_S), env=child_environment()
+        )
+        await holding.held.wait()
+        sender.send_signal(signal.SIGKILL)
+        await sender.wait()
+
+        # given twice as long as the session of a silent client would live
+        await asyncio.sleep(2 * SESSION_TIMEOUT_S)
+        assert await other.get("/late") is None
+        holding.released.set()
+        await holding.answered.wait()
+
+        assert await other.get("/late") is not None
+        await other.close()
+        await relay.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
