@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from metadata.errors import BookKeeperError, NoSuchLedgerError
+from metadata.errors import BookKeeperError, NoSuchLedgerError, UnauthorizedError
 from metadata.model import DigestType
 from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
 from spark_bookkeeper.datasource.evolution import merged
@@ -90,7 +90,7 @@ async def _make_plan(
     if options.takes_over and head.open_ledger is not None:
         await session.tail(nodes.log_id, nodes.log).close()
     if not is_overwrite:
-        await _check_password(session, head, options)
+        await _check_password(session, nodes, options)
     epoch = await session.jobs.plan(
         nodes.log_id, nodes.log, is_overwrite=is_overwrite, schema=planned
     )
@@ -131,19 +131,30 @@ async def _find_or_create(
         raise OptionsError((f"log {log} cannot be created: {error}",)) from error
 
 
-async def _check_password(session: Session, head: LogHead, options: WriteOptions) -> None:
+async def _check_password(session: Session, nodes: LogNodes, options: WriteOptions) -> None:
     """Refuse to append under another password: no read could give all rows of the log then.
 
-    Looks at the newest range the head lists; right behind a spill it lists none, and this passes.
-
     Raises:
-        UnauthorizedError: the log's rows have another password.
+        UnauthorizedError: the log's newest rows have another password.
     """
     password = options.read_password()
-    if not head.ranges:
-        return
     try:
-        await session.client.last_confirmed(head.ranges[-1].ledger_id, password)
+        await _open_newest(session, nodes, password)
+    except UnauthorizedError:
+        # An overwrite may have changed it, which this session has not heard of yet.
+        await nodes.sync()
+        await _open_newest(session, nodes, password)
+
+
+async def _open_newest(session: Session, nodes: LogNodes, password: bytes) -> None:
+    head = (await nodes.head()).head
+    ranges = head.ranges
+    if not ranges and head.chunks:
+        view = session.view(nodes.log_id, nodes.log)
+        ranges = (await view.ranges(head.next_row - 1, is_trimmed_skipped=True)).ranges
+    try:
+        if ranges:
+            await session.client.last_confirmed(ranges[-1].ledger_id, password)
     except NoSuchLedgerError:
         return  # Trimmed since the head was read, so its password binds nobody.
 

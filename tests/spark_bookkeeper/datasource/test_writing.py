@@ -440,6 +440,18 @@ def test_an_append_under_another_password_is_refused_and_an_overwrite_changes_it
     assert ids(world.read(password="other")) == [5, 6]
 
 
+def test_the_password_is_compared_where_the_head_lists_no_range(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_bookkeeper.log.transitions.INLINE_BYTES_MAX", 1)
+    world.write([[batch(0, 1)]], SCHEMA, password="secret")
+    assert world.client.run(world.nodes().head()).head.ranges == ()
+
+    with pytest.raises(UnauthorizedError):
+        world.plan(SCHEMA, password="other")
+    world.write([[batch(1, 1)]], SCHEMA, password="secret")
+
+
 def test_a_log_is_not_created_with_settings_that_no_ledger_could_have(world: World) -> None:
     """Its settings would stay, and refuse every later write that does not name its own."""
     with pytest.raises(NotEnoughBookiesError):
