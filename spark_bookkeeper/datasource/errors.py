@@ -253,14 +253,19 @@ def reported(call: Callable[P, R]) -> Callable[P, R]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return call(*args, **kwargs)
-        except BookKeeperError as error:
-            raise report(error) from error
-        except ModuleNotFoundError as error:
-            raise SourceError(
-                "BK_PACKAGE_MISSING",
-                f"Spark's Python worker has no package {error.name}; nothing was read or written: "
-                "set PYSPARK_PYTHON to the interpreter that has spark-bookkeeper installed. "
-                f"python={sys.executable}",
-            ) from error
+        except (BookKeeperError, ModuleNotFoundError) as error:
+            raise told(error) from error
 
     return wrapper
+
+
+def told(error: BookKeeperError | ModuleNotFoundError) -> SourceError:
+    """The error as a Spark user sees it, also where a package is missing on an executor."""
+    if isinstance(error, BookKeeperError):
+        return report(error)
+    return SourceError(
+        "BK_PACKAGE_MISSING",
+        f"Spark's Python worker has no package {error.name}; nothing was read or written: "
+        "set PYSPARK_PYTHON to the interpreter that has spark-bookkeeper installed. "
+        f"python={sys.executable}",
+    )

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -89,8 +90,17 @@ class Claim:
         Raises:
             EpochFencedError: the token is not LIVE any more; no ledger was created.
         """
-        try:
+        with self.refusals_told():
             return await create(self.accompany)
+
+    @contextmanager
+    def refusals_told(self) -> Iterator[None]:
+        """For who creates a ledger with :meth:`accompany` but cannot await it.
+
+        Raises: as :meth:`create_ledger`.
+        """
+        try:
+            yield
         except StoreConflict as conflict:
             if not conflict.path.startswith(self.nodes.tree.token(self.epoch.number)):
                 raise

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from metadata.errors import BookKeeperError, MetadataCorruptError
 from metadata.model import LedgerMetadata
-from spark_bookkeeper.datasource.errors import report
+from spark_bookkeeper.datasource.errors import told
 from spark_bookkeeper.datasource.options.model import ReadOptions
 from spark_bookkeeper.datasource.read.decoders import Decoders
 from spark_bookkeeper.datasource.read.partitions import Slice
@@ -70,8 +70,8 @@ def run_task(
         session = open_session(options)
         slices = partition.slices
         yield from read_slices(session, options, readable, schema, slices, predicate=predicate)
-    except BookKeeperError as error:
-        raise report(error) from error
+    except (BookKeeperError, ModuleNotFoundError) as error:
+        raise told(error) from error
 
 
 def read_slices(

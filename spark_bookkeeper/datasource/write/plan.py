@@ -81,6 +81,7 @@ async def _make_plan(
     if not schema.names:
         # Spark's batches of no columns have lost how many rows they are.
         raise SchemaMismatchError(options.log, ("a DataFrame without columns holds no rows",))
+    password = options.read_password()
     nodes = await _find_or_create(session, options, options.log, schema)
     if options.takes_over:
         await nodes.sync()  # A writer this session has not heard of yet would be no one to end.
@@ -90,7 +91,7 @@ async def _make_plan(
     if options.takes_over and head.open_ledger is not None:
         await session.tail(nodes.log_id, nodes.log).close()
     if not is_overwrite:
-        await _check_password(session, nodes, options)
+        await _check_password(session, nodes, head, password)
     epoch = await session.jobs.plan(
         nodes.log_id, nodes.log, is_overwrite=is_overwrite, schema=planned
     )
@@ -114,8 +115,9 @@ async def _find_or_create(
         if not options.creates_log:
             raise
     settings = overridden(LogSettings(), options, is_new=True)
-    if len(set(schema.names)) != len(schema.names):
-        raise SchemaMismatchError(log, ("a column name stands twice",))
+    if len({name.lower() for name in schema.names}) != len(schema.names):
+        # Spark takes names that differ in case for one, unless told otherwise, at every read.
+        raise SchemaMismatchError(log, ("a column name stands twice, case apart",))
     if settings.payload_format == RAW:
         check_raw(log, schema)
     log_schema = log_schema_of(schema)
@@ -131,23 +133,23 @@ async def _find_or_create(
         raise OptionsError((f"log {log} cannot be created: {error}",)) from error
 
 
-async def _check_password(session: Session, nodes: LogNodes, options: WriteOptions) -> None:
+async def _check_password(
+    session: Session, nodes: LogNodes, head: LogHead, password: bytes
+) -> None:
     """Refuse to append under another password: no read could give all rows of the log then.
 
     Raises:
         UnauthorizedError: the log's newest rows have another password.
     """
-    password = options.read_password()
     try:
-        await _open_newest(session, nodes, password)
+        await _open_newest(session, nodes, head, password)
     except UnauthorizedError:
         # An overwrite may have changed it, which this session has not heard of yet.
         await nodes.sync()
-        await _open_newest(session, nodes, password)
+        await _open_newest(session, nodes, (await nodes.head()).head, password)
 
 
-async def _open_newest(session: Session, nodes: LogNodes, password: bytes) -> None:
-    head = (await nodes.head()).head
+async def _open_newest(session: Session, nodes: LogNodes, head: LogHead, password: bytes) -> None:
     ranges = head.ranges
     if not ranges and head.chunks:
         view = session.view(nodes.log_id, nodes.log)

@@ -38,6 +38,7 @@ class BookKeeperStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc,
         self._is_overwrite = is_overwrite
         self._plan: WritePlan | None = None
 
+    @reported
     def plan(self) -> None:
         """Check the columns and draw the micro-batch's epoch, once; raises as :func:`make_plan`."""
         if self._plan is None:

@@ -17,7 +17,6 @@ from itertools import chain
 import pyarrow as pa
 
 from metadata.errors import BookKeeperError
-from metadata.store import StoreConflict
 from spark_bookkeeper.datasource.payload.codec import encoder_of, ledger_marks
 from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry, EntryCutter
 from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, FOOTER_VERSION, FooterBuilder
@@ -35,7 +34,6 @@ from spark_bookkeeper.datasource.session import (
 from spark_bookkeeper.datasource.write.plan import WritePlan
 from spark_bookkeeper.ledger.client import LOG_MARK
 from spark_bookkeeper.log.epoch import Job, LedgerWritten, TaskMessage
-from spark_bookkeeper.log.errors import EpochFencedError
 from spark_bookkeeper.log.jobs import Claim
 from spark_bookkeeper.log.raw import RAW
 
@@ -124,16 +122,10 @@ class WriteTask:
         if txn is not None and txn.is_stream:
             marks[QUERY_ID_KEY] = txn.app_id.encode()
             marks[BATCH_ID_KEY] = str(txn.version).encode()
-        try:
+        with claim.refusals_told():
             return self._session.client.create_ledger(
                 plan.settings, plan.options.read_password(), marks, claim.accompany
             )
-        except StoreConflict as conflict:
-            if not conflict.path.startswith(claim.nodes.tree.token(claim.epoch.number)):
-                raise
-            raise EpochFencedError(
-                claim.epoch.log, claim.epoch.number, "its token is not live any more"
-            ) from conflict
 
     def _write_batches(
         self, batches: Iterator[pa.RecordBatch], pipeline: _Pipeline

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -456,6 +457,26 @@ def test_a_log_is_not_created_with_settings_that_no_ledger_could_have(world: Wor
     """Its settings would stay, and refuse every later write that does not name its own."""
     with pytest.raises(NotEnoughBookiesError):
         world.plan(SCHEMA, ensembleSize="9")
+
+    with pytest.raises(NoSuchLogError):
+        world.nodes()
+
+
+def test_a_first_write_that_cannot_read_its_password_leaves_no_log(
+    world: World, tmp_path: Path
+) -> None:
+    with pytest.raises(OptionsError, match="option passwordFile"):
+        world.plan(SCHEMA, passwordFile=str(tmp_path / "none"))
+
+    with pytest.raises(NoSuchLogError):
+        world.nodes()
+
+
+def test_columns_that_differ_in_case_only_make_no_log(world: World) -> None:
+    twins = StructType([StructField("id", LongType()), StructField("ID", LongType())])
+
+    with pytest.raises(SchemaMismatchError, match="stands twice, case apart"):
+        world.plan(twins)
 
     with pytest.raises(NoSuchLogError):
         world.nodes()
