@@ -14,6 +14,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 EXAMPLES = sorted((Path(__file__).parent.parent.parent / "examples").glob("*.py"))
 PRINTS = "Prints:\n"
+LONG = ("exactly_once_restart", "foreach_batch")
+"""Start drivers again and again, as other tests of `make test` do."""
 INSTALL = "In an empty environment: pip install spark-bookkeeper"
 
 
@@ -27,8 +29,9 @@ def promised(example: Path) -> str:
 
 
 def example_parameter(path: Path) -> object:
-    needs_spark = "pyspark" in path.read_text(encoding="utf-8")
-    return pytest.param(path, id=path.stem, marks=[pytest.mark.spark] if needs_spark else [])
+    marks = [pytest.mark.spark] if "pyspark" in path.read_text(encoding="utf-8") else []
+    marks += [pytest.mark.full] if path.stem in LONG else []
+    return pytest.param(path, id=path.stem, marks=marks)
 
 
 @pytest.mark.parametrize("example", [example_parameter(path) for path in EXAMPLES])
