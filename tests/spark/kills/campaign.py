@@ -69,13 +69,13 @@ class Kill:
 
 def draw_kill(random: Random) -> Kill:
     """Somewhere in the first two batches of a driver."""
-    point = random.choice([None, *PER_BATCH, Point.COMMIT])
+    point = random.choice([None, *PER_BATCH, *[Point.COMMIT] * 4])
     if point is None:
         return Kill(None)
-    moment = random.choice(list(Moment))
     nth = random.randint(1, PER_BATCH[point] * BATCHES_AHEAD)
-    is_late = point in LATE and moment is Moment.REQUEST and random.random() < 0.5
-    return Kill(point, moment, nth, Message.HELD if is_late else Message.LOST)
+    if point in LATE and random.random() < 0.5:
+        return Kill(point, Moment.REQUEST, nth, Message.HELD)
+    return Kill(point, random.choice(list(Moment)), nth)
 
 
 @dataclass(slots=True)
