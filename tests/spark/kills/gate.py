@@ -92,6 +92,8 @@ class Trap:
     message: Message = Message.LOST
     kill: Callable[[], object] | None = None
     """Called before anything becomes of the message."""
+    behind: Point | None = None
+    """Armed only by the first reply to this."""
     _sprung: threading.Event = field(default_factory=threading.Event, repr=False)
     _released: threading.Event = field(default_factory=threading.Event, repr=False)
 
@@ -110,6 +112,10 @@ class Trap:
 
     def meets(self, sent: Sent, moment: Moment) -> bool:
         """Whether it springs now; counts."""
+        if self.behind is not None:
+            if moment is Moment.REPLY and self.behind.names(sent):
+                self.behind = None
+            return False
         if self.nth == 0 or moment is not self.moment or not self.point.names(sent):
             return False
         self.nth -= 1

@@ -64,3 +64,18 @@ def test_a_trap_springs_at_its_moment_the_nth_time_and_once() -> None:
     ]
 
     assert met == [False] * 5 + [True] + [False] * 2
+
+
+def test_a_trap_behind_a_point_waits_for_the_reply_to_it() -> None:
+    trap = Trap(Point.SWEEP_JOB, Moment.REQUEST, behind=Point.COMMIT)
+    sweep, commit = sent(REQUESTS[Point.SWEEP_JOB]), sent(REQUESTS[Point.COMMIT])
+
+    messages = [
+        (sweep, Moment.REQUEST),
+        (commit, Moment.REQUEST),
+        (sweep, Moment.REQUEST),
+        (commit, Moment.REPLY),
+        (sweep, Moment.REQUEST),
+    ]
+
+    assert [trap.meets(*each) for each in messages] == [False] * 4 + [True]

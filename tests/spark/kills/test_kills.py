@@ -29,11 +29,13 @@ def kill_at(
     moment: Moment,
     nth: int = 1,
     run: Callable[..., object] = query.run,
+    *,
+    behind: Point | None = None,
     **arguments: Any,
 ) -> None:
     """Run a driver until it dies there."""
     with scene.gate() as gate, scene.driver() as driver:
-        trap = gate.set(Trap(point, moment, nth, kill=driver.kill))
+        trap = gate.set(Trap(point, moment, nth, kill=driver.kill, behind=behind))
         wait_for_death(driver, scene, gate, run, **arguments)
         trap.wait()
 
@@ -91,9 +93,8 @@ def test_four_kills_and_every_row_once(scene: Scene, hold: Hold, bk: BookKeeper)
     kill_at(scene, Point.COMMIT, Moment.REPLY)
     assert (scene.check_now(), scene.last_noted_batch()) == (2, 0)
 
-    # and one that replays that batch (whose first epoch a collection may sweep), and dies before
-    # its last request of the next
-    kill_at(scene, Point.SWEEP_JOB, Moment.REQUEST)
+    # and one that replays that batch, commits the next, and dies before the last of its sweep
+    kill_at(scene, Point.SWEEP_JOB, Moment.REQUEST, behind=Point.COMMIT)
     assert (scene.check_now(), scene.last_noted_batch()) == (3, 1)
 
     # when a driver is left alone
@@ -145,7 +146,7 @@ def test_a_foreach_batch_killed_between_two_logs_appends_to_each_once(
     witnesses = [Witness(cluster.metadata_service_uri, log) for log in logs]
     before = set(bk.list_ledgers())
     scene.add_batches(2)
-    arguments = {"logs": logs, "app_id": "two-logs"}
+    arguments: dict[str, Any] = {"logs": logs, "app_id": "two-logs"}
 
     kill_at(scene, Point.COMMIT, Moment.REQUEST, 2, query.run_into_two_logs, **arguments)
     visible = [len(list(witness.rows())) for witness in witnesses]
