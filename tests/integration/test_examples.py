@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 EXAMPLES = sorted((Path(__file__).parent.parent.parent / "examples").glob("*.py"))
 PRINTS = "Prints:\n"
-LONG = ("exactly_once_restart", "foreach_batch")
-"""Start drivers again and again, as other tests of `make test` do."""
+LONG = ("exactly_once_restart", "foreach_batch", "shared_log", "spark_stream")
+"""Start Spark for what other tests of `make test` show with the one that runs."""
 INSTALL = "In an empty environment: pip install spark-bookkeeper"
 
 

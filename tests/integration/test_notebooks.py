@@ -12,23 +12,15 @@ import pytest
 from scripts.run_notebooks import notebooks, run, stable_outputs
 
 NOTEBOOKS = [pytest.param(path, id=path.stem) for path in notebooks()]
-SHORT = "first_steps"
-"""The other one starts its driver three times; the demo does as much in `make test`."""
 FOREIGN = re.compile(r"/home/|/root/|/tmp/|/var/folders|[Tt]raceback|\bWARN\b")
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.integration
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("default")  # the notebook machinery's own
-@pytest.mark.parametrize(
-    "notebook",
-    [
-        pytest.param(path, id=path.stem, marks=[] if path.stem == SHORT else [pytest.mark.full])
-        for path in notebooks()
-    ],
-)
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
 def test_a_notebook_prints_again_what_it_was_checked_in_with(
     notebook: Path, tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def facts(logs: Logs, log: str) -> tuple[int, int, int]:
 ALL = (attempts_job.ROWS, attempts_job.ROWS, sum(range(attempts_job.ROWS)))
 
 
+@pytest.mark.full
 def test_a_retried_task_writes_its_rows_once(
     logs: Logs, cluster: LocalCluster, bk: BookKeeper, tmp_path: Path
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_retried_task_writes_its_rows_once(
     assert len(visible) == attempts_job.PARTITIONS
 
 
+@pytest.mark.full
 def test_a_driver_killed_in_the_middle_shows_nothing_and_stops_nobody(
     logs: Logs, cluster: LocalCluster, bk: BookKeeper, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def test_the_servers_environment_names_the_cluster(connected: Driver, bk: BookKe
     assert bk.open_log("of-the-server").row_count == 10
 
 
+@pytest.mark.full
 def test_a_connect_clients_transaction_is_written_once(connected: Driver, bk: BookKeeper) -> None:
     for _ in range(2):
         connected.call(
@@ -54,6 +55,7 @@ def test_a_connect_client_streams_every_row_once(
     assert_nothing_left(bk, log, before)
 
 
+@pytest.mark.full
 def test_a_connect_client_streams_one_log_into_another(
     connected: Driver, cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -68,6 +70,7 @@ def test_a_connect_client_streams_one_log_into_another(
     assert sorted(found) == sorted([*range(50), *range(50)])
 
 
+@pytest.mark.full
 def test_a_failed_foreach_batch_of_a_connect_client_appends_once(
     connected: Driver, cluster: LocalCluster, bk: BookKeeper, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from tests.spark.leftovers import assert_nothing_left
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
+@pytest.mark.full
 def test_a_pipeline_appends_to_one_log_and_makes_a_table_of_another(
     connected: Driver, cluster: LocalCluster, bk: BookKeeper, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def test_texts_spark_writes_are_their_utf8_to_python(
     assert [payload for *_, payload in seen_by_python(bk, log)] == values(0, 3)
 
 
+@pytest.mark.full
 def test_a_tail_sees_what_spark_commits_while_it_waits(
     logs: Logs, spark: SparkSession, bk: BookKeeper
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_tail_sees_what_spark_commits_while_it_waits(
     assert [position.row for position, _ in first + rest] == list(range(5))
 
 
+@pytest.mark.full
 def test_a_stream_of_spark_follows_both_writers(
     logs: Logs, spark: SparkSession, bk: BookKeeper, cluster: LocalCluster, tmp_path: Path
 ) -> None:

@@ -107,7 +107,7 @@ def write(
 LONG_STREAM = pytest.param("stream", marks=pytest.mark.full)
 
 
-@pytest.mark.parametrize("write", ["batch", "stream"], indirect=True)
+@pytest.mark.parametrize("write", ["batch", LONG_STREAM], indirect=True)
 def test_a_copied_straggler_adds_nothing_not_even_after_the_commit(write: Write) -> None:
     before = set(write.bk.list_ledgers())
 
@@ -127,6 +127,7 @@ def test_a_copied_straggler_adds_nothing_not_even_after_the_commit(write: Write)
     assert_nothing_left(write.bk, write.log, before)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("write", ["batch", LONG_STREAM], indirect=True)
 def test_a_straggler_and_its_copy_may_finish_at_once(write: Write) -> None:
     before = set(write.bk.list_ledgers())
@@ -143,6 +144,7 @@ def test_a_straggler_and_its_copy_may_finish_at_once(write: Write) -> None:
     assert_nothing_left(write.bk, write.log, before)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "victim", ["executor_pid", pytest.param("worker_pid", marks=pytest.mark.full)]
 )

@@ -137,6 +137,7 @@ def test_row_limits_are_exact_inside_entries_and_a_run_of_what_is_there_ends(
     assert ids(streams.rows()) == list(range(1000))
 
 
+@pytest.mark.full
 def test_byte_limits_make_more_batches(logs: Logs, streams: Streams, spark: SparkSession) -> None:
     logs.write(spark.range(0, 20_000, 1, 1), "bytes", entryBytes="8k", compression="none")
 
@@ -177,6 +178,7 @@ def test_a_latest_start_stays_where_it_was_although_the_first_batch_failed(
     assert ids(streams.rows()) == list(range(10, 15))
 
 
+@pytest.mark.full
 def test_once_reads_everything_whatever_the_limits(
     logs: Logs, streams: Streams, spark: SparkSession
 ) -> None:
@@ -187,6 +189,7 @@ def test_once_reads_everything_whatever_the_limits(
     assert [len(rows) for rows in streams.batches.values()] == [100]
 
 
+@pytest.mark.full
 def test_few_rows_wait_for_more_or_for_the_delay(
     logs: Logs, streams: Streams, spark: SparkSession
 ) -> None:
@@ -229,6 +232,7 @@ def test_the_open_ledger_of_a_writer_is_followed_over_rolls_and_take_overs(
     assert found == list(enumerate(written))
 
 
+@pytest.mark.full
 def test_overwritten_rows_fail_a_stream_that_was_behind_or_are_passed_over(
     logs: Logs, streams: Streams, spark: SparkSession
 ) -> None:
@@ -246,6 +250,7 @@ def test_overwritten_rows_fail_a_stream_that_was_behind_or_are_passed_over(
     assert ids(streams.rows()) == [100, 101, 102]
 
 
+@pytest.mark.full
 def test_trimmed_rows_fail_a_stream_or_are_passed_over(
     logs: Logs, streams: Streams, spark: SparkSession, bk: BookKeeper
 ) -> None:
@@ -263,6 +268,7 @@ def test_trimmed_rows_fail_a_stream_or_are_passed_over(
     assert ids(streams.rows()) == [*range(10), *range(20, 30)]
 
 
+@pytest.mark.full
 def test_truncation_and_overwrites_behind_a_running_stream_change_nothing_for_it(
     logs: Logs, streams: Streams, spark: SparkSession, bk: BookKeeper
 ) -> None:
@@ -279,6 +285,7 @@ def test_truncation_and_overwrites_behind_a_running_stream_change_nothing_for_it
     assert ids(streams.rows()) == list(range(25))
 
 
+@pytest.mark.full
 def test_a_stream_begins_with_what_was_committed_since_a_time(
     logs: Logs, streams: Streams, spark: SparkSession
 ) -> None:
@@ -326,6 +333,7 @@ def test_wrong_options_are_told_before_the_query_runs(
         streams.finish(streams.read("wrong-options", minRowsPerTrigger=5, maxRowsPerTrigger=4))
 
 
+@pytest.mark.full
 def test_two_logs_are_read_by_one_query(logs: Logs, streams: Streams, spark: SparkSession) -> None:
     logs.write(spark.range(0, 10), "one-of-two")
     logs.write(spark.range(100, 110), "two-of-two")

@@ -60,6 +60,7 @@ def test_to_table_passes_the_streams_options_on(source: Source, table: str, logs
     assert sorted(row.id for row in logs.read("to-table").collect()) == list(range(ROWS))
 
 
+@pytest.mark.full
 def test_a_stream_of_a_table_reads_the_log_in_its_options(
     spark: SparkSession, table: str, logs: Logs, cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_stream_of_a_table_reads_the_log_in_its_options(
     assert sorted(row.id for row in logs.read("of-a-stream").collect()) == list(range(ROWS))
 
 
+@pytest.mark.full
 def test_partitioning_a_stream_changes_nothing(source: Source, logs: Logs) -> None:
     """Spark refuses ``partitionBy`` in a batch; from a stream it never tells the sink."""
     finish(source.to("by-id").partitionBy("id").trigger(availableNow=True).start())

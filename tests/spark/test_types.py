@@ -155,7 +155,7 @@ def stored(
     return found
 
 
-@pytest.mark.parametrize("payload_format", FORMATS)
+@pytest.mark.parametrize("payload_format", ["arrow", pytest.param("avro", marks=pytest.mark.full)])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_type_is_what_parquet_makes_of_it_or_refused_by_name(
     logs: Logs,

@@ -139,6 +139,7 @@ def test_a_kill_at_each_point_leaves_the_batch_whole_and_once(scene: Scene) -> N
     scene.check_done()
 
 
+@pytest.mark.full
 def test_a_foreach_batch_killed_between_two_logs_appends_to_each_once(
     scene: Scene, cluster: LocalCluster, bk: BookKeeper
 ) -> None:

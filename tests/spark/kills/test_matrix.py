@@ -83,6 +83,7 @@ def through(gate: Gate) -> dict[str, str]:
     return {"metadataServiceUri": gate.uri}
 
 
+@pytest.mark.full
 def test_a_query_stopped_in_a_batch_and_started_again_outlives_its_zombie(
     scene: Scene, hold: Hold, warm: Driver
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_zombie_that_claims_after_the_batch_was_committed_adds_nothing(
     scene.check_done()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("partitions", [pytest.param(None, marks=pytest.mark.full), 5])
 def test_a_multi_delayed_past_the_next_run_fails_as_a_whole(
     scene: Scene, gate: Gate, warm: Driver, partitions: int | None
@@ -186,6 +188,7 @@ def test_a_collection_frozen_before_it_ends_a_token_loses_to_the_commit(
     scene.check_done()
 
 
+@pytest.mark.full
 def test_a_collection_frozen_before_its_delete_has_won_against_the_commit(
     scene: Scene, gate: Gate, warm: Driver, background: ThreadPoolExecutor
 ) -> None:
@@ -231,6 +234,7 @@ def test_a_replay_partitioned_otherwise_adds_nothing(scene: Scene, warm: Driver)
     scene.check_done()
 
 
+@pytest.mark.full
 def test_two_queries_write_one_log_at_once(scene: Scene, warm: Driver) -> None:
     scene.add_batches(4)
     second = {"checkpointLocation": str(scene.directory / "second")}
@@ -273,6 +277,7 @@ def test_two_drivers_of_one_query_double_nothing(scene: Scene, warm: Driver) -> 
     scene.check_done()
 
 
+@pytest.mark.full
 def test_a_checkpoint_rolled_back_by_two_batches_is_refused(scene: Scene, warm: Driver) -> None:
     scene.add_batches(1)
     run(warm, scene)
@@ -287,6 +292,7 @@ def test_a_checkpoint_rolled_back_by_two_batches_is_refused(scene: Scene, warm: 
     scene.check_done()
 
 
+@pytest.mark.full
 def test_a_deleted_checkpoint_begins_a_new_query_that_appends_everything_again(
     scene: Scene, warm: Driver
 ) -> None:
@@ -302,6 +308,7 @@ def test_a_deleted_checkpoint_begins_a_new_query_that_appends_everything_again(
     scene.check_nothing_left()
 
 
+@pytest.mark.full
 def test_a_read_planned_before_an_overwrite_finishes_within_the_retention(
     scene: Scene, warm: Driver
 ) -> None:
@@ -331,6 +338,7 @@ def test_a_read_planned_before_an_overwrite_finishes_within_the_retention(
     scene.check_nothing_left()
 
 
+@pytest.mark.full
 def test_a_python_worker_killed_in_a_batch_fails_it_and_the_next_run_has_it_once(
     scene: Scene, hold: Hold, warm: Driver
 ) -> None:
@@ -366,6 +374,7 @@ def test_a_bookie_killed_in_a_batch_costs_nothing(
     scene.check_done()
 
 
+@pytest.mark.full
 def test_zookeeper_killed_in_a_batch_costs_nothing(
     scene: Scene, hold: Hold, warm: Driver, cluster: LocalCluster
 ) -> None:
