@@ -145,14 +145,12 @@ def test_a_straggler_and_its_copy_may_finish_at_once(write: Write) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "victim", ["executor_pid", pytest.param("worker_pid", marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("victim", ["executor_pid", "worker_pid"])
 @pytest.mark.parametrize("write", ["batch", LONG_STREAM], indirect=True)
 def test_a_killed_process_costs_its_attempts_and_no_row(write: Write, victim: str) -> None:
     before = set(write.bk.list_ledgers())
 
-    # All attempts are held, so none finishes and none is copied: what follows is retries.
+    # All attempts are held, so none finishes and none is copied before the kill.
     writing = write.begin(holdPartitions="all")
     attempts = write.hold.wait_for_held(calls.PARTITIONS)
     pid = getattr(attempts[0], victim)
@@ -162,7 +160,10 @@ def test_a_killed_process_costs_its_attempts_and_no_row(write: Write, victim: st
 
     survivors = [attempt for attempt in attempts if getattr(attempt, victim) != pid]
     ends = [write.hold.wait_for_end(attempt) for attempt in survivors]
-    assert ends == ["finished"] * len(survivors)
+    # Once some have finished, Spark may copy one that has not, and the copy may be first.
+    assert [
+        end for end in ends if end not in ("finished", "killed") and "BK_FENCED" not in end
+    ] == []
     assert len(survivors) == calls.PARTITIONS - (CORES_PER_WORKER if "exec" in victim else 1)
     assert write.ids() == list(range(calls.ROWS))
     assert_nothing_left(write.bk, write.log, before)
