@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from metadata.errors import NoSuchEntryError
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.demo.stream import REPLAY_LINE
 from tests.spark.checkers import check_rows
@@ -40,8 +44,8 @@ def kill_at(
         trap.wait()
 
 
-def kill_in_the_write(scene: Scene, hold: Hold) -> None:
-    """Run a driver until its first tasks have written some of their rows, and kill it."""
+def kill_in_the_write(scene: Scene, hold: Hold, bk: BookKeeper) -> None:
+    """Run a driver until bookies hold an entry of a ledger that is still open, and kill it."""
     with scene.gate() as gate, scene.driver() as driver:
         options = {
             **scene.options(gate),
@@ -50,9 +54,30 @@ def kill_in_the_write(scene: Scene, hold: Hold) -> None:
         }
         running = driver.begin(query.run, source=scene.source.arguments, options=options)
         hold.wait_for_held(1, lambda: not running.done())
+        wait_for_an_entry(scene, bk)
         driver.kill()
         with pytest.raises(DriverError, match=DRIVER_ENDED):
             running.result(CALL_TIMEOUT_S)
+
+
+def wait_for_an_entry(scene: Scene, bk: BookKeeper) -> None:
+    """What a task has appended is on its way, not yet at the bookies, when it is held."""
+    deadline = time.monotonic() + CALL_TIMEOUT_S
+    while not any(
+        holds_an_entry(bk, ledger_id)
+        for epoch in scene.witness.tokens()
+        for ledger_id in scene.witness.token_ledgers(epoch)
+    ):
+        assert time.monotonic() < deadline, "no bookie got an entry"
+        threading.Event().wait(0.05)
+
+
+def holds_an_entry(bk: BookKeeper, ledger_id: int) -> bool:
+    """Whether an open ledger's first entry is anywhere."""
+    with suppress(NoSuchEntryError):
+        ledger = bk.open_ledger(ledger_id)
+        return not ledger.is_closed and bool(list(ledger.read_unconfirmed(0, 0)))
+    return False
 
 
 def wait_for_death(
@@ -79,11 +104,8 @@ def test_four_kills_and_every_row_once(scene: Scene, hold: Hold, bk: BookKeeper)
     scene.add_batches(4)
 
     # given a driver that dies when bookies hold entries of a ledger that is still open
-    kill_in_the_write(scene, hold)
+    kill_in_the_write(scene, hold, bk)
     assert scene.check_now() == 0
-    (epoch,) = scene.witness.tokens()
-    ledgers = [bk.open_ledger(each) for each in scene.witness.token_ledgers(epoch)]
-    assert any(list(each.read_unconfirmed(0, 0)) for each in ledgers if not each.is_closed)
 
     # and one that dies before the multi of its second batch leaves
     kill_at(scene, Point.COMMIT, Moment.REQUEST, 2)
