@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import logging
 
+from spark_bookkeeper.datasource.audience import has_heard
+
 _log = logging.getLogger("spark_bookkeeper.reads")
 
 
 def tell(line: str) -> None:
-    """Log the line, if anybody listens: a handler counts, whatever level the root has."""
-    if not _log.hasHandlers():
-        return
-    if _log.level == logging.NOTSET:
-        _log.setLevel(logging.INFO)
-    _log.info(line)
+    """Log the line, if anybody listens."""
+    has_heard(_log, logging.INFO, line)

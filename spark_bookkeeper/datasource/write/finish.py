@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from spark_bookkeeper.datasource.audience import has_heard
 from spark_bookkeeper.datasource.evolution import covers
 from spark_bookkeeper.datasource.session import Session
 from spark_bookkeeper.datasource.write.upkeep import collect_if_due
@@ -50,17 +51,10 @@ def commit_write(
 
 
 def _say(level: int, line: str) -> None:
-    """The one line of a commit, where people look: Spark's workers configure no logging at all.
-
-    With handlers - ``spark.sql.pyspark.worker.logging.enabled`` makes one - it goes to those.
-    """
-    if not _log.hasHandlers():
+    """The one line of a commit, where people look: in Spark's log when nobody hears the logger."""
+    if not has_heard(_log, level, line):
         sys.stderr.write(f"{logging.getLevelName(level)} {_log.name}: {line}\n")
         sys.stderr.flush()
-        return
-    if _log.level == logging.NOTSET and not _log.isEnabledFor(level):
-        _log.setLevel(level)
-    _log.log(level, line)
 
 
 def _facts(summary: CommitSummary, report: SweepReport) -> str:
