@@ -12,7 +12,8 @@ import sys
 
 import pytest
 
-from tests.simulation.commits.campaign import REPOSITORY, Report, run_campaign, seed_base
+from tests.simulation.campaigns import REPOSITORY
+from tests.simulation.commits.campaign import Report, run_campaign, seed_base
 from tests.simulation.commits.directed import DIRECTED, run_directed
 from tests.simulation.commits.model import run_schedule
 

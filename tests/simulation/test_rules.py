@@ -14,9 +14,9 @@ import pytest
 from metadata.invariant import InvariantViolation
 from metadata.model import Fragment, LedgerMetadata, LedgerState
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
+from tests.simulation.campaigns import REPOSITORY
 from tests.simulation.rules import checks
 from tests.simulation.rules.campaign import (
-    REPOSITORY,
     Report,
     run_campaign,
     run_seeds,

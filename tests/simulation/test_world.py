@@ -6,7 +6,6 @@ tries others; the long suite runs thousands of new ones. A seed that fails print
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import subprocess
@@ -17,10 +16,10 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from multiprocessing import get_context
-from pathlib import Path
 
 import pytest
 
+from tests.simulation.campaigns import REPOSITORY, source_number
 from tests.simulation.marks import REACHABLE
 from tests.simulation.run import Outcome, run_seed
 
@@ -30,7 +29,6 @@ SEEDS_PER_JOB = 40
 REACHED_AT_LEAST = 20
 PINNED = (6, 183, 292, 543, 661, 704, 1128, 5001896, 5003551, 10000217, 10000759, 10002550)
 """Seeds that once found something, in the product or in the simulation."""
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -44,11 +42,9 @@ def quiet() -> Iterator[None]:
 @cache
 def first_seed() -> int:
     """Follows from the code under test and the simulation: stable, and other after a change."""
-    digest = hashlib.sha256()
-    for package in ("metadata", "bookie_server", "spark_bookkeeper/ledger", "tests/simulation"):
-        for path in sorted((REPOSITORY / package).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return int.from_bytes(digest.digest()[:4])
+    return source_number(
+        ("metadata", "bookie_server", "spark_bookkeeper/ledger", "tests/simulation")
+    )
 
 
 def verdict(outcome: Outcome) -> str:

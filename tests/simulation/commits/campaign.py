@@ -1,19 +1,14 @@
-"""Many schedules of the commit world on all processors; the same source runs the same ones."""
+"""Many schedules of the commit world, added up: how many, what they came into, what broke."""
 
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from hashlib import sha256
-from multiprocessing import get_context
-from pathlib import Path
 
+from tests.simulation.campaigns import run_everywhere, source_number
 from tests.simulation.commits.model import run_schedule
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 _SOURCES = ("metadata", "spark_bookkeeper/log", "tests/simulation/commits")
 _CHUNK = 25
 FAILURES_MAX = 5
@@ -22,11 +17,7 @@ FAILURES_MAX = 5
 
 def seed_base() -> int:
     """Derived from the source tree: a run's first seed."""
-    digest = sha256()
-    for root in _SOURCES:
-        for path in sorted((REPOSITORY / root).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return int.from_bytes(digest.digest()[:4]) * 1_000
+    return source_number(_SOURCES) * 1_000
 
 
 @dataclass(slots=True)
@@ -67,12 +58,4 @@ def run_seeds(first: int, count: int) -> Report:
 
 def run_campaign(first: int, count: int) -> Report:
     """The same on all processors."""
-    report = Report()
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        jobs = [
-            pool.submit(run_seeds, first + start, min(_CHUNK, count - start))
-            for start in range(0, count, _CHUNK)
-        ]
-        for job in jobs:
-            report.add(job.result())
-    return report
+    return run_everywhere(Report(), run_seeds, first, count, chunk=_CHUNK)

@@ -1,22 +1,13 @@
-"""Many schedules on all processors, from a seed base that every change of the source moves on.
-
-The same source runs the same schedules everywhere, so a failure in CI is a failure here; new source
-brings new ones, so that over time many more are run than any single run could.
-"""
+"""Many schedules of the rules, added up: how many, what they came into, what broke."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from hashlib import sha256
-from multiprocessing import get_context
-from pathlib import Path
 
+from tests.simulation.campaigns import run_everywhere, source_number
 from tests.simulation.rules.model import run_schedule
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 _SOURCES = ("metadata", "bookie_server", "spark_bookkeeper", "tests/simulation/rules")
 _CHUNK = 500
 FAILURES_MAX = 5
@@ -25,11 +16,7 @@ FAILURES_MAX = 5
 
 def seed_base() -> int:
     """Derived from the source tree: a run's first seed."""
-    digest = sha256()
-    for root in _SOURCES:
-        for path in sorted((REPOSITORY / root).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return int.from_bytes(digest.digest()[:4]) * 1_000_000
+    return source_number(_SOURCES) * 1_000_000
 
 
 @dataclass(slots=True)
@@ -68,12 +55,4 @@ def run_seeds(first: int, count: int) -> Report:
 
 def run_campaign(first: int, count: int) -> Report:
     """The same on all processors."""
-    report = Report()
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        jobs = [
-            pool.submit(run_seeds, first + start, min(_CHUNK, count - start))
-            for start in range(0, count, _CHUNK)
-        ]
-        for job in jobs:
-            report.add(job.result())
-    return report
+    return run_everywhere(Report(), run_seeds, first, count, chunk=_CHUNK)
