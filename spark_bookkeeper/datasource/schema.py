@@ -76,7 +76,8 @@ def log_schema_of(schema: StructType) -> LogSchema:
     """The schema a log would have that holds rows of ``schema``.
 
     Raises:
-        UnsupportedTypeError: names every column whose type Spark cannot express in Arrow.
+        UnsupportedTypeError: names every column whose type Spark cannot express in Arrow, or that
+            is nested deeper than Arrow follows.
     """
     spark = nullable(schema)
     unsupported = [field.name for field in spark if not _is_supported(field)]
@@ -258,9 +259,16 @@ def comparable(of: DataType) -> str:
 
 
 def _is_supported(field: StructField) -> bool:
+    """Whether the column survives the log's schema node, and its values Arrow's messages.
+
+    Arrow and Python follow types only so deep.
+    """
+    one = StructType([field])
     try:
-        arrow_schema(StructType([field]))
-        # Whether it survives the log's schema node is part of being storable.
-        return bool(StructType.fromJson(StructType([field]).jsonValue()) == StructType([field]))
-    except PySparkException:
+        column = LogSchema(one, arrow_schema(one).remove_metadata())
+        kept = parse_log_schema(column.encode())
+        row = pa.RecordBatch.from_arrays([pa.nulls(1, kept.arrow.field(0).type)], names=["null"])
+        pa.ipc.read_record_batch(row.serialize(), row.schema)
+        return bool(kept == column)
+    except (PySparkException, ValueError, RecursionError):
         return False

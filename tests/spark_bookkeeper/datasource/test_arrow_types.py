@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 )
 
 from spark_bookkeeper.datasource.errors import SchemaMismatchError, UnsupportedTypeError
+from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder, ArrowEncoder
 from spark_bookkeeper.datasource.schema import (
     arrow_schema,
     cast_batch,
@@ -117,6 +118,29 @@ def test_types_arrow_cannot_express_are_refused_by_column() -> None:
         log_schema_of(
             columns(a=LongType(), b=YearMonthIntervalType(), c=ArrayType(YearMonthIntervalType()))
         )
+
+
+def nested(levels: int) -> DataType:
+    """An array of arrays, so many levels deep."""
+    found: DataType = LongType()
+    for _ in range(levels):
+        found = ArrayType(found)
+    return found
+
+
+@pytest.mark.parametrize("levels", [64, 80, 150, 400])
+def test_types_nested_deeper_than_arrow_follows_are_refused_by_column(levels: int) -> None:
+    with pytest.raises(UnsupportedTypeError, match=r"columns=b$"):
+        log_schema_of(columns(a=nested(2), b=nested(levels)))
+
+
+def test_types_nested_as_deep_as_arrow_follows_are_written_and_read() -> None:
+    deepest = log_schema_of(columns(a=nested(63)))
+    rows = pa.RecordBatch.from_arrays([pa.nulls(3, deepest.arrow.field(0).type)], ["a"])
+
+    payload = ArrowEncoder(deepest.arrow, 0, "zstd").encode(rows, 0, 0)
+
+    assert ArrowDecoder(deepest.arrow).decode(1, 0, payload)[1].equals(rows)
 
 
 @pytest.mark.parametrize("kind", [BinaryType(), StringType()])
