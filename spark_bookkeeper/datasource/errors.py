@@ -207,8 +207,8 @@ class OffsetInvalidError(BookKeeperError, ValueError):
 
     def __str__(self) -> str:
         return (
-            "the checkpoint holds a position that is not one of this source; it is another "
-            "source's checkpoint, or damaged; start with a new one, or with startingOffsets. "
+            "the checkpoint holds a position that is not one of this source, so nothing was read; it "
+            "is another source's checkpoint, or damaged; start with a new one, or with startingOffsets. "
             f"log={self.log} offset={self.value}"
         )
 

@@ -11,16 +11,19 @@ from contextlib import aclosing
 from random import Random
 from typing import Any, Protocol, TypeVar
 
+from metadata.errors import MetadataCorruptError
 from metadata.ledgers import Accompany
 from metadata.model import LedgerMetadata
 from metadata.store import MetadataStore
 from spark_bookkeeper.bookkeeper import shared
 from spark_bookkeeper.datasource.options.client import client_settings
 from spark_bookkeeper.datasource.options.model import TargetOptions, WriteOptions
+from spark_bookkeeper.datasource.schema import LogSchema, parse_log_schema
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.log.layer import LogLayer, clock_ms
 from spark_bookkeeper.log.ledgers import replication_of
 from spark_bookkeeper.log.model import LogSettings
+from spark_bookkeeper.log.nodes import LogNodes
 from spark_bookkeeper.log.reader import LogView
 from spark_bookkeeper.log.settings import RetentionSettings
 from spark_bookkeeper.settings import ClientSettings
@@ -219,6 +222,27 @@ class Session(LogLayer):
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run on the client's event loop and wait."""
         return self.client.run(coroutine)
+
+    async def schema(self, nodes: LogNodes, schema_id: int) -> LogSchema:
+        """A log's schema by number.
+
+        Raises:
+            NoSuchLogError: the log is gone.
+            MetadataCorruptError: the schema is not there, or is none.
+        """
+        path = nodes.tree.schema(schema_id)
+        stored = await nodes.schema(schema_id)
+        if stored is None:
+            # Taken away with its log, or this session has not heard of it yet.
+            await nodes.sync()
+            await nodes.head()
+            stored = await nodes.schema(schema_id)
+        if stored is None:
+            raise MetadataCorruptError(path, "the schema is gone")
+        try:
+            return parse_log_schema(stored)
+        except ValueError as error:
+            raise MetadataCorruptError(path, str(error)) from error
 
     def log_view(self, log_id: int, log: str, password: bytes) -> LogView:
         """One log with what is confirmed of its open ledger, to plan reads of."""

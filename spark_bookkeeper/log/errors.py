@@ -90,7 +90,8 @@ class LogHasWriterError(BookKeeperError):
     def __str__(self) -> str:
         return (
             "log has a writer outside Spark; nothing was written; close that writer first, or, if "
-            "it is dead, take the log from it with `bookkeeper logs recover`. "
+            "it is dead, take the log from it with `bookkeeper logs recover` or, in Spark, the "
+            "option takeOver=true. "
             f"log={self.log} ledger_id={self.ledger_id}"
         )
 
@@ -335,9 +336,10 @@ class NoMatchingTimestampError(BookKeeperError):
         self.last_commit_ms = last_commit_ms
 
     def __str__(self) -> str:
+        begin = "begin earlier" if self.last_commit_ms else "begin when it has rows"
         return (
-            "nothing was committed at startingTimestamp or later; no data is missing; begin "
-            "earlier, or at the log's end with startingTimestampStrategy=latest. "
+            f"nothing was committed at startingTimestamp or later; no data is missing; {begin}, or "
+            "at the log's end with startingTimestampStrategy=latest. "
             f"log={self.log} starting_timestamp={iso8601(self.timestamp_ms)} "
             f"last_commit={iso8601(self.last_commit_ms) if self.last_commit_ms else 'none'}"
         )

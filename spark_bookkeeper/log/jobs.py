@@ -43,7 +43,7 @@ from spark_bookkeeper.log.epoch import (
     evolved_schema_id,
 )
 from spark_bookkeeper.log.errors import EpochFencedError, LogHasWriterError, NoSuchLogError
-from spark_bookkeeper.log.nodes import LIVE_TOKEN_VERSION, LogNodes
+from spark_bookkeeper.log.nodes import LIVE_TOKEN_VERSION, HeadAt, LogNodes
 from spark_bookkeeper.log.paths import LogPaths, job_name
 from spark_bookkeeper.log.serde import encode_token, encode_token_child
 
@@ -137,10 +137,13 @@ class Jobs:
         job: Job | None = None,
         is_overwrite: bool = False,
         schema: PlannedSchema | None = None,
+        found: HeadAt | None = None,
     ) -> Epoch:
         """Draw the epoch of one planned write; ``job`` where it is known already.
 
-        ``schema`` is what the rows will have; ``None``: the log's newest, whatever it is now.
+        ``schema`` is what the rows will have; ``None``: the log's newest. ``found`` is the head that
+        the write was judged by, read after a ``sync``; ``None``: it is read now. An overwrite
+        replaces what that head names, and nothing that came later.
 
         Raises:
             NoSuchLogError: there is no such log.
@@ -148,8 +151,9 @@ class Jobs:
             MetadataUnavailableError: the store kept silent; tokens left behind expire unused.
         """
         nodes = LogNodes(self._store, self._paths, log_id, log)
-        await nodes.sync()
-        found = await nodes.head()
+        if found is None:
+            await nodes.sync()
+            found = await nodes.head()
         if found.head.open_ledger is not None:
             raise LogHasWriterError(log, found.head.open_ledger.ledger_id)
         now_ms = self._clock_ms()

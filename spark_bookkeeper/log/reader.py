@@ -66,6 +66,16 @@ class LogExtent:
     """Exclusive; the head's ``next_row`` when nobody writes the log or open ledgers are not read."""
 
 
+@dataclass(frozen=True, slots=True)
+class RowAtTime:
+    """Where a time lies in a log."""
+
+    row: int | None
+    """The first row committed then or later; ``None``: none was."""
+    head: LogHead
+    """The head that says so."""
+
+
 class LogView:
     """Reads one log; any number may exist. ``log`` names it in errors.
 
@@ -246,12 +256,12 @@ class LogView:
             "the log ends before a position it handed out or was asked for",
         )
 
-    async def row_at_time(self, timestamp_ms: int) -> int | None:
+    async def row_at_time(self, timestamp_ms: int) -> RowAtTime:
         """The first row committed at ``timestamp_ms`` (since the epoch) or later, that is there.
 
-        ``None``: nothing was, as of everything committed before this call. Commit times never fall
-        from a range to the next, so one chunk per level is read. Rows of an open ledger are not
-        committed yet, and those of a writer outside Spark are all at once, when their ledger ends.
+        As of everything committed before this call. Commit times never fall from a range to the
+        next, so one chunk per level is read. Rows of an open ledger are not committed yet, and those
+        of a writer outside Spark are all at once, when their ledger ends.
 
         Raises:
             NoSuchLogError: the log is gone.
@@ -259,16 +269,16 @@ class LogView:
         # A stale head would answer "nothing yet" of a commit its caller knows of.
         await self._nodes.sync()
 
-        async def read() -> int | None:
+        async def read() -> RowAtTime:
             head = (await self._nodes.head()).head
             parts: tuple[ChunkRef | LedgerRange, ...] = (*head.chunks, *head.ranges)
             while True:
                 at = bisect_left(parts, timestamp_ms, key=_last_commit_ms)
                 if at == len(parts):
-                    return None
+                    return RowAtTime(None, head)
                 found = parts[at]
                 if isinstance(found, LedgerRange):
-                    return found.first_row
+                    return RowAtTime(found.first_row, head)
                 chunk = await self._nodes.chunk(found, ())
                 parts = (*chunk.chunks, *chunk.ranges)
 

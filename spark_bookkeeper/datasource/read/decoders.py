@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from spark_bookkeeper.datasource.payload.codec import Decoder, decoder_of
 from spark_bookkeeper.datasource.payload.envelope import Envelope
-from spark_bookkeeper.datasource.read.readable import Readable, stored_schema
+from spark_bookkeeper.datasource.read.readable import Readable
 from spark_bookkeeper.datasource.session import Session
 
 
@@ -28,7 +28,7 @@ class Decoders:
         """The decoder for entries of that schema of the log.
 
         Raises:
-            MetadataCorruptError: the log does not have the schema.
+            NoSuchLogError, MetadataCorruptError: the log does not have the schema.
         """
         if schema_id not in self._made:
             self._made[schema_id] = self._make(schema_id)
@@ -39,7 +39,8 @@ class Decoders:
         newest = readable.schema.arrow
         if readable.log_id is None or schema_id == readable.schema_id:
             return decoder_of(readable.payload_format, newest, self._names)
-        own = stored_schema(self._session, readable.log_id, schema_id).arrow
+        nodes = self._session.nodes(readable.log_id, readable.log)
+        own = self._session.run(self._session.schema(nodes, schema_id)).arrow
         had = set(own.names)
         kept = [name for name in self._names if name in had]
         decoder = decoder_of(readable.payload_format, own, kept)

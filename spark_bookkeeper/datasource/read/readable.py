@@ -25,7 +25,6 @@ from spark_bookkeeper.datasource.schema import (
     RAW_COLUMN,
     LogSchema,
     check_readable,
-    parse_log_schema,
 )
 from spark_bookkeeper.datasource.session import PAYLOAD_KEY, SCHEMA_KEY, Session
 from spark_bookkeeper.log.model import PAYLOAD_FORMATS
@@ -162,7 +161,7 @@ def find_readable(session: Session, options: ReadOptions) -> Readable:
     nodes = session.run(session.catalog.open(options.log, expected_log_id=expected))
     head = session.run(nodes.head()).head
     return Readable(
-        stored_schema(session, nodes.log_id, head.schema_id),
+        session.run(session.schema(nodes, head.schema_id)),
         head.settings.payload_format,
         nodes.log_id,
         head.schema_id,
@@ -192,21 +191,5 @@ def _ledgers(session: Session, ledger_ids: tuple[int, ...]) -> Readable:
             f"{PAYLOAD_KEY}={payload_format[:40]!r}",
         )
     log_id, schema_id = int(schema_of[1]), int(schema_of[2])
-    schema = stored_schema(session, log_id, schema_id)
+    schema = session.run(session.schema(session.nodes(log_id), schema_id))
     return Readable(schema, known[payload_format], schema_id=schema_id)
-
-
-def stored_schema(session: Session, log_id: int, schema_id: int) -> LogSchema:
-    """A log's schema by number.
-
-    Raises:
-        MetadataCorruptError: it is not there, or is none.
-    """
-    nodes = session.nodes(log_id)
-    stored = session.run(nodes.schema(schema_id))
-    if stored is None:
-        raise MetadataCorruptError(nodes.tree.schema(schema_id), "the schema is gone")
-    try:
-        return parse_log_schema(stored)
-    except ValueError as error:
-        raise MetadataCorruptError(nodes.tree.schema(schema_id), str(error)) from error

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from spark_bookkeeper.datasource.session import Session
 from spark_bookkeeper.log.errors import NoMatchingTimestampError
-from spark_bookkeeper.log.model import LogHead
-from spark_bookkeeper.log.reader import LATEST, LogView
+from spark_bookkeeper.log.reader import LATEST, LogView, RowAtTime
 
 
 def row_since(
@@ -22,28 +21,25 @@ def row_since(
         NoMatchingTimestampError: there is none, unless ``is_latest_without_match``: then the end.
     """
     found = session.run(view.row_at_time(timestamp_ms))
-    head = session.run(view.head()).head
-    found = _uncommitted_row(session, head, timestamp_ms, found)
-    if found is not None:
-        return found
+    row = _row(session, timestamp_ms, found)
+    if row is not None:
+        return row
     if is_latest_without_match:
         return session.run(view.pin(LATEST))
-    raise NoMatchingTimestampError(log, timestamp_ms, head.last_commit_ms)
+    raise NoMatchingTimestampError(log, timestamp_ms, found.head.last_commit_ms)
 
 
 def row_before(session: Session, view: LogView, timestamp_ms: int) -> int | None:
     """The end of the rows committed before ``timestamp_ms``; ``None``: the log's end, whatever it is."""
-    found = session.run(view.row_at_time(timestamp_ms))
-    return _uncommitted_row(session, session.run(view.head()).head, timestamp_ms, found)
+    return _row(session, timestamp_ms, session.run(view.row_at_time(timestamp_ms)))
 
 
-def _uncommitted_row(
-    session: Session, head: LogHead, timestamp_ms: int, found: int | None
-) -> int | None:
-    """``found``; else, of a time that is past, the first row of the open ledger.
+def _row(session: Session, timestamp_ms: int, found: RowAtTime) -> int | None:
+    """The row that was found; else, of a time that is past, the first row of the open ledger.
 
     Its rows get their time when it ends, which will be later.
     """
-    if found is None and head.open_ledger is not None and timestamp_ms <= session.clock_ms():
-        return head.open_ledger.first_row
-    return found
+    opened = found.head.open_ledger
+    if found.row is None and opened is not None and timestamp_ms <= session.clock_ms():
+        return opened.first_row
+    return found.row

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from metadata.errors import BookKeeperError, NoSuchLedgerError, UnauthorizedError
+from metadata.errors import BookKeeperError, NoSuchLedgerError
 from metadata.model import DigestType
 from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
 from spark_bookkeeper.datasource.evolution import merged
@@ -22,7 +22,6 @@ from spark_bookkeeper.datasource.schema import (
     check_fits,
     check_raw,
     log_schema_of,
-    parse_log_schema,
 )
 from spark_bookkeeper.datasource.session import Session
 from spark_bookkeeper.log.epoch import Epoch, Job, PlannedSchema, Txn
@@ -83,17 +82,18 @@ async def _make_plan(
         raise SchemaMismatchError(options.log, ("a DataFrame without columns holds no rows",))
     password = options.read_password()
     nodes = await _find_or_create(session, options, options.log, schema)
-    if options.takes_over:
-        await nodes.sync()  # A writer this session has not heard of yet would be no one to end.
-    head = (await nodes.head()).head
-    settings = overridden(head.settings, options)
-    written, planned = await _schema(nodes, head, options, schema)
-    if options.takes_over and head.open_ledger is not None:
+    # What this session has not heard of yet is judged too: a schema, a writer, a password.
+    await nodes.sync()
+    found = await nodes.head()
+    settings = overridden(found.head.settings, options)
+    written, planned = await _schema(session, nodes, found.head, options, schema)
+    if options.takes_over and found.head.open_ledger is not None:
         await session.tail(nodes.log_id, nodes.log).close()
+        found = await nodes.head()
     if not is_overwrite:
-        await _check_password(session, nodes, head, password)
+        await _check_password(session, nodes, found.head, password)
     epoch = await session.jobs.plan(
-        nodes.log_id, nodes.log, is_overwrite=is_overwrite, schema=planned
+        nodes.log_id, nodes.log, is_overwrite=is_overwrite, schema=planned, found=found
     )
     at = {name: position for position, name in enumerate(schema.names)}
     return WritePlan(
@@ -141,15 +141,6 @@ async def _check_password(
     Raises:
         UnauthorizedError: the log's newest rows have another password.
     """
-    try:
-        await _open_newest(session, nodes, head, password)
-    except UnauthorizedError:
-        # An overwrite may have changed it, which this session has not heard of yet.
-        await nodes.sync()
-        await _open_newest(session, nodes, (await nodes.head()).head, password)
-
-
-async def _open_newest(session: Session, nodes: LogNodes, head: LogHead, password: bytes) -> None:
     ranges = head.ranges
     if not ranges and head.chunks:
         view = session.view(nodes.log_id, nodes.log)
@@ -162,13 +153,10 @@ async def _open_newest(session: Session, nodes: LogNodes, head: LogHead, passwor
 
 
 async def _schema(
-    nodes: LogNodes, head: LogHead, options: WriteOptions, schema: StructType
+    session: Session, nodes: LogNodes, head: LogHead, options: WriteOptions, schema: StructType
 ) -> tuple[LogSchema, PlannedSchema]:
     """The schema rows will be written in, and what the commit makes of it."""
-    stored = await nodes.schema(head.schema_id)
-    if stored is None:
-        raise NoSuchLogError(nodes.log)
-    log_schema = parse_log_schema(stored)
+    log_schema = await session.schema(nodes, head.schema_id)
     if head.settings.payload_format == RAW:
         check_raw(nodes.log, schema)
     if not options.merges_schema:

@@ -16,6 +16,7 @@ from metadata.errors import BookKeeperError
 from spark_bookkeeper.log.commit import CommitOutcome, CommitSummary
 from spark_bookkeeper.log.epoch import Epoch, Job, LedgerWritten, PlannedSchema, TaskMessage
 from spark_bookkeeper.log.errors import LogHasWriterError
+from spark_bookkeeper.log.nodes import HeadAt
 from tests.simulation.commits.history import (
     Actor,
     BatchDone,
@@ -95,13 +96,15 @@ class Write:
         """Draw the epoch; a writer outside Spark is taken over, or waited for."""
         order, jobs = self.order, self.driver.layer.jobs
         job = None if order.job.txn is not None and order.job.txn.is_stream else order.job
+        found, schema = await self._judged()
         try:
             epoch = await jobs.plan(
                 self.world.log_id,
                 LOG,
                 job=job,
                 is_overwrite=order.is_overwrite,
-                schema=await self._schema(),
+                schema=schema,
+                found=found,
             )
         except LogHasWriterError:
             self.world.history.marks["plan met a writer"] += 1
@@ -115,19 +118,20 @@ class Write:
         )
         return epoch
 
-    async def _schema(self) -> PlannedSchema | None:
-        """The log's newest schema, with the order's column."""
+    async def _judged(self) -> tuple[HeadAt | None, PlannedSchema | None]:
+        """The log's head, and its newest schema with the order's column; none for no column."""
         column = self.order.column
         if not column:
-            return None
+            return None, None
         nodes = self.driver.nodes()
         await nodes.sync()
-        schema_id = (await nodes.head()).head.schema_id
+        found = await nodes.head()
+        schema_id = found.head.schema_id
         newest = await nodes.schema(schema_id)
         assert newest is not None, "a log's schemas stay"
         known = newest.decode().split(",")
         evolved = None if column in known else f"{newest.decode()},{column}".encode()
-        return PlannedSchema(schema_id, evolved)
+        return found, PlannedSchema(schema_id, evolved)
 
     # -- tasks -----------------------------------------------------------------------------------
 

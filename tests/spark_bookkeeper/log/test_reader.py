@@ -237,7 +237,7 @@ def test_rows_are_found_by_the_time_they_were_committed() -> None:
             await world.append(log_id, Job.of_batch(f"b-{at}"))
         view = world.logs.view(log_id, log="orders")
 
-        found = [await view.row_at_time(ms) for ms in (0, 100, 101, 200, 201, 350, 351)]
+        found = [(await view.row_at_time(ms)).row for ms in (0, 100, 101, 200, 201, 350, 351)]
 
         assert found == [0, 0, 20, 20, 60, 60, None]
 
@@ -249,7 +249,7 @@ def test_a_log_without_rows_has_none_at_any_time() -> None:
         world = World()
         log_id = await world.create_log()
 
-        assert await world.logs.view(log_id, log="orders").row_at_time(0) is None
+        assert (await world.logs.view(log_id, log="orders").row_at_time(0)).row is None
         with pytest.raises(NoSuchLogError):
             await world.logs.view(77, log="orders").row_at_time(0)
 
@@ -281,7 +281,8 @@ def test_rows_by_time_are_found_through_one_chunk_per_level(
         for wanted in range(times[0] - 1, times[-1] + 2):
             store.reads = []
             at = bisect_left(times, wanted)
-            assert await view.row_at_time(wanted) == (at * 10 if at < len(times) else None)
+            found = await view.row_at_time(wanted)
+            assert found.row == (at * 10 if at < len(times) else None)
             assert len([path for path in store.reads if "/chunks/" in path]) <= levels
         assert levels > 1
 
@@ -296,7 +297,7 @@ def test_a_search_by_time_that_races_an_overwrite_starts_again() -> None:
         chunks = world.paths.log(log_id).chunks
         view = world.client(RacedStore(world, log_id, chunks)).view(log_id, log="orders")
 
-        found = await view.row_at_time(0)
+        found = (await view.row_at_time(0)).row
 
         assert found == 50_000
 
