@@ -94,6 +94,8 @@ class CommitSummary:
     size_bytes: int
     attempts: int
     elapsed_ms: int
+    is_first_of_app: bool
+    """The log knew of no transaction of the application before this one."""
 
 
 @dataclass(slots=True)
@@ -102,6 +104,9 @@ class _Attempts:
 
     names: ChunkNames
     covers: Covers
+    number: int = 0
+    """Of the try under way, from 1."""
+    is_first_of_app: bool = False
     is_unknown: bool = False
     """A multi was sent and its fate not heard."""
 
@@ -144,7 +149,8 @@ class Committer:
         """
         request = agree(messages, log)
         began_ms = self._clock_ms()
-        outcome, attempts = await self._run(request, covers)
+        attempted = _Attempts(ChunkNames(request.epoch.number), covers)
+        outcome = await self._run(request, attempted)
         return CommitSummary(
             outcome,
             request.epoch,
@@ -152,32 +158,33 @@ class Committer:
             frozenset(written.ledger_id for written in request.written),
             sum(written.rows for written in request.written),
             sum(written.size_bytes for written in request.written),
-            attempts,
+            attempted.number,
             self._clock_ms() - began_ms,
+            attempted.is_first_of_app,
         )
 
-    async def _run(self, request: CommitRequest, covers: Covers) -> tuple[CommitOutcome, int]:
+    async def _run(self, request: CommitRequest, attempted: _Attempts) -> CommitOutcome:
         epoch = request.epoch
         nodes = LogNodes(self._store, self._paths, epoch.log_id, epoch.log)
-        attempted = _Attempts(ChunkNames(epoch.number), covers)
         failure: Exception | None = None
         for attempt in range(1, self._attempts_max + 1):
+            attempted.number = attempt
             if attempt > 1:
                 await self._pause(attempt - 1)
             try:
                 await nodes.sync()
                 outcome = await self._settled(nodes, request) if attempt > 1 else None
                 if outcome is not None:
-                    return outcome, attempt
+                    return outcome
                 operations = await self._prepared(nodes, request, attempted)
             except (StoreConflict, MetadataUnavailableError) as cause:
                 failure = cause  # Nothing but unreferenced chunks was sent.
                 continue
             if isinstance(operations, CommitOutcome):
-                return operations, attempt
+                return operations
             try:
                 await self._store.multi(operations)
-                return CommitOutcome.COMMITTED, attempt
+                return CommitOutcome.COMMITTED
             except StoreConflict as refused:
                 failure = refused
             except MetadataUnavailableError as lost:
@@ -263,6 +270,7 @@ class Committer:
         stored = None if txn is None else await nodes.txn(txn.app_id)
         if _allowed(request, None if stored is None else stored.txn) is TxnVerdict.STORED:
             return None
+        attempted.is_first_of_app = txn is not None and stored is None
         _require_free(request.epoch, found)
         head, schema = await _evolved(nodes, request.epoch, found.head, attempted.covers)
         now_ms = self._clock_ms()

@@ -43,15 +43,15 @@ def commit_write(
     report = session.run(session.sweeper.after_commit(summary))
     facts = _facts(summary, report)
     if summary.outcome is CommitOutcome.REPLAYED:
-        _say(logging.WARNING, f"replay skipped: committed before, adds nothing. {facts}")
+        say(logging.WARNING, f"replay skipped: committed before, adds nothing. {facts}")
     else:
-        _say(logging.INFO, f"committed. {facts}")
+        say(logging.INFO, f"committed. {facts}")
     collect_if_due(session, summary.epoch.log_id, log)
     return summary
 
 
-def _say(level: int, line: str) -> None:
-    """The one line of a commit, where people look: in Spark's log when nobody hears the logger."""
+def say(level: int, line: str) -> None:
+    """A line about a commit, where people look: in Spark's log when nobody hears the logger."""
     if not has_heard(_log, level, line):
         sys.stderr.write(f"{logging.getLevelName(level)} {_log.name}: {line}\n")
         sys.stderr.flush()

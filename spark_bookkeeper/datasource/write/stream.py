@@ -9,6 +9,7 @@ it is pickled, and a writer made for a commit draws no token.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from metadata.invariant import invariant
 from spark_bookkeeper.datasource.errors import ContinuousUnsupportedError, reported
 from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.session import Session, open_session, open_write_session
-from spark_bookkeeper.datasource.write.finish import WriteMessage, commit_write, task_messages
+from spark_bookkeeper.datasource.write.finish import WriteMessage, commit_write, say, task_messages
 from spark_bookkeeper.datasource.write.plan import WritePlan, make_plan
 from spark_bookkeeper.datasource.write.spark_task import stream_task
 from spark_bookkeeper.datasource.write.task import WriteTask
@@ -97,4 +98,13 @@ def commit_stream(
             raise CommitRefusedError(
                 log, None, f"a message is of batch {txn.version}, the commit of batch {batch_id}"
             )
-    return commit_write(session, log, messages)
+    summary = commit_write(session, log, messages)
+    txn = summary.job.txn
+    if txn is not None and summary.is_first_of_app and batch_id > 0:
+        say(
+            logging.WARNING,
+            "this log has no earlier batch of the query: it was deleted and made again, or earlier "
+            "batches went elsewhere; their rows are not here. "
+            f"log={log} query={txn.app_id} batch={batch_id}",
+        )
+    return summary

@@ -76,6 +76,22 @@ def test_a_commit_says_in_one_line_what_it_did(
         assert fact in line
 
 
+def test_a_batch_that_finds_no_earlier_one_of_its_query_says_so(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    micro_batch(world, 0, [1])
+    micro_batch(world, 1, [2])
+    assert not [line for line in caplog.messages if "no earlier batch" in line]
+    world.client.run(world.session.catalog.delete("orders"))
+
+    micro_batch(world, 2, [3])
+    micro_batch(world, 3, [4])
+
+    (line,) = [line for line in caplog.messages if "no earlier batch" in line]
+    assert f"log=orders query={QUERY} batch=2" in line
+    assert visible(world) == [3, 4]
+
+
 def test_without_any_handler_the_line_goes_to_standard_error(
     world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
