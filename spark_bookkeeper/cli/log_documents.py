@@ -69,7 +69,7 @@ def describe_log(session: Session, name: str) -> dict[str, Any]:
         "ranges": _ranges(view),
         "open_ledger": None if view.head.open_ledger is None else asdict(view.head.open_ledger),
         "transactions": {app: txn.version for app, txn in transactions.items()},
-        "consumers": _consumers(cursors, view.head.next_row, session.clock_ms()),
+        "consumers": describe_consumers(cursors, view.head.next_row, session.clock_ms()),
     }
 
 
@@ -100,7 +100,9 @@ def _ranges(view: RowRanges) -> list[dict[str, int]]:
     ]
 
 
-def _consumers(cursors: dict[str, Cursor], next_row: int, now_ms: int) -> list[dict[str, Any]]:
+def describe_consumers(
+    cursors: dict[str, Cursor], next_row: int, now_ms: int
+) -> list[dict[str, Any]]:
     """Cursors with their lag: rows of closed ledgers that are behind them."""
     return [
         {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from spark_bookkeeper.cli.log_consumers import consumers, print_consumers
 from spark_bookkeeper.cli.log_transactions import txns
 from spark_bookkeeper.cli.options import (
     debug_option,
@@ -39,6 +40,7 @@ def logs() -> None:
     """Logs, the named tables made of ledgers: list, show, read, follow, append to, clean."""
 
 
+logs.add_command(consumers)
 logs.add_command(txns)
 
 
@@ -76,7 +78,7 @@ def show(log: str, uri: str, as_json: bool) -> None:
         return
     facts = {**document, **document.pop("settings")}
     ranges, columns = facts.pop("ranges"), facts.pop("schema")
-    transactions, consumers = facts.pop("transactions"), facts.pop("consumers")
+    transactions, readers = facts.pop("transactions"), facts.pop("consumers")
     opened = facts.pop("open_ledger")
     del facts["settings"]
     print_facts({key.replace("_", " "): value for key, value in facts.items()})
@@ -90,11 +92,8 @@ def show(log: str, uri: str, as_json: bool) -> None:
         click.echo(f"ledger {opened['ledger_id']} is open from row {opened['first_row']} on")
     if transactions:
         print_table(("transaction", "last version"), transactions.items())
-    if consumers:
-        print_table(
-            ("consumer", "row", "lag", "live"),
-            ((each["consumer"], each["row"], each["lag"], each["is_live"]) for each in consumers),
-        )
+    if readers:
+        print_consumers(readers)
 
 
 @logs.command()

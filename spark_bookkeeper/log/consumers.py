@@ -15,6 +15,7 @@ from metadata.store import NoNodeError, StoreConflict
 from spark_bookkeeper.log.errors import NoConsumerError, NoSuchLogError
 from spark_bookkeeper.log.model import Cursor
 from spark_bookkeeper.log.nodes import LogNodes
+from spark_bookkeeper.log.sweep import removed
 
 ADVANCE_ATTEMPTS_MAX = 16
 """Tries of moving a cursor against others that move it."""
@@ -62,6 +63,20 @@ class Consumers:
         raise MetadataConflictError(
             f"consumer {consumer} of log {self._nodes.log}", "others moved it every time"
         )
+
+    async def forget(self, consumer: str) -> Cursor | None:
+        """Drop a cursor, so that it holds nothing back; returns it, ``None``: there was none.
+
+        A query that runs makes it again when it is next due to say that it is there.
+
+        Raises:
+            MetadataUnavailableError: it may be dropped or not; dropping it again is harmless.
+        """
+        await self._nodes.sync()
+        found = await self._nodes.cursor(consumer)
+        if found is not None:
+            await removed(self._nodes.store, self._nodes.tree.consumer(consumer))
+        return None if found is None else found.cursor
 
     async def consumed_row(self) -> int:
         """The row before which no live consumer of the log needs any.

@@ -342,3 +342,33 @@ def test_rows_every_live_consumer_has_read_are_dropped_by_command(
         bookkeeper.outcome("logs", "truncate", "consumed", "--consumed", "--before", 1, "--yes")[0]
         == 2
     )
+
+
+def test_consumers_are_listed_and_forgotten_by_command(
+    bookkeeper: CommandLine, bk: BookKeeper, cluster: LocalCluster
+) -> None:
+    bookkeeper("logs", "append", "reported", stdin=b"0\n1\n2\n")
+    session = session_with(cluster.metadata_service_uri)
+    consumers = session.consumers(bk.open_log("reported").log_id, "reported")
+    session.run(consumers.advance("gone", 1, 3_600_000))
+    session.run(consumers.advance("kept", 2, 3_600_000))
+
+    listed = json.loads(bookkeeper("logs", "consumers", "list", "reported", "--json"))["consumers"]
+    assert [(each["consumer"], each["row"], each["lag"]) for each in listed] == [
+        ("gone", 1, 2),
+        ("kept", 2, 1),
+    ]
+    assert bookkeeper.outcome("logs", "consumers", "forget", "reported", "gone", stdin=b"n\n")[0]
+    assert bookkeeper("logs", "consumers", "forget", "reported", "gone", "--yes") == (
+        "forgot gone at row 1 of reported\n"
+    )
+    assert bookkeeper("logs", "consumers", "forget", "reported", "gone", "--yes") == (
+        "reported has no consumer gone\n"
+    )
+    assert json.loads(
+        bookkeeper("logs", "consumers", "forget", "reported", "kept", "--yes", "--json")
+    ) == {"log": "reported", "consumer": "kept", "forgotten_row": 2}
+    assert json.loads(bookkeeper("logs", "consumers", "list", "reported", "--json")) == {
+        "log": "reported",
+        "consumers": [],
+    }

@@ -155,6 +155,24 @@ def test_a_cursor_of_a_deleted_log_is_not_made_again() -> None:
     play(scene)
 
 
+def test_a_forgotten_consumer_holds_nothing_back_until_it_is_heard_of_again() -> None:
+    async def scene(world: World) -> None:
+        holder = CursorHolder(world.consumers, "slow", DAY_MS, lambda: world.now_ms)
+        await holder.has_read(3)
+        await world.consumers.advance("fast", 50, DAY_MS)
+
+        assert await world.consumers.forget("slow") == Cursor(3, world.now_ms, DAY_MS)
+
+        assert await world.consumers.forget("slow") is None
+        assert await world.consumers.consumed_row() == 50
+        await holder.is_there(3)
+        assert await world.consumers.consumed_row() == 50
+        await holder.has_read(7)
+        assert await world.consumers.consumed_row() == 7
+
+    play(scene)
+
+
 def test_a_holder_writes_only_what_moves_or_is_about_to_expire() -> None:
     async def scene(world: World) -> None:
         holder = CursorHolder(world.consumers, "report", 8_000, lambda: world.now_ms)
