@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -67,11 +68,31 @@ def stream_ids(spark: SparkSession, uri: str, log: str, rows: int, folder: str) 
         run_stream(reader.parquet(f"{folder}/source"), "bookkeeper", options)
 
 
-def copy_log(spark: SparkSession, source: str, log: str, folder: str) -> None:
-    """Stream what ``source`` holds and was not copied yet into ``log``."""
-    reader = spark.readStream.format("bookkeeper").option("log", source)
-    options = {"log": log, "checkpointLocation": folder}
-    run_stream(reader.option("startingOffsets", "earliest").load(), "bookkeeper", options)
+def copy_log(spark: SparkSession, source: str, log: str, folder: str) -> list[str]:
+    """Stream what ``source`` holds and was not copied yet into ``log``.
+
+    Returns what a listener of lag told of it, at least one line.
+    """
+    from spark_bookkeeper.datasource.listener import LagListener
+
+    lines: list[str] = []
+    is_told = threading.Event()
+
+    def say(line: str) -> None:
+        lines.append(line)
+        is_told.set()
+
+    listener = LagListener(say)
+    spark.streams.addListener(listener)
+    try:
+        reader = spark.readStream.format("bookkeeper").option("log", source)
+        options = {"log": log, "checkpointLocation": folder}
+        run_stream(reader.option("startingOffsets", "earliest").load(), "bookkeeper", options)
+        if not is_told.wait(60):
+            raise TimeoutError("the listener was told nothing")
+    finally:
+        spark.streams.removeListener(listener)
+    return lines
 
 
 def append_for_each_batch(

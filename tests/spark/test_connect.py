@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -61,10 +62,14 @@ def test_a_connect_client_streams_one_log_into_another(
 ) -> None:
     given = {"source": "copied-by-connect", "log": "copy-by-connect", "folder": str(tmp_path)}
 
+    told = []
     for _ in range(2):
         connected.call(calls.append_ids, log=given["source"], rows=50)
-        connected.call(calls.copy_log, **given)
+        told.append(connected.call(calls.copy_log, **given))
 
+    assert [len(lines) for lines in told] == [1, 1]
+    assert re.search(r"batch 0: log \d+ rows 0 to 50, 0 rows behind", told[0][0])
+    assert re.search(r"batch 1: log \d+ rows 50 to 100, 0 rows behind", told[1][0])
     uri = cluster.metadata_service_uri
     found = connected.call(calls.read_ids, uri=uri, log=given["log"])
     assert sorted(found) == sorted([*range(50), *range(50)])
