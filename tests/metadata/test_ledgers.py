@@ -301,12 +301,12 @@ def test_beyond_31_bits_ids_come_from_the_long_counter() -> None:
     async def scenario(scene: Scene) -> None:
         tree = scene.store.tree
         tree.set_counter(PATHS.idgen, 2**31 - 2)
-        ids = [await scene.ledgers.allocate_id() for _ in range(3)]
+        ids = [(await scene.ledgers.create(open_ledger()))[0] for _ in range(3)]
         assert ids == [2**31 - 2, 1 << 32, (1 << 32) + 1]
         # and once a folder's counter is used up, the next folder begins; three are kept
         for high in range(1, 5):
             tree.set_counter(f"{PATHS.idgen_long}/HOB-{high:010d}", 2**31 - 1)
-            assert await scene.ledgers.allocate_id() == (high + 1) << 32
+            assert (await scene.ledgers.create(open_ledger()))[0] == (high + 1) << 32
         assert tree.children(PATHS.idgen_long) == [
             "HOB-0000000003",
             "HOB-0000000004",

@@ -22,6 +22,14 @@ def collect(uri: str, log: str, *, days_later: int = 0) -> SweepReport:
     return session.run(session.collector.collect(nodes.log_id, log=log))
 
 
+def end_tokens(uri: str, log: str) -> None:
+    """End every write under way, as a newer run or a collection does before it cleans."""
+    session = session_with(uri)
+    nodes = session.run(session.catalog.open(log))
+    for epoch in session.run(nodes.epochs()):
+        session.run(nodes.kill(epoch, clock_ms()))
+
+
 def assert_nothing_left(
     bk: BookKeeper, log: str, ledgers_before: Collection[int], *, days_later: int = 0
 ) -> None:

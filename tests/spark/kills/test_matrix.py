@@ -25,7 +25,7 @@ from tests.spark.held_source import Hold
 from tests.spark.kills import query
 from tests.spark.kills.gate import Gate, Message, Moment, Point, Trap
 from tests.spark.kills.scene import DAYS_LATER, Scene
-from tests.spark.leftovers import collect
+from tests.spark.leftovers import collect, end_tokens
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -209,6 +209,31 @@ def test_a_collection_frozen_before_its_delete_has_won_against_the_commit(
         delete.release()
         collecting.result(CALL_TIMEOUT_S)
 
+    scene.check_done()
+
+
+@pytest.mark.full
+def test_an_abort_frozen_before_its_delete_takes_nothing_of_the_next_run(
+    scene: Scene, gate: Gate, warm: Driver
+) -> None:
+    scene.add_batches(1)
+    commit = gate.set(held_at(Point.COMMIT))
+    start(warm, scene, through(gate))
+    commit.wait()
+    end_tokens(scene.uri, scene.log)
+    delete = gate.set(held_at(Point.DELETE_LEDGER))
+    commit.release()
+    failing = warm.begin(query.end, name="first")
+    delete.wait()
+
+    with scene.driver() as other:
+        run(other, scene)
+    assert scene.check_now() == 1
+    delete.release()
+    with pytest.raises(DriverError, match="BK_COMMIT_REFUSED"):
+        failing.result(CALL_TIMEOUT_S)
+
+    assert scene.check_now() == 1
     scene.check_done()
 
 
