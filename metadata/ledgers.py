@@ -85,18 +85,6 @@ class LedgerStore:
         self._layout = layout
         self._ids = LedgerIds(store, self._paths)
 
-    async def allocate_id(self) -> int:
-        """A ledger id that no call of this method, here or elsewhere, returned before.
-
-        It may be taken all the same, by whoever chose their id themselves.
-
-        Raises:
-            ClusterNotInitializedError: there is no cluster at this root.
-            MetadataUnavailableError: no id could be had; nothing needs undoing.
-        """
-        await self._ledger_layout()
-        return await self._ids.allocate()
-
     async def create(
         self,
         metadata: LedgerMetadata,
@@ -119,13 +107,15 @@ class LedgerStore:
         if ledger_id is not None and not 0 <= ledger_id <= LEDGER_ID_MAX:
             raise ValueError(f"a ledger id is 0..2^63-1; ledger_id={ledger_id}")
         stamped = replace(metadata, writer_token=fresh_token(self._random))
+        await self._ledger_layout()  # Without a cluster no id is drawn.
         for _ in range(CREATE_ATTEMPTS_MAX):
-            candidate = await self.allocate_id() if ledger_id is None else ledger_id
-            ledger = await self._node(candidate)
-            operations = [] if accompany is None else list(accompany(candidate))
-            created = await self._create_at(
-                ledger, stamped, operations, is_chosen=ledger_id is not None
-            )
+            drawn = self._ids.drawn() if ledger_id is None else contextlib.nullcontext(ledger_id)
+            async with drawn as candidate:
+                ledger = await self._node(candidate)
+                operations = [] if accompany is None else list(accompany(candidate))
+                created = await self._create_at(
+                    ledger, stamped, operations, is_chosen=ledger_id is not None
+                )
             if created is not None:
                 return candidate, created
             if ledger_id is not None:
