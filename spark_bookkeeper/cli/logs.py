@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spark_bookkeeper.cli.log_consumers import consumers, print_consumers
+from spark_bookkeeper.cli.log_gc import gc
 from spark_bookkeeper.cli.log_transactions import txns
 from spark_bookkeeper.cli.options import (
     debug_option,
@@ -41,6 +42,7 @@ def logs() -> None:
 
 
 logs.add_command(consumers)
+logs.add_command(gc)
 logs.add_command(txns)
 
 
@@ -240,25 +242,6 @@ def delete(log: str, is_sure: bool, uri: str) -> None:
     with open_client(uri) as client:
         client.delete_log(log)
     click.echo(f"deleted log {log}")
-
-
-@logs.command()
-@click.argument("log")
-@click.option("--dry-run", is_flag=True, help="Change nothing, say what would go.")
-@uri_option
-@json_option
-@debug_option
-def gc(log: str, dry_run: bool, uri: str, as_json: bool) -> None:
-    """Collect what dead writers and overwrites left behind; safe at any moment."""
-    from spark_bookkeeper.cli.log_documents import session_with
-
-    session = session_with(uri)
-    log_id = session.run(session.catalog.open(log)).log_id
-    report = asdict(session.run(session.collector.collect(log_id, log=log, is_dry_run=dry_run)))
-    if as_json:
-        print_json({"log": log, "dry_run": dry_run, **report})
-    else:
-        print_facts({key.replace("_", " "): len(value) for key, value in report.items()})
 
 
 def _tail_table(uri: str, log: str, start: str, wanted: dict[str, Any]) -> None:

@@ -21,11 +21,12 @@ from metadata.store import (
     Put,
     StoreConflict,
 )
+from spark_bookkeeper.log.bounded import each
 from spark_bookkeeper.log.deletion import LogDeletion
 from spark_bookkeeper.log.epoch import SCHEMA_BYTES_MAX, StoredTxn
 from spark_bookkeeper.log.errors import LogExistsError, LogRecreatedError, NoSuchLogError
 from spark_bookkeeper.log.model import LogHead, LogSettings, LogState
-from spark_bookkeeper.log.nodes import HeadAt, LogNodes
+from spark_bookkeeper.log.nodes import READS_MAX, HeadAt, LogNodes
 from spark_bookkeeper.log.paths import LOG_ID_MAX, LogPaths
 from spark_bookkeeper.log.serde import encode_head, encode_name, encode_schema, parse_name
 from spark_bookkeeper.log.sweep import SweepReport, removed
@@ -127,7 +128,7 @@ class Catalog:
         """Delete a log with all its ledgers.
 
         Once it begins the log is gone for everybody, and the name free. If it then fails, whatever
-        is left stays known, and :meth:`finish_deletions` goes on.
+        is left stays known, and :meth:`finish_deletion` goes on.
 
         Raises:
             NoSuchLogError: there is none.
@@ -147,16 +148,20 @@ class Catalog:
             raise MetadataConflictError(f"log {name}", "other writers won every time")
         return await self._deletion.finish(nodes)
 
-    async def finish_deletions(self) -> dict[int, SweepReport]:
-        """Go on with every deletion that began and did not end; reports by log id."""
+    async def deletions(self) -> list[int]:
+        """Ids of the logs whose deletion began and did not end, here or elsewhere."""
         await self._store.sync(self._paths.root)
-        finished = {}
-        for log_id in await self._log_ids():
-            nodes = LogNodes(self._store, self._paths, log_id)
-            found = await nodes.head_or_none()
-            if found is None or found.head.state is LogState.DELETING:
-                finished[log_id] = await self._deletion.finish(nodes)
-        return finished
+        log_ids = await self._log_ids()
+        is_begun = await each(self._is_being_deleted, log_ids, concurrency_max=READS_MAX)
+        return [log_id for log_id, begun in zip(log_ids, is_begun, strict=True) if begun]
+
+    async def finish_deletion(self, log_id: int) -> SweepReport:
+        """Go on with a deletion that began; doing so beside whoever began it is harmless.
+
+        Raises:
+            BookKeeperError: the store or bookies failed before all was deleted.
+        """
+        return await self._deletion.finish(LogNodes(self._store, self._paths, log_id))
 
     async def forget_transaction(self, name: str, app_id: str) -> StoredTxn | None:
         """Forget what an application committed; returns it. Its next version may be any.
@@ -174,6 +179,11 @@ class Catalog:
     async def _log_ids(self) -> list[int]:
         names = await self._store.children(self._paths.root) or []
         return sorted(int(name) for name in names if name.isdecimal())
+
+    async def _is_being_deleted(self, log_id: int) -> bool:
+        found = await LogNodes(self._store, self._paths, log_id).head_or_none()
+        # A log is made whole and its head goes last, so without one it is all but gone.
+        return found is None or found.head.state is LogState.DELETING
 
     async def _id(self, name: str) -> int | None:
         path = self._paths.name(name)

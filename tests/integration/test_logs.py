@@ -12,12 +12,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from metadata.errors import ClientClosedError
+from metadata.errors import BookieUnavailableError, ClientClosedError
 from spark_bookkeeper import BookKeeper, LocalCluster, LogWriterSettings, Position
 from spark_bookkeeper.cli import run
 from spark_bookkeeper.cli.log_documents import session_with
 from spark_bookkeeper.errors import DataLossError, LogFencedError, LogHasWriterError
 from spark_bookkeeper.local.environment import child_environment
+from spark_bookkeeper.log.deletion import LogDeletion
+from spark_bookkeeper.log.nodes import LogNodes
+from spark_bookkeeper.log.sweep import SweepReport
 
 pytestmark = [pytest.mark.integration, pytest.mark.zookeeper, pytest.mark.slow]
 
@@ -372,3 +375,36 @@ def test_consumers_are_listed_and_forgotten_by_command(
         "log": "reported",
         "consumers": [],
     }
+
+
+def test_a_deletion_that_was_interrupted_is_finished_by_a_collection_of_all_logs(
+    bookkeeper: CommandLine, bk: BookKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = set(bk.list_ledgers())
+    bookkeeper("logs", "append", "doomed", stdin=b"0\n1\n2\n")
+    log_id = bk.open_log("doomed").log_id
+
+    async def interrupted(deletion: LogDeletion, nodes: LogNodes) -> SweepReport:
+        raise BookieUnavailableError("b1:1", "interrupted on purpose")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogDeletion, "finish", interrupted)
+        assert bookkeeper.outcome("logs", "delete", "doomed", "--yes")[0] == 1
+        code, out, _ = bookkeeper.outcome("logs", "gc", "--json")
+        assert code == 1
+        (failed,) = json.loads(out)["failed"]
+        assert failed["what"] == f"deleted log {log_id}"
+        assert "interrupted on purpose" in failed["cause"]
+        assert "interrupted on purpose" in bookkeeper.outcome("logs", "gc")[2]
+    assert bookkeeper.outcome("logs", "show", "doomed")[0] == 1
+    assert set(bk.list_ledgers()) > kept
+
+    dry = json.loads(bookkeeper("logs", "gc", "--dry-run", "--json"))
+    assert dry["deletions"] == [{"log_id": log_id}]
+    assert set(bk.list_ledgers()) > kept
+    assert f"deleted log {log_id}" in bookkeeper("logs", "gc")
+
+    assert set(bk.list_ledgers()) == kept
+    after = json.loads(bookkeeper("logs", "gc", "--json"))
+    assert (after["deletions"], after["failed"]) == ([], [])
+    assert {each["log"] for each in after["logs"]} == set(bk.list_logs())

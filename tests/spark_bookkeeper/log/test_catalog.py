@@ -113,7 +113,8 @@ def test_deletion_interrupted_anywhere_is_continued(fault: Fault) -> None:
         try:
             await logs.catalog.delete("orders")
         except MetadataUnavailableError:
-            await world.logs.catalog.finish_deletions()
+            for begun in await world.logs.catalog.deletions():
+                await world.logs.catalog.finish_deletion(begun)
 
         assert world.ledgers() == set()
         assert world.tree.children(LOGS_ROOT) == ["names"]
@@ -139,9 +140,11 @@ def test_deletion_without_bookies_says_so_frees_the_name_and_is_finished_later()
             await world.logs.catalog.delete("orders")
         again = await world.create_log()
         world.delete_failure = None
-        finished = await world.logs.catalog.finish_deletions()
+        assert await world.logs.catalog.deletions() == [log_id]
+        finished = await world.logs.catalog.finish_deletion(log_id)
 
-        assert list(finished) == [log_id]
+        assert len(finished.ledgers_deleted) == 2
+        assert await world.logs.catalog.deletions() == []
         assert world.ledgers() == set()
         assert (await world.logs.catalog.open("orders")).log_id == again
 
