@@ -100,11 +100,6 @@ class BookieSettings:
             raise ValueError("; ".join(defects))
 
     @property
-    def registered_id(self) -> str:
-        """The bookie id in force."""
-        return self.bookie_id or f"{self.host}:{self.port}"
-
-    @property
     def storage(self) -> StorageSettings:
         """The part the storage needs.
 

@@ -39,10 +39,6 @@ class Row:
     pattern: IdPattern
     block: Block
 
-    @property
-    def is_whole_block(self) -> bool:
-        return len(self.pattern) == self.block.entry_count
-
 
 def pack_row(row: Row) -> bytes:
     """The row as 48 bytes."""

@@ -27,11 +27,6 @@ def crc32c(data: bytes) -> int:
     return int(crc32c_value(data))
 
 
-def crc32c_chain(checksum: int, data: bytes) -> int:
-    """CRC-32C of everything ``checksum`` stands for, followed by ``data``."""
-    return int(crc32c_extend(checksum, data))
-
-
 def master_key(password: bytes) -> bytes:
     """The key a bookie binds to a ledger at its first add or fence: SHA-1 of "ledger" + password.
 

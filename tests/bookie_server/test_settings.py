@@ -41,7 +41,7 @@ def test_a_host_beyond_loopback_needs_insecure(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_loopback_needs_nothing(host: str) -> None:
-    assert BookieSettings(host=host).registered_id == f"{host}:3181"
+    assert BookieSettings(host=host).host == host
 
 
 def test_everything_wrong_is_named_at_once() -> None:
