@@ -314,6 +314,17 @@ def test_checker_accepts_a_sound_history(checker: Checker) -> None:
     assert list(checker(story_of(SOUND))) == []
 
 
+def test_a_late_copy_of_an_announcement_is_no_new_claim() -> None:
+    """The task looked for siblings before a newer plan's claim; its lost message comes after it."""
+    events = [
+        Announced(TASK, 0, ()),
+        Announced(TASK, 0, (3,)),
+        LedgerMade(TASK, 7, 0, "LIVE", (3,)),
+    ]
+
+    assert list(checkers.r6_a_superseded_claim_writes_nothing(story_of(events))) == []
+
+
 def test_every_checker_has_a_negative_control() -> None:
     assert {control.checker for control in CONTROLS} == set(CHECKERS)
 

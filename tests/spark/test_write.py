@@ -199,10 +199,10 @@ def test_columns_are_chosen_before_they_are_decoded(logs: Logs, spark: SparkSess
 
 def test_a_transaction_is_written_once(logs: Logs, spark: SparkSession) -> None:
     for _ in range(2):
-        logs.write(spark.range(5), "once", txnAppId="job", txnVersion=1)
-    logs.write(spark.range(5), "once", txnAppId="job", txnVersion=2)
+        logs.write(spark.range(5), "transacted", txnAppId="job", txnVersion=1)
+    logs.write(spark.range(5), "transacted", txnAppId="job", txnVersion=2)
 
-    assert logs.read("once").count() == 10
+    assert logs.read("transacted").count() == 10
 
 
 def failing(frame: DataFrame, message: str) -> DataFrame:
