@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import cast
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from spark_bookkeeper import LocalCluster
 from spark_bookkeeper.datasource.source import BookKeeperSource
 from spark_bookkeeper.demo.stream import REPLAY_LINE
 from spark_bookkeeper.log.epoch import TokenState
+from spark_bookkeeper.log.sweep import SweepReport
 from tests.spark.checkers import check_order, check_rows
 from tests.spark.drivers import CALL_TIMEOUT_S, Driver, DriverError
 from tests.spark.held_source import Hold
@@ -83,6 +84,25 @@ def through(gate: Gate) -> dict[str, str]:
     return {"metadataServiceUri": gate.uri}
 
 
+def start_to_commit(driver: Driver, scene: Scene, gate: Gate) -> Trap:
+    """Start the scene's query on one more batch; its commit is held at ``gate`` when this returns."""
+    scene.add_batches(1)
+    commit = gate.set(held_at(Point.COMMIT))
+    start(driver, scene, through(gate))
+    commit.wait()
+    return commit
+
+
+def freeze_collection(
+    background: ThreadPoolExecutor, scene: Scene, gate: Gate, point: Point
+) -> tuple[Trap, Future[SweepReport]]:
+    """Begin a collection days later; it is held at ``point`` when this returns."""
+    held_up = gate.set(held_at(point))
+    collecting = background.submit(collect, gate.uri, scene.log, days_later=DAYS_LATER)
+    held_up.wait()
+    return held_up, collecting
+
+
 @pytest.mark.full
 def test_a_query_stopped_in_a_batch_and_started_again_outlives_its_zombie(
     scene: Scene, hold: Hold, warm: Driver
@@ -130,10 +150,7 @@ def test_a_multi_delayed_past_the_next_run_fails_as_a_whole(
     scene: Scene, gate: Gate, warm: Driver, partitions: int | None
 ) -> None:
     """The next run may partition the batch in another way."""
-    scene.add_batches(1)
-    commit = gate.set(held_at(Point.COMMIT))
-    start(warm, scene, through(gate))
-    commit.wait()
+    commit = start_to_commit(warm, scene, gate)
     stopping = warm.begin(query.stop, name="first")  # returns no earlier than the commit
 
     with scene.driver() as other:
@@ -148,10 +165,7 @@ def test_a_multi_delayed_past_the_next_run_fails_as_a_whole(
 def test_a_multi_delayed_past_a_collection_fails_and_the_batch_is_run_again(
     scene: Scene, gate: Gate, warm: Driver
 ) -> None:
-    scene.add_batches(1)
-    commit = gate.set(held_at(Point.COMMIT))
-    start(warm, scene, through(gate))
-    commit.wait()
+    commit = start_to_commit(warm, scene, gate)
 
     assert collect(scene.uri, scene.log).tokens_killed == []
     killed = collect(scene.uri, scene.log, days_later=DAYS_LATER)
@@ -169,14 +183,9 @@ def test_a_multi_delayed_past_a_collection_fails_and_the_batch_is_run_again(
 def test_a_collection_frozen_before_it_ends_a_token_loses_to_the_commit(
     scene: Scene, gate: Gate, warm: Driver, background: ThreadPoolExecutor
 ) -> None:
-    scene.add_batches(1)
     with scene.gate() as other:
-        commit = other.set(held_at(Point.COMMIT))
-        start(warm, scene, through(other))
-        commit.wait()
-        end_token = gate.set(held_at(Point.END_TOKEN))
-        collecting = background.submit(collect, gate.uri, scene.log, days_later=DAYS_LATER)
-        end_token.wait()
+        commit = start_to_commit(warm, scene, other)
+        end_token, collecting = freeze_collection(background, scene, gate, Point.END_TOKEN)
 
         commit.release()
         warm.call(query.end, name="first")
@@ -192,14 +201,9 @@ def test_a_collection_frozen_before_it_ends_a_token_loses_to_the_commit(
 def test_a_collection_frozen_before_its_delete_has_won_against_the_commit(
     scene: Scene, gate: Gate, warm: Driver, background: ThreadPoolExecutor
 ) -> None:
-    scene.add_batches(1)
     with scene.gate() as other:
-        commit = other.set(held_at(Point.COMMIT))
-        start(warm, scene, through(other))
-        commit.wait()
-        delete = gate.set(held_at(Point.DELETE_LEDGER))
-        collecting = background.submit(collect, gate.uri, scene.log, days_later=DAYS_LATER)
-        delete.wait()
+        commit = start_to_commit(warm, scene, other)
+        delete, collecting = freeze_collection(background, scene, gate, Point.DELETE_LEDGER)
 
         commit.release()
         with pytest.raises(DriverError, match="BK_COMMIT_REFUSED"):
@@ -216,10 +220,7 @@ def test_a_collection_frozen_before_its_delete_has_won_against_the_commit(
 def test_an_abort_frozen_before_its_delete_takes_nothing_of_the_next_run(
     scene: Scene, gate: Gate, warm: Driver
 ) -> None:
-    scene.add_batches(1)
-    commit = gate.set(held_at(Point.COMMIT))
-    start(warm, scene, through(gate))
-    commit.wait()
+    commit = start_to_commit(warm, scene, gate)
     end_tokens(scene.uri, scene.log)
     delete = gate.set(held_at(Point.DELETE_LEDGER))
     commit.release()
