@@ -26,7 +26,7 @@ def list_consumers(log: str, uri: str, as_json: bool) -> None:
     from spark_bookkeeper.cli.log_documents import describe_consumers, session_with
 
     session = session_with(uri)
-    nodes = session.run(session.catalog.open(log))
+    nodes = session.run(session.catalog.find(log))
     next_row = session.run(nodes.head()).head.next_row
     found = describe_consumers(session.run(nodes.cursors()), next_row, session.clock_ms())
     if as_json:

@@ -77,7 +77,7 @@ def _noted(failed: list[dict[str, str]], what: str) -> Iterator[None]:
 
 
 def _collected(session: Session, log: str, *, is_dry_run: bool) -> dict[str, list[Any]]:
-    log_id = session.run(session.catalog.open(log)).log_id
+    log_id = session.run(session.catalog.find(log)).log_id
     collect = session.collector.collect(log_id, log=log, is_dry_run=is_dry_run)
     return asdict(session.run(collect))
 

@@ -90,17 +90,16 @@ class Catalog:
             NoSuchLogError: there is none, or it is being deleted.
             LogRecreatedError: it is another one than ``expected_log_id``.
         """
-        nodes = await self.find(name)
-        if expected_log_id is not None and nodes.log_id != expected_log_id:
-            raise LogRecreatedError(name, expected_log_id, nodes.log_id)
+        nodes = await self.find(name, expected_log_id=expected_log_id)
         await nodes.head()
         return nodes
 
-    async def find(self, name: str) -> LogNodes:
+    async def find(self, name: str, *, expected_log_id: int | None = None) -> LogNodes:
         """As :meth:`open`, for who reads the head next anyway: only that tells a log under deletion.
 
         Raises:
             NoSuchLogError: there is none.
+            LogRecreatedError: it is another one than ``expected_log_id``.
         """
         log_id = await self._id(name)
         if log_id is None:
@@ -108,6 +107,8 @@ class Catalog:
             log_id = await self._synced_id(name)
         if log_id is None:
             raise NoSuchLogError(name)
+        if expected_log_id is not None and log_id != expected_log_id:
+            raise LogRecreatedError(name, expected_log_id, log_id)
         return LogNodes(self._store, self._paths, log_id, name)
 
     async def open_or_create(self, name: str, settings: LogSettings, schema: bytes) -> LogNodes:

@@ -104,8 +104,6 @@ class _Attempts:
 
     names: ChunkNames
     covers: Covers
-    number: int = 0
-    """Of the try under way, from 1."""
     is_first_of_app: bool = False
     is_unknown: bool = False
     """A multi was sent and its fate not heard."""
@@ -150,7 +148,7 @@ class Committer:
         request = agree(messages, log)
         began_ms = self._clock_ms()
         attempted = _Attempts(ChunkNames(request.epoch.number), covers)
-        outcome = await self._run(request, attempted)
+        outcome, attempts = await self._run(request, attempted)
         return CommitSummary(
             outcome,
             request.epoch,
@@ -158,33 +156,32 @@ class Committer:
             frozenset(written.ledger_id for written in request.written),
             sum(written.rows for written in request.written),
             sum(written.size_bytes for written in request.written),
-            attempted.number,
+            attempts,
             self._clock_ms() - began_ms,
             attempted.is_first_of_app,
         )
 
-    async def _run(self, request: CommitRequest, attempted: _Attempts) -> CommitOutcome:
+    async def _run(self, request: CommitRequest, attempted: _Attempts) -> tuple[CommitOutcome, int]:
         epoch = request.epoch
         nodes = LogNodes(self._store, self._paths, epoch.log_id, epoch.log)
         failure: Exception | None = None
         for attempt in range(1, self._attempts_max + 1):
-            attempted.number = attempt
             if attempt > 1:
                 await self._pause(attempt - 1)
             try:
                 await nodes.sync()
                 outcome = await self._settled(nodes, request) if attempt > 1 else None
                 if outcome is not None:
-                    return outcome
+                    return outcome, attempt
                 operations = await self._prepared(nodes, request, attempted)
             except (StoreConflict, MetadataUnavailableError) as cause:
                 failure = cause  # Nothing but unreferenced chunks was sent.
                 continue
             if isinstance(operations, CommitOutcome):
-                return operations
+                return operations, attempt
             try:
                 await self._store.multi(operations)
-                return CommitOutcome.COMMITTED
+                return CommitOutcome.COMMITTED, attempt
             except StoreConflict as refused:
                 failure = refused
             except MetadataUnavailableError as lost:

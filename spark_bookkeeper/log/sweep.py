@@ -165,7 +165,7 @@ class Sweeper:
         # Side by side, for a commit waits for them: collections find either without the other.
         paths = [] if found is None else [nodes.tree.token(epoch)]
         paths += [] if job is None else [nodes.tree.job_epoch(job, epoch)]
-        gone = await each(partial(removed, self.store), paths, concurrency_max=len(paths) or 1)
+        gone = await each(partial(removed, self.store), paths, concurrency_max=READS_MAX)
         if found is not None and gone[0]:
             report.tokens_removed.append(epoch)
 

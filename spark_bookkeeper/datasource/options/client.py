@@ -18,10 +18,10 @@ def client_settings(given: Iterable[tuple[str, str]]) -> ClientSettings:
         OptionsError: a name is no setting, or a value no number that one takes.
     """
     found, defects = ClientSettings(), []
+    own = {spec.name.replace("_", ""): spec.name for spec in fields(found)}
+    inner = {spec.name.replace("_", ""): spec.name for spec in fields(found.connection)}
     for key, value in given:
         plain = key.replace("_", "").lower()
-        own = {spec.name.replace("_", ""): spec.name for spec in fields(ClientSettings)}
-        inner = {spec.name.replace("_", ""): spec.name for spec in fields(found.connection)}
         try:
             if plain in inner:
                 changed: dict[str, Any] = {inner[plain]: int(value)}

@@ -158,7 +158,7 @@ def find_readable(session: Session, options: ReadOptions) -> Readable:
     if len(given) > 1:
         raise OptionsError(("startingOffsets and endingOffsets are of two different logs",))
     expected = next(iter(given), None)
-    nodes = session.run(session.catalog.open(options.log, expected_log_id=expected))
+    nodes = session.run(session.catalog.find(options.log, expected_log_id=expected))
     head = session.run(nodes.head()).head
     return Readable(
         session.run(session.schema(nodes, head.schema_id)),
