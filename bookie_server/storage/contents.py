@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bookie_server.storage.facts import UNASSIGNED, LedgerFacts, LedgerRanges
+from bookie_server.storage.facts import MASTER_KEY_SIZE_MAX, UNASSIGNED, LedgerFacts, LedgerRanges
 from bookie_server.storage.group import GroupEnd
 from bookie_server.storage.id_pattern import EVERY_ID, Stripe, clip
 from bookie_server.storage.index import DirectoryIndex
@@ -117,7 +117,9 @@ class Contents:
                 facts.last_add_confirmed = max(facts.last_add_confirmed, run.last_add_confirmed())
             case MasterKey(ledger_id, key):
                 facts = self._facts_of(ledger_id, journal_index)
-                if facts.master_key is None:
+                # Version 0.1 journalled keys of any size, and then could store no index: such a key
+                # is nobody's, and the fence that came with it stands without one.
+                if facts.master_key is None and len(key) <= MASTER_KEY_SIZE_MAX:
                     facts.master_key = key
             case Fence(ledger_id):
                 self._facts_of(ledger_id, journal_index).is_fenced = True

@@ -98,9 +98,14 @@ def _section(header: pb.SectionHeader, records: memoryview) -> Section:
         raise MalformedFrameError(
             f"records of ledger {run.ledger_id} entry {run.first_entry} in a section of ledger {header.ledger_id}"
         )
-    if len(header.master_key) != MASTER_KEY_SIZE:
-        raise MalformedFrameError(f"a master key of {len(header.master_key)} bytes")
+    _check_key(header.master_key)
     return Section(header.ledger_id, header.master_key, header.is_recovery, digest_type, run)
+
+
+def _check_key(master_key: bytes) -> None:
+    """A ledger is bound to the key of the first add or fence, so no other size may ever get in."""
+    if len(master_key) != MASTER_KEY_SIZE:
+        raise MalformedFrameError(f"a master key of {len(master_key)} bytes")
 
 
 def _parse_into(message: Message, data: bytes) -> None:
@@ -174,6 +179,8 @@ def parse_read_request(data: bytes) -> tuple[int, ReadRequest]:
         raise MalformedFrameError(
             f"a read of ledger {message.ledger_id} entries {message.first_entry}..{message.last_entry}"
         )
+    if message.is_fencing:
+        _check_key(message.master_key)
     return message.request_id, ReadRequest(
         ledger_id=message.ledger_id,
         first_entry=message.first_entry,
@@ -233,6 +240,8 @@ def parse_read_lac_request(data: bytes) -> tuple[int, bool, bytes, LongPoll | No
     _parse_into(message, data)
     if message.ledger_id < 0:
         raise MalformedFrameError(f"a LAC read of ledger {message.ledger_id}")
+    if message.is_fencing:
+        _check_key(message.master_key)
     long_poll = None
     if message.HasField("long_poll"):
         wire = message.long_poll
@@ -279,8 +288,9 @@ def parse_write_lac_request(data: bytes) -> tuple[int, bytes, bytes]:
     """``(ledger_id, master_key, packet)``; raises :class:`MalformedFrameError`."""
     message = pb.WriteLacRequest()
     _parse_into(message, data)
-    if message.ledger_id < 0 or len(message.master_key) != MASTER_KEY_SIZE:
-        raise MalformedFrameError("an explicit LAC of no ledger or without its key")
+    if message.ledger_id < 0:
+        raise MalformedFrameError(f"an explicit LAC of ledger {message.ledger_id}")
+    _check_key(message.master_key)
     if not 16 <= len(message.packet) <= 36 or message.packet[:8] != message.ledger_id.to_bytes(8):
         raise MalformedFrameError("an explicit LAC packet of another ledger or size")
     return message.ledger_id, message.master_key, message.packet

@@ -97,6 +97,26 @@ def test_a_section_that_contradicts_itself_is_refused(
         codec.parse_frame(frame)
 
 
+@pytest.mark.parametrize("size", [0, 19, 21, 70_000])
+def test_a_request_that_binds_a_key_of_another_size_is_refused(size: int) -> None:
+    """A ledger's key is stored with it: 70,000 bytes fit no index, and ended the bookie for ever."""
+    key = bytes(size)
+    fencing_read = ReadRequest(
+        ledger_id=1, first_entry=0, last_entry=0, is_fencing=True, master_key=key
+    )
+
+    with pytest.raises(codec.MalformedFrameError, match="master key"):
+        codec.parse_read_request(codec.encode_read_request(1, fencing_read))
+    with pytest.raises(codec.MalformedFrameError, match="master key"):
+        codec.parse_read_lac_request(
+            codec.encode_read_lac_request(1, is_fencing=True, master_key=key)
+        )
+    with pytest.raises(codec.MalformedFrameError, match="master key"):
+        codec.parse_write_lac_request(codec.encode_write_lac_request(0, key, bytes(20)))
+    with pytest.raises(codec.MalformedFrameError):
+        codec.parse_frame(section(key=key))  # a header of 70,000 bytes is refused by itself
+
+
 def test_journal_facts_cannot_be_written_from_the_wire() -> None:
     """Negative entry ids are the journal's own (fences, keys): the wire refuses them."""
     header = codec.encode_section_header(7, KEY, DigestType.CRC32C)
