@@ -22,7 +22,6 @@ from bookie_server.settings import BookieSettings
 from bookie_server.storage.checkpoint import CheckpointResult
 from bookie_server.storage.contents import lac_of_packet
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.errors import StorageFailedError
 from bookie_server.storage.id_pattern import Stripe as StoredStripe
 from bookie_server.storage.journal import JournalPosition
 from bookie_server.storage.read_plan import Presence, ReadOutcome, ReadPlan
@@ -55,7 +54,7 @@ class Bookie:
         self, storage: Storage, settings: BookieSettings, workers: Workers | None = None
     ) -> None:
         self.storage = storage
-        self.failed: asyncio.Future[StorageFailedError] = asyncio.get_running_loop().create_future()
+        self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         """Completes when the bookie must stop: nothing more may be acknowledged."""
         self._settings = settings
         self._admission = Admission(storage)
@@ -79,6 +78,7 @@ class Bookie:
             for journal in self.storage.journals
         )
         self._checkpoints = asyncio.create_task(self._checkpoint_forever(), name="checkpoints")
+        self._checkpoints.add_done_callback(self._checkpoints_ended)
 
     async def stop(self) -> None:
         """Write out what was admitted, checkpoint, and close the files."""
@@ -89,6 +89,11 @@ class Bookie:
             await journal.stop()
         await self._workers.finish(self._commit_facts)
         self.storage.close()
+
+    def fail(self, error: Exception) -> None:
+        """Have the bookie stop: something nothing can go on without has ended. The first error stays."""
+        if not self.failed.done():
+            self.failed.set_result(error)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -262,12 +267,14 @@ class Bookie:
         effect.to(Status.OK if same else Status.CONFLICT)
 
     def _group_done(self, group: Sequence[Persist], position: JournalPosition) -> None:
-        records = [record for persist in group for record in persist.records]
         try:
-            self.storage.apply(records, position)
-        except StorageFailedError as error:
-            self._group_failed(group, error)
-            return
+            self._apply_group(group, position)
+        except Exception as error:  # noqa: BLE001 - memory no longer says what the disk does
+            self.fail(error)
+
+    def _apply_group(self, group: Sequence[Persist], position: JournalPosition) -> None:
+        records = [record for persist in group for record in persist.records]
+        self.storage.apply(records, position)
         self.lac_watch.applied(records)
         for persist in group:
             effects = self._admission.durable(persist.ticket)
@@ -277,9 +284,8 @@ class Bookie:
         if not self._admission.pending_count:
             self._idle.set()
 
-    def _group_failed(self, group: Sequence[Persist], error: StorageFailedError) -> None:
-        if not self.failed.done():
-            self.failed.set_result(error)
+    def _group_failed(self, group: Sequence[Persist], error: Exception) -> None:
+        self.fail(error)
         for persist in group:
             self._run(self._admission.failed(persist.ticket))
             self._run([Reply(effect.to, Status.UNKNOWN) for effect in persist.then])
@@ -326,11 +332,12 @@ class Bookie:
             if not is_due and self.storage.cached_bytes < self._settings.write_cache_size_bytes:
                 continue
             last_s = loop.time()
-            try:
-                await self._checkpoint()
-            except StorageFailedError as error:
-                self._group_failed((), error)
-                return
+            await self._checkpoint()
+
+    def _checkpoints_ended(self, checkpoints: asyncio.Task[None]) -> None:
+        # Without checkpoints the journals only grow, and a restart replays all of them.
+        if not checkpoints.cancelled() and isinstance(error := checkpoints.exception(), Exception):
+            self.fail(error)
 
     async def _checkpoint(self) -> None:
         plan = self.storage.begin_checkpoint()
@@ -347,5 +354,8 @@ class Bookie:
 
     def _checkpoint_written(self, writing: asyncio.Future[CheckpointResult]) -> None:
         if writing.exception() is None:
-            self.storage.finish_checkpoint(writing.result())
+            try:
+                self.storage.finish_checkpoint(writing.result())
+            except Exception as error:  # noqa: BLE001 - entries may be in neither cache nor index
+                self.fail(error)
         self._look_for_room()

@@ -1,7 +1,8 @@
 """JournalThread: the one thread that writes a journal, and the one that prepares its files.
 
 Group commit arises by itself: whatever was submitted while the last group was being synced is the
-next group. Nothing is retried: the first failure ends the journal for good.
+next group. Nothing is retried: the first failure, of whatever kind, ends the journal for good and is
+reported, for a journal that ended in silence would leave its adds waiting and the bookie looking alive.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from bookie_server.core.effects import Persist
-from bookie_server.storage.errors import StorageFailedError
 from bookie_server.storage.journal import Journal, JournalPosition
 from bookie_server.storage.journal_record import Add
 
 GroupDone = Callable[[Sequence[Persist], JournalPosition], None]
-GroupFailed = Callable[[Sequence[Persist], StorageFailedError], None]
+GroupFailed = Callable[[Sequence[Persist], Exception], None]
 
 
 def size_bytes(persist: Persist) -> int:
@@ -92,7 +92,7 @@ class JournalThread(JournalWriter):
                 try:
                     records = [record for persist in group for record in persist.records]
                     position = self._journal.write_group(records)
-                except StorageFailedError as error:
+                except Exception as error:  # noqa: BLE001 - whatever it is, this thread has ended
                     self._loop.call_soon_threadsafe(self._failed, group, error)
                     return
                 self._loop.call_soon_threadsafe(self._done, group, position)
@@ -105,7 +105,7 @@ class JournalThread(JournalWriter):
             try:
                 while self._journal.prepare() and not self._is_stopping:
                     pass
-            except StorageFailedError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, this thread has ended
                 self._loop.call_soon_threadsafe(self._failed, (), error)
                 return
             self._room_used.wait()

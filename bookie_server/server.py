@@ -24,7 +24,7 @@ from bookie_server.limbo import judge_damage
 from bookie_server.service import SERVER_OPTIONS, BookieIdentity, BookieService
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.errors import StorageRefusedError
+from bookie_server.storage.errors import StorageFailedError, StorageRefusedError
 from bookie_server.storage.real_files import RealFileSystem
 from metadata.bookies import BOOKIE_ENDPOINT, GRPC, BookieRegistry, BookieServiceInfo, Endpoint
 from metadata.cluster import instance_id, read_layout
@@ -77,10 +77,14 @@ async def _serve(settings: BookieSettings) -> int:
         )
         stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
         await _until_first(registering, stopped, bookie.failed)
-        await _until_first(stopped, bookie.failed)
+        keepers = [registering.result().keeper] if registering.done() else []
+        await _until_first(stopped, bookie.failed, *keepers)
         stopped.cancel()
         if bookie.failed.done():
-            _LOGGER.error("storage failed. detail=%s", bookie.failed.result())
+            error = bookie.failed.result()
+            # A disk's error says it all; anything else is a defect, and where it was is what counts.
+            trace = None if isinstance(error, StorageFailedError) else error
+            _LOGGER.error("bookie failed. detail=%r", error, exc_info=trace)
             # Whatever is in memory is not to be trusted with another write: leave at once.
             _exit_now(1)
         await _withdraw(registering)

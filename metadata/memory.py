@@ -237,6 +237,11 @@ class _MemoryRegistration(Registration):
         self.path = path
         self.value = value
         self._withdraw = withdraw
+        self._keeper: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def keeper(self) -> asyncio.Future[None]:
+        return self._keeper
 
     async def withdraw(self) -> None:
         await self._withdraw(self)

@@ -16,6 +16,7 @@ A mutation has three outcomes, and callers must treat them as three:
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -119,6 +120,12 @@ def check_request(path: str, *values: bytes) -> None:
 
 class Registration(ABC):
     """An ephemeral node that is kept alive: re-created by itself whenever its session was lost."""
+
+    @property
+    @abstractmethod
+    def keeper(self) -> asyncio.Future[None]:
+        """What keeps it. Ends only by ``withdraw`` or with a defect; then nobody re-creates the node,
+        and a process that served on would look dead."""
 
     @abstractmethod
     async def withdraw(self) -> None:

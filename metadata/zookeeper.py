@@ -264,6 +264,10 @@ class _ZooKeeperRegistration(Registration):
         self._value = value
         self._keeper = asyncio.create_task(self._keep(), name=f"keep {path}")
 
+    @property
+    def keeper(self) -> asyncio.Future[None]:
+        return self._keeper
+
     async def withdraw(self) -> None:
         await self._store._withdraw(self)
 

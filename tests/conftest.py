@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,21 @@ settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.load_profile("steady")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an ``async def`` test on an event loop of its own; under Hypothesis each example on one."""
+    test = pyfuncitem.obj
+    if hypothesis := getattr(test, "hypothesis", None):
+        inner = hypothesis.inner_test
+        if inspect.iscoroutinefunction(inner):
+            hypothesis.inner_test = lambda *args, **kwargs: asyncio.run(inner(*args, **kwargs))
+    if not inspect.iscoroutinefunction(test):
+        return None
+    names = inspect.signature(test).parameters
+    asyncio.run(test(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.fixture(scope="session")
