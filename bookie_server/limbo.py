@@ -1,6 +1,7 @@
 """Judging damage: which ledgers a bookie that may have lost records must not deny.
 
-Any ledger with this bookie in one of its ensembles may have lost entries here, so its absences are
+Damaged files are one case; directories that are empty are the other: only the metadata knows whether
+the bookie is new or had its disks emptied. Any ledger with this bookie in one of its ensembles may have lost entries here, so its absences are
 unknown (limbo). It may have lost a fence too, so it is fenced: a writer that still sends adds to us
 must not get its ack quorum behind a recovery's back (BP-46) - not behind one that has ended, either,
 for an add sent before may still be on its way. The metadata, not the damaged disk, says which ledgers
@@ -16,12 +17,15 @@ from random import SystemRandom
 
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.facts import LedgerFacts
+from metadata.bounded import each
 from metadata.errors import NoSuchLedgerError
 from metadata.ledgers import LedgerStore
 from metadata.model import LedgerMetadata
 from metadata.store import MetadataStore
 
 _LOGGER = logging.getLogger(__name__)
+READS_IN_FLIGHT_MAX = 64
+"""Ledgers whose metadata is asked for at once: a start among a million of them takes minutes, not hours."""
 
 
 def assumed(metadata: LedgerMetadata, bookie_id: str) -> LedgerFacts | None:
@@ -34,22 +38,33 @@ def assumed(metadata: LedgerMetadata, bookie_id: str) -> LedgerFacts | None:
 async def judge_damage(storage: Storage, store: MetadataStore, root: str, bookie_id: str) -> None:
     """Put every ledger that names this bookie in limbo, durably, before anything is answered.
 
+    The session is synced first: a ledger created a moment ago must not be missed by a lagging follower.
+
     Raises:
         MetadataUnavailableError, MetadataCorruptError: the bookie must not start: what it may deny
             is not known.
     """
+    await store.sync(root)
     ledgers = LedgerStore(store, root, random=SystemRandom())
     in_limbo = set(storage.ledgers)
     fenced = set(storage.ledgers)
-    async for ledger_id in ledgers.list_ids():
+
+    async def judge(ledger_id: int) -> None:
         try:
             metadata = (await ledgers.read(ledger_id)).metadata
         except NoSuchLedgerError:
-            continue  # deleted meanwhile: nobody asks for it any more
+            return  # deleted meanwhile: nobody asks for it any more
         facts = assumed(metadata, bookie_id)
         if facts is not None:
             in_limbo.update([ledger_id] * facts.is_limbo)
             fenced.update([ledger_id] * facts.is_fenced)
+
+    listed = [ledger_id async for ledger_id in ledgers.list_ids()]
+    await each(judge, listed, concurrency_max=READS_IN_FLIGHT_MAX)
+    is_new = storage.recovery.is_new and not in_limbo
     storage.set_limbo(sorted(in_limbo), sorted(fenced))
     await asyncio.to_thread(storage.commit_facts)
-    _LOGGER.warning("limbo after damage. ledgers=%d fenced=%d", len(in_limbo), len(fenced))
+    if is_new:
+        _LOGGER.info("new bookie: no ledger names it. ledgers_asked=%d", len(listed))
+    else:
+        _LOGGER.warning("limbo after damage. ledgers=%d fenced=%d", len(in_limbo), len(fenced))

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from metadata.model import NO_ENTRY_ID
 
 UNASSIGNED = -1
+MASTER_KEY_SIZE_MAX = 0xFFFF
+"""What the index's format can hold; requests are limited far below."""
 
 _FACTS = struct.Struct(">BhhqHI")
 _FENCED, _LIMBO, _KEYED, _HAS_LAC = 1, 2, 4, 8
@@ -84,6 +86,9 @@ class LedgerRanges:
     def __contains__(self, ledger_id: int) -> bool:
         at = bisect_right(self._firsts, ledger_id) - 1
         return at >= 0 and ledger_id <= self._lasts[at]
+
+    def __bool__(self) -> bool:
+        return bool(self._firsts)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(list(zip(self._firsts, self._lasts, strict=True)))

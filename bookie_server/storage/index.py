@@ -75,6 +75,12 @@ class DirectoryIndex:
     def path(self) -> str:
         return f"{self.directory}/{NAME}"
 
+    @property
+    def is_blank(self) -> bool:
+        """Nothing was ever stored under it: no file, or one whose start was never answered."""
+        is_unanswered = self.is_new or (self.state.is_damaged and not self.damage)
+        return is_unanswered and not (self.facts or self.rows or self.tombstones)
+
     def load(self) -> None:
         """Read the index file, as far as it can be trusted; see ``damage`` and ``is_torn``.
 

@@ -42,6 +42,9 @@ class RecoveryReport:
     bytes_replayed: int = 0
     groups_torn: int = 0
     bytes_torn: int = 0
+    is_new: bool = False
+    """Nothing is stored: this bookie is new, or its disks were emptied. Only the metadata can tell
+    the two apart, so until somebody asks it this counts as damage not yet answered."""
     damage: list[Damage] = field(default_factory=list)
     """Non-empty: acknowledged records may be missing. The caller says by ``set_limbo`` which ledgers
     of the metadata that concerns; until then, and after a restart too, it is reported again."""
@@ -140,6 +143,7 @@ class _Recovery:
     def load(self) -> None:
         """Bring the indexes of all directories to one view; find damage before the journals'."""
         known = [index for index in self._indexes if not index.is_new]
+        self.report.is_new = all(index.is_blank for index in self._indexes)
         newest = max((index.state for index in known), default=None, key=lambda s: s.checkpoint)
         if newest is not None:
             self._refuse_missing_directories(newest.journal_count, newest.directory_count)
@@ -152,7 +156,9 @@ class _Recovery:
             if index.is_new:
                 self._admit(index, newest)
             self.report.damage += index.damage
-            if index.state.is_damaged:
+            # An answer holds as soon as one directory has it: all its facts are written to each.
+            is_unanswered = index.state == newest and index.state.is_damaged
+            if is_unanswered and not self.report.is_new:
                 self._damage(index.path, "damage of an earlier start, not answered yet")
         self._check_mark_files()
         if self.report.damage:
@@ -181,7 +187,10 @@ class _Recovery:
             self._damage(index.path, "index is missing")
         elif log_ids(self._files, index.directory):
             self._damage(index.path, "entry logs without an index")
-        index.mark_as_new(self.marks, replace(index.state, checkpoint=0))
+        # Unanswered from the first durable byte: a crash before the answer must not turn an emptied
+        # directory into one that may deny what it once acknowledged.
+        state = replace(index.state, checkpoint=0, is_damaged=self.report.is_new)
+        index.mark_as_new(self.marks, state)
 
     def _check_mark_files(self) -> None:
         for number, directory in enumerate(self._settings.journal_directories):
@@ -239,7 +248,7 @@ class _Recovery:
         storage.checkpoint_number = max(index.state.checkpoint for index in self._indexes)
         storage.applied.update(self.marks)
         storage.recovery = self.report
-        if self.report.damage:
+        if self.report.damage or self.report.is_new:
             storage.suspect_everything()
 
     def replay(self, storage: Storage, number: int, progress: Callable[[int], None] | None) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from random import Random
 
+from metadata.bounded import each
 from metadata.errors import MetadataConflictError, MetadataUnavailableError
 from metadata.store import (
     Create,
@@ -21,7 +22,6 @@ from metadata.store import (
     Put,
     StoreConflict,
 )
-from spark_bookkeeper.log.bounded import each
 from spark_bookkeeper.log.deletion import LogDeletion
 from spark_bookkeeper.log.epoch import SCHEMA_BYTES_MAX, StoredTxn
 from spark_bookkeeper.log.errors import LogExistsError, LogRecreatedError, NoSuchLogError

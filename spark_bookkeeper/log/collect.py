@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from metadata.bounded import each
 from metadata.store import Check, Delete, Operation, StoreConflict
-from spark_bookkeeper.log.bounded import each
 from spark_bookkeeper.log.epoch import StoredTxn, TokenState, Txn
 from spark_bookkeeper.log.model import Garbage, LedgerRange
 from spark_bookkeeper.log.nodes import READS_MAX, ChunkMissingError, LogNodes, TokenAt

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, unique
 
+from metadata.bounded import each
 from metadata.errors import BookKeeperError, MetadataConflictError, MetadataUnavailableError
 from metadata.store import (
     BadVersionError,
@@ -31,7 +32,6 @@ from metadata.store import (
     Put,
     StoreConflict,
 )
-from spark_bookkeeper.log.bounded import each
 from spark_bookkeeper.log.commit_rules import (
     CommitRequest,
     HeadVerdict,

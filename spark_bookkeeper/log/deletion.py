@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from metadata.bounded import each
 from metadata.errors import MetadataConflictError
 from metadata.invariant import invariant
-from spark_bookkeeper.log.bounded import each
 from spark_bookkeeper.log.model import ChunkRef, LedgerRange, LogState
 from spark_bookkeeper.log.nodes import READS_MAX, ChunkMissingError, LogNodes
 from spark_bookkeeper.log.sweep import Sweeper, SweepReport, removed

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+from metadata.bounded import each
 from metadata.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
 from metadata.store import (
     Check,
@@ -31,7 +32,6 @@ from metadata.store import (
     StoreConflict,
 )
 from metadata.tasks import end_tasks
-from spark_bookkeeper.log.bounded import each
 from spark_bookkeeper.log.commit_rules import TxnVerdict, judge_txn
 from spark_bookkeeper.log.epoch import (
     Epoch,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
+from metadata.bounded import each
 from metadata.errors import MetadataUnavailableError
 from metadata.store import MetadataStore, StoreConflict
-from spark_bookkeeper.log.bounded import each
 from spark_bookkeeper.log.epoch import StoredTxn, Token, TokenChild, TokenState
 from spark_bookkeeper.log.errors import NoSuchLogError
 from spark_bookkeeper.log.model import (

@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from metadata.bounded import each
 from metadata.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
 from metadata.store import MetadataStore, NoNodeError, NotEmptyError, StoreConflict
-from spark_bookkeeper.log.bounded import each
 from spark_bookkeeper.log.commit import CommitOutcome, CommitSummary
 from spark_bookkeeper.log.epoch import TaskMessage, TokenChild, TokenState
 from spark_bookkeeper.log.model import LedgerRange

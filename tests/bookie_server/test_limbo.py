@@ -20,6 +20,7 @@ from metadata.cluster import initialize
 from metadata.ledgers import LedgerStore
 from metadata.memory import MemoryStore
 from metadata.model import DigestType, Fragment, LedgerMetadata
+from tests.doubles.storage import answer_new
 
 KEY = b"k" * 20
 ROOT = "/ledgers"
@@ -35,8 +36,8 @@ def settings_in(directory: Path) -> BookieSettings:
 
 
 def open_storage(settings: BookieSettings) -> Storage:
-    return Storage.open(
-        RealFileSystem(), settings.storage, instance_id=b"i" * 16, clock_ms=lambda: 1
+    return answer_new(
+        Storage.open(RealFileSystem(), settings.storage, instance_id=b"i" * 16, clock_ms=lambda: 1)
     )
 
 
@@ -207,5 +208,44 @@ def test_a_failed_fsync_answers_unknown_and_stops_the_bookie(
         assert bookie.failed.done()
         monkeypatch.undo()
         await crash(bookie)
+
+    asyncio.run(main())
+
+
+def test_an_emptied_bookie_denies_nothing_of_the_ledgers_that_name_it(tmp_path: Path) -> None:
+    """Issue 10: ``judge_damage`` ran for damaged directories only, and an empty one denied."""
+
+    async def main() -> None:
+        # given a ledger that names this bookie, and one that does not
+        store = MemoryStore()
+        await initialize(store, ROOT, random=Random(0))
+        ledgers = LedgerStore(store, ROOT, random=Random(0))
+        ids = []
+        for ensemble in ("b0:1", "b9:1"):
+            ledger_id, _ = await ledgers.create(
+                LedgerMetadata(
+                    ensemble_size=1,
+                    write_quorum=1,
+                    ack_quorum=1,
+                    fragments=(Fragment(0, (ensemble,)),),
+                )
+            )
+            ids.append(ledger_id)
+        settings = settings_in(tmp_path)
+
+        # when it starts on empty directories, the metadata not asked yet
+        storage = Storage.open(
+            RealFileSystem(), settings.storage, instance_id=b"i" * 16, clock_ms=lambda: 1
+        )
+        bookie = Bookie(storage, settings)
+
+        # then it denies nothing; asked, it denies only what never was its own
+        assert await status_of(bookie, 999, 0) is Status.UNKNOWN
+        await judge_damage(storage, store, ROOT, "b0:1")
+        await bookie.start()
+        assert await status_of(bookie, ids[0], 0) is Status.UNKNOWN
+        assert await status_of(bookie, ids[1], 0) is Status.NO_LEDGER
+        assert await add(bookie, ids[0], b"late") is Status.FENCED
+        await bookie.stop()
 
     asyncio.run(main())

@@ -24,6 +24,7 @@ from bookie_server.wire.record import (
     parse_run,
 )
 from metadata.model import DigestType
+from tests.doubles.storage import answer_new
 
 KEY = master_key(b"")
 DIGEST = Crc32cDigest()
@@ -39,7 +40,7 @@ async def start(place: Path) -> tuple[Bookie, LocalBookieClient]:
     storage = Storage.open(
         RealFileSystem(), settings.storage, instance_id=bytes(16), clock_ms=lambda: 1
     )
-    bookie = Bookie(storage, settings)
+    bookie = Bookie(answer_new(storage), settings)
     await bookie.start()
     return bookie, LocalBookieClient("b:1", bookie)
 

@@ -24,6 +24,7 @@ from bookie_server.wire.digest import Crc32cDigest, master_key
 from bookie_server.wire.messages import EncodedSection, LongPoll, ReadLacReply, Status
 from bookie_server.wire.record import encode_lac_packet, encode_records, parse_run
 from metadata.model import DigestType
+from tests.doubles.storage import answer_new
 
 pytestmark = pytest.mark.integration
 
@@ -51,7 +52,7 @@ async def served(
     storage = Storage.open(
         RealFileSystem(), settings.storage, instance_id=bytes(16), clock_ms=lambda: 1
     )
-    bookie = Bookie(storage, settings)
+    bookie = Bookie(answer_new(storage), settings)
     await bookie.start()
     server = grpc.aio.server(options=SERVER_OPTIONS)
     port = server.add_insecure_port("127.0.0.1:0")

@@ -18,6 +18,7 @@ from bookie_server.storage.journal_record import (
 from bookie_server.storage.read_plan import Presence, runs_of
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.record import Run, encode_records, parse_run
+from tests.doubles.storage import answer_new
 from tests.simulation.files import SimFileSystem
 
 INSTANCE = bytes(range(16))
@@ -80,7 +81,7 @@ class Model:
         self.storage: Storage
 
     def start(self) -> None:
-        self.storage = open_storage(self.files, self._directories)
+        self.storage = answer_new(open_storage(self.files, self._directories))
 
     def restart(self) -> None:
         self.storage.close()

@@ -70,7 +70,8 @@ def in_the_table(within: int) -> list[Mutant]:
 @pytest.mark.parametrize("mutant", in_the_table(within=3), ids=name_of)
 def test_the_whole_world_notices_the_mutant(mutant: Mutant) -> None:
     """The same bug, planted in the same place, under the real client, bookies and storage."""
-    assert hunt_in_world(mutant, range(60)) is not None
+    # A lucky first find may stand for one world in ninety: chance must not decide this test either.
+    assert hunt_in_world(mutant, range(600)) is not None
 
 
 @pytest.mark.full

@@ -22,6 +22,7 @@ from bookie_server.storage.journal_record import (
     MasterKey,
     Tombstone,
 )
+from tests.doubles.storage import answer_new
 from tests.simulation.files import SimFileSystem, SimulatedCrash
 from tests.simulation.storage_model import INSTANCE, Model, open_storage, run_of, settings
 
@@ -297,3 +298,35 @@ def test_a_checkpoint_failing_anywhere_poisons_storage_and_loses_nothing(error: 
             model.storage.begin_checkpoint()
         model.check(model.storage, "poisoned")
         model.check(open_storage(failing.crash(Random(number))), f"failed at {number}")
+
+
+def test_a_new_directory_denies_nothing_until_it_is_answered_wherever_a_crash_falls() -> None:
+    """An emptied disk looks new: only the metadata tells them apart (Apache's cookies, S rows)."""
+    rng = Random(11)
+    counted = SimFileSystem()
+    open_storage(counted)
+    for crash_at in range(counted.steps + 1):
+        # given a first start that stops somewhere, before anybody said what is missing
+        files = SimFileSystem()
+        files.crash_at = crash_at
+        with suppress(SimulatedCrash):
+            open_storage(files)
+
+        # when the next process opens what is left, then absence is still no evidence
+        for image in files.crash_images(rng, 6):
+            assert open_storage(image).is_damaged, f"crash_at={crash_at}"
+
+        # and whole sectors are called new, not damaged
+        storage = open_storage(files.crash(rng, lambda rng: rng.choice(("keep", "drop"))))
+        assert storage.is_damaged, f"crash_at={crash_at}"
+        assert storage.recovery.is_new, f"crash_at={crash_at}"
+        assert storage.recovery.damage == [], f"crash_at={crash_at}"
+
+
+def test_the_answer_for_a_new_directory_is_durable() -> None:
+    files = SimFileSystem()
+    answer_new(open_storage(files))
+
+    storage = open_storage(files.crash(Random(1), lambda rng: "drop"))
+
+    assert not storage.is_damaged

@@ -23,6 +23,20 @@ from tests.simulation.storage_model import (
 )
 
 
+def test_a_journal_with_a_key_that_fits_no_index_opens_again() -> None:
+    """Version 0.1 took such a key from the wire: the next checkpoint failed, and every start since."""
+    model = Model(SimFileSystem(), directories=1)
+    model.start()
+    model.write([MasterKey(1, bytes(70_000)), Fence(1)])
+
+    storage = open_storage(model.files.after_kill(), directories=1)
+
+    facts = storage.ledgers[1]
+    assert facts.is_fenced
+    assert facts.master_key is None
+    storage.close()
+
+
 @pytest.fixture(scope="module")
 def stored() -> Model:
     """Two ledgers: some entries checkpointed, some in the journal only; then the process is killed."""

@@ -17,6 +17,7 @@ from bookie_server.bookie import Bookie
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.local import LocalBookieClient
 from bookie_server.client.read_stream import unreachable
+from bookie_server.limbo import judge_damage
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.real_files import RealFileSystem
@@ -171,6 +172,8 @@ class TestCluster:
             instance_id=bookie_id.encode().ljust(16),
             clock_ms=lambda: 1,
         )
+        if storage.is_damaged:
+            await judge_damage(storage, self.store, ROOT, bookie_id)
         bookie = self.bookies[bookie_id] = Bookie(storage, settings)
         await bookie.start()
         self.faults.setdefault(bookie_id, Faults())
