@@ -13,18 +13,18 @@ from pyspark.sql.datasource import GreaterThanOrEqual
 from pyspark.sql.types import LongType, StructField, StructType
 
 from benchmarks.figures import Figure
-from metadata.cluster import initialize
-from metadata.memory import MemoryStore
-from metadata.store import MetadataStore
-from metadata.zookeeper import ZooKeeperStore
+from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.memory import MemoryStore
+from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
 from spark_bookkeeper.datasource.read.bounds import ranges_that_may_hold
 from spark_bookkeeper.datasource.read.partitions import PlanLimits, plan
 from spark_bookkeeper.datasource.read.pruning import ALL_ROWS, Predicate, predicate_of
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
-from spark_bookkeeper.log.columns import ColumnRange
-from spark_bookkeeper.log.epoch import Job, LedgerWritten, TaskMessage
+from spark_bookkeeper.log.format.columns import ColumnRange
+from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TaskMessage
+from spark_bookkeeper.log.format.model import LogSettings
 from spark_bookkeeper.log.layer import LogLayer
-from spark_bookkeeper.log.model import LogSettings
 
 ROOT = "/ledgers"
 COLUMNS = 8

@@ -13,18 +13,19 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
+from bookie_server.core.absence import status_of, status_of_absence
 from bookie_server.core.admission import Admission, same_entries
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
-from bookie_server.core.verdicts import status_of, status_of_absence
+from bookie_server.core.presence import Presence
 from bookie_server.journal_thread import JournalWriter, size_bytes
 from bookie_server.lac_watch import LacWatch
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.checkpoint import CheckpointResult
 from bookie_server.storage.contents import lac_of_packet
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.id_pattern import Stripe as StoredStripe
-from bookie_server.storage.journal import JournalPosition
-from bookie_server.storage.read_plan import Presence, ReadOutcome, ReadPlan
+from bookie_server.storage.journal.journal import JournalPosition
+from bookie_server.storage.logs.id_pattern import Stripe as StoredStripe
+from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
 from bookie_server.wire.messages import (
     EntryList,
     IdRange,
@@ -37,7 +38,7 @@ from bookie_server.wire.messages import (
 )
 from bookie_server.wire.record import parse_run
 from bookie_server.workers import ThreadWorkers, Workers
-from metadata.tasks import end_tasks
+from bookkeeper_metadata.foundation.tasks import end_tasks
 
 READ_SIZE_BYTES_MAX = 2 * 1024 * 1024
 """Records in one reply, whatever was asked for; one entry is returned whatever its size."""

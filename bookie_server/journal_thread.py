@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from bookie_server.core.effects import Persist
-from bookie_server.storage.journal import Journal, JournalPosition
-from bookie_server.storage.journal_record import Add
+from bookie_server.core.records import Add
+from bookie_server.storage.journal.journal import Journal, JournalPosition
 
 GroupDone = Callable[[Sequence[Persist], JournalPosition], None]
 GroupFailed = Callable[[Sequence[Persist], Exception], None]

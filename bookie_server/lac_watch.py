@@ -12,8 +12,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Protocol
 
-from bookie_server.storage.facts import LedgerFacts, LedgerRanges
-from bookie_server.storage.journal_record import Add, JournalRecord, Tombstone
+from bookie_server.core.handle_state import LedgerFacts
+from bookie_server.core.ledger_ranges import LedgerRanges
+from bookie_server.core.records import Add, JournalRecord, Tombstone
 
 WAITERS_MAX = 10_000
 """Waiters of one bookie; one costs about a kilobyte. More are told to come again."""

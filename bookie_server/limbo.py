@@ -15,13 +15,13 @@ import asyncio
 import logging
 from random import SystemRandom
 
+from bookie_server.core.handle_state import LedgerFacts
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.facts import LedgerFacts
-from metadata.bounded import each
-from metadata.errors import NoSuchLedgerError
-from metadata.ledgers import LedgerStore
-from metadata.model import LedgerMetadata
-from metadata.store import MetadataStore
+from bookkeeper_metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.foundation.bounded import each
+from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.model import LedgerMetadata
+from bookkeeper_metadata.store.interface import MetadataStore
 
 _LOGGER = logging.getLogger(__name__)
 READS_IN_FLIGHT_MAX = 64

@@ -23,15 +23,22 @@ from bookie_server.bookie import Bookie
 from bookie_server.limbo import judge_damage
 from bookie_server.service import SERVER_OPTIONS, BookieIdentity, BookieService
 from bookie_server.settings import BookieSettings
+from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
+from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.errors import StorageFailedError, StorageRefusedError
-from bookie_server.storage.real_files import RealFileSystem
-from metadata.bookies import BOOKIE_ENDPOINT, GRPC, BookieRegistry, BookieServiceInfo, Endpoint
-from metadata.cluster import instance_id, read_layout
-from metadata.connect import connect
-from metadata.errors import BookKeeperError, ClusterNotInitializedError
-from metadata.store import MetadataStore, NodeExistsError, Registration
-from metadata.tasks import end_tasks
+from bookkeeper_metadata.bookies import (
+    BOOKIE_ENDPOINT,
+    GRPC,
+    BookieRegistry,
+    BookieServiceInfo,
+    Endpoint,
+)
+from bookkeeper_metadata.cluster import instance_id, read_layout
+from bookkeeper_metadata.errors import BookKeeperError, ClusterNotInitializedError
+from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.store.connect import connect
+from bookkeeper_metadata.store.interface import MetadataStore, Registration
+from bookkeeper_metadata.store.operations import NodeExistsError
 
 _LOGGER = logging.getLogger(__name__)
 VERSION = "0.1.0"

@@ -21,7 +21,7 @@ import grpc.aio
 from bookie_server.bookie import Bookie
 from bookie_server.wire import codec
 from bookie_server.wire.messages import BookieInfo, ReadRequest, Section, SectionReply, Status
-from metadata.tasks import end_tasks
+from bookkeeper_metadata.foundation.tasks import end_tasks
 
 SERVICE = "bookkeeper.Bookie"
 READS_IN_FLIGHT_MAX = 64

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from bookie_server.journal_thread import GroupDone, GroupFailed, JournalThread, JournalWriter
-from bookie_server.storage.journal import Journal
+from bookie_server.storage.journal.journal import Journal
 
 T = TypeVar("T")
 

@@ -1,9 +1,9 @@
 """Regenerates every checked-in protobuf module of the repository: ``python scripts/generate_protobuf.py``.
 
 Generated files lie beside their ``.proto`` and are checked in, so that neither users nor
-executors need a compiler. All are generated with the repository root as import path, which makes
-each descriptor's name its path and every import absolute. ``--into DIR`` writes elsewhere; the
-test suite compares such a copy with what is checked in.
+executors need a compiler. Each is generated with the folder its package lies in as import path, which
+makes the descriptor's name that of the module and every import absolute. ``--into DIR`` writes
+elsewhere; the test suite compares such a copy with what is checked in.
 """
 
 from __future__ import annotations
@@ -18,14 +18,11 @@ from pathlib import Path
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("metadata/proto", "bookie_server/wire", "spark_bookkeeper/log")
-"""Where ``.proto`` files may lie."""
-
-
-def proto_files() -> list[str]:
-    """Every ``.proto`` of the repository, relative to its root, sorted."""
-    found = (path for folder in FOLDERS for path in (ROOT / folder).glob("*.proto"))
-    return sorted(str(path.relative_to(ROOT)) for path in found)
+FOLDERS = {
+    "": ("bookie_server/wire", "spark_bookkeeper/log/format"),
+    "metadata": ("bookkeeper_metadata/proto",),
+}
+"""By import path, relative to the repository's root: folders of ``.proto`` files in it."""
 
 
 def generate(target: Path) -> list[Path]:
@@ -36,18 +33,27 @@ def generate(target: Path) -> list[Path]:
     Raises:
         SystemExit: the compiler refused a file; its message is on standard error.
     """
-    includes = [f"-I{ROOT}", f"-I{files('grpc_tools') / '_proto'}"]
     made: list[Path] = []
-    for name in proto_files():
-        arguments = ["protoc", *includes, f"--python_out={target}", f"--pyi_out={target}", name]
-        if protoc.main(arguments) != 0:
-            raise SystemExit(f"protoc refused {name}")
-        stem = name.removesuffix(".proto")
-        stub = target / f"{stem}_pb2.pyi"
-        # protoc writes a bare Mapping, which strict mypy refuses.
-        stub.write_text(re.sub(r"\b_Mapping\]", "_Mapping[str, object]]", stub.read_text()))
-        made += [target / f"{stem}_pb2.py", stub]
+    for import_path, folders in FOLDERS.items():
+        source, destination = ROOT / import_path, target / import_path
+        destination.mkdir(parents=True, exist_ok=True)
+        protos = (proto for folder in folders for proto in (source / folder).glob("*.proto"))
+        names = sorted(str(proto.relative_to(source)) for proto in protos)
+        made += [path for name in names for path in _compile(name, source, destination)]
     return made
+
+
+def _compile(name: str, source: Path, destination: Path) -> tuple[Path, Path]:
+    """The two modules of one ``.proto``, written below ``destination``."""
+    includes = [f"-I{source}", f"-I{files('grpc_tools') / '_proto'}"]
+    written = [f"--python_out={destination}", f"--pyi_out={destination}"]
+    if protoc.main(["protoc", *includes, *written, name]) != 0:
+        raise SystemExit(f"protoc refused {name}")
+    stem = name.removesuffix(".proto")
+    stub = destination / f"{stem}_pb2.pyi"
+    # protoc writes a bare Mapping, which strict mypy refuses.
+    stub.write_text(re.sub(r"\b_Mapping\]", "_Mapping[str, object]]", stub.read_text()))
+    return destination / f"{stem}_pb2.py", stub
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -8,7 +8,6 @@ outputs must be what they were, and the test suite holds them to it.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -17,6 +16,8 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 from traitlets.config import Config
+
+from spark_bookkeeper.local.environment import child_environment
 
 ROOT = Path(__file__).resolve().parent.parent
 VARIES = "varies"
@@ -66,8 +67,7 @@ def _environment() -> dict[str, str]:
     """A kernel finds this clone, and is spared PySpark's warning of the pandas that its own Connect
     extra asks for.
     """
-    path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH")) if part)
-    return {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore::FutureWarning"}
+    return {**child_environment(), "PYTHONWARNINGS": "ignore::FutureWarning"}
 
 
 def _code_cells(notebook: Any) -> list[Any]:

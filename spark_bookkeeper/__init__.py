@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from spark_bookkeeper.bookkeeper import BookKeeper
     from spark_bookkeeper.ledger.entry import Entry
     from spark_bookkeeper.local.cluster import LocalCluster
-    from spark_bookkeeper.log.model import LogSettings
-    from spark_bookkeeper.log.position import Position
+    from spark_bookkeeper.log.format.model import LogSettings
+    from spark_bookkeeper.log.format.position import Position
     from spark_bookkeeper.log.settings import LogWriterSettings
     from spark_bookkeeper.settings import ClientSettings
 
@@ -33,10 +33,10 @@ _HOMES = {
     "Log": "spark_bookkeeper.blocking.log",
     "LocalCluster": "spark_bookkeeper.local.cluster",
     "LogReader": "spark_bookkeeper.blocking.log_reader",
-    "LogSettings": "spark_bookkeeper.log.model",
+    "LogSettings": "spark_bookkeeper.log.format.model",
     "LogWriter": "spark_bookkeeper.blocking.log_writer",
     "LogWriterSettings": "spark_bookkeeper.log.settings",
-    "Position": "spark_bookkeeper.log.position",
+    "Position": "spark_bookkeeper.log.format.position",
     "ReadHandle": "spark_bookkeeper.blocking.read_handle",
     "WriteHandle": "spark_bookkeeper.blocking.write_handle",
 }

@@ -14,26 +14,26 @@ from typing import Self
 from bookie_server.client.grpc_client import GrpcBookieClient, grpc_works_here
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
-from metadata.closing import AsyncClosing
-from metadata.connect import connect
-from metadata.errors import BookKeeperError, ClientClosedError
-from metadata.ledgers import Accompany
-from metadata.model import LedgerMetadata
-from metadata.store import MetadataStore
+from bookkeeper_metadata.errors import BookKeeperError, ClientClosedError
+from bookkeeper_metadata.foundation.closing import AsyncClosing
+from bookkeeper_metadata.ledgers import Accompany
+from bookkeeper_metadata.model import LedgerMetadata
+from bookkeeper_metadata.store.connect import connect
+from bookkeeper_metadata.store.interface import MetadataStore
 from spark_bookkeeper.ledger.client import BookieStatus, LedgerClient
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle
-from spark_bookkeeper.log.entries import LogReader
+from spark_bookkeeper.log.format.model import LogSettings
+from spark_bookkeeper.log.format.position import Position
+from spark_bookkeeper.log.format.raw import settings_and_schema
 from spark_bookkeeper.log.handle import Log
 from spark_bookkeeper.log.layer import LogLayer
 from spark_bookkeeper.log.ledgers import ClusterLedgers
-from spark_bookkeeper.log.model import LogSettings
-from spark_bookkeeper.log.position import Position
-from spark_bookkeeper.log.raw import settings_and_schema
+from spark_bookkeeper.log.reading.reader import LogReader
 from spark_bookkeeper.log.settings import LogWriterSettings
-from spark_bookkeeper.log.writer import LogWriter
+from spark_bookkeeper.log.writing.writer import LogWriter
 from spark_bookkeeper.settings import ClientSettings
 
 METADATA_URI_VARIABLE = "BOOKKEEPER_METADATA_URI"

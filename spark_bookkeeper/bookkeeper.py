@@ -11,17 +11,17 @@ import threading
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
-from metadata.closing import Closing
-from metadata.errors import ClientClosedError
-from metadata.ledgers import Accompany
-from metadata.model import LedgerMetadata
+from bookkeeper_metadata.errors import ClientClosedError
+from bookkeeper_metadata.foundation.closing import Closing
+from bookkeeper_metadata.ledgers import Accompany
+from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper import aio
 from spark_bookkeeper.blocking.connection import Connection
 from spark_bookkeeper.blocking.log import Log
 from spark_bookkeeper.blocking.read_handle import ReadHandle
 from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.ledger.client import BookieStatus, LedgerClient
-from spark_bookkeeper.log.model import LogSettings
+from spark_bookkeeper.log.format.model import LogSettings
 from spark_bookkeeper.settings import ClientSettings
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """Every error a caller can meet; all of them are :class:`BookKeeperError`."""
 
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     AddQuorumTimeoutError,
     BookieUnavailableError,
     BookKeeperError,

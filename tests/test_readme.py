@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from metadata.errors import BookKeeperError
+from bookkeeper_metadata.errors import BookKeeperError
 from spark_bookkeeper.cli import commands
 from spark_bookkeeper.datasource.errors import report
 from spark_bookkeeper.datasource.explanations import EXPLANATIONS, errors_document
@@ -42,7 +42,7 @@ def test_the_document_of_errors_is_the_codes(repository: Path) -> None:
 
 def test_every_error_that_reaches_spark_is_explained_and_no_other(repository: Path) -> None:
     modules = (
-        "metadata.errors",
+        "bookkeeper_metadata.errors",
         "spark_bookkeeper.log.errors",
         "spark_bookkeeper.datasource.errors",
     )

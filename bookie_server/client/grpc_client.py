@@ -34,7 +34,7 @@ from bookie_server.wire.messages import (
     ReadRequest,
     Status,
 )
-from metadata.invariant import invariant
+from bookkeeper_metadata.foundation.invariant import invariant
 
 Reply = TypeVar("Reply")
 

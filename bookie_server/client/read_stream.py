@@ -10,7 +10,7 @@ import grpc
 
 from bookie_server.wire import codec
 from bookie_server.wire.messages import IdRange, ReadReply, ReadRequest, Status
-from metadata.tasks import end_tasks
+from bookkeeper_metadata.foundation.tasks import end_tasks
 
 
 def unreachable(request: ReadRequest) -> ReadReply:

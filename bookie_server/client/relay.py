@@ -39,7 +39,7 @@ from bookie_server.wire.messages import (
     StoredReply,
 )
 from bookie_server.wire.record import parse_run
-from metadata.tasks import end_tasks
+from bookkeeper_metadata.foundation.tasks import end_tasks
 
 _LOGGER = logging.getLogger(__name__)
 _SIZE = struct.Struct(">I")

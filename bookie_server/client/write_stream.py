@@ -22,7 +22,7 @@ import grpc
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.wire import codec
 from bookie_server.wire.messages import EncodedSection, SectionReply, Status
-from metadata.tasks import end_tasks
+from bookkeeper_metadata.foundation.tasks import end_tasks
 
 _Key = tuple[int, int, int, bool]
 _SWEEP_S = 0.05

@@ -19,13 +19,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
-from bookie_server.storage.journal_record import (
-    Add,
-    ExplicitLac,
-    Fence,
-    JournalRecord,
-    MasterKey,
-)
+from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey
 from bookie_server.wire.digest import keyless_digest
 from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import (
@@ -35,7 +29,7 @@ from bookie_server.wire.record import (
     parse_header,
     run_verifies,
 )
-from metadata.invariant import invariant
+from bookkeeper_metadata.foundation.invariant import invariant
 
 
 class LedgerFactsView(Protocol):

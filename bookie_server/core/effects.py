@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bookie_server.storage.journal_record import JournalRecord
+from bookie_server.core.records import JournalRecord
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import Run
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bookie_server.storage.entry_log import log_ids, write_entry_log
-from bookie_server.storage.files import FileSystem
-from bookie_server.storage.group import GroupEnd
-from bookie_server.storage.index import DirectoryIndex
-from bookie_server.storage.index_delta import IndexDelta, IndexState
-from bookie_server.storage.journal import file_ids, file_name
-from bookie_server.storage.write_cache import WriteCache
+from bookie_server.storage.disk.files import FileSystem
+from bookie_server.storage.disk.group import GroupEnd
+from bookie_server.storage.index.delta import IndexDelta, IndexState
+from bookie_server.storage.index.directory import DirectoryIndex
+from bookie_server.storage.journal.journal import file_ids, file_name
+from bookie_server.storage.logs.entry_log import log_ids, write_entry_log
+from bookie_server.storage.logs.write_cache import WriteCache
 
 
 @dataclass(frozen=True, slots=True)

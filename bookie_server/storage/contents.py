@@ -8,23 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bookie_server.storage.facts import MASTER_KEY_SIZE_MAX, UNASSIGNED, LedgerFacts, LedgerRanges
-from bookie_server.storage.group import GroupEnd
-from bookie_server.storage.id_pattern import EVERY_ID, Stripe, clip
-from bookie_server.storage.index import DirectoryIndex
-from bookie_server.storage.journal import JournalPosition
-from bookie_server.storage.journal_record import (
-    Add,
-    ExplicitLac,
-    Fence,
-    JournalRecord,
-    MasterKey,
-    Tombstone,
-)
+from bookie_server.core.handle_state import UNASSIGNED, LedgerFacts
+from bookie_server.core.ledger_ranges import LedgerRanges
+from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
+from bookie_server.storage.disk.group import GroupEnd
+from bookie_server.storage.index.directory import DirectoryIndex
+from bookie_server.storage.index.handle_state import MASTER_KEY_SIZE_MAX
+from bookie_server.storage.journal.journal import JournalPosition
+from bookie_server.storage.logs.id_pattern import EVERY_ID, Stripe, clip
+from bookie_server.storage.logs.write_cache import WriteCache
 from bookie_server.storage.read_plan import ReadPlan, Stored, merge_stored
-from bookie_server.storage.write_cache import WriteCache
 from bookie_server.wire.record import Run
-from metadata.invariant import invariant
+from bookkeeper_metadata.foundation.invariant import invariant
 
 ENTRY_ID_MAX = 2**63 - 1
 _PLAN_ITEMS_MAX = 4096

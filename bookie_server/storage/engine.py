@@ -18,12 +18,13 @@ from collections.abc import Callable, Sequence
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.checkpoint import CheckpointPlan, CheckpointResult, write_plan
 from bookie_server.storage.contents import Contents
-from bookie_server.storage.errors import StorageFailedError
-from bookie_server.storage.facts import encode_facts
-from bookie_server.storage.files import File, FileSystem
-from bookie_server.storage.group import GroupEnd
-from bookie_server.storage.index import DirectoryIndex
-from bookie_server.storage.journal import Journal
+from bookie_server.storage.disk.errors import StorageFailedError
+from bookie_server.storage.disk.files import File, FileSystem
+from bookie_server.storage.disk.group import GroupEnd
+from bookie_server.storage.index.directory import DirectoryIndex
+from bookie_server.storage.index.handle_state import encode_facts
+from bookie_server.storage.journal.journal import Journal
+from bookie_server.storage.logs.write_cache import WriteCache
 from bookie_server.storage.read_plan import ReadOutcome, ReadPlan, execute_plan
 from bookie_server.storage.recovery import (
     RecoveryReport,
@@ -31,8 +32,7 @@ from bookie_server.storage.recovery import (
     lock_directories,
     recover,
 )
-from bookie_server.storage.write_cache import WriteCache
-from metadata.invariant import invariant
+from bookkeeper_metadata.foundation.invariant import invariant
 
 
 class Storage(Contents):

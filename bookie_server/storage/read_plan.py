@@ -10,32 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, unique
 
-from bookie_server.storage.entry_log import file_name
-from bookie_server.storage.files import Buffer, FileSystem
-from bookie_server.storage.group import crc32c_of
-from bookie_server.storage.id_pattern import Stripe, clip
-from bookie_server.storage.journal_record import Add, decode_records
-from bookie_server.storage.rows import Row
-from bookie_server.storage.write_cache import pieces_of
+from bookie_server.core.presence import Presence
+from bookie_server.core.records import Add
+from bookie_server.storage.disk.files import FileSystem
+from bookie_server.storage.disk.group import crc32c_of
+from bookie_server.storage.journal.record import decode_records
+from bookie_server.storage.logs.entry_log import file_name
+from bookie_server.storage.logs.id_pattern import Stripe, clip
+from bookie_server.storage.logs.rows import Row
+from bookie_server.storage.logs.write_cache import pieces_of
+from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
-from metadata.invariant import invariant
+from bookkeeper_metadata.foundation.invariant import invariant
 
 PREAD_SIZE_MAX = 1024 * 1024
 """Neighbouring blocks are fetched together up to this size."""
-
-
-@unique
-class Presence(Enum):
-    """What storage can say about an asked id."""
-
-    FOUND = "found"
-    ABSENT = "absent"
-    """Surely stored nowhere here; evidence only if the ledger is not in limbo."""
-    NOT_REACHED = "not_reached"
-    DAMAGED = "damaged"
-    """Stored here, but unreadable now."""
 
 
 @dataclass(frozen=True, slots=True)

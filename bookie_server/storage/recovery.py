@@ -15,17 +15,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from bookie_server.core.handle_state import UNASSIGNED, LedgerFacts
 from bookie_server.settings import StorageSettings
-from bookie_server.storage.entry_log import file_name as log_name
-from bookie_server.storage.entry_log import log_ids
-from bookie_server.storage.errors import StorageFailedError, StorageRefusedError
-from bookie_server.storage.facts import UNASSIGNED, LedgerFacts, decode_facts
-from bookie_server.storage.files import File, FileSystem
-from bookie_server.storage.group import GroupEnd
-from bookie_server.storage.index import DirectoryIndex
-from bookie_server.storage.index_delta import IndexState
-from bookie_server.storage.journal import Journal, JournalPlace, file_ids
-from bookie_server.storage.replay import ORIGIN, Damage, Replay
+from bookie_server.storage.disk.damage import Damage
+from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
+from bookie_server.storage.disk.files import File, FileSystem
+from bookie_server.storage.disk.group import GroupEnd
+from bookie_server.storage.index.delta import IndexState
+from bookie_server.storage.index.directory import DirectoryIndex
+from bookie_server.storage.index.handle_state import decode_facts
+from bookie_server.storage.journal.journal import Journal, JournalPlace, file_ids
+from bookie_server.storage.journal.replay import ORIGIN, Replay
+from bookie_server.storage.logs.entry_log import file_name as log_name
+from bookie_server.storage.logs.entry_log import log_ids
 
 if TYPE_CHECKING:
     from bookie_server.storage.engine import Storage

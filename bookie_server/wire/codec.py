@@ -29,7 +29,7 @@ from bookie_server.wire.messages import (
     Stripe,
 )
 from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
-from metadata.model import DigestType
+from bookkeeper_metadata.model import DigestType
 
 FRAME_SIZE_MAX = 8 * 1024 * 1024
 """Largest message either side accepts."""

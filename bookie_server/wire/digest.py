@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from google_crc32c import extend as crc32c_extend
 from google_crc32c import value as crc32c_value
 
-from metadata.model import DigestType
+from bookkeeper_metadata.model import DigestType
 
 MASTER_KEY_SIZE = 20
 

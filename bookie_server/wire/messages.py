@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, unique
 
 from bookie_server.wire.record import Run
-from metadata.model import DigestType
+from bookkeeper_metadata.model import DigestType
 
 
 @unique

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bookie_server.wire.digest import Crc32cDigest, Crc32Digest, Digest
-from metadata.invariant import invariant
+from bookkeeper_metadata.foundation.invariant import invariant
 
 LENGTH_SIZE = 4
 HEADER_SIZE = 32

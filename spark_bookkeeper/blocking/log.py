@@ -8,8 +8,8 @@ from spark_bookkeeper.blocking.log_reader import LogReader
 from spark_bookkeeper.blocking.log_writer import LogWriter
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.log import handle as aio
-from spark_bookkeeper.log.model import LedgerRange, LogSettings
-from spark_bookkeeper.log.position import Position, Start
+from spark_bookkeeper.log.format.model import LedgerRange, LogSettings
+from spark_bookkeeper.log.format.position import Position, Start
 from spark_bookkeeper.log.settings import LogWriterSettings
 
 

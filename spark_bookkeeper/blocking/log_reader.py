@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Self
 
-from metadata.closing import Closing
+from bookkeeper_metadata.foundation.closing import Closing
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.blocking.turns import Turns
 from spark_bookkeeper.ledger.entry import Entry
-from spark_bookkeeper.log import entries as aio
-from spark_bookkeeper.log.position import Position
+from spark_bookkeeper.log.format.position import Position
+from spark_bookkeeper.log.reading import reader as aio
 
 
 class LogReader(Closing):
@@ -36,7 +36,7 @@ class LogReader(Closing):
     def __next__(self) -> tuple[Position, Entry]:
         """The next row; waits for it.
 
-        Raises: as :meth:`spark_bookkeeper.log.entries.LogReader.batches`.
+        Raises: as :meth:`spark_bookkeeper.log.reading.reader.LogReader.batches`.
         """
         if not self._rows:
             rows = None if self._is_closed else self._thread.run(self._turns.next())

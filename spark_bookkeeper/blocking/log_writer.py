@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from metadata.closing import Closing
-from metadata.errors import BookKeeperError, ClientClosedError, EntryTooLargeError
+from bookkeeper_metadata.errors import BookKeeperError, ClientClosedError, EntryTooLargeError
+from bookkeeper_metadata.foundation.closing import Closing
 from spark_bookkeeper.blocking.add_future import AddFuture, Waiters
 from spark_bookkeeper.blocking.hand_over import HandOver
 from spark_bookkeeper.blocking.loop_thread import LoopThread
-from spark_bookkeeper.log import writer as aio
-from spark_bookkeeper.log.position import Position
+from spark_bookkeeper.log.format.position import Position
+from spark_bookkeeper.log.writing import writer as aio
 
 
 class PositionFuture:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator
 
 from bookie_server.wire.record import Run
-from metadata.closing import Closing
-from metadata.model import LedgerMetadata
+from bookkeeper_metadata.foundation.closing import Closing
+from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.blocking.turns import iterate
 from spark_bookkeeper.ledger import read_handle as aio

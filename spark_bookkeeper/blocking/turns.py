@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from typing import Generic, TypeVar
 
-from metadata.tasks import end_tasks
+from bookkeeper_metadata.foundation.tasks import end_tasks
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 
 T = TypeVar("T")

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from metadata.closing import Closing
-from metadata.errors import (
-    BookKeeperError,
-    EntryTooLargeError,
-    LedgerClosedError,
-)
-from metadata.model import LedgerMetadata
+from bookkeeper_metadata.errors import BookKeeperError, EntryTooLargeError, LedgerClosedError
+from bookkeeper_metadata.foundation.closing import Closing
+from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.blocking.add_future import AddFuture, Waiters
 from spark_bookkeeper.blocking.hand_over import HandOver
 from spark_bookkeeper.blocking.loop_thread import LoopThread

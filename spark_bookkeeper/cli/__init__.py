@@ -13,14 +13,14 @@ from collections.abc import Sequence
 
 import click
 
-from metadata.errors import BookKeeperError
+from bookkeeper_metadata.errors import BookKeeperError
 from spark_bookkeeper.cli.bookie import bookie
 from spark_bookkeeper.cli.bookies import bookies
 from spark_bookkeeper.cli.cluster import cluster
 from spark_bookkeeper.cli.demo import demo
 from spark_bookkeeper.cli.ledgers import ledgers
 from spark_bookkeeper.cli.local import local
-from spark_bookkeeper.cli.logs import logs
+from spark_bookkeeper.cli.logs.commands import logs
 from spark_bookkeeper.cli.options import State
 from spark_bookkeeper.datasource.errors import SourceError
 

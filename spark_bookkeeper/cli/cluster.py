@@ -39,9 +39,9 @@ def info(uri: str, as_json: bool) -> None:
 
 
 async def _init(uri: str) -> str:
-    from metadata.cluster import initialize
-    from metadata.connect import connect
-    from metadata.paths import LedgerLayout, parse_uri
+    from bookkeeper_metadata.cluster import initialize
+    from bookkeeper_metadata.paths import LedgerLayout, parse_uri
+    from bookkeeper_metadata.store.connect import connect
 
     layout = parse_uri(uri).layout or LedgerLayout.HIERARCHICAL
     store, root = await connect(uri)
@@ -52,9 +52,9 @@ async def _init(uri: str) -> str:
 
 
 async def _info(uri: str) -> dict[str, Any]:
-    from metadata.bookies import BookieRegistry
-    from metadata.cluster import instance_id, read_layout
-    from metadata.connect import connect
+    from bookkeeper_metadata.bookies import BookieRegistry
+    from bookkeeper_metadata.cluster import instance_id, read_layout
+    from bookkeeper_metadata.store.connect import connect
 
     store, root = await connect(uri)
     try:

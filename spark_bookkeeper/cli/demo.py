@@ -27,7 +27,7 @@ def demo(context: click.Context, scale: float, keep: Path | None, as_json: bool)
     from spark_bookkeeper.demo.run import DemoSettings, run_demo
 
     # The demonstration kills ZooKeeper on purpose; that its client notices is no news.
-    logging.getLogger("metadata").setLevel(logging.ERROR)
+    logging.getLogger("bookkeeper_metadata").setLevel(logging.ERROR)
     report = Report(is_quiet=as_json)
     run_demo(DemoSettings(scale=scale, keep=keep), report)
     if as_json:

@@ -30,7 +30,7 @@ from spark_bookkeeper.cli.records import (
 )
 
 if TYPE_CHECKING:
-    from metadata.model import LedgerMetadata
+    from bookkeeper_metadata.model import LedgerMetadata
     from spark_bookkeeper import Entry
 
 APPEND_BATCH_BYTES_MAX = 4 * 1024 * 1024
@@ -67,7 +67,7 @@ def creation_options(command: Any) -> Any:
 @debug_option
 def list_ledgers(uri: str, as_json: bool) -> None:
     """List every ledger with its state."""
-    from metadata.errors import NoSuchLedgerError
+    from bookkeeper_metadata.errors import NoSuchLedgerError
 
     found = []
     with open_client(uri) as client:

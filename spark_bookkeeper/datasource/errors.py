@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from metadata.errors import BookKeeperError
+from bookkeeper_metadata.errors import BookKeeperError
 from spark_bookkeeper.datasource.explanations import advice
 
 P = ParamSpec("P")

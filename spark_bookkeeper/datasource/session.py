@@ -11,20 +11,20 @@ from contextlib import aclosing
 from random import Random
 from typing import Any, Protocol, TypeVar
 
-from metadata.errors import MetadataCorruptError
-from metadata.ledgers import Accompany
-from metadata.model import LedgerMetadata
-from metadata.store import MetadataStore
+from bookkeeper_metadata.errors import MetadataCorruptError
+from bookkeeper_metadata.ledgers import Accompany
+from bookkeeper_metadata.model import LedgerMetadata
+from bookkeeper_metadata.store.interface import MetadataStore
 from spark_bookkeeper.bookkeeper import shared
 from spark_bookkeeper.datasource.options.client import client_settings
 from spark_bookkeeper.datasource.options.model import TargetOptions, WriteOptions
 from spark_bookkeeper.datasource.schema import LogSchema, parse_log_schema
 from spark_bookkeeper.ledger.entry import Entry
+from spark_bookkeeper.log.format.model import LogSettings
 from spark_bookkeeper.log.layer import LogLayer, clock_ms
 from spark_bookkeeper.log.ledgers import replication_of
-from spark_bookkeeper.log.model import LogSettings
-from spark_bookkeeper.log.nodes import LogNodes
-from spark_bookkeeper.log.reader import LogView
+from spark_bookkeeper.log.nodes.reads import LogNodes
+from spark_bookkeeper.log.reading.view import LogView
 from spark_bookkeeper.log.settings import RetentionSettings
 from spark_bookkeeper.settings import ClientSettings
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_bookkeeper import BookKeeper
-from spark_bookkeeper.cli.log_documents import describe_log, session_with
+from spark_bookkeeper.admin.log_documents import describe_log, session_with
 from spark_bookkeeper.demo import queries
 from spark_bookkeeper.demo.lineitem import Lineitem, generate, slice_files
 from spark_bookkeeper.demo.report import Report

@@ -20,13 +20,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from spark_bookkeeper import BookKeeper
-from spark_bookkeeper.cli.log_documents import session_with
+from spark_bookkeeper.admin.log_documents import session_with
 from spark_bookkeeper.demo.report import Report
 from spark_bookkeeper.demo.stream_driver import StreamSettings
 from spark_bookkeeper.errors import NoSuchLogError
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.guard import Guard, GuardedProcess
-from spark_bookkeeper.log.collect import Collector
+from spark_bookkeeper.log.cleaning.collect import Collector
 
 DRIVER_MODULE = "spark_bookkeeper.demo.stream_driver"
 BATCHES = 8

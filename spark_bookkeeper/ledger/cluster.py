@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from bookie_server.client.interface import BookieClient
-from metadata.bookies import GRPC, BookieRegistry, BookieServiceInfo
-from metadata.errors import BookKeeperError
-from metadata.ledgers import LedgerStore
-from metadata.model import Versioned
-from metadata.store import MetadataStore
-from metadata.update import Stop, Transform
+from bookkeeper_metadata.bookies import GRPC, BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.model import Stop, Transform, Versioned
+from bookkeeper_metadata.store.interface import MetadataStore
 from spark_bookkeeper.ledger.protocol import placement
 from spark_bookkeeper.settings import ClientSettings
 
@@ -124,7 +123,7 @@ class Cluster:
     ) -> Versioned:
         """Change a ledger's metadata by compare-and-set; what a transform stops with is raised.
 
-        Raises: as :func:`metadata.update.update_metadata`, and the transform's error.
+        Raises: as :func:`bookkeeper_metadata.update.update_metadata`, and the transform's error.
         """
         outcome = await self.ledgers.update(ledger_id, transform, known=known)
         if isinstance(outcome, Stop):

@@ -19,13 +19,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     BookKeeperError,
     MetadataConflictError,
     MetadataUnavailableError,
 )
-from metadata.model import LedgerMetadata, Versioned
-from metadata.update import Stop, backoff
+from bookkeeper_metadata.foundation.backoff import back_off
+from bookkeeper_metadata.model import LedgerMetadata, Stop, Versioned
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.protocol.events import ChangeEnsemble
 from spark_bookkeeper.ledger.protocol.placement import Replacement
@@ -60,7 +60,7 @@ async def _choose(cluster: Cluster, change: ChangeEnsemble) -> Replacement | Non
     """Replacements for what failed; None: nobody can say who is there, and it can wait."""
     attempt = 0
     while True:
-        await backoff(attempt, cluster.random)
+        await back_off(attempt, cluster.random)
         attempt += 1
         try:
             return await cluster.replace_bookies(change.ensemble, change.failed)
@@ -81,7 +81,7 @@ async def _commit(
 
     attempt = 0
     while True:
-        await backoff(attempt, cluster.random)
+        await back_off(attempt, cluster.random)
         attempt += 1
         try:
             return await cluster.update(ledger_id, changed, known)

@@ -16,7 +16,7 @@ import asyncio
 
 from bookie_server.wire.digest import Digest
 from bookie_server.wire.record import encode_lac_packet
-from metadata.model import NO_ENTRY_ID
+from bookkeeper_metadata.model import NO_ENTRY_ID
 from spark_bookkeeper.ledger.cluster import Cluster
 
 _UNSETTLED_INTERVALS = 10

@@ -17,9 +17,9 @@ from itertools import pairwise
 from bookie_server.wire.digest import Digest
 from bookie_server.wire.messages import ReadReply, ReadRequest, Status
 from bookie_server.wire.record import Run, first_unverified
-from metadata.invariant import invariant
-from metadata.model import Fragment
-from metadata.tasks import end_tasks
+from bookkeeper_metadata.foundation.invariant import invariant
+from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.model import Fragment
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.read_rules import (

@@ -24,9 +24,9 @@ from bookie_server.wire.record import (
     parse_run,
     run_verifies,
 )
-from metadata.errors import EntryUnreadableError, LedgerRecoveryError, UnauthorizedError
-from metadata.model import NO_ENTRY_ID, LedgerMetadata
-from metadata.tasks import end_tasks
+from bookkeeper_metadata.errors import EntryUnreadableError, LedgerRecoveryError, UnauthorizedError
+from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.recovery_rules import FenceProgress

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from metadata.errors import BookKeeperError
-from metadata.model import NO_ENTRY_ID
+from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.model import NO_ENTRY_ID
 
 Completion = Callable[[int, BookKeeperError | None], bool]
 """``(acknowledged up to, error)`` -> whether it is complete: every entry told its outcome."""

@@ -12,15 +12,15 @@ from collections.abc import AsyncGenerator
 
 from bookie_server.wire.digest import digest_for
 from bookie_server.wire.record import Run
-from metadata.closing import AsyncClosing
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     BookKeeperError,
     EntryUnreadableError,
     MetadataUnavailableError,
     NoSuchEntryError,
 )
-from metadata.model import NO_ENTRY_ID, LedgerMetadata, Versioned
-from metadata.tasks import end_tasks
+from bookkeeper_metadata.foundation.closing import AsyncClosing
+from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata, Versioned
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.entry import Entry, entries_of
 from spark_bookkeeper.ledger.fetch import Fetched, FragmentFetcher

@@ -24,10 +24,10 @@ import asyncio
 from bookie_server.wire.digest import Digest, digest_for, master_key
 from bookie_server.wire.messages import ReadRequest, Status, Stripe
 from bookie_server.wire.record import parse_header
-from metadata.errors import LedgerRecoveryError, UnauthorizedError
-from metadata.model import NO_ENTRY_ID, Fragment, LedgerMetadata, Versioned
-from metadata.tasks import end_tasks
-from metadata.update import Stop, backoff
+from bookkeeper_metadata.errors import LedgerRecoveryError, UnauthorizedError
+from bookkeeper_metadata.foundation.backoff import back_off
+from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.model import NO_ENTRY_ID, Fragment, LedgerMetadata, Stop, Versioned
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.fetch import FragmentFetcher, verified_runs
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
@@ -52,7 +52,7 @@ async def recover_ledger(cluster: Cluster, ledger_id: int, password: bytes) -> V
         UnauthorizedError: the password is not the ledger's.
     """
     for attempt in range(RECOVERY_ATTEMPTS_MAX):
-        await backoff(attempt, cluster.random)
+        await back_off(attempt, cluster.random)
         versioned = await cluster.ledgers.read(ledger_id)
         if versioned.metadata.password != password:
             raise UnauthorizedError(ledger_id)

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from bookie_server.wire.digest import Digest
 from bookie_server.wire.messages import LongPoll, ReadLacReply, ReadReply, ReadRequest, Status
 from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
-from metadata.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
-from metadata.model import NO_ENTRY_ID, LedgerMetadata, Versioned
-from metadata.tasks import end_tasks
+from bookkeeper_metadata.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
+from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata, Versioned
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.fetch import FragmentFetcher, verified_runs
 from spark_bookkeeper.ledger.last_confirmed import LacEvidence, believable_claim, lac_evidence

@@ -18,8 +18,7 @@ from functools import partial
 from bookie_server.wire.digest import digest_for, master_key
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import ENTRY_SIZE_MAX, HEADER_SIZE
-from metadata.closing import AsyncClosing
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     AddQuorumTimeoutError,
     BookKeeperError,
     EntryTooLargeError,
@@ -28,9 +27,9 @@ from metadata.errors import (
     NotEnoughBookiesError,
     UnauthorizedError,
 )
-from metadata.model import LedgerMetadata, Versioned
-from metadata.tasks import has_failed
-from metadata.update import Stop
+from bookkeeper_metadata.foundation.closing import AsyncClosing
+from bookkeeper_metadata.foundation.tasks import has_failed
+from bookkeeper_metadata.model import LedgerMetadata, Stop, Versioned
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.ensemble_change import EnsembleChanger
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from metadata.invariant import invariant
+from bookkeeper_metadata.foundation.invariant import invariant
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.errors import LocalStartError, log_tail
 from spark_bookkeeper.local.guard import Guard, GuardedProcess

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from metadata.invariant import invariant
+from bookkeeper_metadata.foundation.invariant import invariant
 from spark_bookkeeper.local.bookie import LocalBookie, wait_until_serving
 from spark_bookkeeper.local.errors import LocalDirectoryInUseError
 from spark_bookkeeper.local.guard import Guard

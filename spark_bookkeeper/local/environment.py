@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import bookkeeper_metadata
 from bookie_server.settings import bookie_settings_table
 
-_ROOT = Path(__file__).resolve().parent.parent.parent
-"""What all packages of this distribution lie in: the clone, or ``site-packages``."""
+_ROOTS = dict.fromkeys(
+    str(Path(package).resolve().parent)
+    for package in (Path(__file__).parents[1], bookkeeper_metadata.__path__[0])
+)
+"""What the packages of this distribution lie in, in order: a clone has two such folders,
+``site-packages`` is one."""
 
 
 def child_environment() -> dict[str, str]:
@@ -19,5 +24,5 @@ def child_environment() -> dict[str, str]:
     """
     settings = {setting.variable for setting in bookie_settings_table()}
     inherited = {name: value for name, value in os.environ.items() if name not in settings}
-    path = os.pathsep.join(part for part in (str(_ROOT), inherited.get("PYTHONPATH")) if part)
+    path = os.pathsep.join(part for part in (*_ROOTS, inherited.get("PYTHONPATH")) if part)
     return {**inherited, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}

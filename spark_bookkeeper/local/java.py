@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from metadata.errors import BookKeeperError
+from bookkeeper_metadata.errors import BookKeeperError
 
 JAVA_VERSION_MIN = 17
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')

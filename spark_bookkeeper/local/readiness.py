@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from metadata.cluster import initialize
-from metadata.connect import connect
-from metadata.errors import ClusterExistsError, MetadataUnavailableError
-from metadata.paths import Paths
-from metadata.store import MetadataStore
+from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.errors import ClusterExistsError, MetadataUnavailableError
+from bookkeeper_metadata.paths import Paths
+from bookkeeper_metadata.store.connect import connect
+from bookkeeper_metadata.store.interface import MetadataStore
 from spark_bookkeeper.local.ports import is_listening
 
 POLL_INTERVAL_S = 0.05

@@ -3,7 +3,7 @@
 Creation is one multi - the name together with everything below the log's id - so a half-created log
 never exists, seen or unseen. Deletion begins with one multi that takes the name away and marks the
 head; from then on nobody opens, reads or commits to the log, and what is left of it is taken apart
-by :mod:`spark_bookkeeper.log.deletion`, which a crash interrupts but never confuses.
+by :mod:`spark_bookkeeper.log.cleaning.deletion`, which a crash interrupts but never confuses.
 """
 
 from __future__ import annotations
@@ -11,26 +11,27 @@ from __future__ import annotations
 from contextlib import suppress
 from random import Random
 
-from metadata.bounded import each
-from metadata.errors import MetadataConflictError, MetadataUnavailableError
-from metadata.store import (
+from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
+from bookkeeper_metadata.foundation.bounded import each
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.operations import (
     Create,
     Delete,
-    MetadataStore,
     NodeExistsError,
     Operation,
     Put,
     StoreConflict,
 )
-from spark_bookkeeper.log.deletion import LogDeletion
-from spark_bookkeeper.log.epoch import SCHEMA_BYTES_MAX, StoredTxn
+from spark_bookkeeper.log.cleaning.deletion import LogDeletion
+from spark_bookkeeper.log.cleaning.sweep import SweepReport
 from spark_bookkeeper.log.errors import LogExistsError, LogRecreatedError, NoSuchLogError
-from spark_bookkeeper.log.model import LogHead, LogSettings, LogState
-from spark_bookkeeper.log.nodes import READS_MAX, HeadAt, LogNodes
-from spark_bookkeeper.log.paths import LOG_ID_MAX, LogPaths
-from spark_bookkeeper.log.serde import encode_head, encode_name, encode_schema, parse_name
-from spark_bookkeeper.log.sweep import SweepReport, removed
-from spark_bookkeeper.log.transitions import deleting
+from spark_bookkeeper.log.format.epoch import SCHEMA_BYTES_MAX, StoredTxn
+from spark_bookkeeper.log.format.model import LogHead, LogSettings, LogState
+from spark_bookkeeper.log.format.serde import encode_head, encode_name, encode_schema, parse_name
+from spark_bookkeeper.log.nodes.deletes import delete_node
+from spark_bookkeeper.log.nodes.paths import LOG_ID_MAX, LogPaths
+from spark_bookkeeper.log.nodes.reads import READS_MAX, HeadAt, LogNodes
+from spark_bookkeeper.log.rules.transitions import deleting
 
 CREATE_ATTEMPTS_MAX = 10
 """Tries of a creation or of the start of a deletion against lost replies and races."""
@@ -174,7 +175,7 @@ class Catalog:
         stored = await nodes.txn(app_id)
         if stored is None:
             return None
-        await removed(self._store, nodes.tree.txn(app_id))
+        await delete_node(self._store, nodes.tree.txn(app_id))
         return stored.txn
 
     async def _log_ids(self) -> list[int]:

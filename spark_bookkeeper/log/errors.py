@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from metadata.errors import BookKeeperError, LedgerFencedError
+from bookkeeper_metadata.errors import BookKeeperError, LedgerFencedError
 
 
 class NoSuchLogError(BookKeeperError):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from spark_bookkeeper.log.entries import LogReader
+from spark_bookkeeper.log.format.model import LedgerRange, LogSettings
+from spark_bookkeeper.log.format.position import Position, Start
 from spark_bookkeeper.log.layer import LogLayer
-from spark_bookkeeper.log.leader import Leader
 from spark_bookkeeper.log.ledgers import Ledgers
-from spark_bookkeeper.log.model import LedgerRange, LogSettings
-from spark_bookkeeper.log.position import Position, Start
+from spark_bookkeeper.log.reading.reader import LogReader
 from spark_bookkeeper.log.settings import LogWriterSettings
-from spark_bookkeeper.log.writer import LogWriter
+from spark_bookkeeper.log.writing.leader import Leader
+from spark_bookkeeper.log.writing.writer import LogWriter
 
 
 class Log:

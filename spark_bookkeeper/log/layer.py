@@ -11,23 +11,23 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property
 from random import Random, SystemRandom
 
-from metadata.ledgers import LedgerStore
-from metadata.model import LedgerMetadata
-from metadata.store import MetadataStore
+from bookkeeper_metadata.foundation.backoff import Pause, jittered_pause
+from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.model import LedgerMetadata
+from bookkeeper_metadata.store.interface import MetadataStore
 from spark_bookkeeper.log.catalog import Catalog
-from spark_bookkeeper.log.collect import Collector
-from spark_bookkeeper.log.commit import Committer
-from spark_bookkeeper.log.consumers import Consumers
-from spark_bookkeeper.log.deletion import LogDeletion
-from spark_bookkeeper.log.jobs import Jobs
-from spark_bookkeeper.log.nodes import LogNodes
-from spark_bookkeeper.log.paths import LogPaths
-from spark_bookkeeper.log.pause import Pause, jittered_pause
-from spark_bookkeeper.log.reader import LogView, OpenLedgers
+from spark_bookkeeper.log.cleaning.collect import Collector
+from spark_bookkeeper.log.cleaning.consumers import Consumers
+from spark_bookkeeper.log.cleaning.deletion import LogDeletion
+from spark_bookkeeper.log.cleaning.sweep import Sweeper
+from spark_bookkeeper.log.cleaning.truncation import truncate_log
+from spark_bookkeeper.log.commits.commit import Committer
+from spark_bookkeeper.log.commits.jobs import Jobs
+from spark_bookkeeper.log.nodes.paths import LogPaths
+from spark_bookkeeper.log.nodes.reads import LogNodes
+from spark_bookkeeper.log.reading.view import LogView, OpenLedgers
 from spark_bookkeeper.log.settings import RetentionSettings
-from spark_bookkeeper.log.sweep import Sweeper
-from spark_bookkeeper.log.tail import LogTail
-from spark_bookkeeper.log.truncation import truncate_log
+from spark_bookkeeper.log.writing.tail import LogTail
 
 LedgerAction = Callable[[int], Awaitable[None]]
 
@@ -134,7 +134,7 @@ class LogLayer:
         return LogTail(nodes, recover, clock_ms=self.clock_ms, pause=self._pause)
 
     async def truncate(self, log_id: int, log: str, before_row: int) -> int:
-        """See :func:`spark_bookkeeper.log.truncation.truncate_log`."""
+        """See :func:`spark_bookkeeper.log.cleaning.truncation.truncate_log`."""
         nodes = self.nodes(log_id, log)
         return await truncate_log(nodes, before_row, clock_ms=self.clock_ms, pause=self._pause)
 

@@ -9,12 +9,12 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Protocol, TypedDict
 
-from metadata.errors import BookKeeperError
-from metadata.ledgers import Accompany
+from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.ledgers import Accompany
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.entry import Entry, entries_of
 from spark_bookkeeper.ledger.read_handle import ReadHandle
-from spark_bookkeeper.log.model import LogSettings
+from spark_bookkeeper.log.format.model import LogSettings
 
 Completion = Callable[[int, BookKeeperError | None], bool]
 """Told the last acknowledged entry or an error; says whether it need not be told again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_bookkeeper.log.defects import raise_all
+from bookkeeper_metadata.foundation.defects import raise_all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

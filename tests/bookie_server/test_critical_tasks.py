@@ -11,13 +11,13 @@ import pytest
 
 from bookie_server.bookie import Bookie
 from bookie_server.settings import BookieSettings
+from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.journal import Journal
-from bookie_server.storage.real_files import RealFileSystem
+from bookie_server.storage.journal.journal import Journal
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import encode_records, parse_run
-from metadata.model import DigestType
+from bookkeeper_metadata.model import DigestType
 from tests.doubles.storage import answer_new
 
 

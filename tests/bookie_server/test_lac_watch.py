@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from bookie_server.core.handle_state import LedgerFacts
+from bookie_server.core.ledger_ranges import LedgerRanges
+from bookie_server.core.records import Add, ExplicitLac, Fence, Tombstone
 from bookie_server.lac_watch import LacWatch
-from bookie_server.storage.facts import LedgerFacts, LedgerRanges
-from bookie_server.storage.journal_record import Add, ExplicitLac, Fence, Tombstone
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.record import encode_records, parse_run
 

@@ -11,15 +11,15 @@ import pytest
 from bookie_server.bookie import Bookie
 from bookie_server.limbo import judge_damage
 from bookie_server.settings import BookieSettings
+from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.real_files import RealFileSystem
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.messages import ReadRequest, Section, Status
 from bookie_server.wire.record import encode_records, parse_run
-from metadata.cluster import initialize
-from metadata.ledgers import LedgerStore
-from metadata.memory import MemoryStore
-from metadata.model import DigestType, Fragment, LedgerMetadata
+from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata
+from bookkeeper_metadata.store.memory import MemoryStore
 from tests.doubles.storage import answer_new
 
 KEY = b"k" * 20
@@ -201,7 +201,7 @@ def test_a_failed_fsync_answers_unknown_and_stops_the_bookie(
         def fail(descriptor: int) -> None:
             raise OSError(5, "Input/output error")
 
-        monkeypatch.setattr("bookie_server.storage.real_files.os.fdatasync", fail)
+        monkeypatch.setattr("bookie_server.storage.disk.real_files.os.fdatasync", fail)
         status = await add(bookie, 7, b"payload-zero")
 
         assert status is Status.UNKNOWN

@@ -11,8 +11,8 @@ import pytest
 from bookie_server.bookie import Bookie
 from bookie_server.client.local import LocalBookieClient
 from bookie_server.settings import BookieSettings
+from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.real_files import RealFileSystem
 from bookie_server.wire import codec
 from bookie_server.wire.digest import Crc32cDigest, master_key
 from bookie_server.wire.messages import EncodedSection, LongPoll, ReadLacReply, Status
@@ -23,7 +23,7 @@ from bookie_server.wire.record import (
     encode_records,
     parse_run,
 )
-from metadata.model import DigestType
+from bookkeeper_metadata.model import DigestType
 from tests.doubles.storage import answer_new
 
 KEY = master_key(b"")

@@ -17,13 +17,13 @@ from bookie_server.client.relay import RelayedBookieClient
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.service import SERVER_OPTIONS, BookieIdentity, BookieService
 from bookie_server.settings import BookieSettings
+from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.real_files import RealFileSystem
 from bookie_server.wire import codec
 from bookie_server.wire.digest import Crc32cDigest, master_key
 from bookie_server.wire.messages import EncodedSection, LongPoll, ReadLacReply, Status
 from bookie_server.wire.record import encode_lac_packet, encode_records, parse_run
-from metadata.model import DigestType
+from bookkeeper_metadata.model import DigestType
 from tests.doubles.storage import answer_new
 
 pytestmark = pytest.mark.integration

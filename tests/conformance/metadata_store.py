@@ -12,14 +12,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from metadata.errors import ClientClosedError
-from metadata.store import (
+from bookkeeper_metadata.errors import ClientClosedError
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.operations import (
     VALUE_SIZE_BYTES_MAX,
     BadVersionError,
     Check,
     Create,
     Delete,
-    MetadataStore,
     Node,
     NodeExistsError,
     NoNodeError,

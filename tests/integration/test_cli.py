@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from metadata.errors import LedgerFencedError
+from bookkeeper_metadata.errors import LedgerFencedError
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.cli import run
 from spark_bookkeeper.local.environment import child_environment

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     BookKeeperError,
     ClientClosedError,
     EntryTooLargeError,
@@ -22,6 +20,7 @@ from metadata.errors import (
 )
 from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
 from spark_bookkeeper.blocking.add_future import AddFuture
+from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.log.errors import LogExistsError, NoSuchLogError
 
 pytestmark = pytest.mark.integration
@@ -259,7 +258,7 @@ def test_a_forked_child_makes_its_own_connections(cluster: LocalCluster, parent:
         check=False,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        env=child_environment(),
     )
 
     assert run.returncode == 0, run.stderr

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from spark_bookkeeper.local.environment import child_environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -35,13 +36,11 @@ def example_parameter(path: Path) -> object:
 
 
 @pytest.mark.parametrize("example", [example_parameter(path) for path in EXAMPLES])
-def test_an_example_prints_what_it_promises(
-    example: Path, repository: Path, tmp_path: Path
-) -> None:
+def test_an_example_prints_what_it_promises(example: Path, tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-W", "ignore", str(example)],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(repository)},
+        env=child_environment(),
         capture_output=True,
         text=True,
         timeout=280,

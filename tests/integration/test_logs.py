@@ -12,15 +12,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from metadata.errors import BookieUnavailableError, ClientClosedError
+from bookkeeper_metadata.errors import BookieUnavailableError, ClientClosedError
 from spark_bookkeeper import BookKeeper, LocalCluster, LogWriterSettings, Position
+from spark_bookkeeper.admin.log_documents import session_with
 from spark_bookkeeper.cli import run
-from spark_bookkeeper.cli.log_documents import session_with
 from spark_bookkeeper.errors import DataLossError, LogFencedError, LogHasWriterError
 from spark_bookkeeper.local.environment import child_environment
-from spark_bookkeeper.log.deletion import LogDeletion
-from spark_bookkeeper.log.nodes import LogNodes
-from spark_bookkeeper.log.sweep import SweepReport
+from spark_bookkeeper.log.cleaning.deletion import LogDeletion
+from spark_bookkeeper.log.cleaning.sweep import SweepReport
+from spark_bookkeeper.log.nodes.reads import LogNodes
 
 pytestmark = [pytest.mark.integration, pytest.mark.zookeeper, pytest.mark.slow]
 

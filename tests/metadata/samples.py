@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from metadata.model import DigestType, Fragment, LedgerMetadata, LedgerState
+from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata, LedgerState
 
 ENSEMBLE = ("192.0.2.1:3181", "192.0.2.2:3181", "192.0.2.3:3181")
 

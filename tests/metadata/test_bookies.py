@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from metadata.bookies import (
+from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
     BOOKIE_RPC,
     GRPC,
@@ -18,10 +18,10 @@ from metadata.bookies import (
     encode_service_info,
     parse_service_info,
 )
-from metadata.cluster import initialize
-from metadata.errors import MetadataCorruptError
-from metadata.memory import MemoryStore
-from metadata.store import NodeExistsError, NoNodeError
+from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.errors import MetadataCorruptError
+from bookkeeper_metadata.store.memory import MemoryStore
+from bookkeeper_metadata.store.operations import NodeExistsError, NoNodeError
 
 ROOT = "/ledgers"
 OURS = BookieServiceInfo(

@@ -8,15 +8,15 @@ from random import Random
 
 import pytest
 
-from metadata.cluster import initialize, instance_id, read_layout
-from metadata.errors import (
+from bookkeeper_metadata.cluster import initialize, instance_id, read_layout
+from bookkeeper_metadata.errors import (
     ClusterExistsError,
     ClusterNotInitializedError,
     MetadataCorruptError,
     MetadataUnavailableError,
 )
-from metadata.memory import Fault, MemoryStore
-from metadata.paths import LedgerLayout
+from bookkeeper_metadata.paths import LedgerLayout
+from bookkeeper_metadata.store.memory import Fault, MemoryStore
 
 ROOT = "/a/ledgers"
 

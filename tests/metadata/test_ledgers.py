@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from metadata.cluster import initialize
-from metadata.errors import (
+from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.errors import (
     ClusterNotInitializedError,
     LedgerExistsError,
     MetadataConflictError,
@@ -17,12 +17,18 @@ from metadata.errors import (
     MetadataUnavailableError,
     NoSuchLedgerError,
 )
-from metadata.ledgers import LedgerStore, Stop
-from metadata.memory import Fault, MemoryStore
-from metadata.model import LedgerMetadata, LedgerState, Versioned
-from metadata.paths import LedgerLayout, Paths
-from metadata.serde import encode_metadata
-from metadata.store import BadVersionError, Check, Create, NodeExistsError, Operation
+from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.model import LedgerMetadata, LedgerState, Stop, Versioned
+from bookkeeper_metadata.paths import LedgerLayout, Paths
+from bookkeeper_metadata.serde import encode_metadata
+from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from bookkeeper_metadata.store.operations import (
+    BadVersionError,
+    Check,
+    Create,
+    NodeExistsError,
+    Operation,
+)
 from tests.metadata.samples import open_ledger
 
 ROOT = "/ledgers"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from metadata.zookeeper import ZooKeeperStore
+from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
 from spark_bookkeeper.local.errors import LocalStartError
 from spark_bookkeeper.local.java import JavaNotFoundError, find_java, pyspark_jars
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess

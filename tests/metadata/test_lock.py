@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from metadata.errors import MetadataUnavailableError
-from metadata.memory import Fault, MemoryStore
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.store.memory import Fault, MemoryStore
 
 PATH = "/locks/x"
 

@@ -9,12 +9,13 @@ from random import Random
 
 import pytest
 
-from metadata.cluster import initialize, instance_id
-from metadata.errors import MetadataUnavailableError
-from metadata.ledgers import LedgerStore, Stop
-from metadata.memory import Fault
-from metadata.model import LedgerMetadata, Versioned
-from metadata.store import Create, Delete, MetadataStore, Put
+from bookkeeper_metadata.cluster import initialize, instance_id
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.model import LedgerMetadata, Stop, Versioned
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.memory import Fault
+from bookkeeper_metadata.store.operations import Create, Delete, Put
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
 from tests.metadata.samples import open_ledger
 from tests.metadata.zookeeper_proxy import LossyProxy, connect_through

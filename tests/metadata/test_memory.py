@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
-from metadata.errors import MetadataUnavailableError
-from metadata.memory import Fault, MemoryStore
-from metadata.memory_tree import MemoryTree
-from metadata.store import Create, MetadataStore
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from bookkeeper_metadata.store.memory_tree import MemoryTree
+from bookkeeper_metadata.store.operations import Create
 from tests.conformance.metadata_store import MetadataStoreConformance, World
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metadata.paths import LedgerLayout, MetadataServiceUri, Paths, parse_uri
+from bookkeeper_metadata.paths import LedgerLayout, MetadataServiceUri, Paths, parse_uri
 
 PATHS = Paths("/ledgers")
 

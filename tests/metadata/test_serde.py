@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metadata.errors import MetadataCorruptError
-from metadata.model import DigestType, Fragment, LedgerMetadata, LedgerState
-from metadata.serde import encode_metadata, parse_metadata
+from bookkeeper_metadata.errors import MetadataCorruptError
+from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata, LedgerState
+from bookkeeper_metadata.serde import encode_metadata, parse_metadata
 from tests.metadata.samples import ENSEMBLE, ledgers, open_ledger
 
 # From Apache's own LedgerMetadataSerDe test.

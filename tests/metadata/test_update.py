@@ -9,21 +9,20 @@ from random import Random
 
 import pytest
 
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     MetadataConflictError,
     MetadataCorruptError,
     MetadataUnavailableError,
     NoSuchLedgerError,
 )
-from metadata.memory import Fault, MemoryStore
-from metadata.model import LedgerMetadata, LedgerState, Versioned
-from metadata.serde import encode_metadata
-from metadata.update import (
+from bookkeeper_metadata.foundation.backoff import back_off
+from bookkeeper_metadata.model import LedgerMetadata, LedgerState, Stop, Versioned
+from bookkeeper_metadata.serde import encode_metadata
+from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from bookkeeper_metadata.update import (
     READ_BACK_ATTEMPTS_MAX,
     UPDATE_ATTEMPTS_MAX,
     LedgerNode,
-    Stop,
-    backoff,
     update_metadata,
 )
 from tests.metadata.samples import open_ledger
@@ -200,7 +199,7 @@ def test_losing_every_race_is_definite_only_if_no_outcome_was_ever_in_doubt(
     first: Fault | None, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(scene: Scene) -> None:
-        monkeypatch.setattr("metadata.update._BACKOFF_MS_MAX", 1)
+        monkeypatch.setattr("bookkeeper_metadata.foundation.backoff.BACKOFF_MS_MAX", 1)
 
         def beaten() -> Fault | None:
             scene.another_writes(_version(scene))
@@ -278,7 +277,7 @@ def test_a_creation_time_nobody_recorded_is_the_nodes_own() -> None:
 
 def test_the_first_attempt_does_not_wait() -> None:
     class Refusing(Random):
-        def uniform(self, a: float, b: float) -> float:
+        def randint(self, a: int, b: int) -> int:
             raise AssertionError("drew a delay for the first attempt")
 
-    asyncio.run(backoff(0, Refusing()))
+    asyncio.run(back_off(0, Refusing()))

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from metadata.connect import connect
-from metadata.errors import MetadataUnavailableError
-from metadata.store import MetadataStore, Node
-from metadata.zookeeper import ZooKeeperStore
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.store.connect import connect
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.operations import Node
+from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
 from spark_bookkeeper.local.ports import free_port
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
 from tests.conformance.metadata_store import MetadataStoreConformance, World, eventually

@@ -9,8 +9,8 @@ from asyncio.subprocess import create_subprocess_exec
 
 import pytest
 
-from metadata.store import Check, Create, Delete, Put
-from metadata.zookeeper import ZooKeeperStore
+from bookkeeper_metadata.store.operations import Check, Create, Delete, Put
+from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
 from tests.metadata.zookeeper_relay import Part, Relay, Request, Sent

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from metadata.memory import Fault
-from metadata.zookeeper import ZooKeeperStore
+from bookkeeper_metadata.store.memory import Fault
+from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
 from tests.metadata.zookeeper_relay import Relay, Request, Sent
 
 

@@ -9,18 +9,18 @@ from unittest.mock import patch
 
 from bookie_server.storage.checkpoint import CheckpointPlan
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.facts import encode_facts
-from bookie_server.storage.write_cache import WriteCache
+from bookie_server.storage.index.handle_state import encode_facts
+from bookie_server.storage.logs.write_cache import WriteCache
 from bookie_server.wire.messages import Status
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     BookKeeperError,
     LedgerFencedError,
     LedgerRecoveryError,
     MetadataUnavailableError,
     UnauthorizedError,
 )
-from metadata.invariant import invariant
-from metadata.model import LedgerMetadata, LedgerState, Versioned
+from bookkeeper_metadata.foundation.invariant import invariant
+from bookkeeper_metadata.model import LedgerMetadata, LedgerState, Versioned
 from spark_bookkeeper.ledger.ensemble_change import EnsembleChanger, change_ensemble
 from spark_bookkeeper.ledger.protocol.events import ChangeEnsemble, Effect
 from spark_bookkeeper.ledger.protocol.placement import Replacement

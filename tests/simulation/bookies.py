@@ -18,12 +18,18 @@ from bookie_server.bookie import Bookie
 from bookie_server.client.local import LocalBookieClient
 from bookie_server.limbo import judge_damage
 from bookie_server.settings import BookieSettings
+from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.errors import StorageFailedError
 from bookie_server.storage.read_plan import runs_of
-from metadata.bookies import BOOKIE_ENDPOINT, GRPC, BookieRegistry, BookieServiceInfo, Endpoint
-from metadata.errors import MetadataUnavailableError
-from metadata.store import NodeExistsError
+from bookkeeper_metadata.bookies import (
+    BOOKIE_ENDPOINT,
+    GRPC,
+    BookieRegistry,
+    BookieServiceInfo,
+    Endpoint,
+)
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.store.operations import NodeExistsError
 from tests.simulation.files import SimFileSystem, SimulatedCrash
 from tests.simulation.history import BookieDown, BookieUp, Damaged, Durable, FenceDurable
 from tests.simulation.loop import Owner

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bookie_server.wire.messages import Status
-from metadata.model import LedgerState
+from bookkeeper_metadata.model import LedgerState
 from tests.simulation.history import (
     AddArrived,
     AddReplied,

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from bookie_server.storage.files import Buffer, File, FileSystem
+from bookie_server.storage.disk.files import File, FileSystem
+from bookie_server.wire.buffer import Buffer
 
 SECTOR_SIZE = 512
 FATES = ("keep", "keep", "drop", "drop", "tear")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 from bookie_server.wire.messages import Status, Stripe
-from metadata.model import LedgerMetadata
+from bookkeeper_metadata.model import LedgerMetadata
 
 
 @dataclass(slots=True, kw_only=True)

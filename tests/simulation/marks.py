@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from bookie_server.wire.messages import Status
-from metadata.model import LedgerState
+from bookkeeper_metadata.model import LedgerState
 from tests.simulation.history import (
     AddArrived,
     AddReplied,

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bookie_server.core.presence import Presence
+from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
 from bookie_server.settings import StorageSettings
+from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.files import FileSystem
-from bookie_server.storage.journal_record import (
-    Add,
-    ExplicitLac,
-    Fence,
-    JournalRecord,
-    MasterKey,
-    Tombstone,
-)
-from bookie_server.storage.read_plan import Presence, runs_of
+from bookie_server.storage.read_plan import runs_of
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.record import Run, encode_records, parse_run
 from tests.doubles.storage import answer_new

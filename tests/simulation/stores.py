@@ -1,6 +1,6 @@
 """Metadata sessions of simulated processes: slow, lossy, and sometimes expired.
 
-The tree is :class:`metadata.memory_tree.MemoryTree`; here it also tells the observer of every
+The tree is :class:`bookkeeper_metadata.store.memory_tree.MemoryTree`; here it also tells the observer of every
 commit to a ledger's metadata. A session adds the way there and back: a request or reply may be lost
 on it, and during an outage all are.
 """
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
-from metadata.errors import MetadataUnavailableError
-from metadata.memory import Fault, MemoryStore
-from metadata.memory_tree import MemoryTree
-from metadata.paths import Paths
-from metadata.serde import parse_metadata
-from metadata.store import Check, Create, Delete, Node, Operation, Put
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.paths import Paths
+from bookkeeper_metadata.serde import parse_metadata
+from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from bookkeeper_metadata.store.memory_tree import MemoryTree
+from bookkeeper_metadata.store.operations import Check, Create, Delete, Node, Operation, Put
 from tests.simulation.history import Committed, Deleted, History
 from tests.simulation.loop import OWNER, Owner, SimLoop
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import combinations, pairwise
 
 from bookie_server.wire.messages import Status
-from metadata.model import LedgerMetadata, LedgerState
+from bookkeeper_metadata.model import LedgerMetadata, LedgerState
 from tests.simulation.history import (
     Acked,
     Appended,

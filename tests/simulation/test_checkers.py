@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from bookie_server.wire.messages import Status
-from metadata.model import Fragment, LedgerMetadata
+from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from tests.simulation import checkers, reader_checkers, storage_checkers
 from tests.simulation.checkers import CHECKERS, Checker
 from tests.simulation.history import (

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from metadata.invariant import InvariantViolation
-from metadata.model import Fragment, LedgerMetadata, LedgerState
+from bookkeeper_metadata.foundation.invariant import InvariantViolation
+from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 from tests.simulation.campaigns import REPOSITORY
 from tests.simulation.rules import checks

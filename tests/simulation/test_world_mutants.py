@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from bookie_server.bookie import Bookie
+from bookie_server.core.absence import status_of
 from bookie_server.core.admission import Admission
 from bookie_server.core.effects import Persist
-from bookie_server.core.verdicts import status_of
+from bookie_server.core.presence import Presence
+from bookie_server.core.records import Fence, JournalRecord
 from bookie_server.storage import checkpoint
 from bookie_server.storage.contents import Contents
-from bookie_server.storage.group import GroupEnd
-from bookie_server.storage.journal_record import Fence, JournalRecord
-from bookie_server.storage.read_plan import Presence
+from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.wire.messages import ReadRequest, Status, StoredReply
-from metadata.model import LedgerMetadata, LedgerState
+from bookkeeper_metadata.model import LedgerMetadata, LedgerState
 from spark_bookkeeper.ledger import ensemble_change
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 from tests.simulation.run import run_seed

@@ -17,10 +17,10 @@ from random import Random
 from typing import TypeVar
 
 from bookie_server.core.effects import Persist
+from bookie_server.core.records import Add, Fence, JournalRecord
 from bookie_server.journal_thread import GroupDone, GroupFailed, JournalWriter, take_group
-from bookie_server.storage.errors import StorageFailedError
-from bookie_server.storage.journal import Journal
-from bookie_server.storage.journal_record import Add, Fence, JournalRecord
+from bookie_server.storage.disk.errors import StorageFailedError
+from bookie_server.storage.journal.journal import Journal
 from bookie_server.workers import Workers
 from tests.simulation.files import SimFileSystem, SimulatedCrash
 from tests.simulation.history import Durable, FenceDurable, History

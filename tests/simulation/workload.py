@@ -13,8 +13,8 @@ from dataclasses import replace
 from random import Random
 
 from bookie_server.client.settings import ConnectionSettings
-from metadata.errors import BookKeeperError
-from metadata.model import LedgerState
+from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.model import LedgerState
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from spark_bookkeeper.settings import ClientSettings

@@ -13,7 +13,7 @@ from collections import Counter
 from random import Random
 
 from bookie_server.client.interface import BookieClient
-from metadata.cluster import initialize
+from bookkeeper_metadata.cluster import initialize
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.settings import ClientSettings

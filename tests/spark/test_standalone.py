@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from spark_bookkeeper import BookKeeper
+from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.ports import LOOPBACK
-from tests.conftest import REPOSITORY
 from tests.spark import calls
 from tests.spark.drivers import CALL_TIMEOUT_S, Driver, DriverError
 from tests.spark.held_source import Hold
@@ -40,7 +40,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
             "spark.driver.host": LOOPBACK,
             "spark.executor.cores": str(CORES_PER_WORKER),
             "spark.executor.memory": "512m",
-            "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
+            "spark.executorEnv.PYTHONPATH": child_environment()["PYTHONPATH"],
             "spark.local.dir": str(directory / "scratch"),
             # A task that Spark has killed goes on in Python for as long as its test needs.
             "spark.python.task.killTimeout": "120s",

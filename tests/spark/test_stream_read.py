@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_bookkeeper import BookKeeper, LocalCluster
-from spark_bookkeeper.cli.log_documents import session_with
+from spark_bookkeeper.admin.log_documents import session_with
 from spark_bookkeeper.log.settings import LogWriterSettings
 from tests.spark.conftest import Logs
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from spark_bookkeeper.cli.log_documents import session_with
+from spark_bookkeeper.admin.log_documents import session_with
 from spark_bookkeeper.datasource.session import BATCH_ID_KEY, QUERY_ID_KEY
 from spark_bookkeeper.datasource.source import BookKeeperSource
-from spark_bookkeeper.log.epoch import TokenState
 from spark_bookkeeper.log.errors import NoSuchLogError
-from spark_bookkeeper.log.model import LedgerRange
-from spark_bookkeeper.log.nodes import LogNodes
+from spark_bookkeeper.log.format.epoch import TokenState
+from spark_bookkeeper.log.format.model import LedgerRange
+from spark_bookkeeper.log.nodes.reads import LogNodes
 from tests.spark.checkers import (
     Block,
     Row,

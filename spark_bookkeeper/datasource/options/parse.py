@@ -12,7 +12,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from metadata.paths import parse_uri
+from bookkeeper_metadata.paths import parse_uri
 from spark_bookkeeper.datasource.errors import OptionsError, OptionUnknownError
 from spark_bookkeeper.datasource.options.client import client_settings
 from spark_bookkeeper.datasource.options.model import (
@@ -29,7 +29,7 @@ from spark_bookkeeper.datasource.options.table import (
     Option,
     Way,
 )
-from spark_bookkeeper.log.paths import check_log_name
+from spark_bookkeeper.log.nodes.paths import check_log_name
 
 _SPARK_KEYS = frozenset(
     (

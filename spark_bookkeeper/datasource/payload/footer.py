@@ -26,7 +26,7 @@ from spark_bookkeeper.datasource.payload.envelope import (
     MalformedEnvelopeError,
     parse_envelope,
 )
-from spark_bookkeeper.log.columns import BOUND_BYTES_MAX, ColumnRange, Scalar
+from spark_bookkeeper.log.format.columns import BOUND_BYTES_MAX, ColumnRange, Scalar
 
 FOOTER_KEY = "sparkFooter"
 """Custom metadata of a ledger that may end in a footer: its format version."""

@@ -23,8 +23,8 @@ from spark_bookkeeper.datasource.read.task import ReadPartition, run_task
 from spark_bookkeeper.datasource.read.times import row_before, row_since
 from spark_bookkeeper.datasource.read.told import tell
 from spark_bookkeeper.datasource.session import Session, open_session
-from spark_bookkeeper.log.model import LedgerRange
-from spark_bookkeeper.log.reader import LogView, RowRanges
+from spark_bookkeeper.log.format.model import LedgerRange
+from spark_bookkeeper.log.reading.view import LogView, RowRanges
 
 
 class PushedFilters:

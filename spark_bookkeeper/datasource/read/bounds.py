@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from spark_bookkeeper.datasource.payload.footer import Footer
 from spark_bookkeeper.datasource.read.pruning import Bounds, Predicate
-from spark_bookkeeper.log.model import LedgerRange
+from spark_bookkeeper.log.format.model import LedgerRange
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -39,10 +39,10 @@ from spark_bookkeeper.datasource.read.partitions import Slice, plan
 from spark_bookkeeper.datasource.read.readable import Readable
 from spark_bookkeeper.datasource.read.times import row_since
 from spark_bookkeeper.datasource.session import Session
-from spark_bookkeeper.log.consumers import CursorHolder
+from spark_bookkeeper.log.cleaning.consumers import CursorHolder
 from spark_bookkeeper.log.errors import LogRecreatedError, NoSuchLogError
-from spark_bookkeeper.log.model import LogHead
-from spark_bookkeeper.log.reader import LogExtent
+from spark_bookkeeper.log.format.model import LogHead
+from spark_bookkeeper.log.reading.view import LogExtent
 
 T = TypeVar("T")
 Offset = dict[str, int | str]

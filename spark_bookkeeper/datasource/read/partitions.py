@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from spark_bookkeeper.log.model import LedgerRange
+from spark_bookkeeper.log.format.model import LedgerRange
 
 OPEN_COST_BYTES = 4 << 20
 """What opening a ledger counts for when small slices are packed (Spark's ``openCostInBytes``)."""

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from metadata.errors import MetadataCorruptError
+from bookkeeper_metadata.errors import MetadataCorruptError
 from spark_bookkeeper.datasource.errors import OptionsError
 from spark_bookkeeper.datasource.options.model import ReadOptions
 from spark_bookkeeper.datasource.schema import (
@@ -27,8 +27,8 @@ from spark_bookkeeper.datasource.schema import (
     check_readable,
 )
 from spark_bookkeeper.datasource.session import PAYLOAD_KEY, SCHEMA_KEY, Session
-from spark_bookkeeper.log.model import PAYLOAD_FORMATS
-from spark_bookkeeper.log.raw import RAW
+from spark_bookkeeper.log.format.model import PAYLOAD_FORMATS
+from spark_bookkeeper.log.format.raw import RAW
 
 METADATA_FIELDS = StructType(
     [

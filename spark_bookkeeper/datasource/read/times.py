@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from spark_bookkeeper.datasource.session import Session
 from spark_bookkeeper.log.errors import NoMatchingTimestampError
-from spark_bookkeeper.log.reader import LATEST, LogView, RowAtTime
+from spark_bookkeeper.log.reading.view import LATEST, LogView, RowAtTime
 
 
 def row_since(

@@ -19,7 +19,7 @@ from spark_bookkeeper.datasource.write.finish import WriteMessage, commit_write,
 from spark_bookkeeper.datasource.write.plan import WritePlan, make_plan
 from spark_bookkeeper.datasource.write.spark_task import batch_task
 from spark_bookkeeper.datasource.write.task import WriteTask
-from spark_bookkeeper.log.epoch import TaskMessage
+from spark_bookkeeper.log.format.epoch import TaskMessage
 
 
 class BookKeeperBatchWriter(DataSourceArrowWriter):  # type: ignore[misc, unused-ignore]

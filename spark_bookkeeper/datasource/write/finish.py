@@ -13,9 +13,9 @@ from spark_bookkeeper.datasource.audience import has_heard
 from spark_bookkeeper.datasource.evolution import covers
 from spark_bookkeeper.datasource.session import Session
 from spark_bookkeeper.datasource.write.upkeep import collect_if_due
-from spark_bookkeeper.log.commit import CommitOutcome, CommitSummary
-from spark_bookkeeper.log.epoch import Job, TaskMessage
-from spark_bookkeeper.log.sweep import SweepReport
+from spark_bookkeeper.log.cleaning.sweep import SweepReport
+from spark_bookkeeper.log.commits.commit import CommitOutcome, CommitSummary
+from spark_bookkeeper.log.format.epoch import Job, TaskMessage
 
 _log = logging.getLogger("spark_bookkeeper.commits")
 
@@ -37,7 +37,7 @@ def commit_write(
 ) -> CommitSummary:
     """Commit and sweep.
 
-    Raises: as :meth:`spark_bookkeeper.log.commit.Committer.commit`.
+    Raises: as :meth:`spark_bookkeeper.log.commits.commit.Committer.commit`.
     """
     summary = session.run(session.committer.commit(messages, log=log, covers=covers))
     report = session.run(session.sweeper.after_commit(summary))

@@ -11,8 +11,8 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from metadata.errors import BookKeeperError, NoSuchLedgerError
-from metadata.model import DigestType
+from bookkeeper_metadata.errors import BookKeeperError, NoSuchLedgerError
+from bookkeeper_metadata.model import DigestType
 from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
 from spark_bookkeeper.datasource.evolution import merged
 from spark_bookkeeper.datasource.options.model import WriteOptions
@@ -24,11 +24,11 @@ from spark_bookkeeper.datasource.schema import (
     log_schema_of,
 )
 from spark_bookkeeper.datasource.session import Session
-from spark_bookkeeper.log.epoch import Epoch, Job, PlannedSchema, Txn
 from spark_bookkeeper.log.errors import NoSuchLogError
-from spark_bookkeeper.log.model import LogHead, LogSettings
-from spark_bookkeeper.log.nodes import LogNodes
-from spark_bookkeeper.log.raw import RAW
+from spark_bookkeeper.log.format.epoch import Epoch, Job, PlannedSchema, Txn
+from spark_bookkeeper.log.format.model import LogHead, LogSettings
+from spark_bookkeeper.log.format.raw import RAW
+from spark_bookkeeper.log.nodes.reads import LogNodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from spark_bookkeeper.datasource.errors import StreamIdentityError
 from spark_bookkeeper.datasource.write.plan import WritePlan
 from spark_bookkeeper.datasource.write.task import TaskIdentity
-from spark_bookkeeper.log.epoch import Job
+from spark_bookkeeper.log.format.epoch import Job
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 """Set for tasks of a streaming query, ``foreachBatch`` included."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from metadata.invariant import invariant
+from bookkeeper_metadata.foundation.invariant import invariant
 from spark_bookkeeper.datasource.errors import ContinuousUnsupportedError, reported
 from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.session import Session, open_session, open_write_session
@@ -25,9 +25,9 @@ from spark_bookkeeper.datasource.write.finish import WriteMessage, commit_write,
 from spark_bookkeeper.datasource.write.plan import WritePlan, make_plan
 from spark_bookkeeper.datasource.write.spark_task import stream_task
 from spark_bookkeeper.datasource.write.task import WriteTask
-from spark_bookkeeper.log.commit import CommitSummary
-from spark_bookkeeper.log.epoch import TaskMessage
+from spark_bookkeeper.log.commits.commit import CommitSummary
 from spark_bookkeeper.log.errors import CommitRefusedError
+from spark_bookkeeper.log.format.epoch import TaskMessage
 
 
 class BookKeeperStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc, unused-ignore]
@@ -88,7 +88,7 @@ def commit_stream(
         ContinuousUnsupportedError: no task sent a message, as in Spark's continuous trigger, which
             drops the rows.
         CommitRefusedError: the messages are of another batch.
-        BookKeeperError: as :meth:`spark_bookkeeper.log.commit.Committer.commit`.
+        BookKeeperError: as :meth:`spark_bookkeeper.log.commits.commit.Committer.commit`.
     """
     if not any(messages):
         raise ContinuousUnsupportedError(log, batch_id)

@@ -16,7 +16,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from metadata.errors import BookKeeperError
+from bookkeeper_metadata.errors import BookKeeperError
 from spark_bookkeeper.datasource.payload.codec import encoder_of, ledger_marks
 from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry, EntryCutter
 from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, FOOTER_VERSION, FooterBuilder
@@ -33,9 +33,9 @@ from spark_bookkeeper.datasource.session import (
 )
 from spark_bookkeeper.datasource.write.plan import WritePlan
 from spark_bookkeeper.ledger.client import LOG_MARK
-from spark_bookkeeper.log.epoch import Job, LedgerWritten, TaskMessage
-from spark_bookkeeper.log.jobs import Claim
-from spark_bookkeeper.log.raw import RAW
+from spark_bookkeeper.log.commits.jobs import Claim
+from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TaskMessage
+from spark_bookkeeper.log.format.raw import RAW
 
 FENCE_PREDECESSORS_TIMEOUT_S = 5.0
 """Longest a finished task waits for its predecessors to be fenced; the sweep does the rest."""

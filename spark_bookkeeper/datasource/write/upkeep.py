@@ -12,8 +12,8 @@ import os
 import threading
 import time
 
-from metadata.errors import BookKeeperError
-from metadata.store import StoreConflict
+from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.store.operations import StoreConflict
 from spark_bookkeeper.datasource.session import Session
 
 COLLECT_INTERVAL_S = 600.0

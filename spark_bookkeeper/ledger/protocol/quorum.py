@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from metadata.invariant import invariant
-from metadata.model import LedgerMetadata
+from bookkeeper_metadata.foundation.invariant import invariant
+from bookkeeper_metadata.model import LedgerMetadata
 
 
 @dataclass(frozen=True, slots=True)

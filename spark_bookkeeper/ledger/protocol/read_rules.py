@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from bookie_server.wire.messages import Status, Stripe
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     BookKeeperError,
     DigestMismatchError,
     EntryUnreadableError,

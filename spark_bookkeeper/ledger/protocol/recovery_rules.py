@@ -21,8 +21,8 @@ from enum import Enum, unique
 
 from bookie_server.wire.messages import IdRange, Status
 from bookie_server.wire.record import Run
-from metadata.invariant import invariant
-from metadata.model import NO_ENTRY_ID
+from bookkeeper_metadata.foundation.invariant import invariant
+from bookkeeper_metadata.model import NO_ENTRY_ID
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     BookKeeperError,
     LedgerClosedError,
     LedgerFencedError,
     MetadataConflictError,
 )
-from metadata.model import Fragment, LedgerMetadata, LedgerState
-from metadata.update import Stop
+from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState, Stop
 
 
 def put_in_force(

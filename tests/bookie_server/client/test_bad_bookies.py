@@ -16,7 +16,7 @@ from bookie_server.wire import codec
 from bookie_server.wire.digest import Crc32cDigest, master_key
 from bookie_server.wire.messages import EncodedSection, ReadRequest, SectionReply, Status
 from bookie_server.wire.record import encode_records
-from metadata.model import DigestType
+from bookkeeper_metadata.model import DigestType
 
 pytestmark = pytest.mark.integration
 

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from bookie_server.core.absence import status_of, status_of_absence
 from bookie_server.core.admission import Admission
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply
-from bookie_server.core.verdicts import status_of, status_of_absence
-from bookie_server.storage.facts import LedgerFacts
-from bookie_server.storage.journal_record import Add, ExplicitLac, Fence, MasterKey
-from bookie_server.storage.read_plan import Presence
+from bookie_server.core.handle_state import LedgerFacts
+from bookie_server.core.presence import Presence
+from bookie_server.core.records import Add, ExplicitLac, Fence, MasterKey
 from bookie_server.wire.digest import Crc32cDigest, DummyDigest
 from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import Run, encode_lac_packet, encode_records, parse_run
-from metadata.invariant import InvariantViolation
-from metadata.model import DigestType
+from bookkeeper_metadata.foundation.invariant import InvariantViolation
+from bookkeeper_metadata.model import DigestType
 
 KEY = b"k" * 20
 OTHER_KEY = b"o" * 20

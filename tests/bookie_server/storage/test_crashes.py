@@ -12,16 +12,9 @@ from random import Random
 
 import pytest
 
+from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
+from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.errors import StorageFailedError
-from bookie_server.storage.journal_record import (
-    Add,
-    ExplicitLac,
-    Fence,
-    JournalRecord,
-    MasterKey,
-    Tombstone,
-)
 from tests.doubles.storage import answer_new
 from tests.simulation.files import SimFileSystem, SimulatedCrash
 from tests.simulation.storage_model import INSTANCE, Model, open_storage, run_of, settings

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
+from bookie_server.core.presence import Presence
+from bookie_server.core.records import Add, Fence, MasterKey
+from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.errors import StorageRefusedError
-from bookie_server.storage.journal_record import Add, Fence, MasterKey
-from bookie_server.storage.read_plan import Presence
 from tests.simulation.files import SimFileSystem, SimulatedCrash
 from tests.simulation.storage_model import (
     READ_SIZE,

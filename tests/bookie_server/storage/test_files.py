@@ -11,8 +11,9 @@ from random import Random
 
 import pytest
 
-from bookie_server.storage.files import ZEROS, Buffer, FileSystem, split_buffers
-from bookie_server.storage.real_files import RealFileSystem
+from bookie_server.storage.disk.files import ZEROS, FileSystem, split_buffers
+from bookie_server.storage.disk.real_files import RealFileSystem
+from bookie_server.wire.buffer import Buffer
 from tests.simulation.files import SimFileSystem
 
 

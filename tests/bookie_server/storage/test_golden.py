@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 from bookie_server.settings import StorageSettings
+from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.real_files import RealFileSystem
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.record import parse_run, run_verifies, split_records
 

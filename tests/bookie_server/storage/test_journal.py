@@ -7,21 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bookie_server.storage.group import GroupEnd
-from bookie_server.storage.journal import Journal, JournalPlace, file_ids
-from bookie_server.storage.journal_record import (
-    Add,
-    ExplicitLac,
-    Fence,
-    JournalRecord,
-    MalformedBodyError,
-    MasterKey,
-    Tombstone,
-    decode_records,
-    encode_record,
-)
-from bookie_server.storage.real_files import RealFileSystem
-from bookie_server.storage.replay import ORIGIN, Replay
+from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
+from bookie_server.storage.disk.group import GroupEnd
+from bookie_server.storage.disk.real_files import RealFileSystem
+from bookie_server.storage.journal.journal import Journal, JournalPlace, file_ids
+from bookie_server.storage.journal.record import MalformedBodyError, decode_records, encode_record
+from bookie_server.storage.journal.replay import ORIGIN, Replay
 from bookie_server.wire.record import Run
 from tests.simulation.storage_model import INSTANCE, records_of, run_of
 

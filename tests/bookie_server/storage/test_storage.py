@@ -10,12 +10,13 @@ import pytest
 from hypothesis import HealthCheck, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from bookie_server.core.presence import Presence
+from bookie_server.core.records import Add, Fence, JournalRecord, MasterKey
 from bookie_server.storage.checkpoint import CheckpointPlan
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.id_pattern import Stripe
-from bookie_server.storage.journal_record import Add, Fence, JournalRecord, MasterKey
-from bookie_server.storage.read_plan import Presence, ReadOutcome, runs_of
-from bookie_server.storage.rows import Row
+from bookie_server.storage.logs.id_pattern import Stripe
+from bookie_server.storage.logs.rows import Row
+from bookie_server.storage.read_plan import ReadOutcome, runs_of
 from tests.simulation.files import SimFileSystem
 from tests.simulation.storage_model import READ_SIZE, Model, open_storage, records_of, run_of
 
@@ -273,7 +274,7 @@ def test_the_index_is_compacted_when_its_deltas_outgrow_it(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given an index that snapshots early
-    monkeypatch.setattr("bookie_server.storage.index._SNAPSHOT_AT_BYTES", 4096)
+    monkeypatch.setattr("bookie_server.storage.index.directory._SNAPSHOT_AT_BYTES", 4096)
     sizes = []
     for entry_id in range(60):
         model.write([Add(run_of(1, [entry_id]))])

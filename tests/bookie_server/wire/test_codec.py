@@ -21,7 +21,7 @@ from bookie_server.wire.messages import (
     Stripe,
 )
 from bookie_server.wire.record import encode_records
-from metadata.model import DigestType
+from bookkeeper_metadata.model import DigestType
 
 KEY = b"k" * 20
 

@@ -28,7 +28,7 @@ from bookie_server.wire.record import (
     run_verifies,
     split_records,
 )
-from metadata.model import DigestType
+from bookkeeper_metadata.model import DigestType
 
 # Ledger 7, entry 3, LAC 2, cumulative length 20, payload "hello", password "passwd".
 GOLDEN_HEADER = bytes.fromhex("0000000000000007000000000000000300000000000000020000000000000014")

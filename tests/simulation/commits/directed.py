@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from spark_bookkeeper.log.epoch import Job, LedgerWritten, TaskMessage
+from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TaskMessage
 from tests.simulation.commits.checkers import violations_of
 from tests.simulation.commits.history import Actor
 from tests.simulation.commits.model import run_world

@@ -11,14 +11,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     LedgerFencedError,
     MetadataUnavailableError,
     NoSuchLedgerError,
     NotEnoughBookiesError,
 )
-from metadata.store import Create
-from spark_bookkeeper.log.jobs import Accompany
+from bookkeeper_metadata.store.operations import Create
+from spark_bookkeeper.log.commits.jobs import Accompany
 from tests.simulation.commits.history import Actor, Fenced, History, LedgerClosed
 from tests.simulation.commits.sessions import Session
 from tests.simulation.commits.tree import PastTree

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from metadata.errors import BookKeeperError
-from spark_bookkeeper.log import transitions
-from spark_bookkeeper.log.epoch import Job, Txn
+from bookkeeper_metadata.errors import BookKeeperError
+from spark_bookkeeper.log.format.epoch import Job, Txn
+from spark_bookkeeper.log.rules import transitions
 from tests.simulation.commits import others
 from tests.simulation.commits.checkers import violations_of
 from tests.simulation.commits.history import Actor, Escaped, History, Left, Stuck

@@ -10,11 +10,11 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
-from metadata.store import Check, Create, NodeExistsError, Operation
-from spark_bookkeeper.log.epoch import Epoch, Job, Token, TokenState
-from spark_bookkeeper.log.jobs import Claim, Jobs
-from spark_bookkeeper.log.nodes import LogNodes
-from spark_bookkeeper.log.serde import encode_token
+from bookkeeper_metadata.store.operations import Check, Create, NodeExistsError, Operation
+from spark_bookkeeper.log.commits.jobs import Claim, Jobs
+from spark_bookkeeper.log.format.epoch import Epoch, Job, Token, TokenState
+from spark_bookkeeper.log.format.serde import encode_token
+from spark_bookkeeper.log.nodes.reads import LogNodes
 from tests.simulation.commits.mutants_of_commits import kind_running, planted
 from tests.simulation.rules.patching import Patch
 

@@ -11,16 +11,17 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from metadata.errors import BookKeeperError, MetadataUnavailableError
-from metadata.store import StoreConflict
-from spark_bookkeeper.log import sweep
-from spark_bookkeeper.log.collect import Collector
-from spark_bookkeeper.log.commit import CommitSummary
-from spark_bookkeeper.log.epoch import StoredTxn, TaskMessage, TokenChild, TokenState
-from spark_bookkeeper.log.nodes import LogNodes, TokenAt
-from spark_bookkeeper.log.paths import job_name
-from spark_bookkeeper.log.serde import encode_token
-from spark_bookkeeper.log.sweep import Sweeper, SweepReport
+from bookkeeper_metadata.errors import BookKeeperError, MetadataUnavailableError
+from bookkeeper_metadata.store.operations import StoreConflict
+from spark_bookkeeper.log.cleaning import sweep
+from spark_bookkeeper.log.cleaning.collect import Collector
+from spark_bookkeeper.log.cleaning.sweep import Sweeper, SweepReport
+from spark_bookkeeper.log.commits.commit import CommitSummary
+from spark_bookkeeper.log.format.epoch import StoredTxn, TaskMessage, TokenChild, TokenState
+from spark_bookkeeper.log.format.serde import encode_token
+from spark_bookkeeper.log.nodes.deletes import delete_node
+from spark_bookkeeper.log.nodes.paths import job_name
+from spark_bookkeeper.log.nodes.reads import LogNodes, TokenAt
 from tests.simulation.commits.mutants_of_commits import planted
 from tests.simulation.rules.patching import Patch
 
@@ -235,7 +236,7 @@ def _child_before_ledger(patch: Patch) -> None:
         report: SweepReport,
     ) -> bool:
         for child in children:
-            await sweep.removed(nodes.store, nodes.tree.token_child(epoch, child))
+            await delete_node(nodes.store, nodes.tree.token_child(epoch, child))
         return await remove(self, nodes, epoch, children, doomed, report)
 
     patch.method(Sweeper, "_remove_children", hasty)

@@ -13,15 +13,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from metadata.errors import MetadataUnavailableError
-from metadata.store import BadVersionError, NodeExistsError, Operation, Put
-from spark_bookkeeper.log import commit, commit_rules
-from spark_bookkeeper.log.commit import CommitOutcome, Committer
-from spark_bookkeeper.log.commit_rules import CommitRequest, HeadVerdict, TxnVerdict
-from spark_bookkeeper.log.epoch import Epoch, StoredTxn, TaskMessage, TokenState, Txn
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.store.operations import BadVersionError, NodeExistsError, Operation, Put
+from spark_bookkeeper.log.commits import commit
+from spark_bookkeeper.log.commits.commit import CommitOutcome, Committer
 from spark_bookkeeper.log.errors import CommitRefusedError, CommitUnknownError
-from spark_bookkeeper.log.nodes import LogNodes, TxnAt
-from spark_bookkeeper.log.transitions import ChunkNames
+from spark_bookkeeper.log.format.epoch import Epoch, StoredTxn, TaskMessage, TokenState, Txn
+from spark_bookkeeper.log.nodes.reads import LogNodes, TxnAt
+from spark_bookkeeper.log.rules import commit as commit_rules
+from spark_bookkeeper.log.rules.commit import CommitRequest, HeadVerdict, TxnVerdict
+from spark_bookkeeper.log.rules.transitions import ChunkNames
 from tests.simulation.loop import OWNER
 from tests.simulation.rules.patching import Mutant, Patch, mutant
 

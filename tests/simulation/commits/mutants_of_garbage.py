@@ -11,13 +11,14 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from metadata.store import Delete, Operation
-from spark_bookkeeper.log import collect, sweep
-from spark_bookkeeper.log.change import HeadChange
-from spark_bookkeeper.log.collect import Collector
-from spark_bookkeeper.log.model import Garbage
-from spark_bookkeeper.log.nodes import HeadAt, LogNodes
-from spark_bookkeeper.log.transitions import Transition
+from bookkeeper_metadata.store.operations import Delete, Operation
+from spark_bookkeeper.log.cleaning import collect, sweep
+from spark_bookkeeper.log.cleaning.collect import Collector
+from spark_bookkeeper.log.commits.change import HeadChange
+from spark_bookkeeper.log.format.model import Garbage
+from spark_bookkeeper.log.nodes.deletes import delete_node
+from spark_bookkeeper.log.nodes.reads import HeadAt, LogNodes
+from spark_bookkeeper.log.rules.transitions import Transition
 from tests.simulation.commits.mutants_of_commits import planted
 from tests.simulation.rules.patching import Patch
 
@@ -67,7 +68,7 @@ def _garbage_before_ledgers(patch: Patch) -> None:
         found = await ledgers_of(nodes, garbage)
         for epoch in await nodes.garbage_epochs():
             if await nodes.garbage(epoch) == garbage:
-                await sweep.removed(nodes.store, nodes.tree.garbage_entry(epoch))
+                await delete_node(nodes.store, nodes.tree.garbage_entry(epoch))
         return found
 
     patch.function(ledgers_of, and_forget)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from metadata.store import Node
-from spark_bookkeeper.log.epoch import TokenState, Txn
-from spark_bookkeeper.log.model import ChunkRef, LedgerRange, LogHead
-from spark_bookkeeper.log.paths import LogPaths, LogTree, parse_child_name, parse_job_name
-from spark_bookkeeper.log.serde import (
+from bookkeeper_metadata.store.operations import Node
+from spark_bookkeeper.log.format.epoch import TokenState, Txn
+from spark_bookkeeper.log.format.model import ChunkRef, LedgerRange, LogHead
+from spark_bookkeeper.log.format.serde import (
     parse_chunk,
     parse_garbage,
     parse_head,
@@ -21,6 +20,7 @@ from spark_bookkeeper.log.serde import (
     parse_token,
     parse_txn,
 )
+from spark_bookkeeper.log.nodes.paths import LogPaths, LogTree, parse_child_name, parse_job_name
 from spark_bookkeeper.log.settings import RetentionSettings
 from tests.simulation.commits.history import (
     Actor,

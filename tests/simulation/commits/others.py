@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from metadata.errors import BookKeeperError, LedgerFencedError, NoSuchLedgerError
-from metadata.ledgers import Accompany
+from bookkeeper_metadata.errors import BookKeeperError, LedgerFencedError, NoSuchLedgerError
+from bookkeeper_metadata.ledgers import Accompany
 from spark_bookkeeper.log.errors import DataLossError
+from spark_bookkeeper.log.format.model import LogSettings
 from spark_bookkeeper.log.ledgers import Completion
-from spark_bookkeeper.log.model import LogSettings
-from spark_bookkeeper.log.tail import Tenure
+from spark_bookkeeper.log.writing.tail import Tenure
 from tests.simulation.commits.history import Actor, Read, ReadRefused
 from tests.simulation.commits.ledgers import SimLedger
 from tests.simulation.commits.swarm import Swarm

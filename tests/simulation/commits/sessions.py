@@ -17,9 +17,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from metadata.errors import ClientClosedError, MetadataUnavailableError
-from metadata.memory import MemoryStore
-from metadata.store import Create, Node, Operation, Put, StoreConflict, check_request
+from bookkeeper_metadata.errors import ClientClosedError, MetadataUnavailableError
+from bookkeeper_metadata.store.memory import MemoryStore
+from bookkeeper_metadata.store.operations import (
+    Create,
+    Node,
+    Operation,
+    Put,
+    StoreConflict,
+    check_request,
+)
 from tests.simulation.commits.history import Actor, History
 from tests.simulation.commits.script import Fate, Script
 from tests.simulation.commits.tree import PastTree

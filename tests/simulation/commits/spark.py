@@ -12,11 +12,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from metadata.errors import BookKeeperError
-from spark_bookkeeper.log.commit import CommitOutcome, CommitSummary
-from spark_bookkeeper.log.epoch import Epoch, Job, LedgerWritten, PlannedSchema, TaskMessage
+from bookkeeper_metadata.errors import BookKeeperError
+from spark_bookkeeper.log.commits.commit import CommitOutcome, CommitSummary
 from spark_bookkeeper.log.errors import LogHasWriterError
-from spark_bookkeeper.log.nodes import HeadAt
+from spark_bookkeeper.log.format.epoch import Epoch, Job, LedgerWritten, PlannedSchema, TaskMessage
+from spark_bookkeeper.log.nodes.reads import HeadAt
 from tests.simulation.commits.history import (
     Actor,
     BatchDone,

@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from metadata.memory_tree import MemoryTree, parent_of
-from metadata.store import Node, Operation
+from bookkeeper_metadata.store.memory_tree import MemoryTree, parent_of
+from bookkeeper_metadata.store.operations import Node, Operation
 from tests.simulation.commits.history import NOBODY, Actor
 
 Observe = Callable[[Actor, Sequence[str]], None]

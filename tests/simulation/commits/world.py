@@ -13,13 +13,13 @@ from collections.abc import Coroutine
 from random import Random
 from typing import Any, TypeVar
 
-from metadata.model import Fragment, LedgerMetadata, LedgerState
+from bookkeeper_metadata.foundation.backoff import backoff_ms
+from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState
+from spark_bookkeeper.log.format.model import LogSettings
 from spark_bookkeeper.log.layer import LogLayer
-from spark_bookkeeper.log.model import LogSettings
-from spark_bookkeeper.log.nodes import LogNodes
-from spark_bookkeeper.log.pause import pause_ms
+from spark_bookkeeper.log.nodes.reads import LogNodes
 from spark_bookkeeper.log.settings import RetentionSettings
-from spark_bookkeeper.log.tail import LogTail
+from spark_bookkeeper.log.writing.tail import LogTail
 from tests.simulation.commits.history import Actor, History
 from tests.simulation.commits.ledgers import PREFIX, ROOT, Ledgers
 from tests.simulation.commits.observer import Observer
@@ -180,7 +180,7 @@ class Process:
         )
 
     async def _pause(self, retry: int) -> None:
-        await asyncio.sleep((1 + pause_ms(retry, _Drawn(self))) / 1000)
+        await asyncio.sleep((1 + backoff_ms(retry, _Drawn(self))) / 1000)
 
 
 class _Drawn(Random):

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from bookie_server.core.absence import status_of, status_of_absence
 from bookie_server.core.admission import Admission, same_entries
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply
-from bookie_server.core.verdicts import status_of, status_of_absence
+from bookie_server.core.handle_state import LedgerFacts
+from bookie_server.core.presence import Presence
+from bookie_server.core.records import Add, ExplicitLac, Fence, MasterKey
 from bookie_server.limbo import assumed
-from bookie_server.storage.facts import LedgerFacts, decode_facts, encode_facts
-from bookie_server.storage.journal_record import Add, ExplicitLac, Fence, MasterKey
-from bookie_server.storage.read_plan import Presence
+from bookie_server.storage.index.handle_state import decode_facts, encode_facts
 from bookie_server.wire.messages import IdRange, ReadRequest, Section, Status
 from bookie_server.wire.record import Run, parse_header
 from tests.simulation.rules.history import Answered, Denied, Hinted, Stored

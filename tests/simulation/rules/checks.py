@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from metadata.model import LedgerState
+from bookkeeper_metadata.model import LedgerState
 from tests.simulation.rules.history import History
 
 Check = Callable[[History], Iterator[str]]

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable
 from bookie_server.core.admission import Admission
 from bookie_server.core.effects import Compare, Persist, Remember, Reply
 from bookie_server.core.effects import Effect as BookieEffect
-from bookie_server.storage.facts import LedgerFacts
-from bookie_server.storage.journal_record import Add, Fence, JournalRecord, MasterKey
+from bookie_server.core.handle_state import LedgerFacts
+from bookie_server.core.records import Add, Fence, JournalRecord, MasterKey
 from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import Run, encode_records, parse_run
-from metadata.errors import LedgerFencedError
-from metadata.model import Fragment, LedgerMetadata
+from bookkeeper_metadata.errors import LedgerFencedError
+from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
     ChangeEnsemble,

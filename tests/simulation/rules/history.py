@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from metadata.model import LedgerMetadata
+from bookkeeper_metadata.model import LedgerMetadata
 
 
 @dataclass(frozen=True, slots=True)

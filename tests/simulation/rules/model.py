@@ -14,8 +14,8 @@ from itertools import combinations
 
 from bookie_server.wire.codec import parse_frame
 from bookie_server.wire.messages import Section
-from metadata.invariant import InvariantViolation
-from metadata.model import Fragment, LedgerMetadata
+from bookkeeper_metadata.foundation.invariant import InvariantViolation
+from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.ledger.protocol.events import Acknowledge, ChangeEnsemble, Effect, FailPending
 from tests.simulation.rules.bookie import BookieTwin
 from tests.simulation.rules.checks import OUTCOMES, RULES, Check, violations

@@ -23,7 +23,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from metadata.invariant import InvariantViolation
+from bookkeeper_metadata.foundation.invariant import InvariantViolation
 from tests.simulation.rules import mutants_of_bookies, mutants_of_recovery, mutants_of_writers
 from tests.simulation.rules.checks import OUTCOMES, RULES, Check, check_name
 from tests.simulation.rules.model import run_schedule

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from bookie_server.core.absence import status_of, status_of_absence
 from bookie_server.core.admission import Admission
 from bookie_server.core.effects import Effect, Persist, Reply, ReplyTo
-from bookie_server.core.verdicts import status_of, status_of_absence
+from bookie_server.core.handle_state import LedgerFacts
+from bookie_server.core.presence import Presence
 from bookie_server.limbo import assumed
 from bookie_server.storage.contents import Contents
-from bookie_server.storage.facts import LedgerFacts, encode_facts
-from bookie_server.storage.read_plan import Presence
+from bookie_server.storage.index.handle_state import encode_facts
 from bookie_server.wire.messages import Section, Status
-from metadata.model import LedgerMetadata
+from bookkeeper_metadata.model import LedgerMetadata
 from tests.simulation.rules.patching import Always, Patch, mutant
 
 

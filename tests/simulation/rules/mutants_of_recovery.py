@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bookie_server.wire.messages import ReadRequest, Status
 from bookie_server.wire.record import Run as Records
-from metadata.model import LedgerMetadata
+from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig, coverage_threshold
 from spark_bookkeeper.ledger.protocol.recovery_rules import (
     EntryVerdict,

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from bookie_server.wire.messages import ReadRequest, Section, Status, Stripe
 from bookie_server.wire.record import parse_run
-from metadata.model import Fragment, LedgerMetadata, LedgerState, Versioned
-from metadata.update import Stop
+from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState, Stop, Versioned
 from spark_bookkeeper.ledger.protocol.placement import replace_bookies
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.recovery_rules import (

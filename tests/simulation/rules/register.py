@@ -1,6 +1,6 @@
 """The metadata register: compare-and-set at a version, delays, and replies that get lost.
 
-:meth:`Register.update` is the twin of ``metadata.update.update_metadata``: read, transform, compare
+:meth:`Register.update` is the twin of ``bookkeeper_metadata.update.update_metadata``: read, transform, compare
 and set; after a lost reply read back and recognize one's own token at exactly the next version.
 """
 
@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from metadata.model import LedgerMetadata, Versioned
-from metadata.update import Stop, Transform
+from bookkeeper_metadata.model import LedgerMetadata, Stop, Transform, Versioned
 from tests.simulation.rules.history import Committed
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bookie_server.wire.digest import DummyDigest
-from metadata.model import DigestType
+from bookkeeper_metadata.model import DigestType
 
 LEDGER = 7
 KEY = b"k" * 20

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, TypeVarTuple
 
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import encode_lac_packet
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     AddQuorumTimeoutError,
     BookKeeperError,
     LedgerClosedError,
     LedgerFencedError,
     NotEnoughBookiesError,
 )
-from metadata.model import LedgerMetadata, Versioned
-from metadata.update import Stop
+from bookkeeper_metadata.model import LedgerMetadata, Stop, Versioned
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
     ChangeEnsemble,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from spark_bookkeeper import BookKeeper
 from spark_bookkeeper.local.cluster import LocalCluster
-from spark_bookkeeper.log.epoch import TokenState
+from spark_bookkeeper.log.format.epoch import TokenState
 from tests.spark.checkers import check_rows, check_whole_batches
 from tests.spark.drivers import Driver
 from tests.spark.kills.gate import Gate

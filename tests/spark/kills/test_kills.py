@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from metadata.errors import NoSuchEntryError
+from bookkeeper_metadata.errors import NoSuchEntryError
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.demo.stream import REPLAY_LINE
 from tests.spark.checkers import check_rows

@@ -18,8 +18,8 @@ import pytest
 from spark_bookkeeper import LocalCluster
 from spark_bookkeeper.datasource.source import BookKeeperSource
 from spark_bookkeeper.demo.stream import REPLAY_LINE
-from spark_bookkeeper.log.epoch import TokenState
-from spark_bookkeeper.log.sweep import SweepReport
+from spark_bookkeeper.log.cleaning.sweep import SweepReport
+from spark_bookkeeper.log.format.epoch import TokenState
 from tests.spark.checkers import check_order, check_rows
 from tests.spark.drivers import CALL_TIMEOUT_S, Driver, DriverError
 from tests.spark.held_source import Hold

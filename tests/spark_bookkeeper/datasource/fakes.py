@@ -17,16 +17,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructType
 
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     LedgerFencedError,
     NoSuchEntryError,
     NoSuchLedgerError,
     NotEnoughBookiesError,
     UnauthorizedError,
 )
-from metadata.ledgers import Accompany
-from metadata.memory import MemoryStore
-from metadata.model import Fragment, LedgerMetadata
+from bookkeeper_metadata.ledgers import Accompany
+from bookkeeper_metadata.model import Fragment, LedgerMetadata
+from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.datasource.options.parse import parse_read_options, parse_write_options
 from spark_bookkeeper.datasource.read.batch import PushedFilters, plan_read
 from spark_bookkeeper.datasource.read.readable import find_readable
@@ -38,9 +38,9 @@ from spark_bookkeeper.datasource.write.plan import WritePlan, make_plan
 from spark_bookkeeper.datasource.write.stream import commit_stream
 from spark_bookkeeper.datasource.write.task import TaskIdentity, WriteTask
 from spark_bookkeeper.ledger.entry import Entry
-from spark_bookkeeper.log.epoch import Job, TaskMessage
-from spark_bookkeeper.log.model import LogSettings
-from spark_bookkeeper.log.nodes import LogNodes
+from spark_bookkeeper.log.format.epoch import Job, TaskMessage
+from spark_bookkeeper.log.format.model import LogSettings
+from spark_bookkeeper.log.nodes.reads import LogNodes
 
 ROOT = "/ledgers"
 HERE = {"BOOKKEEPER_METADATA_URI": "zk+hierarchical://fake/ledgers"}

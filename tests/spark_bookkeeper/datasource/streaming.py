@@ -16,15 +16,15 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
-from metadata.ledgers import Accompany
-from metadata.model import NO_ENTRY_ID, LedgerMetadata, LedgerState
+from bookkeeper_metadata.ledgers import Accompany
+from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata, LedgerState
 from spark_bookkeeper.datasource.options.parse import parse_stream_read_options
 from spark_bookkeeper.datasource.read.follow import LogFollower
 from spark_bookkeeper.datasource.read.limits import default_limit
 from spark_bookkeeper.datasource.read.readable import find_readable
 from spark_bookkeeper.datasource.read.task import read_slices
-from spark_bookkeeper.log.model import LogSettings
-from spark_bookkeeper.log.tail import LogTail
+from spark_bookkeeper.log.format.model import LogSettings
+from spark_bookkeeper.log.writing.tail import LogTail
 from tests.spark_bookkeeper.datasource.fakes import HERE, World
 from tests.spark_bookkeeper.datasource.test_writing import SCHEMA, batch, ids
 

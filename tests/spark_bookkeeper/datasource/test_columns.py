@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from metadata.errors import MetadataCorruptError
+from bookkeeper_metadata.errors import MetadataCorruptError
 from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
 from spark_bookkeeper.datasource.options.parse import parse_read_options
 from spark_bookkeeper.datasource.read.partitions import PlanLimits, plan
 from spark_bookkeeper.datasource.read.readable import METADATA_FIELDS, find_readable
 from spark_bookkeeper.datasource.read.task import read_slices
-from spark_bookkeeper.log.model import LedgerRange
+from spark_bookkeeper.log.format.model import LedgerRange
 from tests.spark_bookkeeper.datasource.fakes import HERE, World
 from tests.spark_bookkeeper.datasource.test_reading import many_entries
 from tests.spark_bookkeeper.datasource.test_stream_writing import QUERY, micro_batch

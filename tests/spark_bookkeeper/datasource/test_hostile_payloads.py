@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import EqualTo
 
-from metadata.errors import MetadataCorruptError
+from bookkeeper_metadata.errors import MetadataCorruptError
 from spark_bookkeeper.datasource.errors import PayloadCorruptError, RowTooLargeError
 from spark_bookkeeper.datasource.payload import entry_cutter
 from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder, ArrowEncoder

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_bookkeeper.datasource.read.partitions import PlanLimits, Slice, plan
-from spark_bookkeeper.log.model import LedgerRange
+from spark_bookkeeper.log.format.model import LedgerRange
 
 MIB = 1 << 20
 

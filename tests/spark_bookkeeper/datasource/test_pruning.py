@@ -38,8 +38,8 @@ from spark_bookkeeper.datasource.payload.footer import FooterBuilder, parse_foot
 from spark_bookkeeper.datasource.read.bounds import Layout, ranges_that_may_hold
 from spark_bookkeeper.datasource.read.pruning import Bounds, Predicate, predicate_of
 from spark_bookkeeper.datasource.schema import arrow_schema
-from spark_bookkeeper.log.columns import ColumnRange
-from spark_bookkeeper.log.model import LedgerRange
+from spark_bookkeeper.log.format.columns import ColumnRange
+from spark_bookkeeper.log.format.model import LedgerRange
 
 CHANGE_OF_CLOCKS = datetime(2024, 10, 27, 0, 30, tzinfo=UTC)
 NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC).replace(tzinfo=None)

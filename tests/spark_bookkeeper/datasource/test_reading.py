@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from metadata.errors import NoSuchLedgerError, UnauthorizedError
-from metadata.model import Fragment, LedgerMetadata
+from bookkeeper_metadata.errors import NoSuchLedgerError, UnauthorizedError
+from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.datasource.errors import (
     OptionsError,
     PayloadCorruptError,

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 import pyspark_bookkeeper
-from metadata.errors import BookKeeperError, NotEnoughBookiesError
+from bookkeeper_metadata.errors import BookKeeperError, NotEnoughBookiesError
 from spark_bookkeeper.datasource import errors
 from spark_bookkeeper.datasource.errors import (
     ContinuousUnsupportedError,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from metadata.errors import MetadataUnavailableError
-from metadata.memory import Fault
-from spark_bookkeeper.log.model import Cursor
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.store.memory import Fault
+from spark_bookkeeper.log.format.model import Cursor
 from tests.spark_bookkeeper.datasource.fakes import World
 from tests.spark_bookkeeper.datasource.streaming import StreamQuery
 from tests.spark_bookkeeper.datasource.test_writing import SCHEMA, batch, ids

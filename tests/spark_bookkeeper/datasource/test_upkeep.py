@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from metadata.memory import Fault
+from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.datasource.write import upkeep
 from tests.spark_bookkeeper.datasource.fakes import World
 

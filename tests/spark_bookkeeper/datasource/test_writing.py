@@ -17,8 +17,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from metadata.errors import LedgerFencedError, NotEnoughBookiesError, UnauthorizedError
-from metadata.memory import Fault
+from bookkeeper_metadata.errors import LedgerFencedError, NotEnoughBookiesError, UnauthorizedError
+from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.datasource.errors import (
     OptionsError,
     SchemaMismatchError,
@@ -444,7 +444,7 @@ def test_an_append_under_another_password_is_refused_and_an_overwrite_changes_it
 def test_the_password_is_compared_where_the_head_lists_no_range(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_bookkeeper.log.transitions.INLINE_BYTES_MAX", 1)
+    monkeypatch.setattr("spark_bookkeeper.log.rules.transitions.INLINE_BYTES_MAX", 1)
     world.write([[batch(0, 1)]], SCHEMA, password="secret")
     assert world.client.run(world.nodes().head()).head.ranges == ()
 

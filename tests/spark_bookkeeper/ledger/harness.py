@@ -19,8 +19,8 @@ from bookie_server.client.local import LocalBookieClient
 from bookie_server.client.read_stream import unreachable
 from bookie_server.limbo import judge_damage
 from bookie_server.settings import BookieSettings
+from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.real_files import RealFileSystem
 from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
@@ -32,10 +32,16 @@ from bookie_server.wire.messages import (
     ReadRequest,
     Status,
 )
-from metadata.bookies import BOOKIE_ENDPOINT, GRPC, BookieRegistry, BookieServiceInfo, Endpoint
-from metadata.cluster import initialize
-from metadata.memory import MemoryStore
-from metadata.store import Registration
+from bookkeeper_metadata.bookies import (
+    BOOKIE_ENDPOINT,
+    GRPC,
+    BookieRegistry,
+    BookieServiceInfo,
+    Endpoint,
+)
+from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.store.interface import Registration
+from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.settings import ClientSettings

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from bookie_server.wire.messages import Status
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     BookKeeperError,
     LedgerClosedError,
     NoSuchLedgerError,
     NotEnoughBookiesError,
 )
-from metadata.model import LedgerMetadata
+from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.spark_bookkeeper.ledger.harness import running_cluster, until
 

@@ -17,9 +17,15 @@ from bookie_server.wire.messages import (
     ReadRequest,
     Status,
 )
-from metadata.bookies import BOOKIE_ENDPOINT, GRPC, BookieRegistry, BookieServiceInfo, Endpoint
-from metadata.cluster import initialize
-from metadata.memory import MemoryStore
+from bookkeeper_metadata.bookies import (
+    BOOKIE_ENDPOINT,
+    GRPC,
+    BookieRegistry,
+    BookieServiceInfo,
+    Endpoint,
+)
+from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.settings import ClientSettings
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from bookie_server.wire.messages import Status
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     AddQuorumTimeoutError,
     BookKeeperError,
     LedgerClosedError,
@@ -18,9 +18,8 @@ from metadata.errors import (
     MetadataUnavailableError,
     NotEnoughBookiesError,
 )
-from metadata.memory import Fault
-from metadata.model import Fragment, LedgerMetadata, Versioned
-from metadata.update import Transform
+from bookkeeper_metadata.model import Fragment, LedgerMetadata, Transform, Versioned
+from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster, until

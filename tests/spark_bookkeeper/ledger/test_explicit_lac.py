@@ -16,7 +16,7 @@ from bookie_server.client.interface import BookieClient
 from bookie_server.wire.digest import Crc32cDigest, DummyDigest, HmacDigest, master_key
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import encode_lac_packet, is_possible_lac_packet, parse_lac_packet
-from metadata.memory import MemoryStore
+from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.ledger.cluster import Cluster
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
 from spark_bookkeeper.settings import ClientSettings
@@ -121,7 +121,9 @@ def test_a_bookie_that_hangs_holds_up_nobody_and_gets_the_newest_later(tmp_path:
             cluster.faults["b1:1"].hangs = True
             for lac in (1, 2, 3):
                 explicit_lac.acknowledged(lac, ENSEMBLE, is_settled=True)
-                await until(lambda lac=lac: told(cluster.faults["b2:1"])[-1:] == [lac])  # type: ignore[misc]
+                for name in ("b0:1", "b2:1"):
+                    faults = cluster.faults[name]
+                    await until(lambda lac=lac, faults=faults: told(faults)[-1:] == [lac])  # type: ignore[misc]
 
             assert [told(each) for each in cluster.faults.values()] == [[1, 2, 3], [1], [1, 2, 3]]
             await until(lambda: len(asyncio.all_tasks() - before) == 1)

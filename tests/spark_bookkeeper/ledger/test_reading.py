@@ -9,7 +9,7 @@ import pytest
 
 from bookie_server.wire.messages import ReadReply, Status
 from bookie_server.wire.record import Run, parse_run
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     DigestMismatchError,
     EntryUnreadableError,
     NoSuchEntryError,

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from bookie_server.wire.messages import IdRange, ReadReply, Status
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     BookKeeperError,
     EntryUnreadableError,
     LedgerFencedError,
@@ -18,8 +18,7 @@ from metadata.errors import (
     NotEnoughBookiesError,
     UnauthorizedError,
 )
-from metadata.model import LedgerMetadata, LedgerState, Versioned
-from metadata.update import Stop
+from bookkeeper_metadata.model import LedgerMetadata, LedgerState, Stop, Versioned
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from tests.spark_bookkeeper.ledger.harness import Faults, TestCluster, running_cluster

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bookie_server.wire.messages import Status
-from metadata.errors import BookKeeperError, EntryUnreadableError, NoSuchEntryError
+from bookkeeper_metadata.errors import BookKeeperError, EntryUnreadableError, NoSuchEntryError
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from tests.spark_bookkeeper.ledger.harness import running_cluster
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bookie_server.wire.messages import IdRange, ReadReply, Status
-from metadata.errors import LedgerClosedError, LedgerFencedError, LedgerRecoveryError
-from metadata.memory import Fault
-from metadata.model import Fragment, LedgerMetadata, LedgerState
+from bookkeeper_metadata.errors import LedgerClosedError, LedgerFencedError, LedgerRecoveryError
+from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState
+from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.ledger.client import LedgerClient
 from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster
 

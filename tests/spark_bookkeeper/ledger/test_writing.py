@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bookie_server.wire.messages import Status
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     EntryTooLargeError,
     LedgerClosedError,
     LedgerExistsError,
@@ -18,7 +18,7 @@ from metadata.errors import (
     NoSuchLedgerError,
     NotEnoughBookiesError,
 )
-from metadata.model import LedgerMetadata, LedgerState
+from bookkeeper_metadata.model import LedgerMetadata, LedgerState
 from spark_bookkeeper.ledger.client import LedgerClient
 from tests.spark_bookkeeper.ledger.harness import running_cluster
 

@@ -11,32 +11,32 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from random import Random
 
-from metadata.cluster import initialize
-from metadata.errors import (
+from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.errors import (
     BookKeeperError,
     LedgerClosedError,
     LedgerFencedError,
     LedgerRecoveryError,
     NoSuchLedgerError,
 )
-from metadata.ledgers import Accompany, LedgerStore, Stop
-from metadata.memory import Fault, FaultHook, MemoryStore
-from metadata.memory_tree import MemoryTree
-from metadata.model import Fragment, LedgerMetadata, LedgerState, Versioned
-from metadata.paths import Paths
-from metadata.serde import parse_metadata
-from metadata.store import Operation
+from bookkeeper_metadata.ledgers import Accompany, LedgerStore
+from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState, Stop, Versioned
+from bookkeeper_metadata.paths import Paths
+from bookkeeper_metadata.serde import parse_metadata
+from bookkeeper_metadata.store.memory import Fault, FaultHook, MemoryStore
+from bookkeeper_metadata.store.memory_tree import MemoryTree
+from bookkeeper_metadata.store.operations import Operation
 from spark_bookkeeper.ledger.client import LOG_MARK
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer, marked_in_recovery
+from spark_bookkeeper.log.format.model import LogHead, LogSettings
+from spark_bookkeeper.log.format.position import Position
+from spark_bookkeeper.log.format.raw import settings_and_schema
 from spark_bookkeeper.log.handle import Log
 from spark_bookkeeper.log.layer import LogLayer
 from spark_bookkeeper.log.ledgers import Completion
-from spark_bookkeeper.log.model import LogHead, LogSettings
-from spark_bookkeeper.log.position import Position
-from spark_bookkeeper.log.raw import settings_and_schema
 from spark_bookkeeper.log.settings import LogWriterSettings
-from spark_bookkeeper.log.writer import LogWriter
+from spark_bookkeeper.log.writing.writer import LogWriter
 from tests.spark_bookkeeper.log.chain_checkers import (
     acknowledged_in_place,
     c1_all_nonempty_listed,
@@ -57,7 +57,7 @@ MAYBE_TURNS = 5
 class Hasty(Random):
     """Draws as ever but backs off for no time."""
 
-    def uniform(self, a: float, b: float) -> float:
+    def randint(self, a: int, b: int) -> int:
         return a
 
 

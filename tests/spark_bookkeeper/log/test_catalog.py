@@ -6,11 +6,15 @@ import asyncio
 
 import pytest
 
-from metadata.errors import BookieUnavailableError, MetadataConflictError, MetadataUnavailableError
-from metadata.memory import Fault, MemoryStore
-from spark_bookkeeper.log.epoch import Job
+from bookkeeper_metadata.errors import (
+    BookieUnavailableError,
+    MetadataConflictError,
+    MetadataUnavailableError,
+)
+from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from spark_bookkeeper.log.errors import LogExistsError, LogRecreatedError, NoSuchLogError
-from spark_bookkeeper.log.model import LogSettings
+from spark_bookkeeper.log.format.epoch import Job
+from spark_bookkeeper.log.format.model import LogSettings
 from tests.spark_bookkeeper.log.world import LoseNth, World
 
 LOGS_ROOT = "/ledgers-logs"

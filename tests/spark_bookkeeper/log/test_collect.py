@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from metadata.errors import BookieUnavailableError
-from metadata.memory import Fault, MemoryStore
-from spark_bookkeeper.log.collect import Collector
-from spark_bookkeeper.log.epoch import Job, TaskMessage, TokenState, Txn
+from bookkeeper_metadata.errors import BookieUnavailableError
+from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from spark_bookkeeper.log.cleaning.collect import Collector
+from spark_bookkeeper.log.cleaning.sweep import SweepReport
 from spark_bookkeeper.log.errors import CommitRefusedError
+from spark_bookkeeper.log.format.epoch import Job, TaskMessage, TokenState, Txn
+from spark_bookkeeper.log.format.serde import encode_garbage
 from spark_bookkeeper.log.layer import LogLayer
-from spark_bookkeeper.log.serde import encode_garbage
+from spark_bookkeeper.log.rules.transitions import ChunkNames
 from spark_bookkeeper.log.settings import RetentionSettings
-from spark_bookkeeper.log.sweep import SweepReport
-from spark_bookkeeper.log.transitions import ChunkNames
 from tests.spark_bookkeeper.log.world import DAY_MS, ROOT, LoseNth, World
 
 JOB = Job.of_batch("b-1")

@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from metadata.errors import MetadataConflictError
-from metadata.memory import Fault, MemoryStore
-from spark_bookkeeper.log.commit import CommitOutcome, CommitSummary
-from spark_bookkeeper.log.epoch import Job, TaskMessage, TokenState, Txn
+from bookkeeper_metadata.errors import MetadataConflictError
+from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from spark_bookkeeper.log.commits.commit import CommitOutcome, CommitSummary
 from spark_bookkeeper.log.errors import (
     CommitRefusedError,
     CommitUnknownError,
@@ -19,8 +18,9 @@ from spark_bookkeeper.log.errors import (
     TxnAppReusedError,
     TxnRegressedError,
 )
-from spark_bookkeeper.log.serde import encode_head
-from spark_bookkeeper.log.transitions import register_open_ledger
+from spark_bookkeeper.log.format.epoch import Job, TaskMessage, TokenState, Txn
+from spark_bookkeeper.log.format.serde import encode_head
+from spark_bookkeeper.log.rules.transitions import register_open_ledger
 from tests.spark_bookkeeper.log.world import LoseNth, World
 
 STREAM = Job.of_stream("query-1", 0)
@@ -380,7 +380,7 @@ def test_commit_refused_for_ever_says_that_nothing_was_written() -> None:
             raise_conflict()
 
     def raise_conflict() -> None:
-        from metadata.store import BadVersionError
+        from bookkeeper_metadata.store.operations import BadVersionError
 
         raise BadVersionError("/head")
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from metadata.errors import MetadataConflictError, MetadataUnavailableError
-from metadata.memory import Fault, MemoryStore
-from metadata.store import BadVersionError
-from spark_bookkeeper.log.consumers import ADVANCE_ATTEMPTS_MAX, Consumers, CursorHolder
+from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
+from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from bookkeeper_metadata.store.operations import BadVersionError
+from spark_bookkeeper.log.cleaning.consumers import ADVANCE_ATTEMPTS_MAX, Consumers, CursorHolder
 from spark_bookkeeper.log.errors import NoConsumerError, NoSuchLogError
+from spark_bookkeeper.log.format.model import Cursor, LogSettings
 from spark_bookkeeper.log.layer import LogLayer
-from spark_bookkeeper.log.model import Cursor, LogSettings
-from spark_bookkeeper.log.nodes import LogNodes
+from spark_bookkeeper.log.nodes.reads import LogNodes
 
 DAY_MS = 86_400_000
 

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.errors import NoSuchLedgerError
 from spark_bookkeeper.ledger.entry import Entry
-from spark_bookkeeper.log.entries import LogReader
 from spark_bookkeeper.log.errors import DataLossError, NoSuchLogError
-from spark_bookkeeper.log.position import Position, Start
+from spark_bookkeeper.log.format.position import Position, Start
+from spark_bookkeeper.log.reading.reader import LogReader
 from tests.spark_bookkeeper.log.tail_world import FOREVER, NAME, TailWorld, until, values
 
 Scenario = Callable[[TailWorld, int], Awaitable[None]]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from metadata.errors import BookKeeperError
-from spark_bookkeeper.log.epoch import Epoch
+from bookkeeper_metadata.errors import BookKeeperError
 from spark_bookkeeper.log.errors import (
     CommitRefusedError,
     CommitUnknownError,
@@ -23,6 +22,7 @@ from spark_bookkeeper.log.errors import (
     TxnAppReusedError,
     TxnRegressedError,
 )
+from spark_bookkeeper.log.format.epoch import Epoch
 
 
 def test_errors_pickle_and_say_what_to_do() -> None:

@@ -11,13 +11,13 @@ from random import Random
 
 import pytest
 
-from metadata.errors import BookKeeperError
-from metadata.memory import Fault, MemoryStore
-from spark_bookkeeper.log.commit import CommitOutcome, CommitSummary
-from spark_bookkeeper.log.epoch import Epoch, Job, LedgerWritten, PlannedSchema, TaskMessage
+from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from spark_bookkeeper.log.commits.commit import CommitOutcome, CommitSummary
 from spark_bookkeeper.log.errors import CommitRefusedError, LogConflictError, SchemaConflictError
-from spark_bookkeeper.log.model import LogSettings
-from spark_bookkeeper.log.nodes import LogNodes
+from spark_bookkeeper.log.format.epoch import Epoch, Job, LedgerWritten, PlannedSchema, TaskMessage
+from spark_bookkeeper.log.format.model import LogSettings
+from spark_bookkeeper.log.nodes.reads import LogNodes
 from tests.spark_bookkeeper.log.world import LoseNth, UnrulyStore, World
 
 STREAM = Job.of_stream("query-1", 0)

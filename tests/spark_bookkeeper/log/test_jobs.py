@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from metadata.cluster import initialize
-from metadata.ledgers import LedgerStore
-from metadata.memory import Fault, MemoryStore
-from metadata.model import Fragment, LedgerMetadata
-from metadata.store import Check, Create, Put
-from spark_bookkeeper.log.epoch import Epoch, Job, TokenState, Txn
+from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.model import Fragment, LedgerMetadata
+from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from bookkeeper_metadata.store.operations import Check, Create, Put
+from spark_bookkeeper.log.commits.jobs import Accompany, Claim
 from spark_bookkeeper.log.errors import EpochFencedError, NoSuchLogError
-from spark_bookkeeper.log.jobs import Accompany, Claim
+from spark_bookkeeper.log.format.epoch import Epoch, Job, TokenState, Txn
 from tests.spark_bookkeeper.log.world import LoseNth, World
 
 JOB = Job.of_stream("query-1", 0)

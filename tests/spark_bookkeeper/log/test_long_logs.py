@@ -8,11 +8,11 @@ from statistics import mean
 
 import pytest
 
-from metadata.memory import MemoryStore
-from metadata.memory_tree import MemoryTree
-from metadata.store import Create, Operation, Put
-from spark_bookkeeper.log import transitions
-from spark_bookkeeper.log.epoch import Job
+from bookkeeper_metadata.store.memory import MemoryStore
+from bookkeeper_metadata.store.memory_tree import MemoryTree
+from bookkeeper_metadata.store.operations import Create, Operation, Put
+from spark_bookkeeper.log.format.epoch import Job
+from spark_bookkeeper.log.rules import transitions
 from tests.spark_bookkeeper.log.test_reader import append_many
 from tests.spark_bookkeeper.log.world import World
 

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from metadata.errors import MetadataUnavailableError
-from metadata.memory import MemoryStore
-from metadata.store import Node, Operation
-from spark_bookkeeper.log.commit import CommitOutcome
-from spark_bookkeeper.log.epoch import Job, TaskMessage
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.store.memory import MemoryStore
+from bookkeeper_metadata.store.operations import Node, Operation
+from spark_bookkeeper.log.commits.commit import CommitOutcome
 from spark_bookkeeper.log.errors import LogConflictError
+from spark_bookkeeper.log.format.epoch import Job, TaskMessage
 from tests.spark_bookkeeper.log.world import World
 
 STREAM = Job.of_stream("query-1", 0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from spark_bookkeeper.datasource.schema import RAW_COLUMN, log_schema_of, parse_log_schema
-from spark_bookkeeper.log.model import LogSettings
-from spark_bookkeeper.log.raw import RAW_SCHEMA, settings_and_schema
+from spark_bookkeeper.log.format.model import LogSettings
+from spark_bookkeeper.log.format.raw import RAW_SCHEMA, settings_and_schema
 
 
 def test_the_data_source_reads_plain_values_as_one_binary_column() -> None:

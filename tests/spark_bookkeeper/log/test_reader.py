@@ -7,12 +7,12 @@ from bisect import bisect_left
 
 import pytest
 
-from metadata.errors import MetadataCorruptError
-from metadata.memory import MemoryStore
-from metadata.store import Node
-from spark_bookkeeper.log.columns import ColumnRange
-from spark_bookkeeper.log.epoch import Job, LedgerWritten, TaskMessage
+from bookkeeper_metadata.errors import MetadataCorruptError
+from bookkeeper_metadata.store.memory import MemoryStore
+from bookkeeper_metadata.store.operations import Node
 from spark_bookkeeper.log.errors import DataLossError, NoSuchLogError
+from spark_bookkeeper.log.format.columns import ColumnRange
+from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TaskMessage
 from tests.spark_bookkeeper.log.world import World
 
 
@@ -175,7 +175,7 @@ def test_reader_that_races_an_overwrite_starts_again() -> None:
                 self.is_behind = False
                 await super().sync(path)
 
-        from spark_bookkeeper.log.serde import encode_head
+        from spark_bookkeeper.log.format.serde import encode_head
 
         old = encode_head(stale.head)
         view = world.client(LaggingStore(world.tree)).view(log_id, log="orders")
@@ -259,10 +259,10 @@ def test_a_log_without_rows_has_none_at_any_time() -> None:
 def test_rows_by_time_are_found_through_one_chunk_per_level(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("spark_bookkeeper.log.transitions.REFS_MAX", 8)
-    monkeypatch.setattr("spark_bookkeeper.log.transitions.FOLD", 4)
-    monkeypatch.setattr("spark_bookkeeper.log.transitions.INLINE_BYTES_MAX", 128)
-    monkeypatch.setattr("spark_bookkeeper.log.transitions.CHUNK_BYTES_MAX", 512)
+    monkeypatch.setattr("spark_bookkeeper.log.rules.transitions.REFS_MAX", 8)
+    monkeypatch.setattr("spark_bookkeeper.log.rules.transitions.FOLD", 4)
+    monkeypatch.setattr("spark_bookkeeper.log.rules.transitions.INLINE_BYTES_MAX", 128)
+    monkeypatch.setattr("spark_bookkeeper.log.rules.transitions.CHUNK_BYTES_MAX", 512)
 
     async def main() -> None:
         world = World()

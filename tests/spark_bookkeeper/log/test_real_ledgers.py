@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from metadata.errors import LedgerRecoveryError, NotEnoughBookiesError
+from bookkeeper_metadata.errors import LedgerRecoveryError, NotEnoughBookiesError
 from spark_bookkeeper.log.errors import LogFencedError
+from spark_bookkeeper.log.format.raw import settings_and_schema
 from spark_bookkeeper.log.handle import Log
 from spark_bookkeeper.log.layer import LogLayer
 from spark_bookkeeper.log.ledgers import ClusterLedgers
-from spark_bookkeeper.log.raw import settings_and_schema
 from spark_bookkeeper.log.settings import LogWriterSettings
 from tests.spark_bookkeeper.ledger.harness import ROOT, TestCluster, running_cluster
 from tests.spark_bookkeeper.log.tail_world import until

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from spark_bookkeeper.log import transitions
-from spark_bookkeeper.log.epoch import LedgerWritten
-from spark_bookkeeper.log.model import Chunk, ChunkRef, LedgerRange
-from spark_bookkeeper.log.row_sizes import row_after_bytes, rows_within
+from spark_bookkeeper.log.format.epoch import LedgerWritten
+from spark_bookkeeper.log.format.model import Chunk, ChunkRef, LedgerRange
+from spark_bookkeeper.log.rules import transitions
+from spark_bookkeeper.log.rules.row_sizes import row_after_bytes, rows_within
 from tests.spark_bookkeeper.log.test_transitions import Tree
 
 RANGE = LedgerRange(1, 0, 4, 100, 50, 1_000, 0, 0)

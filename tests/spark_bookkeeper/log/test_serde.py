@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metadata.errors import MetadataCorruptError
-from spark_bookkeeper.log import serde
-from spark_bookkeeper.log.columns import BOUND_BYTES_MAX, ColumnRange, Scalar
-from spark_bookkeeper.log.epoch import Job, StoredTxn, Token, TokenChild, TokenState, Txn
-from spark_bookkeeper.log.model import (
+from bookkeeper_metadata.errors import MetadataCorruptError
+from spark_bookkeeper.log.format import serde
+from spark_bookkeeper.log.format.columns import BOUND_BYTES_MAX, ColumnRange, Scalar
+from spark_bookkeeper.log.format.epoch import Job, StoredTxn, Token, TokenChild, TokenState, Txn
+from spark_bookkeeper.log.format.model import (
     Chunk,
     ChunkRef,
     Cursor,
@@ -26,7 +26,7 @@ from spark_bookkeeper.log.model import (
     LogSettings,
     OpenLedger,
 )
-from spark_bookkeeper.log.paths import (
+from spark_bookkeeper.log.nodes.paths import (
     LogPaths,
     check_log_name,
     escape,

@@ -14,12 +14,12 @@ from random import Random
 
 import pytest
 
-from metadata.errors import BookKeeperError, ClientClosedError
-from metadata.memory import Fault
-from spark_bookkeeper.log.epoch import Job, LedgerWritten, TaskMessage
+from bookkeeper_metadata.errors import BookKeeperError, ClientClosedError
+from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.log.errors import LogHasWriterError
-from spark_bookkeeper.log.model import LogSettings
-from spark_bookkeeper.log.position import Position
+from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TaskMessage
+from spark_bookkeeper.log.format.model import LogSettings
+from spark_bookkeeper.log.format.position import Position
 from tests.spark_bookkeeper.log.tail_world import (
     NAME,
     Client,

@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from metadata.invariant import InvariantViolation
-from spark_bookkeeper.log.columns import ColumnRange
-from spark_bookkeeper.log.epoch import LedgerWritten
-from spark_bookkeeper.log.model import Chunk, ChunkRef, LedgerRange, LogHead, LogSettings
-from spark_bookkeeper.log.serde import encode_garbage, encode_head, parse_chunk, range_to_pb
-from spark_bookkeeper.log.transitions import (
+from bookkeeper_metadata.foundation.invariant import InvariantViolation
+from spark_bookkeeper.log.format.columns import ColumnRange
+from spark_bookkeeper.log.format.epoch import LedgerWritten
+from spark_bookkeeper.log.format.model import Chunk, ChunkRef, LedgerRange, LogHead, LogSettings
+from spark_bookkeeper.log.format.serde import encode_garbage, encode_head, parse_chunk, range_to_pb
+from spark_bookkeeper.log.rules.transitions import (
     CHUNK_BYTES_MAX,
     FOLD,
     RANGE_BYTES_MAX,

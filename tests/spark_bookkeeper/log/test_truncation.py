@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from metadata.memory import Fault, MemoryStore
-from spark_bookkeeper.log import transitions
-from spark_bookkeeper.log.epoch import Job
-from spark_bookkeeper.log.model import Chunk, GarbageReason, LedgerRange
-from spark_bookkeeper.log.nodes import LogNodes
-from spark_bookkeeper.log.transitions import ChunkNames, chunk_to_cut, truncate
-from spark_bookkeeper.log.truncation import truncate_log
+from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from spark_bookkeeper.log.cleaning.truncation import truncate_log
+from spark_bookkeeper.log.format.epoch import Job
+from spark_bookkeeper.log.format.model import Chunk, GarbageReason, LedgerRange
+from spark_bookkeeper.log.nodes.reads import LogNodes
+from spark_bookkeeper.log.rules import transitions
+from spark_bookkeeper.log.rules.transitions import ChunkNames, chunk_to_cut, truncate
 from tests.spark_bookkeeper.log.test_transitions import Tree, ledgers
 from tests.spark_bookkeeper.log.world import DAY_MS, LoseNth, World
 

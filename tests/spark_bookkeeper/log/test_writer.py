@@ -7,24 +7,24 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from metadata.errors import (
+from bookkeeper_metadata.errors import (
     ClientClosedError,
     EntryTooLargeError,
     LedgerFencedError,
     LedgerRecoveryError,
     NotEnoughBookiesError,
 )
-from metadata.memory import Fault
-from metadata.update import READ_BACK_ATTEMPTS_MAX
-from spark_bookkeeper.log.epoch import Job, LedgerWritten, TaskMessage
+from bookkeeper_metadata.store.memory import Fault
+from bookkeeper_metadata.update import READ_BACK_ATTEMPTS_MAX
 from spark_bookkeeper.log.errors import (
     LogFencedError,
     LogHasWriterError,
     LogPayloadError,
     NoSuchLogError,
 )
-from spark_bookkeeper.log.model import GarbageReason, LogSettings
-from spark_bookkeeper.log.position import Position
+from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TaskMessage
+from spark_bookkeeper.log.format.model import GarbageReason, LogSettings
+from spark_bookkeeper.log.format.position import Position
 from spark_bookkeeper.log.settings import LogWriterSettings
 from tests.spark_bookkeeper.log.tail_world import NAME, TailWorld, until, values
 

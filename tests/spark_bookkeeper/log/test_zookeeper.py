@@ -10,17 +10,17 @@ from random import Random
 
 import pytest
 
-from metadata.cluster import initialize
-from metadata.ledgers import LedgerStore
-from metadata.model import Fragment, LedgerMetadata
-from metadata.zookeeper import ZooKeeperStore
+from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.model import Fragment, LedgerMetadata
+from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
-from spark_bookkeeper.log.epoch import Epoch, Job, LedgerWritten, TaskMessage
+from spark_bookkeeper.log.commits.jobs import Accompany
 from spark_bookkeeper.log.errors import NoSuchLogError
-from spark_bookkeeper.log.jobs import Accompany
-from spark_bookkeeper.log.model import LogSettings
-from spark_bookkeeper.log.nodes import LogNodes
-from spark_bookkeeper.log.paths import LogPaths
+from spark_bookkeeper.log.format.epoch import Epoch, Job, LedgerWritten, TaskMessage
+from spark_bookkeeper.log.format.model import LogSettings
+from spark_bookkeeper.log.nodes.paths import LogPaths
+from spark_bookkeeper.log.nodes.reads import LogNodes
 from tests.spark_bookkeeper.log.world import DAY_MS, Logs
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]

@@ -6,23 +6,24 @@ import asyncio
 from collections.abc import Callable, Sequence
 from random import Random
 
-from metadata.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
-from metadata.memory import Fault, MemoryStore
-from metadata.memory_tree import MemoryTree
-from metadata.store import Create, MetadataStore, Node, Operation, StoreConflict
+from bookkeeper_metadata.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
+from bookkeeper_metadata.foundation.backoff import Pause, jittered_pause
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from bookkeeper_metadata.store.memory_tree import MemoryTree
+from bookkeeper_metadata.store.operations import Create, Node, Operation, StoreConflict
 from spark_bookkeeper.log.catalog import Catalog
-from spark_bookkeeper.log.collect import Collector
-from spark_bookkeeper.log.commit import CommitSummary, Committer
-from spark_bookkeeper.log.deletion import LogDeletion
-from spark_bookkeeper.log.epoch import Epoch, Job, LedgerWritten, TaskMessage
-from spark_bookkeeper.log.jobs import Accompany, Claim, Jobs
-from spark_bookkeeper.log.model import LedgerRange, LogSettings
-from spark_bookkeeper.log.nodes import LogNodes
-from spark_bookkeeper.log.paths import LogPaths
-from spark_bookkeeper.log.pause import Pause, jittered_pause
-from spark_bookkeeper.log.reader import LogView
+from spark_bookkeeper.log.cleaning.collect import Collector
+from spark_bookkeeper.log.cleaning.deletion import LogDeletion
+from spark_bookkeeper.log.cleaning.sweep import LedgerAction, Sweeper
+from spark_bookkeeper.log.commits.commit import CommitSummary, Committer
+from spark_bookkeeper.log.commits.jobs import Accompany, Claim, Jobs
+from spark_bookkeeper.log.format.epoch import Epoch, Job, LedgerWritten, TaskMessage
+from spark_bookkeeper.log.format.model import LedgerRange, LogSettings
+from spark_bookkeeper.log.nodes.paths import LogPaths
+from spark_bookkeeper.log.nodes.reads import LogNodes
+from spark_bookkeeper.log.reading.view import LogView
 from spark_bookkeeper.log.settings import RetentionSettings
-from spark_bookkeeper.log.sweep import LedgerAction, Sweeper
 
 ROOT = "/ledgers"
 DAY_MS = 86_400_000

@@ -1,0 +1,32 @@
+"""What a bookie may say about entries it does not return.
+
+``NO_ENTRY`` and ``NO_LEDGER`` are made here and nowhere else: one of them where it is not true
+truncates a ledger (Apache #2908, #2612). A ledger in limbo, a storage whose damage nobody has
+judged yet, and a copy that cannot be read are all UNKNOWN.
+"""
+
+from __future__ import annotations
+
+from bookie_server.core.handle_state import LedgerFacts
+from bookie_server.core.presence import Presence
+from bookie_server.wire.messages import Status
+from bookkeeper_metadata.foundation.invariant import invariant
+
+
+def status_of_absence(facts: LedgerFacts | None, *, is_storage_damaged: bool) -> Status:
+    """The answer for an entry that is stored nowhere here."""
+    if is_storage_damaged or (facts is not None and facts.is_limbo):
+        return Status.UNKNOWN
+    return Status.NO_LEDGER if facts is None else Status.NO_ENTRY
+
+
+def status_of(presence: Presence, absence: Status) -> Status:
+    """The answer for ids storage found not to be among the records it returned."""
+    invariant(presence is not Presence.FOUND, "what was found is returned, not reported")
+    match presence:
+        case Presence.ABSENT:
+            return absence
+        case Presence.NOT_REACHED:
+            return Status.NOT_REACHED
+        case Presence.DAMAGED | Presence.FOUND:
+            return Status.UNKNOWN

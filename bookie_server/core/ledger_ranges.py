@@ -1,0 +1,34 @@
+"""Sets of ledger ids, for ledgers that are deleted for ever."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+
+class LedgerRanges:
+    """A set of ledger ids, kept as disjoint inclusive ranges; it only grows."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+
+    def __contains__(self, ledger_id: int) -> bool:
+        at = bisect_right(self._firsts, ledger_id) - 1
+        return at >= 0 and ledger_id <= self._lasts[at]
+
+    def __bool__(self) -> bool:
+        return bool(self._firsts)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(list(zip(self._firsts, self._lasts, strict=True)))
+
+    def add(self, first: int, last: int) -> None:
+        """Add ``first..last``, merging what touches it."""
+        start = bisect_right(self._lasts, first - 2)
+        stop = bisect_right(self._firsts, last + 1)
+        if start < stop:
+            first = min(first, self._firsts[start])
+            last = max(last, self._lasts[stop - 1])
+        self._firsts[start:stop] = [first]
+        self._lasts[start:stop] = [last]

@@ -1,0 +1,1 @@
+"""What storage asks of a disk: files, and checksummed groups of bytes in them."""

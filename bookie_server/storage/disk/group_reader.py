@@ -1,0 +1,133 @@
+"""Finds the groups of a file and says of every place that holds none *why* it holds none.
+
+It never decides what follows from damage: the journal's replay and the index do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, unique
+
+from bookie_server.storage.disk.files import File
+from bookie_server.storage.disk.group import (
+    HEADER_SIZE,
+    SECTOR_SIZE,
+    GroupFormat,
+    GroupHeader,
+    body_is_valid,
+    count_zero_sectors,
+    is_zero,
+    parse_group_header,
+)
+
+_SCAN_SIZE = 1024 * 1024
+
+
+@unique
+class Verdict(Enum):
+    """What the bytes at a group's place are."""
+
+    VALID = "valid"
+    END = "end"
+    """Nothing: all zero up to the end of the file."""
+    TORN = "torn"
+    """A write that was cut short by a crash; never acknowledged if it is the last one."""
+    AMBIGUOUS = "ambiguous"
+    """Torn or damaged, nobody can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What stands at one offset of a file."""
+
+    verdict: Verdict
+    offset: int
+    detail: str = ""
+    header: GroupHeader | None = None
+    body: memoryview = field(default_factory=lambda: memoryview(b""))
+    end: int = 0
+    """Offset behind the group, alignment included; only of a valid one."""
+
+
+class GroupReader:
+    """Reads one file of groups; ``size_bytes`` is the file's size when the reader was made."""
+
+    def __init__(self, format: GroupFormat, file: File, file_id: int) -> None:
+        self._format = format
+        self._file = file
+        self._file_id = file_id
+        self.size_bytes = file.size()
+
+    def read(self, offset: int) -> Place:
+        """Judge what stands at ``offset``. An unreadable place is ambiguous."""
+        try:
+            return self._read(offset)
+        except OSError as cause:
+            return Place(Verdict.AMBIGUOUS, offset, f"unreadable: {cause}")
+
+    def next_valid(self, offset: int) -> Place | None:
+        """The first valid group at or behind ``offset``, for going on behind damage."""
+        offset = self._format.aligned(offset)
+        while offset < self.size_bytes:
+            window = self._readable(offset, _SCAN_SIZE)
+            at = window.find(self._format.magic)
+            while at >= 0:
+                if (offset + at) % self._format.alignment == 0:
+                    place = self.read(offset + at)
+                    if place.verdict is Verdict.VALID:
+                        return place
+                at = window.find(self._format.magic, at + 1)
+            # A magic never straddles windows: it stands at an aligned offset, and so do they.
+            offset += _SCAN_SIZE
+        return None
+
+    def _read(self, offset: int) -> Place:
+        head = self._file.read_at(offset, HEADER_SIZE)
+        header = parse_group_header(self._format, head)
+        if header is None:
+            return self._without_header(offset)
+        if header.file_id != self._file_id:
+            return Place(Verdict.AMBIGUOUS, offset, f"group of another file {header.file_id:016x}")
+        size = HEADER_SIZE + header.body_size
+        data = self._file.read_at(offset, min(size, self.size_bytes - offset))
+        body = memoryview(data)[HEADER_SIZE:]
+        end = offset + self._format.aligned(size)
+        if body_is_valid(head, header, body):
+            return Place(Verdict.VALID, offset, "", header, body, end)
+        if not self._is_zero_from(end):
+            return Place(Verdict.AMBIGUOUS, offset, "bad checksum before further bytes")
+        if len(data) < size:
+            return Place(Verdict.TORN, offset, "file ends within a group", header)
+        padded = self._file.read_at(offset, end - offset)
+        zero = count_zero_sectors(0, [padded])
+        if zero > header.zero_sectors:
+            unwritten = f"{zero - header.zero_sectors} sectors unwritten"
+            return Place(Verdict.TORN, offset, unwritten, header)
+        return Place(Verdict.AMBIGUOUS, offset, "bad checksum though every sector is written")
+
+    def _without_header(self, offset: int) -> Place:
+        first = self._file.read_at(offset, SECTOR_SIZE)
+        if not is_zero(first):
+            return Place(Verdict.AMBIGUOUS, offset, "no group header in a written sector")
+        if self._is_zero_from(offset):
+            return Place(Verdict.END, offset)
+        return Place(Verdict.TORN, offset, "header sector unwritten")
+
+    def _is_zero_from(self, offset: int) -> bool:
+        for start in range(offset, self.size_bytes, _SCAN_SIZE):
+            if not is_zero(self._file.read_at(start, _SCAN_SIZE)):
+                return False
+        return True
+
+    def _readable(self, offset: int, size: int) -> bytes:
+        """Bytes for a search: sectors that cannot be read count as zero."""
+        try:
+            return self._file.read_at(offset, size)
+        except OSError:
+            return b"".join(self._sector(at) for at in range(offset, offset + size, SECTOR_SIZE))
+
+    def _sector(self, offset: int) -> bytes:
+        try:
+            return self._file.read_at(offset, SECTOR_SIZE).ljust(SECTOR_SIZE, b"\0")
+        except OSError:
+            return bytes(SECTOR_SIZE)

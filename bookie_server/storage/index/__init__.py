@@ -1,0 +1,1 @@
+"""The index of a ledger directory: where entries lie, and what must outlive the journal."""

@@ -1,0 +1,140 @@
+"""One change of a directory's index, and its bytes: items of tag, length and content.
+
+A delta is what one checkpoint adds. A snapshot is the same kind of thing, only with everything in
+it, spread over several groups.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from bookie_server.storage.disk.group import GroupEnd
+from bookie_server.storage.logs.rows import ROW_SIZE
+from bookie_server.wire.buffer import Buffer
+
+_ITEM = struct.Struct(">BI")
+_STATE = struct.Struct(">qqHHB")
+_MARK = struct.Struct(">Hqqq")
+_LEDGER = struct.Struct(">q")
+_RANGE = struct.Struct(">qq")
+_STATE_TAG, _MARK_TAG, _FACTS_TAG, _ROWS_TAG, _TOMBSTONE_TAG = 1, 2, 3, 4, 5
+_DAMAGED = 1
+_GROUP_BODY_SIZE = 4 * 1024 * 1024
+
+
+class MalformedDeltaError(ValueError):
+    """A group whose checksum holds does not contain a delta."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """What a directory's index says about the whole bookie; the newest delta's wins."""
+
+    checkpoint: int
+    """Number of the checkpoint that wrote it, counted over the bookie's life."""
+    last_log_id: int
+    """Highest entry log the directory's rows may name."""
+    journal_count: int
+    directory_count: int
+    is_damaged: bool
+    """Records may have been lost, and nobody has yet said which ledgers that concerns."""
+
+
+@dataclass(slots=True)
+class IndexDelta:
+    """What a checkpoint changes in one directory."""
+
+    state: IndexState
+    marks: dict[int, GroupEnd]
+    """Per journal: all records before it are in entry logs, facts included."""
+    facts: dict[int, bytes] = field(default_factory=dict)
+    tombstones: list[tuple[int, int]] = field(default_factory=list)
+    rows: dict[int, bytes] = field(default_factory=dict)
+    """Packed rows per ledger, ascending."""
+
+
+def encode_delta(delta: IndexDelta) -> list[Buffer]:
+    """The delta as the body of one group."""
+    return list(_items(delta))
+
+
+def encode_snapshot(delta: IndexDelta) -> Iterator[list[Buffer]]:
+    """The same as bodies of several groups of bounded size."""
+    body: list[Buffer] = []
+    size = 0
+    for item in _items(delta):
+        if body and size + len(item) > _GROUP_BODY_SIZE:
+            yield body
+            body, size = [], 0
+        body.append(item)
+        size += len(item)
+    yield body
+
+
+def _items(delta: IndexDelta) -> Iterator[bytes]:
+    state = delta.state
+    yield _item(
+        _STATE_TAG,
+        _STATE.pack(
+            state.checkpoint,
+            state.last_log_id,
+            state.journal_count,
+            state.directory_count,
+            _DAMAGED * state.is_damaged,
+        ),
+    )
+    for journal_index, end in delta.marks.items():
+        yield _item(_MARK_TAG, _MARK.pack(journal_index, end.file_id, end.offset, end.sequence))
+    for ledger_id, content in delta.facts.items():
+        yield _item(_FACTS_TAG, _LEDGER.pack(ledger_id) + content)
+    for first, last in delta.tombstones:
+        yield _item(_TOMBSTONE_TAG, _RANGE.pack(first, last))
+    for ledger_id, packed in delta.rows.items():
+        yield _item(_ROWS_TAG, _LEDGER.pack(ledger_id) + packed)
+
+
+def _item(tag: int, content: bytes) -> bytes:
+    return _ITEM.pack(tag, len(content)) + content
+
+
+def decode_delta(body: memoryview, previous: IndexState) -> IndexDelta:
+    """The inverse of ``encode_delta``; a snapshot's later groups carry no state of their own.
+
+    Raises:
+        MalformedDeltaError: the bytes are something else.
+    """
+    delta = IndexDelta(previous, {})
+    at = 0
+    while at < len(body):
+        if len(body) - at < _ITEM.size:
+            raise MalformedDeltaError("bytes behind the last item")
+        tag, size = _ITEM.unpack_from(body, at)
+        at += _ITEM.size
+        if size > len(body) - at:
+            raise MalformedDeltaError(f"item longer than its group; tag={tag}")
+        _decode_item(delta, tag, bytes(body[at : at + size]))
+        at += size
+    return delta
+
+
+def _decode_item(delta: IndexDelta, tag: int, content: bytes) -> None:
+    match tag:
+        case 1 if len(content) == _STATE.size:
+            checkpoint, log_id, journals, directories, flags = _STATE.unpack(content)
+            delta.state = IndexState(
+                checkpoint, log_id, journals, directories, bool(flags & _DAMAGED)
+            )
+        case 2 if len(content) == _MARK.size:
+            journal_index, file_id, offset, sequence = _MARK.unpack(content)
+            delta.marks[journal_index] = GroupEnd(file_id, offset, sequence)
+        case 3 if len(content) > _LEDGER.size:
+            delta.facts[_LEDGER.unpack_from(content)[0]] = content[_LEDGER.size :]
+        case 4 if len(content) > _LEDGER.size and (len(content) - _LEDGER.size) % ROW_SIZE == 0:
+            delta.rows[_LEDGER.unpack_from(content)[0]] = content[_LEDGER.size :]
+        case 5 if len(content) == _RANGE.size:
+            first, last = _RANGE.unpack(content)
+            delta.tombstones.append((first, last))
+        case _:
+            raise MalformedDeltaError(f"unknown item; tag={tag} size_bytes={len(content)}")

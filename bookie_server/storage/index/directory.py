@@ -1,0 +1,300 @@
+"""The index of one ledger directory: which block holds an entry, and what must outlive the journal.
+
+On disk it is one file: a header block, a snapshot, and then one checksummed delta per checkpoint,
+each synced before anything relies on it. When the deltas outgrow the snapshot, a new file is
+written beside it and renamed over it. A last delta that a crash cut short was never relied on and is
+dropped; any other failed checksum is damage. After damage the rows are rebuilt from the footers of
+the entry logs; facts that stood behind it are gone, which is why the bookie then goes limbo.
+
+``rows`` belongs to the loop thread; everything else to whoever commits, one checkpoint at a time.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+from bookie_server.core.ledger_ranges import LedgerRanges
+from bookie_server.storage.disk.damage import Damage
+from bookie_server.storage.disk.errors import DamagedFileError, StorageRefusedError
+from bookie_server.storage.disk.files import File, FileSystem
+from bookie_server.storage.disk.group import (
+    SECTOR_SIZE,
+    GroupEnd,
+    GroupFormat,
+    crc32c_of,
+    encode_group,
+)
+from bookie_server.storage.disk.group_reader import GroupReader, Place, Verdict
+from bookie_server.storage.index.delta import (
+    IndexDelta,
+    IndexState,
+    MalformedDeltaError,
+    decode_delta,
+    encode_delta,
+    encode_snapshot,
+)
+from bookie_server.storage.logs.entry_log import file_name, log_ids, read_footer
+from bookie_server.storage.logs.rows import LedgerRows, Row
+from bookie_server.wire.digest import crc32c
+from bookkeeper_metadata.foundation.invariant import invariant
+
+NAME = "index"
+_TEMPORARY = "index.tmp"
+FORMAT_VERSION = 1
+FILE_MAGIC = b"BKINDX\r\n"
+GROUP_MAGIC = b"BKIDELTA"
+_HEADER = struct.Struct(">8sIHq16sI")
+_CRC = struct.Struct(">I")
+_SNAPSHOT_AT_BYTES = 1024 * 1024
+"""Deltas smaller than this are never worth a snapshot."""
+
+_NO_STATE = IndexState(0, 0, 0, 0, False)
+
+
+class DirectoryIndex:
+    """One directory's index; ``load`` first, then ``commit`` as often as there are checkpoints."""
+
+    def __init__(self, files: FileSystem, directory: str, index: int, instance_id: bytes) -> None:
+        self._files = files
+        self.directory = directory
+        self.index = index
+        self._instance_id = instance_id
+        self._format = GroupFormat(GROUP_MAGIC, SECTOR_SIZE, instance_id)
+        self._file: File | None = None
+        """Open for appending; ``None`` when the next commit must write a snapshot."""
+        self._generation = 0
+        self._end = GroupEnd(0, 0, 0)
+        self._snapshot_end = 0
+        self.is_new = True
+        """No index file was found."""
+        self.is_torn = False
+        """The last delta was cut short and dropped."""
+        self.state = _NO_STATE
+        self.marks: dict[int, GroupEnd] = {}
+        self.facts: dict[int, bytes] = {}
+        self.tombstones = LedgerRanges()
+        self.rows: dict[int, LedgerRows] = {}
+        self.damage: list[Damage] = []
+
+    @property
+    def path(self) -> str:
+        return f"{self.directory}/{NAME}"
+
+    @property
+    def is_blank(self) -> bool:
+        """Nothing was ever stored under it: no file, or one whose start was never answered."""
+        is_unanswered = self.is_new or (self.state.is_damaged and not self.damage)
+        return is_unanswered and not (self.facts or self.rows or self.tombstones)
+
+    def load(self) -> None:
+        """Read the index file, as far as it can be trusted; see ``damage`` and ``is_torn``.
+
+        What is read is made durable first: the process that wrote it may have been killed before it
+        synced, and a power loss must not take from under a later delta what that was built upon.
+
+        Raises:
+            StorageRefusedError: it is another bookie's, another directory's or of a newer format.
+            OSError: the disk does not take it.
+        """
+        names = self._files.names(self.directory)
+        if _TEMPORARY in names:
+            self._files.delete(f"{self.directory}/{_TEMPORARY}")
+        if NAME not in names:
+            return
+        self.is_new = False
+        file = self._files.open(self.path, writable=True)
+        file.sync()
+        snapshot_groups = self._read_header(file)
+        if snapshot_groups is not None and self._read_groups(file, snapshot_groups):
+            self._file = file
+        else:
+            file.close()
+
+    def _read_header(self, file: File) -> int | None:
+        try:
+            block = file.read_at(0, SECTOR_SIZE)
+        except OSError as cause:
+            self._report(0, f"index header unreadable: {cause}")
+            return None
+        size = _HEADER.size
+        if len(block) < SECTOR_SIZE or crc32c(block[:size]) != _CRC.unpack_from(block, size)[0]:
+            self._report(0, "index header damaged")
+            return None
+        magic, version, index, generation, instance_id, groups = _HEADER.unpack_from(block)
+        if magic != FILE_MAGIC or version > FORMAT_VERSION:
+            raise StorageRefusedError(self.path, f"index format {version} is not one of ours")
+        if instance_id != self._instance_id:
+            raise StorageRefusedError(self.path, "index belongs to another bookie")
+        if index != self.index:
+            raise StorageRefusedError(
+                self.path, f"ledger directories were reordered; this was number {index}"
+            )
+        self._generation = generation
+        return int(groups)
+
+    def _read_groups(self, file: File, snapshot_groups: int) -> bool:
+        """Apply all sound groups; whether more may be appended behind them."""
+        reader = GroupReader(self._format, file, self._generation)
+        self._end = GroupEnd(self._generation, SECTOR_SIZE, 0)
+        while True:
+            place: Place | None = reader.read(self._end.offset)
+            assert place is not None
+            if place.verdict is not Verdict.VALID:
+                broken, place = place, reader.next_valid(self._end.offset + 1)
+                if place is None:
+                    return self._judge_tail(broken, snapshot_groups)
+                self._report(broken.offset, f"deltas behind a broken one: {broken.detail}")
+            self._apply_group(place)
+            if self._end.sequence == snapshot_groups:
+                self._snapshot_end = self._end.offset
+
+    def _judge_tail(self, broken: Place, snapshot_groups: int) -> bool:
+        if self._end.sequence < snapshot_groups:
+            self._report(broken.offset, f"snapshot incomplete: {broken.detail or 'missing groups'}")
+        elif broken.verdict is Verdict.AMBIGUOUS:
+            self._report(broken.offset, f"last delta: {broken.detail}")
+        elif broken.verdict is Verdict.TORN:
+            self.is_torn = True
+        return broken.verdict is Verdict.END and not self.damage
+
+    def _apply_group(self, place: Place) -> None:
+        header = place.header
+        assert header is not None
+        if (header.sequence, header.previous_offset) != (self._end.sequence + 1, place.offset):
+            self._report(place.offset, f"delta {header.sequence} follows {self._end.sequence}")
+        self._end = GroupEnd(self._generation, place.end, header.sequence)
+        try:
+            delta = decode_delta(place.body, self.state)
+        except MalformedDeltaError as cause:
+            self._report(place.offset, f"delta holds no items: {cause}")
+            return
+        self._adopt(delta)
+        self.add_rows(delta.rows)
+
+    def _adopt(self, delta: IndexDelta) -> None:
+        self.state = delta.state
+        self.marks.update(delta.marks)
+        self.facts.update(delta.facts)
+        for first, last in delta.tombstones:
+            self.tombstones.add(first, last)
+
+    def add_rows(self, rows: dict[int, bytes]) -> None:
+        """Make packed rows visible to readers; loop thread, after their delta is committed."""
+        for ledger_id, packed in rows.items():
+            known = self.rows.get(ledger_id)
+            if known is None:
+                self.rows[ledger_id] = LedgerRows(packed)
+            elif not known.append_packed(packed):
+                for row in LedgerRows(packed):
+                    known.insert(row)
+
+    def rebuild_rows(self) -> None:
+        """Add the rows of every entry log in the directory, from their footers.
+
+        Logs newer than the last known checkpoint may be a crash's leftovers: of those only blocks
+        that pass their checksum are taken. Newer logs go first: where a leftover's entries were
+        written again, the later copy is the one a checkpoint completed.
+        """
+        for log_id in reversed(log_ids(self._files, self.directory)):
+            try:
+                footer = read_footer(self._files, self.directory, log_id, self._instance_id)
+            except (DamagedFileError, OSError) as cause:
+                self._report(0, f"entry log {log_id:016x} cannot be listed: {cause}")
+                continue
+            is_certain = log_id <= self.state.last_log_id
+            for ledger_id, row in footer:
+                if is_certain or self._block_is_sound(row):
+                    self.rows.setdefault(ledger_id, LedgerRows()).insert(row)
+        self._close_file()
+
+    def _block_is_sound(self, row: Row) -> bool:
+        block = row.block
+        file = self._files.open(f"{self.directory}/{file_name(block.log_id)}")
+        try:
+            content = file.read_at(block.offset, block.size_bytes)
+        except OSError:
+            return False
+        finally:
+            file.close()
+        return len(content) == block.size_bytes and crc32c_of(content) == block.checksum
+
+    def commit(self, delta: IndexDelta) -> None:
+        """Make the delta durable, appended or within a new snapshot. Rows stay invisible for now.
+
+        Raises:
+            OSError: it may or may not be durable; the index must not be used any more.
+        """
+        for journal_index, end in delta.marks.items():
+            before = self.marks.get(journal_index)
+            invariant(before is None or before <= end, "a mark never moves backwards")
+        outgrown = self._end.offset - self._snapshot_end > max(
+            _SNAPSHOT_AT_BYTES, self._snapshot_end
+        )
+        self._adopt(delta)
+        if self._file is None or outgrown:
+            self._write_snapshot(delta)
+        else:
+            buffers, size = encode_group(
+                self._format, self._generation, self._end, encode_delta(delta)
+            )
+            self._file.write_at(self._end.offset, buffers)
+            self._file.sync()
+            self._end = GroupEnd(self._generation, self._end.offset + size, self._end.sequence + 1)
+
+    def _write_snapshot(self, delta: IndexDelta) -> None:
+        self._close_file()
+        generation = self._generation + 1
+        temporary = f"{self.directory}/{_TEMPORARY}"
+        file = self._files.create(temporary)
+        try:
+            end = GroupEnd(generation, SECTOR_SIZE, 0)
+            everything = IndexDelta(self.state, self.marks, self.facts, list(self.tombstones))
+            everything.rows = {ledger: rows.packed() for ledger, rows in self.rows.items()}
+            for part in (everything, IndexDelta(self.state, {}, rows=delta.rows)):
+                for body in encode_snapshot(part):
+                    buffers, size = encode_group(self._format, generation, end, body)
+                    file.write_at(end.offset, buffers)
+                    end = GroupEnd(generation, end.offset + size, end.sequence + 1)
+            header = _HEADER.pack(
+                FILE_MAGIC, FORMAT_VERSION, self.index, generation, self._instance_id, end.sequence
+            )
+            file.write_at(0, [(header + _CRC.pack(crc32c(header))).ljust(SECTOR_SIZE, b"\0")])
+            file.sync()
+            self._files.rename(temporary, self.path)
+            self._files.sync_dir(self.directory)
+        except OSError:
+            file.close()
+            raise
+        self._file, self._generation, self._end, self._snapshot_end = (
+            file,
+            generation,
+            end,
+            end.offset,
+        )
+        self.is_new = False
+
+    def mark_as_new(self, marks: dict[int, GroupEnd], state: IndexState) -> None:
+        """Begin as a directory that joined when everything up to ``marks`` was stored elsewhere."""
+        self.marks = dict(marks)
+        self.state = replace(state, last_log_id=0)
+
+    def establish(self) -> None:
+        """Make a new directory's index durable, saying no more than what it joined with.
+
+        Raises:
+            OSError: as :meth:`commit`.
+        """
+        self._write_snapshot(IndexDelta(self.state, {}))
+
+    def close(self) -> None:
+        """Close the file; every commit is durable already. Idempotent."""
+        self._close_file()
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _report(self, offset: int, detail: str) -> None:
+        self.damage.append(Damage(self.path, offset, detail))

@@ -1,0 +1,55 @@
+"""A ledger's handle state as an index delta carries it."""
+
+from __future__ import annotations
+
+import struct
+
+from bookie_server.core.handle_state import LedgerFacts
+
+_FACTS = struct.Struct(">BhhqHI")
+_FENCED, _LIMBO, _KEYED, _HAS_LAC = 1, 2, 4, 8
+
+
+MASTER_KEY_SIZE_MAX = 0xFFFF
+"""What the index's format can hold; requests are limited far below."""
+
+
+def encode_facts(facts: LedgerFacts) -> bytes:
+    """The facts as an index delta carries them."""
+    key, packet = facts.master_key, facts.explicit_lac
+    flags = (
+        _FENCED * facts.is_fenced
+        | _LIMBO * facts.is_limbo
+        | _KEYED * (key is not None)
+        | _HAS_LAC * (packet is not None)
+    )
+    key, packet = key or b"", packet or b""
+    lac = facts.last_add_confirmed
+    head = _FACTS.pack(
+        flags, facts.journal_index, facts.directory_index, lac, len(key), len(packet)
+    )
+    return head + key + packet
+
+
+def decode_facts(content: bytes) -> LedgerFacts:
+    """The inverse of ``encode_facts``.
+
+    Raises:
+        ValueError: the bytes are something else.
+    """
+    if len(content) < _FACTS.size:
+        raise ValueError(f"facts of {len(content)} bytes")
+    flags, journal, directory, lac, key_size, packet_size = _FACTS.unpack_from(content)
+    if len(content) != _FACTS.size + key_size + packet_size or flags > 15:
+        raise ValueError(f"facts of {len(content)} bytes; flags={flags}")
+    key = content[_FACTS.size : _FACTS.size + key_size]
+    packet = content[_FACTS.size + key_size :]
+    return LedgerFacts(
+        master_key=key if flags & _KEYED else None,
+        is_fenced=bool(flags & _FENCED),
+        is_limbo=bool(flags & _LIMBO),
+        explicit_lac=packet if flags & _HAS_LAC else None,
+        last_add_confirmed=lac,
+        journal_index=journal,
+        directory_index=directory,
+    )

@@ -1,0 +1,296 @@
+"""The journal: where an add becomes durable before anybody hears that it was accepted.
+
+A journal directory holds files ``{id:016x}.txn``: one header block and then groups, one per
+``fdatasync``. Files are written from front to back and never reused; they are filled with zeros
+ahead of use, because a sync into blocks that exist costs a third of one that extends the file, and
+so that what follows the last group is known to be zero. They have their full length from the start
+and say so, hence a truncated one is noticed. The next file is prepared under another
+name and gets its header and its name only when it is needed.
+
+One thread writes (``write_group``), another one prepares (``prepare``). Ids are
+``max(now, highest + 1)``: the order of files never depends on the clock (BOOKKEEPER-636).
+
+After any failed write or sync the journal is poisoned: nothing is tried again, every later call
+raises. What was written is judged by ``replay`` in the next process.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bookie_server.core.records import JournalRecord
+from bookie_server.storage.disk.errors import StorageFailedError
+from bookie_server.storage.disk.files import ZEROS, File, FileSystem
+from bookie_server.storage.disk.group import GroupEnd, GroupFormat, encode_group
+from bookie_server.storage.journal.record import encode_record
+from bookie_server.wire.buffer import Buffer
+from bookie_server.wire.digest import crc32c
+
+SUFFIX = ".txn"
+BLOCK_SIZE = 4096
+FORMAT_VERSION = 1
+FILE_MAGIC = b"BKJRNL\r\n"
+GROUP_MAGIC = b"BKJGROUP"
+PREPARED = "next.prepared"
+
+_HEADER = struct.Struct(">8sIHqq16sqqq")
+_CRC = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class JournalPosition:
+    """The end of a group: everything of this journal up to here is durable."""
+
+    journal_index: int
+    end: GroupEnd
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFileHeader:
+    """The first block of a journal file."""
+
+    version: int
+    journal_index: int
+    file_id: int
+    size_bytes: int
+    """The file was this long before it got its name: a shorter one was truncated."""
+    instance_id: bytes
+    previous: GroupEnd
+    """The end of the last sound group in older files when this one was begun."""
+
+
+def group_format(instance_id: bytes) -> GroupFormat:
+    """How groups of this bookie's journals look."""
+    return GroupFormat(GROUP_MAGIC, BLOCK_SIZE, instance_id)
+
+
+def file_name(file_id: int) -> str:
+    """Sixteen hex digits, so that names sort as ids do."""
+    return f"{file_id:016x}{SUFFIX}"
+
+
+def file_ids(files: FileSystem, directory: str) -> list[int]:
+    """Ids of the journal files in ``directory``, ascending."""
+    names = (name.removesuffix(SUFFIX) for name in files.names(directory) if name.endswith(SUFFIX))
+    return sorted(int(name, 16) for name in names if len(name) == 16)
+
+
+def encode_file_header(header: JournalFileHeader) -> bytes:
+    """The first block of a journal file."""
+    fields = _HEADER.pack(
+        FILE_MAGIC,
+        header.version,
+        header.journal_index,
+        header.file_id,
+        header.size_bytes,
+        header.instance_id,
+        header.previous.file_id,
+        header.previous.offset,
+        header.previous.sequence,
+    )
+    return (fields + _CRC.pack(crc32c(fields))).ljust(BLOCK_SIZE, b"\0")
+
+
+def parse_file_header(block: bytes) -> JournalFileHeader | None:
+    """The header in ``block``, ``None`` when its checksum fails or anything behind it is not zero."""
+    size = _HEADER.size + _CRC.size
+    if len(block) != BLOCK_SIZE or block[:8] != FILE_MAGIC or any(block[size:]):
+        return None
+    if crc32c(block[: _HEADER.size]) != _CRC.unpack_from(block, _HEADER.size)[0]:
+        return None
+    _, version, index, file_id, file_size, instance_id, *previous = _HEADER.unpack_from(block)
+    return JournalFileHeader(version, index, file_id, file_size, instance_id, GroupEnd(*previous))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalPlace:
+    """Where a journal lives and how its files are cut."""
+
+    directory: str
+    index: int
+    instance_id: bytes
+    file_size_bytes: int
+    zero_chunk_bytes: int
+
+
+class Journal:
+    """Writes groups behind ``last``; owns its current file from construction to ``close``."""
+
+    def __init__(
+        self, files: FileSystem, place: JournalPlace, clock_ms: Callable[[], int], last: GroupEnd
+    ) -> None:
+        self._files = files
+        self._place = place
+        self._clock_ms = clock_ms
+        self._format = group_format(place.instance_id)
+        self._last = last
+        self._offset = 0
+        """Where the next group goes in the current file."""
+        self._failure: StorageFailedError | None = None
+        self._zeroing = threading.Lock()
+        """Held while bytes beyond the zeroed part are written, by whichever thread."""
+        self._zeroed = 0
+        self._preparing = threading.Lock()
+        self._prepared: tuple[File, int] | None = None
+        self._highest_id = max([last.file_id, *file_ids(files, place.directory)])
+        if PREPARED in files.names(place.directory):
+            files.delete(f"{place.directory}/{PREPARED}")
+        self._file, self._file_id = self._begin_file()
+
+    @property
+    def index(self) -> int:
+        return self._place.index
+
+    @property
+    def directory(self) -> str:
+        return self._place.directory
+
+    @property
+    def position(self) -> JournalPosition:
+        """The end of the last durable group, or the start of a new file."""
+        return JournalPosition(self.index, self._last)
+
+    def write_group(self, records: Sequence[JournalRecord]) -> JournalPosition:
+        """Make all records durable, in order, with one write and one sync; blocks meanwhile.
+
+        Journal thread only.
+
+        Raises:
+            StorageFailedError: they may or may not be durable, and never will be again surely.
+        """
+        self._raise_if_failed()
+        try:
+            return self._write([encode_record(record) for record in records])
+        except OSError as cause:
+            raise self._poison(cause) from cause
+
+    def prepare(self) -> bool:
+        """Zero-fill ahead, or get the next file ready; ``True`` when there may be more to do.
+
+        Any one other thread, at leisure: writing works without it, only slower.
+
+        Raises:
+            StorageFailedError: the journal is poisoned.
+        """
+        self._raise_if_failed()
+        try:
+            return self._zero_ahead() or self._prepare_next()
+        except OSError as cause:
+            raise self._poison(cause) from cause
+
+    def close(self) -> None:
+        """Close the files; everything acknowledged is durable already. Idempotent."""
+        self._failure = self._failure or StorageFailedError(self.directory, "journal is closed")
+        with self._preparing:
+            self._file.close()
+            if self._prepared is not None:
+                self._prepared[0].close()
+
+    def _write(self, body: Sequence[Buffer]) -> JournalPosition:
+        buffers, size = encode_group(self._format, self._file_id, self._last, body)
+        if self._offset > BLOCK_SIZE and self._offset + size > self._place.file_size_bytes:
+            self._roll()
+            buffers, size = encode_group(self._format, self._file_id, self._last, body)
+        end = self._offset + size
+        if end > self._zeroed:
+            with self._zeroing:
+                self._file.write_at(self._offset, buffers)
+                self._zeroed = max(self._zeroed, end)
+        else:
+            self._file.write_at(self._offset, buffers)
+        self._file.sync()
+        self._offset = end
+        self._last = GroupEnd(self._file_id, end, self._last.sequence + 1)
+        return JournalPosition(self.index, self._last)
+
+    def _roll(self) -> None:
+        with self._preparing:
+            self._file.close()
+            self._file, self._file_id = self._begin_file()
+
+    def _begin_file(self) -> tuple[File, int]:
+        """A new file whose name and header are durable before anything is written to it."""
+        temporary = f"{self.directory}/{PREPARED}"
+        if self._prepared is None:
+            file = self._create_next()
+            zeroed = self._fill(
+                file, 0, min(self._place.zero_chunk_bytes, self._place.file_size_bytes)
+            )
+        else:
+            file, zeroed = self._prepared
+        file_id = max(self._clock_ms(), self._highest_id + 1)
+        header = JournalFileHeader(
+            FORMAT_VERSION,
+            self.index,
+            file_id,
+            self._place.file_size_bytes,
+            self._place.instance_id,
+            self._last,
+        )
+        file.write_at(0, [encode_file_header(header)])
+        file.sync()
+        self._files.rename(temporary, f"{self.directory}/{file_name(file_id)}")
+        self._files.sync_dir(self.directory)
+        self._prepared = None
+        self._highest_id = file_id
+        self._zeroed = zeroed
+        # The header carries the chain over; the file's groups follow the header.
+        self._last = GroupEnd(file_id, BLOCK_SIZE, self._last.sequence)
+        self._offset = BLOCK_SIZE
+        return file, file_id
+
+    def _zero_ahead(self) -> bool:
+        """Keep two chunks of zeros in front of the writer."""
+        with self._preparing:
+            limit = self._place.file_size_bytes
+            ahead = min(self._offset + 2 * self._place.zero_chunk_bytes, limit)
+            if self._zeroed >= ahead:
+                return False
+            with self._zeroing:
+                self._zeroed = self._fill(
+                    self._file,
+                    self._zeroed,
+                    min(self._zeroed + self._place.zero_chunk_bytes, limit),
+                )
+            self._file.sync()
+            return True
+
+    def _prepare_next(self) -> bool:
+        """Add a chunk of zeros to the next file once this one is half full."""
+        with self._preparing:
+            limit = self._place.file_size_bytes
+            if self._offset < limit // 2:
+                return False
+            if self._prepared is None:
+                self._prepared = self._create_next(), 0
+            file, zeroed = self._prepared
+            if zeroed >= limit:
+                return False
+            zeroed = self._fill(file, zeroed, min(zeroed + self._place.zero_chunk_bytes, limit))
+            file.sync()
+            self._prepared = file, zeroed
+            return True
+
+    def _create_next(self) -> File:
+        """A file of its final length, most of it a hole as yet."""
+        file = self._files.create(f"{self.directory}/{PREPARED}")
+        file.write_at(self._place.file_size_bytes - BLOCK_SIZE, [bytes(BLOCK_SIZE)])
+        return file
+
+    @staticmethod
+    def _fill(file: File, start: int, end: int) -> int:
+        for offset in range(start, end, len(ZEROS)):
+            file.write_at(offset, [memoryview(ZEROS)[: end - offset]])
+        return max(start, end)
+
+    def _poison(self, cause: OSError) -> StorageFailedError:
+        if self._failure is None:
+            self._failure = StorageFailedError(self.directory, f"journal: {cause}")
+        return self._failure
+
+    def _raise_if_failed(self) -> None:
+        if self._failure is not None:
+            raise StorageFailedError(self._failure.path, self._failure.detail)

@@ -1,0 +1,155 @@
+"""What the journal holds: entries as received, and the few facts that must survive as they do.
+
+On disk every record is ``int32 length`` and that many bytes, the first sixteen of which are a ledger
+id and an entry id. Facts use Apache's reserved negative entry ids (``BookieImpl.METAENTRY_ID_*``),
+so no entry can pass for one: the wire refuses negative ids.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
+from bookie_server.wire.buffer import Buffer
+from bookie_server.wire.record import LENGTH_SIZE, RECORD_OVERHEAD, Run
+
+MASTER_KEY_ID = -0x1000
+FENCE_ID = -0x2000
+EXPLICIT_LAC_ID = -0x8000
+TOMBSTONE_ID = -0x10000
+"""Ours; Apache's journals know no tombstones."""
+
+_HEAD = struct.Struct(">iqq")
+_LENGTH = struct.Struct(">i")
+_LEDGER = struct.Struct(">q")
+_MIXED_STRETCH = 64
+"""Records looked at one by one before uniformity is tried again."""
+
+
+class MalformedBodyError(ValueError):
+    """A group whose checksum holds does not contain records: a defect or a foreign format."""
+
+
+def encode_record(record: JournalRecord) -> Buffer:
+    """The record's bytes; an add's are its run's own, not copied."""
+    match record:
+        case Add(run):
+            return run.data
+        case MasterKey(ledger_id, key):
+            return _fact(ledger_id, MASTER_KEY_ID, _LENGTH.pack(len(key)) + key)
+        case Fence(ledger_id):
+            return _fact(ledger_id, FENCE_ID, b"")
+        case ExplicitLac(ledger_id, packet):
+            return _fact(ledger_id, EXPLICIT_LAC_ID, _LENGTH.pack(len(packet)) + packet)
+        case Tombstone(first_ledger, last_ledger):
+            return _fact(first_ledger, TOMBSTONE_ID, _LEDGER.pack(last_ledger))
+
+
+def _fact(ledger_id: int, entry_id: int, content: bytes) -> bytes:
+    return _HEAD.pack(_HEAD.size - LENGTH_SIZE + len(content), ledger_id, entry_id) + content
+
+
+def decode_records(body: memoryview) -> Iterator[JournalRecord]:
+    """The records of a group's body, in order; neighbouring entries of a ledger come as one run.
+
+    Raises:
+        MalformedBodyError: the bytes are no sequence of records.
+    """
+    at, end = 0, len(body)
+    while at < end:
+        size, ledger_id, entry_id = _head_at(body, at, end)
+        if entry_id < 0:
+            content = bytes(body[at + _HEAD.size : at + LENGTH_SIZE + size])
+            yield _decode_fact(ledger_id, entry_id, content)
+            at += LENGTH_SIZE + size
+            continue
+        run = _uniform_run(body, at, end) or _mixed_run(body, at, end)
+        yield Add(run)
+        at += run.size_bytes
+
+
+def _head_at(body: memoryview, at: int, end: int) -> tuple[int, int, int]:
+    if end - at < _HEAD.size:
+        raise MalformedBodyError(f"{end - at} bytes behind the last record")
+    size, ledger_id, entry_id = _HEAD.unpack_from(body, at)
+    smallest = RECORD_OVERHEAD - LENGTH_SIZE if entry_id >= 0 else _HEAD.size - LENGTH_SIZE
+    if not smallest <= size <= end - at - LENGTH_SIZE:
+        raise MalformedBodyError(f"impossible record length {size} at offset {at}")
+    return size, ledger_id, entry_id
+
+
+def _decode_fact(ledger_id: int, entry_id: int, content: bytes) -> JournalRecord:
+    match entry_id:
+        case -0x2000 if not content:
+            return Fence(ledger_id)
+        case -0x1000 | -0x8000 if len(content) >= _LENGTH.size:
+            value = content[_LENGTH.size :]
+            if _LENGTH.unpack_from(content)[0] == len(value):
+                kind = MasterKey if entry_id == MASTER_KEY_ID else ExplicitLac
+                return kind(ledger_id, value)
+        case -0x10000 if len(content) == _LEDGER.size:
+            return Tombstone(ledger_id, _LEDGER.unpack(content)[0])
+    raise MalformedBodyError(f"unknown record; entry_id={entry_id} size_bytes={len(content)}")
+
+
+def _uniform_run(body: memoryview, at: int, end: int) -> Run | None:
+    """Records of one size at equal id distances from ``at`` on, found in bulk; ``None`` if fewer than 3."""
+    size, ledger_id, first = _HEAD.unpack_from(body, at)
+    stride = LENGTH_SIZE + size
+    if end - at < 3 * stride:
+        return None
+    second_size, second_ledger, second = _HEAD.unpack_from(body, at + stride)
+    step = second - first
+    if (second_size, second_ledger) != (size, ledger_id) or step <= 0:
+        return None
+    layout = np.dtype(
+        [("size", ">i4"), ("ledger", ">i8"), ("entry", ">i8"), ("rest", f"V{stride - 20}")]
+    )
+    available = (end - at) // stride
+    count, window = 2, 8
+    # Windows double, so that a short run among others never costs a look at the whole body.
+    while count < available:
+        n = min(window, available - count)
+        table = np.frombuffer(body, layout, n, at + count * stride)
+        expected = first + step * np.arange(count, count + n)
+        fits = (
+            (table["size"] == size) & (table["ledger"] == ledger_id) & (table["entry"] == expected)
+        )
+        if not fits.all():
+            count += int(fits.argmin())
+            break
+        count += n
+        window *= 2
+    if count < 3:
+        return None
+    return Run(
+        ledger_id,
+        range(first, first + step * count, step),
+        range(0, count * stride, stride),
+        body[at : at + count * stride],
+    )
+
+
+def _mixed_run(body: memoryview, begin: int, end: int) -> Run:
+    ids: list[int] = []
+    offsets: list[int] = []
+    at = begin
+    ledger_id = _HEAD.unpack_from(body, begin)[1]
+    while at < end and len(ids) < _MIXED_STRETCH:
+        size, ledger, entry_id = _head_at(body, at, end)
+        if ledger != ledger_id or entry_id < 0 or (ids and entry_id <= ids[-1]):
+            break
+        ids.append(entry_id)
+        offsets.append(at - begin)
+        at += LENGTH_SIZE + size
+    return Run(ledger_id, compact_ids(ids), offsets, body[begin:at])
+
+
+def compact_ids(ids: Sequence[int]) -> Sequence[int]:
+    """The same ids as a ``range`` where they are consecutive."""
+    if ids[-1] - ids[0] + 1 == len(ids):
+        return range(ids[0], ids[-1] + 1)
+    return ids

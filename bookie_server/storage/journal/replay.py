@@ -1,0 +1,217 @@
+"""Reads a journal back after a start and says honestly how sure it is of having read everything.
+
+Groups form one chain across files: each names the end of the one before and carries the next
+sequence. What breaks the chain decides the verdict:
+
+* the rest is zero: the clean end;
+* the last place holds a torn write: it was never acknowledged, it is dropped;
+* a place holds debris, but the next file begins, or the next group continues, exactly behind the
+  last sound group: the debris is what an earlier crash left, nothing is missing;
+* anything else is *damage*: acknowledged records may be gone. Every group that is provably valid is
+  still applied, since more knowledge is never wrong; the caller must go limbo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from bookie_server.core.records import JournalRecord
+from bookie_server.storage.disk.damage import Damage
+from bookie_server.storage.disk.errors import StorageRefusedError
+from bookie_server.storage.disk.files import File, FileSystem
+from bookie_server.storage.disk.group import GroupEnd
+from bookie_server.storage.disk.group_reader import GroupReader, Place, Verdict
+from bookie_server.storage.journal.journal import (
+    BLOCK_SIZE,
+    FORMAT_VERSION,
+    JournalPosition,
+    file_ids,
+    file_name,
+    group_format,
+    parse_file_header,
+)
+from bookie_server.storage.journal.record import MalformedBodyError, decode_records
+
+ORIGIN = GroupEnd(0, 0, 0)
+"""The end before the first group of a journal."""
+
+
+@dataclass(slots=True)
+class ReplayReport:
+    """What a replay read; complete when the iteration has ended."""
+
+    last: GroupEnd
+    """End of the last sound group: the next file's chain starts here."""
+    groups: int = 0
+    records: int = 0
+    bytes_replayed: int = 0
+    groups_torn: int = 0
+    """Groups a crash cut short; never acknowledged, dropped."""
+    bytes_torn: int = 0
+    """What the torn groups would have held, as far as their headers say."""
+    damage: list[Damage] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedGroup:
+    """One sound group, to be applied in order."""
+
+    position: JournalPosition
+    records: list[JournalRecord]
+
+
+class Replay:
+    """Iterates over the sound groups of one journal directory behind ``mark``."""
+
+    def __init__(
+        self, files: FileSystem, directory: str, index: int, instance_id: bytes, mark: GroupEnd
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._index = index
+        self._instance_id = instance_id
+        self._mark = mark
+        self._debris: Place | None = None
+        """A torn or ambiguous place that nothing has explained yet."""
+        self._debris_path = ""
+        self.report = ReplayReport(last=mark)
+
+    def groups(self, progress: Callable[[int], None] | None = None) -> Iterator[ReplayedGroup]:
+        """The groups in order; ``progress`` hears the bytes read so far after each.
+
+        Raises:
+            StorageRefusedError: the files are another bookie's, another journal's or of a newer
+                format.
+        """
+        ids = [id for id in file_ids(self._files, self._directory) if id >= self._mark.file_id]
+        if self._mark.file_id and (not ids or ids[0] != self._mark.file_id):
+            self._damage(
+                file_name(self._mark.file_id), 0, "the file the mark points into is missing"
+            )
+        for file_id in ids:
+            path = f"{self._directory}/{file_name(file_id)}"
+            file = self._files.open(path)
+            try:
+                file.sync()  # a mark behind what the last process left unsynced must not outlive it
+                for group in self._groups_of(file, file_id, path):
+                    yield group
+                    if progress is not None:
+                        progress(self.report.bytes_replayed)
+            finally:
+                file.close()
+        self._settle_debris(is_last=True)
+
+    def _groups_of(self, file: File, file_id: int, path: str) -> Iterator[ReplayedGroup]:
+        reader = GroupReader(group_format(self._instance_id), file, file_id)
+        self._read_file_header(file, file_id, path)
+        offset = BLOCK_SIZE
+        if file_id == self._mark.file_id:
+            offset = self._mark.offset
+        else:
+            # The header carried the chain over from the file before.
+            self.report.last = GroupEnd(file_id, BLOCK_SIZE, self.report.last.sequence)
+        place = reader.read(offset)
+        while True:
+            if place.verdict is Verdict.VALID:
+                self._link(place, path)
+                group = self._decoded(place, path)
+                if group is not None:
+                    yield group
+                place = reader.read(place.end)
+                continue
+            behind = None
+            if place.verdict is not Verdict.END:
+                self._leave_debris(place, path)
+                behind = reader.next_valid(place.offset + 1)
+            if behind is None:
+                return
+            place = behind
+
+    def _read_file_header(self, file: File, file_id: int, path: str) -> None:
+        try:
+            block = file.read_at(0, BLOCK_SIZE)
+        except OSError as cause:
+            self._damage(path, 0, f"file header unreadable: {cause}")
+            return
+        header = parse_file_header(block)
+        if header is None:
+            # A file gets its name only after its header was synced: this is no crash's trace.
+            self._damage(path, 0, "file header damaged")
+            return
+        if header.version > FORMAT_VERSION:
+            raise StorageRefusedError(path, f"journal format {header.version} is newer than ours")
+        if header.instance_id != self._instance_id:
+            raise StorageRefusedError(path, "journal belongs to another bookie")
+        if header.journal_index != self._index:
+            raise StorageRefusedError(
+                path, f"journal directories were reordered; this was number {header.journal_index}"
+            )
+        if header.file_id != file_id:
+            self._damage(path, 0, f"file was renamed from {header.file_id:016x}")
+            return
+        if file.size() < header.size_bytes:
+            self._damage(path, file.size(), f"file was truncated from {header.size_bytes} bytes")
+        if file_id != self._mark.file_id:
+            self._continue_at(header.previous, path, "file header")
+
+    def _link(self, place: Place, path: str) -> None:
+        """Check that the group continues the chain; remember it as its new end."""
+        header = place.header
+        assert header is not None
+        previous = GroupEnd(header.previous_file_id, header.previous_offset, header.sequence - 1)
+        if place.offset != previous.offset:
+            self._damage(path, place.offset, f"group was written for offset {previous.offset}")
+        self._continue_at(previous, path, f"group at {place.offset}")
+        self.report.last = GroupEnd(header.file_id, place.end, header.sequence)
+
+    def _continue_at(self, previous: GroupEnd, path: str, what: str) -> None:
+        """Something sound says that it follows ``previous``: explain debris by it, or report a gap."""
+        last = self.report.last
+        if previous == last:
+            if self._debris is not None and self._debris.verdict is Verdict.TORN:
+                self._count_torn(self._debris)
+            self._debris = None
+            return
+        self._settle_debris(is_last=False)
+        self._damage(
+            path, 0, f"{what} follows {_where(previous)}, but the last found was {_where(last)}"
+        )
+        # From here on the chain is judged anew, so that one gap is reported once.
+        self.report.last = max(last, previous)
+
+    def _leave_debris(self, place: Place, path: str) -> None:
+        self._settle_debris(is_last=False)
+        self._debris, self._debris_path = place, path
+
+    def _settle_debris(self, *, is_last: bool) -> None:
+        """Judge debris that no chain link explained."""
+        debris, self._debris = self._debris, None
+        if debris is None:
+            return
+        if debris.verdict is Verdict.TORN and is_last:
+            self._count_torn(debris)
+        else:
+            self._damage(self._debris_path, debris.offset, debris.detail)
+
+    def _count_torn(self, debris: Place) -> None:
+        self.report.groups_torn += 1
+        self.report.bytes_torn += debris.header.body_size if debris.header is not None else 0
+
+    def _decoded(self, place: Place, path: str) -> ReplayedGroup | None:
+        try:
+            records = list(decode_records(place.body))
+        except MalformedBodyError as cause:
+            self._damage(path, place.offset, f"group holds no records: {cause}")
+            return None
+        self.report.groups += 1
+        self.report.records += len(records)
+        self.report.bytes_replayed += len(place.body)
+        return ReplayedGroup(JournalPosition(self._index, self.report.last), records)
+
+    def _damage(self, path: str, offset: int, detail: str) -> None:
+        self.report.damage.append(Damage(path, offset, detail))
+
+
+def _where(end: GroupEnd) -> str:
+    return f"{end.file_id:016x}+{end.offset}#{end.sequence}"

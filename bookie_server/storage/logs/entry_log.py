@@ -1,0 +1,231 @@
+"""Entry logs: where entries rest. Each is written once, by one checkpoint, and never changes.
+
+    log     = header · blocks · footer · trailer
+    block   = records of one ledger, back to back, as received; at most ``block_size_bytes``, or one entry
+    footer  = per block and id pattern: ledger id and the index's row
+    trailer = where the footer is, checksums; the last 32 bytes
+
+Blocks are sorted by (ledger, entry) and have nothing between them, so neighbours are read with one
+``pread`` and are directly a run of records for a reply; their checksums stand in the footer and in
+the index. The footer alone rebuilds the index's rows. The file is durable before the index names
+it; a log without a sound trailer was never referred to, or is damaged.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bookie_server.storage.disk.errors import DamagedFileError
+from bookie_server.storage.disk.files import File, FileSystem, split_buffers
+from bookie_server.storage.disk.group import crc32c_of
+from bookie_server.storage.logs.id_pattern import patterns_of
+from bookie_server.storage.logs.rows import ROW_SIZE, Block, Row, pack_row, unpack_row
+from bookie_server.storage.logs.write_cache import WriteCache
+from bookie_server.wire.buffer import Buffer
+from bookie_server.wire.digest import crc32c
+from bookie_server.wire.record import Run
+
+SUFFIX = ".log"
+FORMAT_VERSION = 1
+FILE_MAGIC = b"BKELOG\r\n"
+_TRAILER_MAGIC = b"BKELEND\n"
+HEADER_SIZE = 64
+PAGE_SIZE = 4096
+PIECE_SIZE = 4 * 1024 * 1024
+"""Largest write; each is synced on its own so that a journal on the same disk never waits long."""
+
+_HEADER = struct.Struct(">8sIq16s")
+_TRAILER = struct.Struct(">8sqqI")
+_CRC = struct.Struct(">I")
+_LEDGER = struct.Struct(">q")
+_FOOTER_ROW_SIZE = _LEDGER.size + ROW_SIZE
+TRAILER_SIZE = _TRAILER.size + _CRC.size
+
+
+@dataclass(frozen=True, slots=True)
+class EntryLogFile:
+    """A written log: its id and, per ledger, its rows packed and ascending."""
+
+    log_id: int
+    size_bytes: int
+    rows: dict[int, bytes]
+
+
+def file_name(log_id: int) -> str:
+    """Sixteen hex digits, so that names sort as ids do."""
+    return f"{log_id:016x}{SUFFIX}"
+
+
+def log_ids(files: FileSystem, directory: str) -> list[int]:
+    """Ids of the entry logs in ``directory``, ascending."""
+    names = (name.removesuffix(SUFFIX) for name in files.names(directory) if name.endswith(SUFFIX))
+    return sorted(int(name, 16) for name in names if len(name) == 16)
+
+
+def write_entry_log(
+    files: FileSystem,
+    directory: str,
+    log_id: int,
+    cache: WriteCache,
+    ledger_ids: Sequence[int],
+    *,
+    instance_id: bytes,
+    block_size_bytes: int,
+) -> EntryLogFile:
+    """Write what ``cache`` holds of ``ledger_ids`` as a new log, durable with its name.
+
+    Raises:
+        OSError: a part of it may exist; nothing may refer to it.
+    """
+    path = f"{directory}/{file_name(log_id)}"
+    file = files.create(path)
+    try:
+        writer = _LogWriter(file, log_id)
+        header = _HEADER.pack(FILE_MAGIC, FORMAT_VERSION, log_id, instance_id)
+        writer.put([(header + _CRC.pack(crc32c(header))).ljust(HEADER_SIZE, b"\0")])
+        for ledger_id in sorted(ledger_ids):
+            for pieces in _blocks(cache.ledgers[ledger_id].runs, block_size_bytes):
+                writer.put_block(ledger_id, pieces)
+        size = writer.finish()
+    finally:
+        file.close()
+    files.sync_dir(directory)
+    return EntryLogFile(log_id, size, {ledger: bytes(rows) for ledger, rows in writer.rows.items()})
+
+
+class _LogWriter:
+    """Appends to a new log in synced pieces."""
+
+    def __init__(self, file: File, log_id: int) -> None:
+        self._file = file
+        self._log_id = log_id
+        self._written = 0
+        self._pending: list[Buffer] = []
+        self._pending_size = 0
+        self.rows: dict[int, bytearray] = {}
+
+    def put(self, buffers: Sequence[Buffer]) -> None:
+        self._pending.extend(buffers)
+        self._pending_size += sum(map(len, buffers))
+        if self._pending_size >= PIECE_SIZE:
+            # Whole pages only, so that every piece starts where a direct write may.
+            self._flush(self._pending_size - self._pending_size % PAGE_SIZE)
+
+    def put_block(self, ledger_id: int, runs: Sequence[Run]) -> None:
+        checksum = size = count = 0
+        for run in runs:
+            checksum = crc32c_of(run.data, checksum)
+            size += run.size_bytes
+            count += len(run)
+        block = Block(self._log_id, self._written + self._pending_size, size, checksum, count)
+        packed = self.rows.setdefault(ledger_id, bytearray())
+        for pattern in patterns_of(_ids_of(runs)):
+            packed += pack_row(Row(pattern, block))
+        self.put([run.data for run in runs])
+
+    def finish(self) -> int:
+        """Write footer and trailer, sync; the size of the file."""
+        footer = b"".join(
+            _LEDGER.pack(ledger_id) + packed[at : at + ROW_SIZE]
+            for ledger_id, packed in self.rows.items()
+            for at in range(0, len(packed), ROW_SIZE)
+        )
+        offset = self._written + self._pending_size
+        trailer = _TRAILER.pack(_TRAILER_MAGIC, offset, len(footer), crc32c(footer))
+        self.put([footer, trailer + _CRC.pack(crc32c(trailer))])
+        self._flush(self._pending_size)
+        return self._written
+
+    def _flush(self, size: int) -> None:
+        """Write and sync the first ``size`` pending bytes."""
+        taken, rest = split_buffers(self._pending, size)
+        self._file.write_at(self._written, taken)
+        self._file.sync()
+        self._written += size
+        self._pending, self._pending_size = rest, self._pending_size - size
+
+
+def _blocks(runs: Sequence[Run], size_bytes_max: int) -> Iterator[list[Run]]:
+    """Cut a ledger's runs into blocks; a uniform run is cut by arithmetic, not per entry."""
+    block: list[Run] = []
+    size = 0
+    for run in runs:
+        start = 0
+        while start < len(run):
+            stop = _fitting(run, start, size_bytes_max - size)
+            if stop == start:
+                if block:
+                    yield block
+                    block, size = [], 0
+                    continue
+                stop = start + 1
+            piece = run.slice(start, stop)
+            block.append(piece)
+            size += piece.size_bytes
+            start = stop
+    if block:
+        yield block
+
+
+def _fitting(run: Run, start: int, room_bytes: int) -> int:
+    """Index behind the last record that still fits in ``room_bytes`` when beginning at ``start``."""
+    limit = run.offsets[start] + room_bytes
+    if run.size_bytes <= limit:
+        return len(run)
+    # Record i ends where record i + 1 starts; the offsets of a uniform run are a range.
+    return max(start, bisect_right(run.offsets, limit, start) - 1)
+
+
+def _ids_of(runs: Sequence[Run]) -> Sequence[int]:
+    if len(runs) == 1:
+        return runs[0].entry_ids
+    count = sum(map(len, runs))
+    if runs[-1].last_entry - runs[0].first_entry + 1 == count:
+        return range(runs[0].first_entry, runs[-1].last_entry + 1)
+    return [entry_id for run in runs for entry_id in run.entry_ids]
+
+
+def read_footer(
+    files: FileSystem, directory: str, log_id: int, instance_id: bytes
+) -> list[tuple[int, Row]]:
+    """``(ledger id, row)`` of every block pattern, sorted; what the index's rows are rebuilt from.
+
+    Raises:
+        DamagedFileError: header, trailer or footer do not pass their checksums.
+        OSError: the file cannot be read.
+    """
+    path = f"{directory}/{file_name(log_id)}"
+    file = files.open(path)
+    try:
+        size = file.size()
+        header = file.read_at(0, HEADER_SIZE)
+        trailer = file.read_at(max(size - TRAILER_SIZE, 0), TRAILER_SIZE)
+        if len(header) < HEADER_SIZE or not _is_signed(header, _HEADER.size):
+            raise DamagedFileError(path, "header")
+        if _HEADER.unpack_from(header) != (FILE_MAGIC, FORMAT_VERSION, log_id, instance_id):
+            raise DamagedFileError(path, "header of another log, bookie or format")
+        if len(trailer) < TRAILER_SIZE or not _is_signed(trailer, _TRAILER.size):
+            raise DamagedFileError(path, "trailer")
+        magic, offset, length, checksum = _TRAILER.unpack_from(trailer)
+        if (
+            magic != _TRAILER_MAGIC
+            or offset + length + TRAILER_SIZE != size
+            or length % _FOOTER_ROW_SIZE
+        ):
+            raise DamagedFileError(path, "trailer does not fit the file")
+        footer = file.read_at(offset, length)
+    finally:
+        file.close()
+    if crc32c(footer) != checksum:
+        raise DamagedFileError(path, "footer")
+    return [
+        (_LEDGER.unpack_from(footer, at)[0], unpack_row(footer, at + _LEDGER.size))
+        for at in range(0, length, _FOOTER_ROW_SIZE)
+    ]
+
+
+def _is_signed(content: bytes, size: int) -> bool:
+    return bool(crc32c(content[:size]) == _CRC.unpack_from(content, size)[0])

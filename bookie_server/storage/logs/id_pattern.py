@@ -1,0 +1,139 @@
+"""Which entry ids a stored block holds, in a few numbers, and how stored ids are looked for.
+
+A striped ledger leaves a bookie groups of consecutive ids at equal distances: ``size`` ids starting
+every ``period``, ``count`` times. That is Apache's availability encoding
+(``AvailabilityOfEntriesOfLedger``: sequenceSize, sequencePeriod, first and last start).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bookkeeper_metadata.foundation.invariant import invariant
+
+PERIOD_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class IdPattern:
+    """``count`` groups of ``size`` consecutive ids, ``period`` apart; one group has period 0."""
+
+    start: int
+    size: int
+    period: int
+    count: int
+
+    @property
+    def last(self) -> int:
+        return self.start + self.period * (self.count - 1) + self.size - 1
+
+    def __len__(self) -> int:
+        return self.size * self.count
+
+    def ids(self) -> Sequence[int]:
+        """The ids, ascending."""
+        if self.count == 1:
+            return range(self.start, self.start + self.size)
+        if self.size == 1:
+            return range(self.start, self.last + 1, self.period)
+        return [
+            first + offset
+            for first in range(self.start, self.last + 1, self.period)
+            for offset in range(self.size)
+        ]
+
+
+def patterns_of(ids: Sequence[int]) -> list[IdPattern]:
+    """Few patterns that hold exactly ``ids`` (ascending), in order and without overlap of spans."""
+    if isinstance(ids, range):
+        if ids.step == 1 or len(ids) == 1:
+            return [IdPattern(ids[0], len(ids), 0, 1)]
+        if ids.step <= PERIOD_MAX:
+            return [IdPattern(ids[0], 1, ids.step, len(ids))]
+    found: list[IdPattern] = []
+    groups = _consecutive(ids)
+    at = 0
+    while at < len(groups):
+        start, size = groups[at]
+        count = 1
+        period = groups[at + 1][0] - start if at + 1 < len(groups) else 0
+        while (
+            at + count < len(groups)
+            and groups[at + count] == (start + count * period, size)
+            and period <= PERIOD_MAX
+        ):
+            count += 1
+        found.append(IdPattern(start, size, period if count > 1 else 0, count))
+        at += count
+    invariant(sum(map(len, found)) == len(ids), "patterns hold the ids and nothing else")
+    return found
+
+
+def _consecutive(ids: Sequence[int]) -> list[tuple[int, int]]:
+    groups: list[tuple[int, int]] = []
+    start = size = 0
+    for entry_id in ids:
+        if size and entry_id == start + size:
+            size += 1
+            continue
+        if size:
+            groups.append((start, size))
+        start, size = entry_id, 1
+    groups.append((start, size))
+    return groups
+
+
+@dataclass(frozen=True, slots=True)
+class Stripe:
+    """The ids a reader expects of one bookie: position ``index`` of an ensemble."""
+
+    ensemble_size: int
+    write_quorum: int
+    index: int
+
+    def __post_init__(self) -> None:
+        if (
+            not 1 <= self.write_quorum <= self.ensemble_size
+            or not 0 <= self.index < self.ensemble_size
+        ):
+            raise ValueError(
+                "a stripe needs 1 <= write_quorum <= ensemble_size and 0 <= index < ensemble_size; "
+                f"ensemble_size={self.ensemble_size} write_quorum={self.write_quorum} index={self.index}"
+            )
+
+    def wants(self, entry_id: int) -> bool:
+        """Whether the entry's write set names this bookie (round robin: RoundRobinDistributionSchedule)."""
+        return (self.index - entry_id) % self.ensemble_size < self.write_quorum
+
+    def rank(self, entry_id: int) -> int:
+        """How many ids of ``0..entry_id`` are wanted."""
+        periods, rest = divmod(entry_id + 1, self.ensemble_size)
+        partial = sum(self.wants(residue) for residue in range(rest))
+        return periods * self.write_quorum + partial
+
+    def next(self, entry_id: int) -> int:
+        """The smallest wanted id that is not below ``entry_id``."""
+        while not self.wants(entry_id):
+            entry_id += 1
+        return entry_id
+
+    def select(self, ids: Sequence[int]) -> Sequence[int]:
+        """The wanted ones of ``ids``."""
+        if not ids or self.write_quorum == self.ensemble_size:
+            return ids
+        if isinstance(ids, range) and ids.step % self.ensemble_size == 0:
+            return ids if self.wants(ids[0]) else ()
+        return [entry_id for entry_id in ids if self.wants(entry_id)]
+
+
+EVERY_ID = Stripe(1, 1, 0)
+"""No striping: every id is wanted."""
+
+
+def clip(ids: Sequence[int], first: int, last: int) -> Sequence[int]:
+    """The part of ascending ``ids`` within ``first..last``."""
+    if not ids or (first <= ids[0] and ids[-1] <= last):
+        return ids
+    return ids[bisect_left(ids, first) : bisect_left(ids, last + 1)]

@@ -1,0 +1,150 @@
+"""Rows of the index: which block of which entry log holds which entries of a ledger.
+
+The spans of a ledger's rows never overlap; a late entry inside a row's span splits the row, so
+that lookup is one bisection. Rows are kept packed, 48 bytes each: a bookie with a terabyte in
+64 KiB blocks has sixteen million of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bookie_server.storage.logs.id_pattern import IdPattern, clip, patterns_of
+
+_ROW = struct.Struct(">qIIIIqqII")
+ROW_SIZE = _ROW.size
+_START = struct.Struct(">q")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Records of one ledger, back to back, in an entry log."""
+
+    log_id: int
+    offset: int
+    size_bytes: int
+    checksum: int
+    """CRC-32C of its bytes."""
+    entry_count: int
+    """Entries in the block; a row may stand for fewer of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Some entries of a block: all of them, unless late entries split the row."""
+
+    pattern: IdPattern
+    block: Block
+
+
+def pack_row(row: Row) -> bytes:
+    """The row as 48 bytes."""
+    pattern, block = row.pattern, row.block
+    return _ROW.pack(
+        pattern.start,
+        pattern.size,
+        pattern.period,
+        pattern.count,
+        block.entry_count,
+        block.log_id,
+        block.offset,
+        block.size_bytes,
+        block.checksum,
+    )
+
+
+def unpack_row(packed: bytes | bytearray | memoryview, offset: int = 0) -> Row:
+    """The inverse of ``pack_row``."""
+    start, size, period, count, entries, log_id, at, length, checksum = _ROW.unpack_from(
+        packed, offset
+    )
+    return Row(IdPattern(start, size, period, count), Block(log_id, at, length, checksum, entries))
+
+
+class LedgerRows:
+    """The rows of one ledger in one directory, ascending."""
+
+    __slots__ = ("_packed",)
+
+    def __init__(self, packed: bytes = b"") -> None:
+        self._packed = bytearray(packed)
+
+    def __len__(self) -> int:
+        return len(self._packed) // ROW_SIZE
+
+    def __getitem__(self, index: int) -> Row:
+        return unpack_row(self._packed, index * ROW_SIZE)
+
+    def __iter__(self) -> Iterator[Row]:
+        return (self[index] for index in range(len(self)))
+
+    def packed(self) -> bytes:
+        """All rows, packed."""
+        return bytes(self._packed)
+
+    @property
+    def last_entry(self) -> int:
+        return self[len(self) - 1].pattern.last
+
+    def between(self, first: int, last: int) -> Iterator[Row]:
+        """Rows whose spans touch ``first..last``, ascending. The rows must not change meanwhile."""
+        for index in range(self._first_index(first), len(self)):
+            row = self[index]
+            if row.pattern.start > last:
+                return
+            yield row
+
+    def append_packed(self, packed: bytes | memoryview) -> bool:
+        """Add ascending rows in bulk if all of them lie behind what is here; whether they did."""
+        if len(self) and _START.unpack_from(packed)[0] <= self.last_entry:
+            return False
+        self._packed += packed
+        return True
+
+    def insert(self, row: Row) -> None:
+        """Add a row; of ids that are here already the row that came first keeps them."""
+        if not len(self) or row.pattern.start > self.last_entry:
+            self._packed += pack_row(row)
+            return
+        begin = self._first_index(row.pattern.start)
+        olds = list(self.between(row.pattern.start, row.pattern.last))
+        merged = _merge(olds, row)
+        self._packed[begin * ROW_SIZE : (begin + len(olds)) * ROW_SIZE] = b"".join(
+            map(pack_row, merged)
+        )
+
+    def _first_index(self, entry_id: int) -> int:
+        """Index of the first row that ends at or behind ``entry_id``."""
+        at = bisect_right(range(len(self)), entry_id, key=self._start_of)
+        return at - 1 if at and self[at - 1].pattern.last >= entry_id else at
+
+    def _start_of(self, index: int) -> int:
+        return int(_START.unpack_from(self._packed, index * ROW_SIZE)[0])
+
+
+def _merge(olds: Sequence[Row], new: Row) -> list[Row]:
+    """Rows of disjoint spans for everything in ``olds`` and what ``new`` adds."""
+    fresh: Sequence[int] = new.pattern.ids()
+    for old in olds:
+        inside = clip(fresh, old.pattern.start, old.pattern.last)
+        if inside:
+            known = set(old.pattern.ids())
+            fresh = [entry_id for entry_id in fresh if entry_id not in known]
+    pieces: list[tuple[Sequence[int], Block]] = []
+    for old in olds:
+        ids = old.pattern.ids()
+        while ids and fresh and fresh[0] < ids[-1]:
+            if fresh[0] < ids[0]:
+                pieces.append((clip(fresh, fresh[0], ids[0] - 1), new.block))
+                fresh = clip(fresh, ids[0], fresh[-1])
+            else:
+                pieces.append((clip(ids, ids[0], fresh[0] - 1), old.block))
+                ids = clip(ids, fresh[0], ids[-1])
+        if ids:
+            pieces.append((ids, old.block))
+    if fresh:
+        pieces.append((fresh, new.block))
+    return [Row(pattern, block) for ids, block in pieces for pattern in patterns_of(ids)]

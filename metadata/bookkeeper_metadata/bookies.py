@@ -1,0 +1,197 @@
+"""Who is alive and how to reach them: bookies' registrations below ``available``.
+
+A registration is an ephemeral node named by the bookie's id; its value lists endpoints, ours with
+protocol ``grpc``, a real Apache bookie's with ``bookie-rpc``. An empty value is a registration of
+the old days, whose address is the id itself. A bookie whose value cannot be understood is alive
+without an endpoint: absent would mean dead, and that starts re-replication.
+Source: Apache ``ZKRegistrationManager``, ``ZKRegistrationClient``, ``BookieServiceInfoFormat``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+
+from bookkeeper_metadata.errors import MetadataCorruptError
+from bookkeeper_metadata.paths import READONLY, Paths
+from bookkeeper_metadata.proto.bookie_service_info_pb2 import BookieServiceInfoFormat
+from bookkeeper_metadata.serde import text
+from bookkeeper_metadata.store.interface import MetadataStore, Registration
+
+_LOGGER = logging.getLogger(__name__)
+
+BOOKIE_ENDPOINT = "bookie"
+"""Endpoint id under which a bookie takes adds and reads, whatever the protocol."""
+GRPC = "grpc"
+BOOKIE_RPC = "bookie-rpc"
+
+_BOOKIE_ID = re.compile(r"[A-Za-z0-9:._-]+")
+_ADDRESS = re.compile(r"(?P<host>[^:/\s]+):(?P<port>\d{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One address of a bookie."""
+
+    id: str
+    host: str
+    port: int
+    protocol: str
+    auth: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class BookieServiceInfo:
+    """What a bookie says of itself while it is registered."""
+
+    endpoints: tuple[Endpoint, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def endpoint(self, protocol: str) -> Endpoint | None:
+        """The bookie's own endpoint that speaks ``protocol``."""
+        for endpoint in self.endpoints:
+            if endpoint.id == BOOKIE_ENDPOINT and endpoint.protocol == protocol:
+                return endpoint
+        return None
+
+
+def check_bookie_id(bookie_id: str) -> str:
+    """The id itself, if a node may be called that.
+
+    Raises:
+        ValueError: it has other characters than letters, digits and ``:._-``, or is ``readonly``.
+    """
+    if not _BOOKIE_ID.fullmatch(bookie_id) or bookie_id in (READONLY, ".", ".."):
+        raise ValueError(
+            f"not a bookie id: {bookie_id!r}; letters, digits and :._- only, and not {READONLY!r}"
+        )
+    return bookie_id
+
+
+def encode_service_info(info: BookieServiceInfo) -> bytes:
+    """The registration value Apache's clients understand."""
+    message = BookieServiceInfoFormat(properties=dict(info.properties))
+    for endpoint in info.endpoints:
+        message.endpoints.add(
+            id=endpoint.id,
+            host=endpoint.host,
+            port=endpoint.port,
+            protocol=endpoint.protocol,
+            auth=endpoint.auth,
+            extensions=endpoint.extensions,
+        )
+    return message.SerializeToString(deterministic=True)
+
+
+def parse_service_info(value: bytes, bookie_id: str) -> BookieServiceInfo:
+    """What a registration says; an empty one of the old days has the id as its address.
+
+    Raises:
+        MetadataCorruptError: neither.
+    """
+    if not value:
+        match = _ADDRESS.fullmatch(bookie_id)
+        if match is None:
+            raise MetadataCorruptError(bookie_id, "no endpoints, and the id is no address")
+        legacy = Endpoint(BOOKIE_ENDPOINT, match["host"], int(match["port"]), BOOKIE_RPC)
+        return BookieServiceInfo((legacy,))
+    message = BookieServiceInfoFormat()
+    try:
+        message.ParseFromString(value)
+        if not message.IsInitialized():
+            raise ValueError("required fields are missing")
+        endpoints = tuple(
+            Endpoint(
+                text(e.id),
+                text(e.host),
+                e.port,
+                text(e.protocol),
+                tuple(map(text, e.auth)),
+                tuple(map(text, e.extensions)),
+            )
+            for e in message.endpoints
+        )
+        properties = {text(key): text(value) for key, value in message.properties.items()}
+        return BookieServiceInfo(endpoints, properties)
+    except (DecodeError, ValueError) as cause:
+        raise MetadataCorruptError(bookie_id, f"not a registration: {cause}") from cause
+
+
+class BookieRegistry:
+    """The registrations of one cluster; owns nothing but the watches it hands out."""
+
+    def __init__(self, store: MetadataStore, root: str) -> None:
+        self._store = store
+        self._paths = Paths(root)
+
+    async def register(
+        self, bookie_id: str, info: BookieServiceInfo, *, readonly: bool = False
+    ) -> Registration:
+        """Be seen as alive until the session ends; comes back by itself after a session loss.
+
+        Raises:
+            ValueError: ``bookie_id`` cannot be a node's name.
+            NodeExistsError: another live process has registered this id.
+            NoNodeError: there is no cluster at this root.
+        """
+        path = self._paths.bookie(check_bookie_id(bookie_id), readonly=readonly)
+        return await self._store.ephemeral(path, encode_service_info(info))
+
+    async def writable(self) -> dict[str, BookieServiceInfo]:
+        """Bookies that take new ledgers, by id, sorted."""
+        return await self._read(self._paths.available)
+
+    async def readonly(self) -> dict[str, BookieServiceInfo]:
+        """Bookies that only serve what they have, by id, sorted."""
+        return await self._read(self._paths.readonly)
+
+    async def watch(
+        self, changed: Callable[[frozenset[str], frozenset[str]], None]
+    ) -> Callable[[], None]:
+        """Call ``changed(writable ids, read-only ids)`` now and after every change.
+
+        Returns the function that ends the watch.
+        """
+        seen: dict[bool, frozenset[str]] = {}
+
+        def update(is_readonly: bool, names: list[str]) -> None:
+            seen[is_readonly] = frozenset(names) - {READONLY}
+            if len(seen) == 2:
+                changed(seen[False], seen[True])
+
+        stops = [
+            await self._store.watch_children(path, lambda names, key=key: update(key, names))  # type: ignore[misc]
+            for key, path in ((False, self._paths.available), (True, self._paths.readonly))
+        ]
+
+        def stop() -> None:
+            for end in stops:
+                end()
+
+        return stop
+
+    async def _read(self, folder: str) -> dict[str, BookieServiceInfo]:
+        names = [name for name in await self._store.children(folder) or [] if name != READONLY]
+        infos = await asyncio.gather(*(self._info(folder, name) for name in names))
+        return {name: info for name, info in zip(names, infos, strict=True) if info is not None}
+
+    async def _info(self, folder: str, bookie_id: str) -> BookieServiceInfo | None:
+        node = await self._store.get(f"{folder}/{bookie_id}")
+        if node is None:
+            return None
+        try:
+            return parse_service_info(node.value, bookie_id)
+        except MetadataCorruptError as corrupt:
+            _LOGGER.warning("bookie is registered without a usable address: %s", corrupt)
+            return BookieServiceInfo()

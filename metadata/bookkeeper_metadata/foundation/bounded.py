@@ -1,0 +1,35 @@
+"""Runs many coroutines a few at a time, and lets none of them outlive the call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from bookkeeper_metadata.foundation.tasks import end_tasks
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+async def each(
+    run: Callable[[T], Awaitable[R]], items: Iterable[T], *, concurrency_max: int
+) -> list[R]:
+    """``run`` applied to every item, at most ``concurrency_max`` at a time; results in item order.
+
+    The first failure cancels the rest, waits until they ended, and is raised as it is.
+    """
+    todo = list(items)
+    results: dict[int, R] = {}
+    waiting = iter(enumerate(todo))
+
+    async def work() -> None:
+        for index, item in waiting:
+            results[index] = await run(item)
+
+    workers = [asyncio.ensure_future(work()) for _ in range(min(concurrency_max, len(todo)))]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        await end_tasks(workers)
+    return [results[index] for index in range(len(todo))]

@@ -1,0 +1,116 @@
+"""Ledger ids as Apache's clients draw them, from the store's own sequence counters.
+
+31 bits from ``idgen`` first; once those are used up, 63 bits from ``idgen-long``: the high half
+names a folder ``HOB-…``, the low half is that folder's counter. A number whose reply got lost is
+simply never used. Source: Apache ``ZkLedgerIdGenerator``, ``LongZkLedgerIdGenerator``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.paths import SHORT_LEDGER_ID_MAX, Paths
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.operations import NodeExistsError, NoNodeError, NotEmptyError
+
+_ATTEMPTS_MAX = 10
+"""Counters asked, or asked again, for one id."""
+_FOLDERS_KEPT = 3
+_FOLDER = re.compile(r"HOB-(\d{10})")
+
+
+class _Drawn(NamedTuple):
+    """What a counter gave."""
+
+    number: int
+    node: str
+    """The node that was made to count it."""
+
+
+class LedgerIds:
+    """Draws ids below one cluster's root; remembers only that the short ones are used up."""
+
+    def __init__(self, store: MetadataStore, paths: Paths) -> None:
+        self._store = store
+        self._paths = paths
+        self._is_long = False
+
+    @contextlib.asynccontextmanager
+    async def drawn(self) -> AsyncIterator[int]:
+        """A number that no caller of any client was given before.
+
+        It may belong to a ledger all the same, of whoever chose the id themselves. The node that
+        counted it is deleted while the caller uses the number: nobody waits for that alone.
+
+        Raises:
+            MetadataUnavailableError: the store kept silent; nothing needs undoing.
+        """
+        ledger_id, counted = await self._allocate()
+        deleting = asyncio.create_task(self._delete(counted), name="delete-id-node")
+        try:
+            yield ledger_id
+        finally:
+            await deleting
+
+    async def _allocate(self) -> _Drawn:
+        lost: MetadataUnavailableError | None = None
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                drawn = await (self._draw_long() if self._is_long else self._draw_short())
+            except MetadataUnavailableError as cause:
+                lost = cause
+                continue
+            if drawn is not None:
+                return drawn
+        raise MetadataUnavailableError(
+            self._store.service, f"no ledger id in {_ATTEMPTS_MAX} attempts"
+        ) from lost
+
+    async def _draw_short(self) -> _Drawn | None:
+        drawn = await self._draw(self._paths.idgen)
+        if drawn is None:
+            self._is_long = True
+        return drawn
+
+    async def _draw_long(self) -> _Drawn | None:
+        names = await self._store.children(self._paths.idgen_long) or []
+        folders = [int(match[1]) for match in map(_FOLDER.fullmatch, names) if match]
+        newest = max(folders, default=1)
+        low = await self._draw(self._folder(newest))
+        if low is not None:
+            return _Drawn(newest << 32 | low.number, low.node)
+        await self._make(self._folder(newest + 1))
+        for old in sorted(folders)[: -(_FOLDERS_KEPT - 1)]:
+            with contextlib.suppress(NoNodeError, NotEmptyError):
+                await self._store.delete(self._folder(old))
+        return None
+
+    async def _draw(self, folder: str) -> _Drawn | None:
+        """The next number of a folder's counter; ``None`` when it is used up."""
+        try:
+            path = await self._store.sequence(f"{folder}/ID-", b"", ephemeral=True)
+        except NoNodeError:
+            await self._make(folder)
+            path = await self._store.sequence(f"{folder}/ID-", b"", ephemeral=True)
+        number = int(path.removeprefix(f"{folder}/ID-"))
+        if 0 <= number <= SHORT_LEDGER_ID_MAX:
+            return _Drawn(number, path)
+        await self._delete(path)
+        return None
+
+    async def _delete(self, path: str) -> None:
+        # The node has served its purpose; left behind, it ends with this session.
+        with contextlib.suppress(NoNodeError, MetadataUnavailableError):
+            await self._store.delete(path)
+
+    async def _make(self, folder: str) -> None:
+        with contextlib.suppress(NodeExistsError):
+            await self._store.create(folder, b"", make_parents=True)
+
+    def _folder(self, high: int) -> str:
+        return f"{self._paths.idgen_long}/HOB-{high:010d}"

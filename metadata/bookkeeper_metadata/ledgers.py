@@ -1,0 +1,262 @@
+"""The ledgers of one cluster: allocate an id, create, read, update, delete, list, watch.
+
+A ledger is one node, and its version is the referee of everything that happens to it. Creation
+stamps a writer token, so a lost reply is resolved by reading back; together with ``accompany`` it is
+one atomic multi, whose outcome that same token tells. Ids are drawn from ZooKeeper's sequence
+counters exactly as Apache's clients draw them, so both may create ledgers side by side.
+Source: Apache ``AbstractZkLedgerManager``, ``ZkLedgerIdGenerator``, ``LongZkLedgerIdGenerator``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from random import Random
+
+from bookkeeper_metadata.cluster import read_layout
+from bookkeeper_metadata.errors import (
+    LedgerExistsError,
+    MetadataConflictError,
+    MetadataCorruptError,
+    MetadataUnavailableError,
+    NoSuchLedgerError,
+)
+from bookkeeper_metadata.foundation.backoff import back_off
+from bookkeeper_metadata.ids import LedgerIds
+from bookkeeper_metadata.model import LedgerMetadata, Stop, Transform, Versioned
+from bookkeeper_metadata.paths import LEDGER_ID_MAX, LedgerLayout, Paths
+from bookkeeper_metadata.serde import encode_metadata
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.operations import (
+    BadVersionError,
+    Create,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+)
+from bookkeeper_metadata.update import LedgerNode, T, fresh_token, read_back, update_metadata
+
+__all__ = ["CREATE_ATTEMPTS_MAX", "Accompany", "LedgerStore", "Versioned"]
+
+_LOGGER = logging.getLogger(__name__)
+
+CREATE_ATTEMPTS_MAX = 20
+"""Ids tried, and attempts made at each, before a creation gives up."""
+
+Accompany = Callable[[int], Sequence[Operation]]
+"""Operations to perform in the same multi as the creation of the ledger of this id."""
+
+_BRANCHES = ((re.compile(r"\d{2}"), 1), (re.compile(r"\d{3}"), 3))
+"""First level of the short and of the long family of paths, and how many levels lie below it."""
+_LEVEL = re.compile(r"\d{4}")
+_LEAF = re.compile(r"L\d{4}")
+
+
+class LedgerStore:
+    """Metadata of the ledgers below ``root``; owns neither the store nor ``random``.
+
+    Without ``layout`` the cluster's own LAYOUT decides, read once at first use.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        root: str,
+        *,
+        random: Random,
+        layout: LedgerLayout | None = None,
+    ) -> None:
+        self._store = store
+        self._paths = Paths(root)
+        self._random = random
+        self._layout = layout
+        self._ids = LedgerIds(store, self._paths)
+
+    async def create(
+        self,
+        metadata: LedgerMetadata,
+        *,
+        ledger_id: int | None = None,
+        accompany: Accompany | None = None,
+    ) -> tuple[int, Versioned]:
+        """Create a ledger, under an id of its own or the one given; returns id and metadata.
+
+        With ``accompany`` its operations and the ledger come about together or not at all; it is
+        called once for every id that is tried.
+
+        Raises:
+            LedgerExistsError: ``ledger_id`` is taken.
+            StoreConflict: an operation of ``accompany`` was refused (see ``path``); nothing
+                was created.
+            ClusterNotInitializedError: there is no cluster at this root.
+            MetadataUnavailableError: unknown whether it was created.
+        """
+        if ledger_id is not None and not 0 <= ledger_id <= LEDGER_ID_MAX:
+            raise ValueError(f"a ledger id is 0..2^63-1; ledger_id={ledger_id}")
+        stamped = replace(metadata, writer_token=fresh_token(self._random))
+        await self._ledger_layout()  # Without a cluster no id is drawn.
+        for _ in range(CREATE_ATTEMPTS_MAX):
+            drawn = self._ids.drawn() if ledger_id is None else contextlib.nullcontext(ledger_id)
+            async with drawn as candidate:
+                ledger = await self._node(candidate)
+                operations = [] if accompany is None else list(accompany(candidate))
+                created = await self._create_at(
+                    ledger, stamped, operations, is_chosen=ledger_id is not None
+                )
+            if created is not None:
+                return candidate, created
+            if ledger_id is not None:
+                raise LedgerExistsError(ledger_id)
+        raise MetadataConflictError("ledger id", f"{CREATE_ATTEMPTS_MAX} allocated ids were taken")
+
+    async def read(self, ledger_id: int) -> Versioned:
+        """What stands now; a creation time nobody recorded is the node's own.
+
+        Raises:
+            NoSuchLedgerError: the store definitely has none.
+            MetadataCorruptError: its value cannot be understood.
+        """
+        return await (await self._node(ledger_id)).read()
+
+    async def update(
+        self, ledger_id: int, transform: Transform[T], *, known: Versioned | None = None
+    ) -> Versioned | Stop[T]:
+        """Bring a pure ``transform`` about; see :func:`bookkeeper_metadata.update.update_metadata`."""
+        ledger = await self._node(ledger_id)
+        return await update_metadata(ledger, transform, random=self._random, known=known)
+
+    async def delete(self, ledger_id: int, expected_version: int | None = None) -> None:
+        """Delete the metadata, which makes the ledger's entries garbage on every bookie.
+
+        Raises:
+            NoSuchLedgerError: there was none.
+            MetadataConflictError: it is not at ``expected_version``; nothing was deleted.
+            MetadataUnavailableError: unknown whether it was deleted.
+        """
+        path = (await self._node(ledger_id)).path
+        for attempt in range(CREATE_ATTEMPTS_MAX):
+            await back_off(attempt, self._random)
+            try:
+                await self._store.delete(path, expected_version)
+                break
+            except NoNodeError as cause:
+                raise NoSuchLedgerError(ledger_id) from cause
+            except BadVersionError as cause:
+                raise MetadataConflictError(path, "not at the version to delete") from cause
+            except MetadataUnavailableError as lost:
+                if await read_back(self._store, path, self._random, lost) is None:
+                    break
+        else:
+            raise MetadataUnavailableError(self._store.service, "every reply to a delete was lost")
+        await self._prune(path)
+
+    async def list_ids(self) -> AsyncIterator[int]:
+        """Every ledger id, ascending. Ledgers created or deleted meanwhile may or may not appear.
+
+        An error means "unknown", never "no more": whoever collects garbage must not act on a list
+        that did not end by itself.
+        """
+        names = await self._store.children(self._paths.root) or []
+        for branch, depth in _BRANCHES:
+            for name in names:
+                if branch.fullmatch(name):
+                    async for ledger_id in self._walk(f"{self._paths.root}/{name}", depth):
+                        yield ledger_id
+
+    async def watch(
+        self, ledger_id: int, changed: Callable[[Versioned | None], None]
+    ) -> Callable[[], None]:
+        """Call ``changed`` with the metadata now and after every change, ``None`` once it is gone.
+
+        A value that cannot be understood is logged and not reported: :meth:`read` raises for it.
+        Returns the function that ends the watch.
+        """
+        ledger = await self._node(ledger_id)
+
+        def parsed(node: Node | None) -> None:
+            try:
+                changed(None if node is None else ledger.parse(node))
+            except MetadataCorruptError as corrupt:
+                _LOGGER.error("watched ledger metadata is corrupt: %s", corrupt)
+
+        return await self._store.watch(ledger.path, parsed)
+
+    async def _node(self, ledger_id: int) -> LedgerNode:
+        path = self._paths.ledger(ledger_id, await self._ledger_layout())
+        return LedgerNode(self._store, path, ledger_id)
+
+    async def _ledger_layout(self) -> LedgerLayout:
+        if self._layout is None:
+            self._layout = await read_layout(self._store, self._paths.root)
+        return self._layout
+
+    async def _create_at(
+        self,
+        ledger: LedgerNode,
+        metadata: LedgerMetadata,
+        accompanying: Sequence[Operation],
+        *,
+        is_chosen: bool,
+    ) -> Versioned | None:
+        """Create at one id; ``None`` when it belongs to somebody else."""
+        create = Create(ledger.path, encode_metadata(metadata))
+        for attempt in range(CREATE_ATTEMPTS_MAX):
+            await back_off(attempt, self._random)
+            try:
+                if accompanying:
+                    await self._store.multi([create, *accompanying])
+                else:
+                    await self._store.create(create.path, create.value)
+                return Versioned(metadata, 0)
+            except NodeExistsError as refused:
+                if refused.path != ledger.path:
+                    raise
+                return None
+            except NoNodeError as refused:
+                if refused.path != ledger.path:
+                    raise
+                await self._make_parents(ledger.path)
+            except MetadataUnavailableError as lost:
+                node = await read_back(self._store, ledger.path, self._random, lost)
+                if node is None:
+                    continue
+                found = ledger.parse(node)
+                if found.metadata.writer_token == metadata.writer_token:
+                    return found
+                if found.version > 0 and is_chosen:
+                    # Ours may have stood and been changed since: neither "made" nor "taken".
+                    raise
+                return None
+        raise MetadataUnavailableError(self._store.service, "every reply to a creation was lost")
+
+    async def _make_parents(self, path: str) -> None:
+        # The creation that follows finds out whether this worked, and asks again if not.
+        with contextlib.suppress(NodeExistsError, MetadataUnavailableError):
+            await self._store.create(path.rpartition("/")[0], b"", make_parents=True)
+
+    async def _prune(self, path: str) -> None:
+        """Delete the parents that became empty: best effort, a folder more or less harms nobody."""
+        parent = path.rpartition("/")[0]
+        with contextlib.suppress(NotEmptyError, NoNodeError, MetadataUnavailableError):
+            while parent != self._paths.root:
+                await self._store.delete(parent)
+                parent = parent.rpartition("/")[0]
+
+    async def _walk(self, path: str, depth: int) -> AsyncIterator[int]:
+        """Ids below a folder that has ``depth`` levels of folders below it, leaves excluded."""
+        pattern = _LEVEL if depth else _LEAF
+        for name in await self._store.children(path) or []:
+            if not pattern.fullmatch(name):
+                continue
+            if depth:
+                async for ledger_id in self._walk(f"{path}/{name}", depth - 1):
+                    yield ledger_id
+            else:
+                ledger_id_found = self._paths.ledger_id(f"{path}/{name}")
+                if ledger_id_found is not None:
+                    yield ledger_id_found

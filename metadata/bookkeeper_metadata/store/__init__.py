@@ -1,0 +1,1 @@
+"""The compare-and-set store that arbitrates: its interface, in ZooKeeper, and in memory."""

@@ -1,0 +1,35 @@
+"""From a metadata service URI to a live store."""
+
+from __future__ import annotations
+
+from bookkeeper_metadata.paths import parse_uri
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.zookeeper import (
+    CONNECT_TIMEOUT_MS,
+    SESSION_TIMEOUT_MS,
+    ZooKeeperStore,
+)
+
+
+async def connect(
+    uri: str,
+    *,
+    session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+) -> tuple[MetadataStore, str]:
+    """A connected store, which the caller closes, and the path of the cluster's root in it.
+
+    Belongs to the running event loop. A layout named by the URI is for initializing a cluster; an
+    existing one's own LAYOUT decides.
+
+    Raises:
+        ValueError: ``uri`` is no metadata service URI.
+        MetadataUnavailableError: no server of it answered in time.
+    """
+    parsed = parse_uri(uri)
+    store = await ZooKeeperStore.connect(
+        parsed.servers,
+        session_timeout_ms=session_timeout_ms,
+        connect_timeout_ms=connect_timeout_ms,
+    )
+    return store, parsed.root

@@ -1,0 +1,101 @@
+"""An exclusive lock over any metadata store, first come first served.
+
+Each waiter makes an ephemeral sequential node under the lock's path; the lowest number holds the
+lock, every other watches only the one before it, so a release wakes one waiter. A node's name begins
+with a mark no other waiter uses: after a lost reply the waiter finds its own node again instead of
+blocking itself. Losing the session loses the lock without notice (see ``MetadataStore.lock``).
+Source: the ZooKeeper lock recipe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from bookkeeper_metadata.errors import ClientClosedError, MetadataUnavailableError
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.operations import NodeExistsError, NoNodeError
+
+_LOST_REPLIES_MAX = 5
+"""Lost replies in a row one waiter puts up with."""
+
+
+async def acquire_lock(store: MetadataStore, path: str, mark: str) -> Callable[[], Awaitable[None]]:
+    """Wait until the lock at ``path`` is held; ``mark`` is unique to this call among all clients.
+
+    Returns the coroutine function that releases it. Cancelled, it leaves no node behind as long as
+    the store answers; else the node goes with the session.
+
+    Raises:
+        MetadataUnavailableError: the store kept silent; the lock is not held.
+    """
+    waiter = _Waiter(store, path, mark)
+    try:
+        await waiter.wait()
+    except BaseException:
+        # The store may be what failed; the session's end takes the node away then.
+        with contextlib.suppress(MetadataUnavailableError, ClientClosedError):
+            await waiter.release()
+        raise
+    return waiter.release
+
+
+class _Waiter:
+    def __init__(self, store: MetadataStore, path: str, mark: str) -> None:
+        self._store = store
+        self._path = path
+        self._prefix = f"{mark}-"
+
+    async def wait(self) -> None:
+        while True:
+            mine, before = await self._place()
+            if mine is None:
+                await self._enqueue()
+            elif before is None:
+                return
+            else:
+                await self._gone(f"{self._path}/{before}")
+
+    async def release(self) -> None:
+        """Delete every node of this waiter; idempotent."""
+        for name in await self._store.children(self._path) or []:
+            if name.startswith(self._prefix):
+                with contextlib.suppress(NoNodeError):
+                    await self._store.delete(f"{self._path}/{name}")
+
+    async def _place(self) -> tuple[str | None, str | None]:
+        """This waiter's node and the one before it in the queue."""
+        names = sorted(await self._store.children(self._path) or [], key=_number)
+        for index, name in enumerate(names):
+            if name.startswith(self._prefix):
+                return name, names[index - 1] if index else None
+        return None, None
+
+    async def _enqueue(self) -> None:
+        for attempt in range(1, _LOST_REPLIES_MAX + 1):
+            try:
+                await self._store.sequence(f"{self._path}/{self._prefix}", b"", ephemeral=True)
+                return
+            except NoNodeError:
+                with contextlib.suppress(NodeExistsError):
+                    await self._store.create(self._path, b"", make_parents=True)
+            except MetadataUnavailableError:
+                if attempt == _LOST_REPLIES_MAX:
+                    raise
+                await self._store.sync(self._path)
+                if (await self._place())[0] is not None:
+                    return
+
+    async def _gone(self, path: str) -> None:
+        gone = asyncio.Event()
+        stop = await self._store.watch(path, lambda node: gone.set() if node is None else None)
+        try:
+            await gone.wait()
+        finally:
+            stop()
+
+
+def _number(name: str) -> int:
+    """Its place in the queue: what the store appended."""
+    return int(name.rpartition("-")[2])

@@ -1,0 +1,222 @@
+"""The tree behind :class:`bookkeeper_metadata.store.memory.MemoryStore`: nodes, versions, sessions, multi.
+
+Pure and synchronous: every method is one atomic step. Semantics are ZooKeeper's, checked against
+the real one by the conformance suite; a sequential node's number counts the creations under its
+parent, deletions do not turn it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bookkeeper_metadata.foundation.invariant import invariant
+from bookkeeper_metadata.store.operations import (
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    Put,
+)
+
+_SEQUENCE_MAX = 2**31 - 1
+
+Undo = Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Entry:
+    value: bytes
+    created_ms: int
+    owner: int | None
+    """Session of an ephemeral node."""
+    version: int = 0
+    children: set[str] = field(default_factory=set)
+    creations: int = 0
+    """Children ever created; what the next sequential child is numbered."""
+
+
+class MemoryTree:
+    """What all sessions share. ``clock_ms`` dates new nodes; by default all are as old as the epoch."""
+
+    def __init__(self, clock_ms: Callable[[], int] = lambda: 0) -> None:
+        self._clock_ms = clock_ms
+        self._entries = {"/": _Entry(b"", 0, None)}
+        self._listeners: dict[str, dict[int, Callable[[], None]]] = {}
+        self._listener_count = 0
+        self._session_count = 0
+
+    def open_session(self) -> int:
+        """A session id never used before in this tree."""
+        self._session_count += 1
+        return self._session_count
+
+    def end_session(self, session: int) -> None:
+        """Delete every ephemeral node of ``session``."""
+        for path in [p for p, entry in self._entries.items() if entry.owner == session]:
+            self.delete(path, None)
+
+    def node(self, path: str, session: int | None = None) -> Node | None:
+        """The node as ``session`` reads it."""
+        entry = self._entries.get(path)
+        if entry is None:
+            return None
+        is_own = entry.owner is not None and entry.owner == session
+        return Node(entry.value, entry.version, entry.created_ms, is_own)
+
+    def children(self, path: str) -> list[str] | None:
+        """Sorted names, ``None`` without the node."""
+        entry = self._entries.get(path)
+        return None if entry is None else sorted(entry.children)
+
+    def paths(self) -> list[str]:
+        """Every path of the tree, sorted; what a test compares."""
+        return sorted(self._entries)
+
+    def create(self, path: str, value: bytes, owner: int | None = None) -> None:
+        """A new node at version 0; see :class:`bookkeeper_metadata.store.interface.MetadataStore` for what is raised."""
+        self._create(path, value, owner)
+        self._notify(path)
+
+    def make_parents(self, path: str) -> None:
+        """Create the missing ancestors of ``path``, empty."""
+        parent = parent_of(path)
+        if parent not in self._entries:
+            self.make_parents(parent)
+            self.create(parent, b"")
+
+    def create_sequential(self, prefix: str, value: bytes, owner: int | None) -> str:
+        """Create ``prefix`` + the parent's counter, ten digits; returns the path."""
+        parent = self._entries.get(parent_of(prefix))
+        if parent is None:
+            raise NoNodeError(prefix)
+        path = f"{prefix}{parent.creations:010d}"
+        self.create(path, value, owner)
+        return path
+
+    def set_counter(self, parent: str, creations: int) -> None:
+        """Pretend that ``creations`` nodes were created under ``parent`` so far.
+
+        Beyond 2^31-1 the counter is negative, as ZooKeeper's 32 bits are.
+        """
+        wrapped = (creations + _SEQUENCE_MAX + 1) % 2**32 - _SEQUENCE_MAX - 1
+        self._entries[parent].creations = wrapped
+
+    def put(self, path: str, value: bytes, expected_version: int) -> int:
+        """Replace the value at exactly ``expected_version``; returns the new version."""
+        self._put(path, value, expected_version)
+        self._notify(path)
+        return self._entries[path].version
+
+    def delete(self, path: str, expected_version: int | None) -> None:
+        """Delete a childless node."""
+        self._delete(path, expected_version)
+        self._notify(path)
+
+    def multi(self, operations: Sequence[Operation]) -> None:
+        """All, or none and the first refusal."""
+        undone: list[Undo] = []
+        try:
+            for part in operations:
+                undone.append(self._apply(part))
+        except Exception:
+            for undo in reversed(undone):
+                undo()
+            raise
+        for part in operations:
+            self._notify(part.path)
+
+    def listen(self, path: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call ``changed`` whenever ``path`` or its list of children changes; returns the end."""
+        self._listener_count += 1
+        key = self._listener_count
+        self._listeners.setdefault(path, {})[key] = changed
+        return lambda: self._unlisten(path, key)
+
+    def _unlisten(self, path: str, key: int) -> None:
+        listeners = self._listeners.get(path, {})
+        listeners.pop(key, None)
+        if not listeners:
+            self._listeners.pop(path, None)
+
+    def _notify(self, path: str) -> None:
+        for touched in (path, parent_of(path)):
+            for changed in list(self._listeners.get(touched, {}).values()):
+                changed()
+
+    def _apply(self, part: Operation) -> Undo:
+        match part:
+            case Create(path, value):
+                return self._create(path, value, None)
+            case Put(path, value, expected_version):
+                return self._put(path, value, expected_version)
+            case Delete(path, expected):
+                return self._delete(path, expected)
+            case Check(path, expected):
+                self._entry_at(path, expected)
+                return lambda: None
+
+    def _create(self, path: str, value: bytes, owner: int | None) -> Undo:
+        if path in self._entries:
+            raise NodeExistsError(path)
+        parent = self._entries.get(parent_of(path))
+        if parent is None:
+            raise NoNodeError(path)
+        name = path.rpartition("/")[2]
+        creations = parent.creations
+        self._entries[path] = _Entry(value, self._clock_ms(), owner)
+        parent.children.add(name)
+        parent.creations = -_SEQUENCE_MAX - 1 if creations == _SEQUENCE_MAX else creations + 1
+
+        def undo() -> None:
+            del self._entries[path]
+            parent.children.remove(name)
+            parent.creations = creations
+
+        return undo
+
+    def _put(self, path: str, value: bytes, expected_version: int) -> Undo:
+        entry = self._entry_at(path, expected_version)
+        before = entry.value
+        entry.value = value
+        entry.version += 1
+
+        def undo() -> None:
+            entry.value = before
+            entry.version -= 1
+
+        return undo
+
+    def _delete(self, path: str, expected_version: int | None) -> Undo:
+        entry = self._entry_at(path, expected_version)
+        if entry.children:
+            raise NotEmptyError(path)
+        parent = self._entries[parent_of(path)]
+        name = path.rpartition("/")[2]
+        del self._entries[path]
+        parent.children.remove(name)
+
+        def undo() -> None:
+            self._entries[path] = entry
+            parent.children.add(name)
+
+        return undo
+
+    def _entry_at(self, path: str, expected_version: int | None) -> _Entry:
+        invariant(expected_version is None or expected_version >= 0, "versions start at 0")
+        entry = self._entries.get(path)
+        if entry is None:
+            raise NoNodeError(path)
+        if expected_version is not None and entry.version != expected_version:
+            raise BadVersionError(path)
+        return entry
+
+
+def parent_of(path: str) -> str:
+    """The path one level up; the root is its own parent."""
+    return path.rpartition("/")[0] or "/"

@@ -1,0 +1,310 @@
+"""The metadata store in a real ZooKeeper.
+
+Requests, their outcomes and the session are :mod:`bookkeeper_metadata.store.zookeeper_session`'s; here is what the
+store's operations are in ZooKeeper's terms. Requests of a session are answered in order, so reading
+back on the same store after an unknown outcome sees whatever became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.invariant import invariant
+from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.store.interface import MetadataStore, Registration
+from bookkeeper_metadata.store.lock import acquire_lock
+from bookkeeper_metadata.store.operations import (
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Put,
+    StoreConflict,
+    check_request,
+)
+from bookkeeper_metadata.store.zookeeper_session import ZooKeeperSession
+from bookkeeper_metadata.store.zookeeper_watch import Follower
+
+_LOGGER = logging.getLogger(__name__)
+
+SESSION_TIMEOUT_MS = 10_000
+"""How long the service keeps ephemeral nodes of a silent client; Apache's ``zkTimeout``."""
+CONNECT_TIMEOUT_MS = 10_000
+"""How long a first connection may take before the service counts as unreachable."""
+_ENROLL_PAUSE_S = 0.05
+_ENROLL_GRACE_S = 2.0
+"""Sessions end at a tick of the server, somewhat after their timeout."""
+_KEEP_PAUSE_S = 1.0
+
+
+class ZooKeeperStore(MetadataStore):
+    """One ZooKeeper client; make it with :meth:`connect`, on the event loop that will use it."""
+
+    def __init__(self, servers: Sequence[str], session_timeout_ms: int) -> None:
+        self._session = ZooKeeperSession(servers, session_timeout_ms, self._renewed)
+        self._client = self._session.client
+        self._locks = 0
+        self._followers: set[Follower[Any]] = set()
+        self._registrations: set[_ZooKeeperRegistration] = set()
+
+    @classmethod
+    async def connect(
+        cls,
+        servers: Sequence[str],
+        *,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+    ) -> ZooKeeperStore:
+        """A store with a live session at one of ``servers`` (``host:port`` each).
+
+        Raises:
+            MetadataUnavailableError: none of them answered within ``connect_timeout_ms``.
+        """
+        store = cls(servers, session_timeout_ms)
+        await store._session.open(connect_timeout_ms)
+        return store
+
+    @property
+    def service(self) -> str:
+        return self._session.service
+
+    @property
+    def session_id(self) -> int:
+        """ZooKeeper's id of the present session; another one after a session loss."""
+        return self._session.id
+
+    async def create(self, path: str, value: bytes, *, make_parents: bool = False) -> None:
+        check_request(path, value)
+        try:
+            await self._session.mutate(path, lambda: self._client.create_async(path, value))
+        except NoNodeError:
+            if not make_parents:
+                raise
+            with contextlib.suppress(NodeExistsError):
+                await self.create(path.rpartition("/")[0], b"", make_parents=True)
+            await self._session.mutate(path, lambda: self._client.create_async(path, value))
+
+    async def get(self, path: str) -> Node | None:
+        try:
+            value, stat = await self._session.read(path, lambda: self._client.get_async(path))
+        except NoNodeError:
+            return None
+        return self._node(value, stat)
+
+    async def put(self, path: str, value: bytes, expected_version: int) -> int:
+        check_request(path, value)
+        version = _exact(expected_version)
+        stat = await self._session.mutate(
+            path, lambda: self._client.set_async(path, value, version)
+        )
+        return int(stat.version)
+
+    async def delete(self, path: str, expected_version: int | None = None) -> None:
+        version = _exact_or_any(expected_version)
+        await self._session.mutate(path, lambda: self._client.delete_async(path, version))
+
+    async def children(self, path: str) -> list[str] | None:
+        try:
+            return sorted(
+                await self._session.read(path, lambda: self._client.get_children_async(path))
+            )
+        except NoNodeError:
+            return None
+
+    async def multi(self, operations: Sequence[Operation]) -> None:
+        if not operations:
+            return
+        values = [part.value for part in operations if isinstance(part, Create | Put)]
+        check_request(operations[0].path, *values)
+        transaction = self._client.transaction()
+        for part in operations:
+            _add(transaction, part)
+        results = await self._session.mutate(operations[0].path, transaction.commit_async)
+        self._session.check_multi([part.path for part in operations], results)
+
+    async def sequence(self, path_prefix: str, value: bytes, *, ephemeral: bool = False) -> str:
+        check_request(path_prefix, value)
+        path = await self._session.mutate(
+            path_prefix,
+            lambda: self._client.create_async(
+                path_prefix, value, ephemeral=ephemeral, sequence=True
+            ),
+        )
+        return str(path)
+
+    async def ephemeral(self, path: str, value: bytes) -> Registration:
+        check_request(path, value)
+        registration = _ZooKeeperRegistration(self, path, value)
+        # Listed first: the session may end between the node's creation and our hearing of it.
+        self._registrations.add(registration)
+        try:
+            await self._enroll(path, value)
+        except BaseException:
+            self._registrations.discard(registration)
+            await registration.end()
+            raise
+        return registration
+
+    async def watch_children(
+        self, path: str, changed: Callable[[list[str]], None]
+    ) -> Callable[[], None]:
+        async def read(fire: Callable[[object], None]) -> list[str]:
+            while True:
+                try:
+                    names = await self._session.read(
+                        path, lambda: self._client.get_children_async(path, watch=fire)
+                    )
+                    return sorted(names)
+                except NoNodeError:
+                    if await self._stat(path, fire) is None:
+                        return []
+
+        return await self._follow(read, changed)
+
+    async def watch(self, path: str, changed: Callable[[Node | None], None]) -> Callable[[], None]:
+        async def read(fire: Callable[[object], None]) -> Node | None:
+            return None if await self._stat(path, fire) is None else await self.get(path)
+
+        return await self._follow(read, changed)
+
+    async def lock(self, path: str) -> Callable[[], Awaitable[None]]:
+        self._locks += 1
+        return await acquire_lock(self, path, f"{self._session.id:x}-{self._locks}")
+
+    async def sync(self, path: str) -> None:
+        await self._session.read(path, lambda: self._client.sync_async(path))
+
+    async def close(self) -> None:
+        if self._session.is_closed:
+            return
+        for follower in list(self._followers):
+            await follower.end()
+        for registration in self._registrations:
+            await registration.end()
+        await self._session.close()
+
+    def _node(self, value: bytes, stat: Any) -> Node:
+        owner = stat.owner_session_id
+        return Node(value, stat.version, stat.ctime, bool(owner) and owner == self._session.id)
+
+    async def _stat(self, path: str, fire: Callable[[object], None]) -> Any:
+        return await self._session.read(path, lambda: self._client.exists_async(path, watch=fire))
+
+    def _renewed(self) -> None:
+        """A new session: what the old one had registered is gone."""
+        for registration in self._registrations:
+            registration.lost.set()
+
+    async def _follow(
+        self,
+        read: Callable[[Callable[[object], None]], Awaitable[Any]],
+        changed: Callable[[Any], None],
+    ) -> Callable[[], None]:
+        follower: Follower[Any] = Follower(read, changed, self._session.post)
+        await follower.start()
+        self._followers.add(follower)
+
+        def stop() -> None:
+            self._followers.discard(follower)
+            follower.stop()
+
+        return stop
+
+    async def _enroll(self, path: str, value: bytes) -> None:
+        """Have an ephemeral node of this session at ``path``.
+
+        Another session's is waited for: a process that was killed and started again meets its own
+        leftover. Creating again after a lost reply is safe, for our own node tells itself apart.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._session.timeout_s + _ENROLL_GRACE_S
+        while True:
+            try:
+                await self._session.mutate(
+                    path, lambda: self._client.create_async(path, value, ephemeral=True)
+                )
+                return
+            except NodeExistsError:
+                node = await self.get(path)
+                if node is not None and node.is_own:
+                    return
+                if loop.time() >= deadline:
+                    raise
+            except MetadataUnavailableError:
+                if loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(_ENROLL_PAUSE_S)
+
+    async def _withdraw(self, registration: _ZooKeeperRegistration) -> None:
+        self._registrations.discard(registration)
+        await registration.end()
+        node = None if self._session.is_closed else await self.get(registration.path)
+        if node is not None and node.is_own:
+            with contextlib.suppress(NoNodeError):
+                await self.delete(registration.path)
+
+
+class _ZooKeeperRegistration(Registration):
+    """Re-creates its node in a task of its own whenever the session is a new one."""
+
+    def __init__(self, store: ZooKeeperStore, path: str, value: bytes) -> None:
+        self.path = path
+        self.lost = asyncio.Event()
+        """Set when the session under which the node was made is over."""
+        self._store = store
+        self._value = value
+        self._keeper = asyncio.create_task(self._keep(), name=f"keep {path}")
+
+    @property
+    def keeper(self) -> asyncio.Future[None]:
+        return self._keeper
+
+    async def withdraw(self) -> None:
+        await self._store._withdraw(self)
+
+    async def end(self) -> None:
+        """Stop re-creating; leaves the node alone."""
+        await end_tasks([self._keeper])
+
+    async def _keep(self) -> None:
+        # Unbounded on purpose: a bookie that gave up would serve on and look dead.
+        while True:
+            await self.lost.wait()
+            self.lost.clear()
+            try:
+                await self._store._enroll(self.path, self._value)
+                _LOGGER.info("registered again after a session loss; path=%s", self.path)
+            except (MetadataUnavailableError, StoreConflict) as failure:
+                _LOGGER.warning("not registered: %r; path=%s", failure, self.path)
+                self.lost.set()
+                await asyncio.sleep(_KEEP_PAUSE_S)
+
+
+def _add(transaction: Any, part: Operation) -> None:
+    match part:
+        case Create(path, value):
+            transaction.create(path, value)
+        case Put(path, value, expected_version):
+            transaction.set_data(path, value, _exact(expected_version))
+        case Delete(path, expected):
+            transaction.delete(path, _exact_or_any(expected))
+        case Check(path, expected):
+            transaction.check(path, _exact_or_any(expected))
+
+
+def _exact(version: int) -> int:
+    """ZooKeeper reads -1 as "any version", which no compare-and-set of ours ever means."""
+    invariant(version >= 0, "versions start at 0")
+    return version
+
+
+def _exact_or_any(version: int | None) -> int:
+    return -1 if version is None else _exact(version)

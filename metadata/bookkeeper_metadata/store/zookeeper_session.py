@@ -1,0 +1,224 @@
+"""One ZooKeeper session on an event loop: requests out, answers and session changes in.
+
+The only file that imports kazoo, which keeps the session in a thread of its own; every request is
+handed to it and its answer handed back to the event loop. A mutation is sent once. Losing the
+connection or the session under it, or no answer in time, is an unknown outcome; kazoo's own retries
+would report our success as a conflict. Reads change nothing and are repeated within a time budget.
+While the connection is down requests wait for it instead of queueing up inside kazoo, where they
+could be applied long after their caller was told "unknown".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState
+
+from bookkeeper_metadata.errors import ClientClosedError, MetadataUnavailableError
+from bookkeeper_metadata.store.operations import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    StoreConflict,
+)
+
+_LOGGER = logging.getLogger(__name__)
+_KAZOO_LOGGER = logging.getLogger(f"{__name__}.kazoo")
+# Every dropped connection makes kazoo log several warnings; this module says it once.
+_KAZOO_LOGGER.setLevel(logging.CRITICAL)
+
+_RETRY_PAUSE_S = 0.05
+_RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
+
+_CONFLICTS: dict[type[Exception], type[StoreConflict]] = {
+    kazoo_errors.NodeExistsError: NodeExistsError,
+    kazoo_errors.NoNodeError: NoNodeError,
+    kazoo_errors.BadVersionError: BadVersionError,
+    kazoo_errors.NotEmptyError: NotEmptyError,
+}
+_NOT_THE_CAUSE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+"""What a refused multi answers for the operations that were not to blame."""
+
+Submit = Callable[[], Any]
+"""Hands one request to kazoo; returns its IAsyncResult."""
+
+
+class ZooKeeperSession:
+    """A client that reconnects by itself; ``renewed`` is called with every new session.
+
+    Made on the event loop that uses it; its owner opens and closes it.
+    """
+
+    def __init__(
+        self, servers: Sequence[str], session_timeout_ms: int, renewed: Callable[[], None]
+    ) -> None:
+        self.service = ",".join(servers)
+        self.timeout_s = session_timeout_ms / 1000
+        self.id = 0
+        """Of the present or latest session."""
+        self.client: Any = KazooClient(
+            hosts=self.service,
+            timeout=self.timeout_s,
+            connection_retry=dict(_RECONNECT),
+            logger=_KAZOO_LOGGER,
+        )
+        self._renewed = renewed
+        self._loop = asyncio.get_running_loop()
+        self._connected = asyncio.Event()
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._closed = False
+        self.client.add_listener(self._hear)
+
+    async def open(self, connect_timeout_ms: int) -> None:
+        """Connect for the first time.
+
+        Raises:
+            MetadataUnavailableError: no server answered within ``connect_timeout_ms``.
+        """
+        self.client.start_async()
+        try:
+            await self._connection(connect_timeout_ms / 1000)
+        except BaseException:
+            await self.close()
+            raise
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    async def mutate(self, path: str, submit: Submit) -> Any:
+        """Send once; ``path`` names the node in a :class:`bookkeeper_metadata.store.operations.StoreConflict`."""
+        try:
+            return await self._once(submit)
+        except kazoo_errors.KazooException as refusal:
+            raise self._translated(path, refusal) from refusal
+
+    async def read(self, path: str, submit: Submit) -> Any:
+        """Ask until answered, at most for a session timeout.
+
+        Raises:
+            NoNodeError: the store answered that there is no such node.
+        """
+        deadline = self._loop.time() + self.timeout_s
+        while True:
+            try:
+                return await self.mutate(path, submit)
+            except MetadataUnavailableError:
+                if self._loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(_RETRY_PAUSE_S)
+
+    def check_multi(self, paths: Sequence[str], results: Sequence[object]) -> None:
+        """Raise what made a multi fail, if it did: the first operation that was refused itself."""
+        refusals = [
+            (path, result)
+            for path, result in zip(paths, results, strict=True)
+            if isinstance(result, Exception)
+        ]
+        for path, refusal in refusals:
+            if not isinstance(refusal, _NOT_THE_CAUSE):
+                raise self._translated(path, refusal) from refusal
+        if refusals:
+            raise MetadataUnavailableError(self.service, "a multi failed without a cause")
+
+    async def close(self) -> None:
+        """End the session and everything that waits for an answer. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(ClientClosedError("metadata store"))
+        self._connected.set()  # whoever waits for a connection learns that none will come
+        try:
+            await asyncio.to_thread(self._stop)
+        except RuntimeError:
+            # The interpreter exits and takes no more work for other threads; nothing else waits now.
+            self._stop()
+
+    def post(self, function: Callable[..., object], *arguments: object) -> None:
+        """Run on the event loop, from any thread; nothing is left to tell once the loop is closed."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _stop(self) -> None:
+        """End the session; blocks while kazoo's threads end."""
+        try:
+            self.client.stop()
+            self.client.close()
+        except (kazoo_errors.KazooException, OSError) as failure:
+            _LOGGER.warning(
+                "metadata client did not stop cleanly; service=%s cause=%r", self.service, failure
+            )
+
+    def _hear(self, state: str) -> None:
+        client_id = self.client.client_id if state == KazooState.CONNECTED else None
+        self.post(self._set_state, state, client_id[0] if client_id else 0)
+
+    def _set_state(self, state: str, session_id: int) -> None:
+        if state != KazooState.CONNECTED:
+            self._connected.clear()
+            if not self._closed:
+                _LOGGER.warning(
+                    "metadata connection lost; service=%s state=%s", self.service, state
+                )
+            return
+        is_new = session_id != self.id
+        self.id = session_id
+        self._connected.set()
+        _LOGGER.info("metadata connected; service=%s session=%#x", self.service, session_id)
+        if is_new:
+            self._renewed()
+
+    async def _connection(self, timeout_s: float) -> None:
+        """Wait until there is a connection."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._connected.wait()
+        except TimeoutError as cause:
+            raise MetadataUnavailableError(
+                self.service, f"no connection within {round(timeout_s * 1000)} ms"
+            ) from cause
+
+    async def _once(self, submit: Submit) -> Any:
+        """Send one request once a connection is there, and wait for its answer."""
+        if self._closed:
+            raise ClientClosedError("metadata store")
+        await self._connection(self.timeout_s)
+        if self._closed:
+            raise ClientClosedError("metadata store")
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting.add(future)
+        try:
+            submit().rawlink(lambda result: self.post(_settle, future, result))
+            async with asyncio.timeout(self.timeout_s):
+                return await future
+        except TimeoutError as cause:
+            raise MetadataUnavailableError(
+                self.service, f"no answer within {round(self.timeout_s * 1000)} ms"
+            ) from cause
+        finally:
+            self._waiting.discard(future)
+
+    def _translated(self, path: str, refusal: Exception) -> Exception:
+        """Our name for a definite refusal; everything else leaves the outcome open."""
+        conflict = _CONFLICTS.get(type(refusal))
+        if conflict is not None:
+            return conflict(path)
+        return MetadataUnavailableError(self.service, repr(refusal))
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    if future.done():
+        return
+    if result.exception is not None:
+        future.set_exception(result.exception)
+    else:
+        future.set_result(result.value)

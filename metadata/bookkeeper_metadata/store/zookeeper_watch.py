@@ -1,0 +1,76 @@
+"""A watch that outlives what it watches with.
+
+ZooKeeper's watches fire once and end with the connection. A follower sets a new one with every read,
+reads again whenever one fired, for whatever reason, and reports what differs from its last report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from bookkeeper_metadata.errors import MetadataUnavailableError
+
+T = TypeVar("T")
+_LOGGER = logging.getLogger(__name__)
+_RETRY_PAUSE_S = 0.5
+
+Fire = Callable[[object], None]
+"""What a one-shot watch calls, from any thread."""
+
+
+class Follower(Generic[T]):
+    """Calls ``changed`` on the event loop it was made on; ``post`` brings other threads there."""
+
+    def __init__(
+        self,
+        read: Callable[[Fire], Awaitable[T]],
+        changed: Callable[[T], None],
+        post: Callable[..., None],
+    ) -> None:
+        self._read = read
+        self._changed = changed
+        self._post = post
+        self._fired = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Read and report for the first time, then follow."""
+        state = await self._read(self._fire)
+        self._changed(state)
+        self._task = asyncio.create_task(self._follow(state), name="follow metadata")
+
+    def stop(self) -> None:
+        """Report nothing from now on."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def end(self) -> None:
+        """Stop, and wait until nothing runs any more."""
+        self.stop()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _fire(self, event: object) -> None:
+        self._post(self._fired.set)
+
+    async def _follow(self, last: T) -> None:
+        while True:
+            await self._fired.wait()
+            self._fired.clear()
+            try:
+                state = await self._read(self._fire)
+            except MetadataUnavailableError:
+                # The watch may be gone with the connection; only a read sets a new one.
+                self._fired.set()
+                await asyncio.sleep(_RETRY_PAUSE_S)
+                continue
+            if state == last:
+                continue
+            last = state
+            try:
+                self._changed(state)
+            except Exception:
+                _LOGGER.exception("a metadata watcher failed; it stays in force")

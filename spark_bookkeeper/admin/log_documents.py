@@ -1,0 +1,124 @@
+"""What a log's metadata says, as documents with stable keys: for ``bookkeeper logs`` and the demo.
+
+Reads the metadata store only, never a ledger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from spark_bookkeeper.datasource.options.model import TargetOptions
+from spark_bookkeeper.datasource.schema import parse_log_schema
+from spark_bookkeeper.datasource.session import Session, open_session
+from spark_bookkeeper.log.errors import NoSuchLogError
+from spark_bookkeeper.log.format.model import Cursor, LogSettings
+from spark_bookkeeper.log.reading.view import RowRanges
+
+
+def session_with(uri: str) -> Session:
+    """The log layer of the cluster at ``uri``, over this process's client."""
+    return open_session(TargetOptions(metadata_service_uri=uri))
+
+
+def list_logs(session: Session) -> list[dict[str, Any]]:
+    """A summary of every log of the cluster, sorted by name."""
+    found = []
+    for name in session.run(session.catalog.names()):
+        try:
+            nodes = session.run(session.catalog.open(name))
+            head = session.run(nodes.head()).head
+        except NoSuchLogError:
+            continue  # deleted since it was listed
+        found.append(
+            {
+                "log": name,
+                "log_id": nodes.log_id,
+                "base_row": head.base_row,
+                "next_row": head.next_row,
+                "rows": head.next_row - head.base_row,
+                "size_bytes": sum(each.size_bytes for each in head.chunks)
+                + sum(each.size_bytes for each in head.ranges),
+                "last_commit_ms": head.last_commit_ms,
+            }
+        )
+    return found
+
+
+def describe_log(session: Session, name: str) -> dict[str, Any]:
+    """Everything about one log: settings, schema, rows, ranges, transactions, consumers.
+
+    Raises:
+        NoSuchLogError: there is none of this name.
+    """
+    nodes = session.run(session.catalog.open(name))
+    view = session.run(session.view(nodes.log_id, name).ranges())
+    schema = session.run(nodes.schema(view.head.schema_id))
+    transactions = session.run(nodes.txns())
+    cursors = session.run(nodes.cursors())
+    return {
+        "log": name,
+        "log_id": nodes.log_id,
+        "base_row": view.head.base_row,
+        "next_row": view.head.next_row,
+        "rows": view.to_row - view.from_row,
+        "size_bytes": sum(each.size_bytes for each in view.ranges),
+        "last_commit_ms": view.head.last_commit_ms,
+        "settings": _settings(view.head.settings),
+        "schema": _columns(schema),
+        "ranges": _ranges(view),
+        "open_ledger": None if view.head.open_ledger is None else asdict(view.head.open_ledger),
+        "transactions": {app: txn.version for app, txn in transactions.items()},
+        "consumers": describe_consumers(cursors, view.head.next_row, session.clock_ms()),
+    }
+
+
+def _settings(settings: LogSettings) -> dict[str, Any]:
+    return {
+        "ensemble_size": settings.ensemble_size,
+        "write_quorum": settings.write_quorum,
+        "ack_quorum": settings.ack_quorum,
+        "digest_type": settings.digest_type.name,
+        "payload_format": settings.payload_format,
+        "compression": settings.compression,
+        "entry_bytes": settings.entry_bytes,
+    }
+
+
+def _ranges(view: RowRanges) -> list[dict[str, int]]:
+    return [
+        {
+            "ledger_id": each.ledger_id,
+            "first_entry": each.first_entry,
+            "last_entry": each.last_entry,
+            "first_row": each.first_row,
+            "rows": each.rows,
+            "size_bytes": each.size_bytes,
+            "commit_ms": each.commit_ms,
+        }
+        for each in view.ranges
+    ]
+
+
+def describe_consumers(
+    cursors: dict[str, Cursor], next_row: int, now_ms: int
+) -> list[dict[str, Any]]:
+    """Cursors with their lag: rows of closed ledgers that are behind them."""
+    return [
+        {
+            "consumer": consumer,
+            "row": cursor.row,
+            "lag": max(0, next_row - cursor.row),
+            "touched_ms": cursor.touched_ms,
+            "timeout_ms": cursor.timeout_ms,
+            "is_live": cursor.is_live(now_ms),
+        }
+        for consumer, cursor in sorted(cursors.items())
+    ]
+
+
+def _columns(schema: bytes | None) -> list[dict[str, str]]:
+    if not schema:
+        return []
+    fields = parse_log_schema(schema).spark.fields
+    return [{"column": each.name, "type": each.dataType.simpleString()} for each in fields]

@@ -1,0 +1,264 @@
+"""``bookkeeper logs``: an operator's work on logs."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from contextlib import suppress
+from dataclasses import asdict
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spark_bookkeeper.cli.logs.consumers import consumers, print_consumers
+from spark_bookkeeper.cli.logs.gc import gc
+from spark_bookkeeper.cli.logs.transactions import txns
+from spark_bookkeeper.cli.options import (
+    debug_option,
+    json_option,
+    open_client,
+    password_option,
+    uri_option,
+    yes_option,
+)
+from spark_bookkeeper.cli.output import print_facts, print_json, print_table
+from spark_bookkeeper.cli.records import (
+    length_prefixed_option,
+    print_record,
+    raw_option,
+    records_of_stdin,
+)
+from spark_bookkeeper.log.format.raw import RAW
+
+if TYPE_CHECKING:
+    from spark_bookkeeper import BookKeeper, Log
+    from spark_bookkeeper.blocking.log_writer import PositionFuture
+
+
+@click.group()
+def logs() -> None:
+    """Logs, the named tables made of ledgers: list, show, read, follow, append to, clean."""
+
+
+logs.add_command(consumers)
+logs.add_command(gc)
+logs.add_command(txns)
+
+
+@logs.command("list")
+@uri_option
+@json_option
+@debug_option
+def list_logs(uri: str, as_json: bool) -> None:
+    """List every log with its rows."""
+    from spark_bookkeeper.admin import log_documents
+
+    found = log_documents.list_logs(log_documents.session_with(uri))
+    if as_json:
+        print_json({"logs": found})
+        return
+    keys = ("log", "rows", "size_bytes", "base_row", "next_row")
+    print_table(
+        ("log", "rows", "bytes", "first row", "next row"),
+        ([each[key] for key in keys] for each in found),
+    )
+
+
+@logs.command()
+@click.argument("log")
+@uri_option
+@json_option
+@debug_option
+def show(log: str, uri: str, as_json: bool) -> None:
+    """Show a log's settings, schema, ledgers, transactions and consumers."""
+    from spark_bookkeeper.admin.log_documents import describe_log, session_with
+
+    document = describe_log(session_with(uri), log)
+    if as_json:
+        print_json(document)
+        return
+    facts = {**document, **document.pop("settings")}
+    ranges, columns = facts.pop("ranges"), facts.pop("schema")
+    transactions, readers = facts.pop("transactions"), facts.pop("consumers")
+    opened = facts.pop("open_ledger")
+    del facts["settings"]
+    print_facts({key.replace("_", " "): value for key, value in facts.items()})
+    print_table(("column", "type"), ((each["column"], each["type"]) for each in columns))
+    keys = ("ledger_id", "first_entry", "last_entry", "first_row", "rows", "size_bytes")
+    print_table(
+        ("ledger", "first entry", "last entry", "first row", "rows", "bytes"),
+        ([each[key] for key in keys] for each in ranges),
+    )
+    if opened:
+        click.echo(f"ledger {opened['ledger_id']} is open from row {opened['first_row']} on")
+    if transactions:
+        print_table(("transaction", "last version"), transactions.items())
+    if readers:
+        print_consumers(readers)
+
+
+@logs.command()
+@click.argument("log")
+@click.option("--first-row", default="earliest", show_default=True, help="Row number or word.")
+@click.option("--end-row", default="latest", show_default=True, help="The first row left out.")
+@click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
+@click.option("--password", default="", envvar="BOOKKEEPER_PASSWORD", help="Of the log's ledgers.")
+@uri_option
+@debug_option
+def read(log: str, *, uri: str, first_row: str, end_row: str, **wanted: Any) -> None:
+    """Print rows as JSON, one per line, in the log's order."""
+    from spark_bookkeeper.cli.logs.rows import LogTable
+
+    table = LogTable(uri, log, wanted["password"])
+    for row in islice(table.rows(first_row, end_row), wanted["limit"]):
+        click.echo(row)
+
+
+@logs.command()
+@click.argument("log")
+@length_prefixed_option
+@click.option("--no-create", is_flag=True, help="Fail if there is no such log.")
+@password_option
+@uri_option
+@json_option
+@debug_option
+def append(
+    log: str, *, uri: str, as_json: bool, length_prefixed: bool, no_create: bool, password: bytes
+) -> None:
+    """Append standard input to a log of plain values, a row per line.
+
+    Takes the log over from whoever writes it, and creates it if there is none.
+    """
+    records = records_of_stdin(length_prefixed=length_prefixed)
+    waiting: deque[PositionFuture] = deque()
+    count, last = 0, None
+    with open_client(uri) as client:
+        opened = client.open_log(log) if no_create else _open_or_create(client, log)
+        with opened.writer(password=password) as writer:
+            for record in records:
+                waiting.append(writer.append_async(record))
+                count += 1
+                while waiting and waiting[0].done():
+                    last = waiting.popleft().result()
+            for future in waiting:
+                last = future.result()
+    next_row = None if last is None else last.row + 1
+    if as_json:
+        print_json({"log": log, "rows": count, "next_row": next_row})
+    else:
+        click.echo(f"appended {count} rows to {log}" + (f"; next row {next_row}" if last else ""))
+
+
+@logs.command()
+@click.argument("log")
+@click.option("--from", "start", default="latest", show_default=True, help="Row number or word.")
+@click.option("--timeout", type=float, help="End when nothing came for so many seconds.")
+@click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
+@raw_option
+@password_option
+@uri_option
+@json_option
+@debug_option
+def tail(log: str, *, uri: str, as_json: bool, raw: bool, start: str, **wanted: Any) -> None:
+    """Print rows as they are confirmed, until Ctrl-C.
+
+    Of a log of plain values a row is its value; with --json a document that names the row too. Of
+    any other log it is a JSON document of the columns.
+    """
+    with open_client(uri) as client:
+        opened = client.open_log(log)
+        if opened.settings.payload_format != RAW:
+            _tail_table(uri, log, start, wanted)
+            return
+        place = int(start) if start.isdigit() else start
+        timeout, password = wanted["timeout"], wanted["password"]
+        with opened.tail(place, timeout=timeout, password=password) as reader:
+            for position, entry in islice(reader, wanted["limit"]):
+                row = asdict(position)
+                print_record(entry.payload, name="value", place=row, as_json=as_json, raw=raw)
+                sys.stdout.flush()
+
+
+@logs.command()
+@click.argument("log")
+@click.option("--before", type=click.IntRange(min=0), help="The first row to keep.")
+@click.option("--consumed", is_flag=True, help="Keep what a live consumer has not read yet.")
+@yes_option
+@uri_option
+@json_option
+@debug_option
+def truncate(
+    log: str, before: int | None, *, consumed: bool, is_sure: bool, uri: str, as_json: bool
+) -> None:
+    """Drop the oldest rows: every range that ends before a row. `gc` deletes them later.
+
+    The row is a number, or where the slowest live consumer is: a query with the option consumer.
+    """
+    from spark_bookkeeper.admin.log_documents import session_with
+
+    if (before is None) == (not consumed):
+        raise click.UsageError("give one of --before and --consumed")
+    session = session_with(uri)
+    log_id = session.run(session.catalog.open(log)).log_id
+    row = before
+    if row is None:
+        row = session.run(session.consumers(log_id, log).consumed_row())
+    if not is_sure:
+        click.confirm(f"Drop the rows of {log} before row {row} for ever?", abort=True)
+    first_row = session.run(session.truncate(log_id, log, row))
+    if as_json:
+        print_json({"log": log, "before": row, "first_row": first_row})
+    else:
+        click.echo(f"first row of {log} is {first_row}")
+
+
+@logs.command()
+@click.argument("log")
+@uri_option
+@json_option
+@debug_option
+def recover(log: str, uri: str, as_json: bool) -> None:
+    """Take a log over from its writer and close its last ledger, so that Spark may append."""
+    with open_client(uri) as client:
+        opened = client.open_log(log)
+        opened.recover()
+        rows = opened.row_count
+    if as_json:
+        print_json({"log": log, "rows": rows})
+    else:
+        click.echo(f"{log} has no writer; {rows} rows")
+
+
+@logs.command()
+@click.argument("log")
+@yes_option
+@uri_option
+@debug_option
+def delete(log: str, is_sure: bool, uri: str) -> None:
+    """Delete a log with all its ledgers for ever; whoever writes it is fenced."""
+    if not is_sure:
+        click.confirm(f"Delete log {log} and all its rows?", abort=True)
+    with open_client(uri) as client:
+        client.delete_log(log)
+    click.echo(f"deleted log {log}")
+
+
+def _tail_table(uri: str, log: str, start: str, wanted: dict[str, Any]) -> None:
+    from spark_bookkeeper.cli.logs.rows import LogTable
+
+    table = LogTable(uri, log, wanted["password"].decode())
+    for row in islice(table.tail(start, wanted["timeout"]), wanted["limit"]):
+        click.echo(row)
+        sys.stdout.flush()
+
+
+def _open_or_create(client: BookKeeper, log: str) -> Log:
+    from spark_bookkeeper.log.errors import LogExistsError, NoSuchLogError
+
+    try:
+        return client.open_log(log)
+    except NoSuchLogError:
+        with suppress(LogExistsError):  # somebody else was first: theirs is as good
+            return client.create_log(log)
+        return client.open_log(log)

@@ -1,0 +1,74 @@
+"""``bookkeeper logs consumers``: how far queries that name themselves have read a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+
+from spark_bookkeeper.cli.options import debug_option, json_option, uri_option, yes_option
+from spark_bookkeeper.cli.output import print_json, print_table
+
+
+@click.group()
+def consumers() -> None:
+    """Cursors of streaming queries with the option consumer, which retention waits for."""
+
+
+@consumers.command("list")
+@click.argument("log")
+@uri_option
+@json_option
+@debug_option
+def list_consumers(log: str, uri: str, as_json: bool) -> None:
+    """List how far every consumer has read, and whether truncate --consumed waits for it."""
+    from spark_bookkeeper.admin.log_documents import describe_consumers, session_with
+
+    session = session_with(uri)
+    nodes = session.run(session.catalog.find(log))
+    next_row = session.run(nodes.head()).head.next_row
+    found = describe_consumers(session.run(nodes.cursors()), next_row, session.clock_ms())
+    if as_json:
+        print_json({"log": log, "consumers": found})
+    else:
+        print_consumers(found)
+
+
+@consumers.command()
+@click.argument("log")
+@click.argument("consumer")
+@yes_option
+@uri_option
+@json_option
+@debug_option
+def forget(log: str, consumer: str, *, is_sure: bool, uri: str, as_json: bool) -> None:
+    """Forget a consumer, so that truncate --consumed waits for it no more.
+
+    No query loses its place, which is in its own checkpoint. One that still runs comes back.
+    """
+    from spark_bookkeeper.admin.log_documents import session_with
+
+    session = session_with(uri)
+    log_id = session.run(session.catalog.open(log)).log_id
+    if not is_sure:
+        click.confirm(
+            f"Forget how far {consumer} has read {log}? Rows it needs may be dropped then.",
+            abort=True,
+        )
+    forgotten = session.run(session.consumers(log_id, log).forget(consumer))
+    row = None if forgotten is None else forgotten.row
+    if as_json:
+        print_json({"log": log, "consumer": consumer, "forgotten_row": row})
+    elif forgotten is None:
+        click.echo(f"{log} has no consumer {consumer}")
+    else:
+        click.echo(f"forgot {consumer} at row {row} of {log}")
+
+
+def print_consumers(found: Iterable[Mapping[str, Any]]) -> None:
+    """Print cursors as a table."""
+    print_table(
+        ("consumer", "row", "lag", "live"),
+        ((each["consumer"], each["row"], each["lag"], each["is_live"]) for each in found),
+    )

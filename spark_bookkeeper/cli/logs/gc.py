@@ -1,0 +1,94 @@
+"""``bookkeeper logs gc``: collects one log, or all of them and what deleted ones left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bookkeeper_metadata.errors import BookKeeperError
+from spark_bookkeeper.cli.options import debug_option, json_option, uri_option
+from spark_bookkeeper.cli.output import print_facts, print_json, print_table
+
+if TYPE_CHECKING:
+    from spark_bookkeeper.datasource.session import Session
+
+
+@click.command()
+@click.argument("log", required=False)
+@click.option("--dry-run", is_flag=True, help="Change nothing, say what would go.")
+@uri_option
+@json_option
+@debug_option
+def gc(log: str | None, dry_run: bool, uri: str, as_json: bool) -> int:
+    """Collect what dead writers and overwrites left behind; safe at any moment.
+
+    Of one log; without LOG of every log, and whatever is left of logs whose deletion was
+    interrupted. What fails does not keep the others from being collected; the exit code is 1 then.
+    """
+    from spark_bookkeeper.admin.log_documents import session_with
+
+    session = session_with(uri)
+    if log is not None:
+        report = _collected(session, log, is_dry_run=dry_run)
+        if as_json:
+            print_json({"log": log, "dry_run": dry_run, **report})
+        else:
+            print_facts({key.replace("_", " "): len(value) for key, value in report.items()})
+        return 0
+    document = _collected_all(session, is_dry_run=dry_run)
+    if as_json:
+        print_json(document)
+    else:
+        _print(document)
+    return 1 if document["failed"] else 0
+
+
+def _collected_all(session: Session, *, is_dry_run: bool) -> dict[str, Any]:
+    logs: list[dict[str, Any]] = []
+    deletions: list[dict[str, Any]] = []
+    failed: list[dict[str, str]] = []
+    for name in session.run(session.catalog.names()):
+        with _noted(failed, f"log {name}"):
+            logs.append({"log": name, **_collected(session, name, is_dry_run=is_dry_run)})
+    for log_id in session.run(session.catalog.deletions()):
+        with _noted(failed, f"deleted log {log_id}"):
+            left = (
+                {} if is_dry_run else asdict(session.run(session.catalog.finish_deletion(log_id)))
+            )
+            deletions.append({"log_id": log_id, **left})
+    return {"dry_run": is_dry_run, "logs": logs, "deletions": deletions, "failed": failed}
+
+
+@contextmanager
+def _noted(failed: list[dict[str, str]], what: str) -> Iterator[None]:
+    """Keep what goes wrong for the end; a log deleted since it was listed is no failure."""
+    from spark_bookkeeper.log.errors import NoSuchLogError
+
+    try:
+        yield
+    except NoSuchLogError:
+        return
+    except BookKeeperError as cause:
+        failed.append({"what": what, "cause": f"{cause.name}: {cause}"})
+
+
+def _collected(session: Session, log: str, *, is_dry_run: bool) -> dict[str, list[Any]]:
+    log_id = session.run(session.catalog.find(log)).log_id
+    collect = session.collector.collect(log_id, log=log, is_dry_run=is_dry_run)
+    return asdict(session.run(collect))
+
+
+def _print(document: dict[str, Any]) -> None:
+    keys = ("ledgers_deleted", "ledgers_left", "tokens_removed", "garbage_removed")
+    named = [(each["log"], each) for each in document["logs"]]
+    gone = [(f"deleted log {each['log_id']}", each) for each in document["deletions"]]
+    print_table(
+        ("log", "ledgers", "ledgers left", "tokens", "garbage"),
+        ([what, *(len(each.get(key, ())) for key in keys)] for what, each in (*named, *gone)),
+    )
+    for each in document["failed"]:
+        click.echo(f"{each['what']}: {each['cause']}", err=True)

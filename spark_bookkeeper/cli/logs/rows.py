@@ -1,0 +1,81 @@
+"""Rows of a log as lines of JSON, read by the very classes Spark calls: the same rows and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+from spark_bookkeeper.admin.log_documents import session_with
+from spark_bookkeeper.datasource.source import BookKeeperSource
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS_AT_ONCE = 1_000
+"""Rows turned into text ahead of whoever prints them."""
+
+
+class LogTable:
+    """One log's committed rows."""
+
+    def __init__(self, uri: str, log: str, password: str) -> None:
+        """Raises NoSuchLogError."""
+        self._uri = uri
+        self._log = log
+        self._password = password
+        self._session = session_with(uri)
+        self._nodes = self._session.run(self._session.catalog.open(log))
+
+    def rows(self, first_row: str, end_row: str) -> Iterator[str]:
+        """The rows from ``first_row`` to, not including, ``end_row``: numbers or words."""
+        options = {"metadataServiceUri": self._uri, "log": self._log}
+        options["startingOffsets"] = self._offset(first_row)
+        options["endingOffsets"] = self._offset(end_row)
+        if self._password:
+            options["password"] = self._password
+        source = BookKeeperSource({key.lower(): value for key, value in options.items()})
+        reader = source.reader(source.schema())
+        for partition in reader.partitions():
+            for batch in cast("Iterator[pa.RecordBatch]", reader.read(partition)):
+                for first in range(0, batch.num_rows, ROWS_AT_ONCE):
+                    for row in batch.slice(first, ROWS_AT_ONCE).to_pylist():
+                        yield json.dumps(row, default=_as_text)
+
+    def tail(self, start: str, timeout_s: float | None) -> Iterator[str]:
+        """Rows from ``start`` on as they are committed; ends when none came for ``timeout_s``."""
+        place = int(start) if start.isdigit() else start
+        view = self._session.view(self._nodes.log_id, self._log)
+        row = self._session.run(view.pin(place))
+        while (end_row := self._session.run(self._grown(row, timeout_s))) is not None:
+            yield from self.rows(str(row), str(end_row))
+            row = end_row
+
+    async def _grown(self, row: int, timeout_s: float | None) -> int | None:
+        """Where the log ends once it ends behind ``row``; ``None``: it does not in time."""
+        changed = asyncio.Event()
+        stop = await self._nodes.store.watch(self._nodes.tree.head, lambda _: changed.set())
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    changed.clear()
+                    head = (await self._nodes.head()).head
+                    if head.next_row > row:
+                        return head.next_row
+                    await changed.wait()
+        except TimeoutError:
+            return None
+        finally:
+            stop()
+
+    def _offset(self, position: str) -> str:
+        """A row number as the data source writes it; words stay words."""
+        if not position.isdigit():
+            return position
+        return json.dumps({"log": self._nodes.log_id, "row": int(position)})
+
+
+def _as_text(value: Any) -> str:
+    """What JSON has no form for: bytes as hex, decimals and times as they read."""
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,67 @@
+"""``bookkeeper logs txns``: what each application committed last to a log."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from spark_bookkeeper.cli.options import debug_option, json_option, uri_option, yes_option
+from spark_bookkeeper.cli.output import print_json, print_table
+
+
+@click.group()
+def txns() -> None:
+    """Transactions by application: a streaming query's id, or a txnAppId."""
+
+
+@txns.command("list")
+@click.argument("log")
+@uri_option
+@json_option
+@debug_option
+def list_transactions(log: str, uri: str, as_json: bool) -> None:
+    """List what every application committed last."""
+    from spark_bookkeeper.admin.log_documents import session_with
+
+    session = session_with(uri)
+    stored = session.run(session.run(session.catalog.open(log)).txns())
+    found = [{"app_id": app_id, **asdict(stored[app_id])} for app_id in sorted(stored)]
+    if as_json:
+        print_json({"log": log, "transactions": found})
+        return
+    keys = ("app_id", "version", "query_id", "epoch", "commit_ms")
+    print_table(
+        ("application", "last version", "query", "epoch", "committed, ms"),
+        ([each[key] for key in keys] for each in found),
+    )
+
+
+@txns.command()
+@click.argument("log")
+@click.argument("app_id")
+@yes_option
+@uri_option
+@json_option
+@debug_option
+def forget(log: str, app_id: str, *, is_sure: bool, uri: str, as_json: bool) -> None:
+    """Forget what an application committed: its next write may have any version.
+
+    A batch of it that comes again would be written again.
+    """
+    from spark_bookkeeper.admin.log_documents import session_with
+
+    if not is_sure:
+        click.confirm(
+            f"Forget what {app_id} committed to {log}? What it repeats is then written twice.",
+            abort=True,
+        )
+    session = session_with(uri)
+    forgotten = session.run(session.catalog.forget_transaction(log, app_id))
+    version = None if forgotten is None else forgotten.version
+    if as_json:
+        print_json({"log": log, "app_id": app_id, "forgotten_version": version})
+    elif forgotten is None:
+        click.echo(f"{log} has no transaction of {app_id}")
+    else:
+        click.echo(f"forgot version {version} of {app_id} in {log}")

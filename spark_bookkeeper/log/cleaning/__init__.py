@@ -1,0 +1,1 @@
+"""What is taken away again: leftovers of writes, garbage, old rows, whole logs."""

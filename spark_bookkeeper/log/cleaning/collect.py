@@ -1,0 +1,185 @@
+"""Collects what dead drivers left in a log: tokens, their ledgers, garbage past retention, chunks.
+
+Runs at any moment, any number of times at once, beside commits: it takes nothing that can still
+become visible, for it ends a token before it touches what is under it, and it looks for references
+to a chunk or a ledger only after nothing can add one any more.
+
+* A LIVE token dies if its transaction is stored already, else after its writer's ``jobTimeout``.
+* A DEAD token goes with all its ledgers; a COMMITTED one ``job_timeout`` after its commit.
+* Garbage past the retention of whoever dropped it goes with the ledgers nothing else names.
+* A chunk goes once its epoch's token was seen not LIVE or gone, and after that, in the same
+  session, neither head nor garbage referenced it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from bookkeeper_metadata.foundation.bounded import each
+from bookkeeper_metadata.store.operations import Check, Delete, Operation, StoreConflict
+from spark_bookkeeper.log.cleaning.sweep import (
+    Sweeper,
+    SweepReport,
+    referenced,
+    referenced_chunks,
+    remove_job,
+)
+from spark_bookkeeper.log.format.epoch import StoredTxn, TokenState, Txn
+from spark_bookkeeper.log.format.model import Garbage, LedgerRange
+from spark_bookkeeper.log.nodes.deletes import delete_node
+from spark_bookkeeper.log.nodes.paths import parse_chunk_epoch, parse_job_name
+from spark_bookkeeper.log.nodes.reads import READS_MAX, ChunkMissingError, LogNodes, TokenAt
+
+
+class Collector:
+    """Collects with the ledger actions and settings of a sweeper."""
+
+    def __init__(self, sweeper: Sweeper) -> None:
+        self._sweeper = sweeper
+
+    async def collect(self, log_id: int, *, log: str = "", is_dry_run: bool = False) -> SweepReport:
+        """Clean one log; a dry run changes nothing and reports what a real one would do.
+
+        Raises:
+            NoSuchLogError: the log is gone or being deleted.
+            MetadataUnavailableError: the store did not answer; run it again.
+        """
+        nodes = LogNodes(self._sweeper.store, self._sweeper.paths, log_id, log)
+        report = SweepReport()
+        await nodes.sync()
+        await nodes.head()
+        # The commit made chunks and garbage before its token could go: tokens are judged first.
+        await self._tokens(nodes, report, is_dry_run)
+        await self._garbage(nodes, report, is_dry_run)
+        await self._chunks(nodes, report, is_dry_run)
+        return report
+
+    async def _tokens(self, nodes: LogNodes, report: SweepReport, is_dry_run: bool) -> None:
+        jobs_of = await _jobs_by_epoch(nodes)
+        stored = await nodes.txns()
+        now_ms = self._sweeper.clock_ms()
+        for epoch in await nodes.epochs():
+            found = await nodes.token(epoch)
+            if found is None or not self._is_due(found, jobs_of.get(epoch, ()), stored, now_ms):
+                continue
+            if found.token.state is TokenState.LIVE:
+                report.tokens_killed.append(epoch)
+                if not is_dry_run:
+                    await nodes.kill(epoch, now_ms)
+            await self._sweeper.sweep_epoch(nodes, epoch, report, is_dry_run=is_dry_run)
+        if not is_dry_run:
+            await self._jobs(nodes, report)
+
+    def _is_due(
+        self,
+        found: TokenAt,
+        jobs: Collection[str],
+        stored: dict[str, StoredTxn],
+        now_ms: int,
+    ) -> bool:
+        token = found.token
+        if token.state is TokenState.DEAD:
+            return True
+        timeout_ms = self._sweeper.settings.job_timeout_ms
+        if token.state is TokenState.LIVE and token.timeout_ms is not None:
+            timeout_ms = token.timeout_ms
+        if token.state is TokenState.COMMITTED:
+            return now_ms - token.changed_ms >= timeout_ms
+        txns: list[Txn | None] = [token.txn, *(parse_job_name(job) for job in jobs)]
+        if any(_is_stored(txn, stored) for txn in txns):
+            return True
+        return now_ms - token.created_ms >= timeout_ms
+
+    async def _jobs(self, nodes: LogNodes, report: SweepReport) -> None:
+        """Index nodes whose token is gone say nothing any more."""
+        for job in await nodes.store.children(nodes.tree.jobs) or []:
+            for epoch in await nodes.job_epochs(job):
+                if await nodes.token(epoch) is None:
+                    await delete_node(nodes.store, nodes.tree.job_epoch(job, epoch))
+            await remove_job(nodes, job, report)
+
+    async def _garbage(self, nodes: LogNodes, report: SweepReport, is_dry_run: bool) -> None:
+        # One after the other: of two entries naming one ledger the second one deletes it.
+        for epoch in await nodes.garbage_epochs():
+            garbage = await nodes.garbage(epoch)
+            if garbage is None or not self._is_expired(garbage):
+                continue
+            ledger_ids = await _ledgers_of(nodes, garbage)
+            if ledger_ids is None:
+                continue
+            others = [other for other in await nodes.garbage_epochs() if other != epoch]
+            await nodes.sync()
+            kept = await referenced(nodes, ledger_ids, besides=epoch)
+            doomed = sorted(ledger_ids - kept)
+            if is_dry_run:
+                report.ledgers_deleted += doomed
+                report.garbage_removed.append(epoch)
+                continue
+            done = await each(
+                lambda ledger_id: self._sweeper.remove_ledger(ledger_id, report),
+                doomed,
+                concurrency_max=self._sweeper.settings.concurrency_max,
+            )
+            if all(done) and await _forget_garbage(nodes, epoch, others if kept else []):
+                report.garbage_removed.append(epoch)
+
+    def _is_expired(self, garbage: Garbage) -> bool:
+        retention_ms = garbage.retention_ms
+        if retention_ms is None:
+            retention_ms = self._sweeper.settings.deleted_ledger_retention_ms
+        return self._sweeper.clock_ms() - garbage.dropped_ms >= retention_ms
+
+    async def _chunks(self, nodes: LogNodes, report: SweepReport, is_dry_run: bool) -> None:
+        names = await nodes.store.children(nodes.tree.chunks) or []
+        ended: dict[int, bool] = {}
+        for epoch in sorted({parse_chunk_epoch(name) for name in names}):
+            found = await nodes.token(epoch)
+            ended[epoch] = found is None or found.token.state is not TokenState.LIVE
+        candidates = [name for name in names if ended[parse_chunk_epoch(name)]]
+        if not candidates:
+            return
+        kept = await referenced_chunks(nodes)
+        doomed = [name for name in candidates if name not in kept]
+        report.chunks_deleted += doomed
+        if not is_dry_run:
+            await each(
+                lambda name: delete_node(nodes.store, nodes.tree.chunk(name)),
+                doomed,
+                concurrency_max=READS_MAX,
+            )
+
+
+async def _jobs_by_epoch(nodes: LogNodes) -> dict[int, list[str]]:
+    jobs_of: dict[int, list[str]] = {}
+    for job in await nodes.store.children(nodes.tree.jobs) or []:
+        for epoch in await nodes.job_epochs(job):
+            jobs_of.setdefault(epoch, []).append(job)
+    return jobs_of
+
+
+def _is_stored(txn: Txn | None, stored: dict[str, StoredTxn]) -> bool:
+    return txn is not None and txn.app_id in stored and txn.version <= stored[txn.app_id].version
+
+
+async def _ledgers_of(nodes: LogNodes, garbage: Garbage) -> set[int] | None:
+    """The ledgers an entry names; ``None``: another collection has removed it meanwhile."""
+    try:
+        below = await nodes.ranges_below(garbage.chunks, columns=())
+    except ChunkMissingError:
+        return None
+    ranges: list[LedgerRange] = [*below, *garbage.ranges]
+    return {item.ledger_id for item in ranges}
+
+
+async def _forget_garbage(nodes: LogNodes, epoch: int, others: Collection[int]) -> bool:
+    """Remove an entry, provided that the entries its ledgers were left to are still there.
+
+    Else two collections at once could each leave a shared ledger to the other's entry.
+    """
+    operations: list[Operation] = [Delete(nodes.tree.garbage_entry(epoch), None)]
+    operations += [Check(nodes.tree.garbage_entry(other), None) for other in others]
+    try:
+        await nodes.store.multi(operations)
+    except StoreConflict:
+        return False
+    return True

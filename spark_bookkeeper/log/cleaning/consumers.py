@@ -1,0 +1,120 @@
+"""Cursors: how far named consumers have read a log, so that retention drops nothing they still need.
+
+A cursor never says where anybody begins - a query's positions are in its own checkpoint - and it
+lags behind what was read, never ahead. It only moves forward, whoever moves it: two queries of one
+name share a cursor that follows the faster one, so each needs a name of its own. A cursor that its
+consumer did not touch for the time it announced itself counts for nothing, until it is touched again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from bookkeeper_metadata.errors import MetadataConflictError
+from bookkeeper_metadata.store.operations import NoNodeError, StoreConflict
+from spark_bookkeeper.log.errors import NoConsumerError, NoSuchLogError
+from spark_bookkeeper.log.format.model import Cursor
+from spark_bookkeeper.log.nodes.deletes import delete_node
+from spark_bookkeeper.log.nodes.reads import LogNodes
+
+ADVANCE_ATTEMPTS_MAX = 16
+"""Tries of moving a cursor against others that move it."""
+TOUCHES_PER_TIMEOUT = 8
+"""How often within its timeout a cursor that does not move is written again."""
+
+
+def consumed_row(cursors: Iterable[Cursor], now_ms: int) -> int | None:
+    """The row before which no live consumer needs any; ``None``: there is no live one."""
+    return min((each.row for each in cursors if each.is_live(now_ms)), default=None)
+
+
+class Consumers:
+    """The cursors of one log; holds nothing between calls. The clock is the wall's."""
+
+    def __init__(self, nodes: LogNodes, clock_ms: Callable[[], int]) -> None:
+        self._nodes = nodes
+        self._clock_ms = clock_ms
+
+    async def advance(self, consumer: str, row: int, timeout_ms: int) -> Cursor:
+        """Say that ``consumer`` is there and needs nothing before ``row``; returns its cursor.
+
+        Raises:
+            NoSuchLogError: the log is gone.
+            MetadataConflictError: others moved the cursor every time.
+            MetadataUnavailableError: it may be moved or not; saying it again is harmless.
+        """
+        for _ in range(ADVANCE_ATTEMPTS_MAX):
+            now_ms = self._clock_ms()
+            try:
+                found = await self._nodes.cursor(consumer)
+                if found is None:
+                    made = Cursor(row, now_ms, timeout_ms)
+                    await self._nodes.create_cursor(consumer, made)
+                    return made
+                cursor = found.cursor.advanced(row, now_ms, timeout_ms)
+                await self._nodes.put_cursor(consumer, cursor, found.version)
+                return cursor
+            except NoNodeError as gone:
+                await self._nodes.sync()
+                if await self._nodes.head_or_none() is None:
+                    raise NoSuchLogError(self._nodes.log) from gone
+            except StoreConflict:
+                await self._nodes.sync()
+        raise MetadataConflictError(
+            f"consumer {consumer} of log {self._nodes.log}", "others moved it every time"
+        )
+
+    async def forget(self, consumer: str) -> Cursor | None:
+        """Drop a cursor, so that it holds nothing back; returns it, ``None``: there was none.
+
+        A query that runs makes it again when it is next due to say that it is there.
+
+        Raises:
+            MetadataUnavailableError: it may be dropped or not; dropping it again is harmless.
+        """
+        await self._nodes.sync()
+        found = await self._nodes.cursor(consumer)
+        if found is not None:
+            await delete_node(self._nodes.store, self._nodes.tree.consumer(consumer))
+        return None if found is None else found.cursor
+
+    async def consumed_row(self) -> int:
+        """The row before which no live consumer of the log needs any.
+
+        Raises:
+            NoConsumerError: there is no live one, so nothing says what is still needed.
+        """
+        await self._nodes.sync()
+        cursors = await self._nodes.cursors()
+        row = consumed_row(cursors.values(), self._clock_ms())
+        if row is None:
+            raise NoConsumerError(self._nodes.log, tuple(sorted(cursors)))
+        return row
+
+
+class CursorHolder:
+    """One consumer's hold on a log while it runs: moves its cursor and keeps it from expiring."""
+
+    def __init__(
+        self, consumers: Consumers, consumer: str, timeout_ms: int, clock_ms: Callable[[], int]
+    ) -> None:
+        self._consumers = consumers
+        self._consumer = consumer
+        self._timeout_ms = timeout_ms
+        self._clock_ms = clock_ms
+        self._cursor: Cursor | None = None
+
+    async def has_read(self, row: int) -> None:
+        """The rows before ``row`` are not needed any more; raises as :meth:`Consumers.advance`."""
+        if self._cursor is not None and row <= self._cursor.row and not self._is_due():
+            return
+        self._cursor = await self._consumers.advance(self._consumer, row, self._timeout_ms)
+
+    async def is_there(self, row: int) -> None:
+        """As :meth:`has_read` of the first call; later ones only keep the cursor from expiring."""
+        await self.has_read(row if self._cursor is None else self._cursor.row)
+
+    def _is_due(self) -> bool:
+        assert self._cursor is not None
+        age_ms = self._clock_ms() - self._cursor.touched_ms
+        return age_ms * TOUCHES_PER_TIMEOUT >= self._timeout_ms

@@ -1,0 +1,115 @@
+"""Takes a log apart whose head says DELETING, from any point a crash or another deleter left it.
+
+The order makes every step repeatable. First the tokens, with all ledgers under them: each is ended
+before it is touched, and when their folder is gone no plan can draw another. Then the ledgers that
+ranges and garbage name; the head says DELETING, so no commit adds any. Only when all those are gone
+do chunks, garbage and the rest go, and last the head: a chunk found missing therefore means that
+some deleter was through with all ledgers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bookkeeper_metadata.errors import MetadataConflictError
+from bookkeeper_metadata.foundation.bounded import each
+from bookkeeper_metadata.foundation.invariant import invariant
+from spark_bookkeeper.log.cleaning.sweep import Sweeper, SweepReport
+from spark_bookkeeper.log.format.model import ChunkRef, LedgerRange, LogState
+from spark_bookkeeper.log.nodes.deletes import delete_node
+from spark_bookkeeper.log.nodes.reads import READS_MAX, ChunkMissingError, LogNodes
+
+TOKEN_ROUNDS_MAX = 100
+"""Plans that may slip in while the tokens go."""
+
+
+class LogDeletion:
+    """Deletes logs with the ledger actions of a sweeper."""
+
+    def __init__(self, sweeper: Sweeper) -> None:
+        self._sweeper = sweeper
+
+    async def finish(self, nodes: LogNodes) -> SweepReport:
+        """Delete everything of a log that is under deletion.
+
+        Raises:
+            BookKeeperError: the store or bookies failed; run it again later.
+            MetadataConflictError: ledgers could not be deleted now, or plans went on and on.
+        """
+        found = await nodes.head_or_none()
+        report = SweepReport()
+        if found is not None:
+            invariant(found.head.state is LogState.DELETING, "only a log given up is taken apart")
+            await self._remove_tokens(nodes, report)
+            await self._remove_ledgers(nodes, found.head.chunks, found.head.ranges, report)
+            if found.head.open_ledger is not None:
+                opened = found.head.open_ledger.ledger_id
+                await self._sweeper.remove_ledger(opened, report, is_fenced_first=True)
+            for epoch in await nodes.garbage_epochs():
+                garbage = await nodes.garbage(epoch)
+                if garbage is not None:
+                    await self._remove_ledgers(nodes, garbage.chunks, garbage.ranges, report)
+            self._require_all_gone(nodes, report)
+        for folder in nodes.tree.folders:
+            await self._remove_below(nodes, folder)
+        await delete_node(nodes.store, nodes.tree.head)
+        await delete_node(nodes.store, nodes.tree.root)
+        return report
+
+    async def _remove_tokens(self, nodes: LogNodes, report: SweepReport) -> None:
+        for _ in range(TOKEN_ROUNDS_MAX):
+            for epoch in await nodes.epochs():
+                await nodes.kill(epoch, self._sweeper.clock_ms())
+                children = await nodes.token_children(epoch)
+                for child in children:
+                    if await self._sweeper.remove_ledger(
+                        child.ledger_id, report, is_fenced_first=True
+                    ):
+                        await delete_node(nodes.store, nodes.tree.token_child(epoch, child))
+                if await delete_node(nodes.store, nodes.tree.token(epoch)):
+                    report.tokens_removed.append(epoch)
+            self._require_all_gone(nodes, report)
+            if await delete_node(nodes.store, nodes.tree.tokens):
+                return
+        raise MetadataConflictError(f"log {nodes.log}", "writes go on being planned")
+
+    async def _remove_ledgers(
+        self,
+        nodes: LogNodes,
+        refs: Sequence[ChunkRef],
+        ranges: Sequence[LedgerRange],
+        report: SweepReport,
+    ) -> None:
+        try:
+            below = await nodes.ranges_below(refs, columns=())
+        except ChunkMissingError:
+            return  # Chunks go after all ledgers: another deleter was through with them.
+        ledger_ids = sorted({item.ledger_id for item in (*below, *ranges)})
+        await each(
+            lambda ledger_id: self._sweeper.remove_ledger(ledger_id, report),
+            ledger_ids,
+            concurrency_max=self._sweeper.settings.concurrency_max,
+        )
+
+    def _require_all_gone(self, nodes: LogNodes, report: SweepReport) -> None:
+        if report.ledgers_left:
+            raise MetadataConflictError(
+                f"log {nodes.log}",
+                f"{len(report.ledgers_left)} ledgers could not be deleted yet; its name is free "
+                "and the rest is deleted by `bookkeeper logs gc`",
+            )
+
+    async def _remove_below(self, nodes: LogNodes, path: str) -> None:
+        """Delete a folder and what is in it, children first."""
+        names = await nodes.store.children(path) or []
+        grandchildren = path == nodes.tree.jobs
+        if grandchildren:
+            for name in names:
+                await self._remove_below(nodes, f"{path}/{name}")
+        else:
+            await each(
+                lambda name: delete_node(nodes.store, f"{path}/{name}"),
+                names,
+                concurrency_max=READS_MAX,
+            )
+        await delete_node(nodes.store, path)

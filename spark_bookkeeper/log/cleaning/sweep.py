@@ -1,0 +1,280 @@
+"""Cleans up after one write: what its epochs created and nothing visible needs.
+
+Nothing under a LIVE token is ever deleted: whoever wants to clean sets it DEAD first, and a late
+commit then fails as a whole. Under a DEAD token everything goes; under a COMMITTED one only ledgers
+that neither the log nor its garbage names. A ledger is deleted before the child that remembers it,
+the children before the token, so whatever a crash leaves is still found by the next sweep.
+
+A sweep never fails a commit: what it could not clean it reports and leaves to
+:mod:`spark_bookkeeper.log.cleaning.collect`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from bookkeeper_metadata.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
+from bookkeeper_metadata.foundation.bounded import each
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.operations import StoreConflict
+from spark_bookkeeper.log.commits.commit import CommitOutcome, CommitSummary
+from spark_bookkeeper.log.format.epoch import TaskMessage, TokenChild, TokenState
+from spark_bookkeeper.log.format.model import LedgerRange
+from spark_bookkeeper.log.nodes.deletes import delete_node
+from spark_bookkeeper.log.nodes.paths import LogPaths, job_name
+from spark_bookkeeper.log.nodes.reads import READS_MAX, ChunkMissingError, LogNodes
+from spark_bookkeeper.log.settings import RetentionSettings
+
+REFERENCE_ATTEMPTS_MAX = 16
+"""Reads of a log's whole list of ranges that may find a chunk missing before cleaning gives up."""
+
+LedgerAction = Callable[[int], Awaitable[None]]
+"""Fences or deletes one ledger; idempotent, ``NoSuchLedgerError`` counts as done."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class SweepReport:
+    """What was cleaned, or would be in a dry run."""
+
+    tokens_killed: list[int] = field(default_factory=list)
+    tokens_removed: list[int] = field(default_factory=list)
+    ledgers_deleted: list[int] = field(default_factory=list)
+    ledgers_left: list[int] = field(default_factory=list)
+    """Could not be deleted now (bookies away, say); found again by the next collection."""
+    chunks_deleted: list[str] = field(default_factory=list)
+    garbage_removed: list[int] = field(default_factory=list)
+    jobs_removed: list[str] = field(default_factory=list)
+
+
+class Sweeper:
+    """Cleans the logs of one cluster with the ledger actions it is given."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        paths: LogPaths,
+        *,
+        clock_ms: Callable[[], int],
+        fence: LedgerAction,
+        delete_ledger: LedgerAction,
+        settings: RetentionSettings,
+    ) -> None:
+        self.store = store
+        self.paths = paths
+        self.clock_ms = clock_ms
+        self.settings = settings
+        self._fence = fence
+        self._delete_ledger = delete_ledger
+
+    async def after_commit(self, summary: CommitSummary) -> SweepReport:
+        """Clean the committed job: its own epoch's leftovers and all its other epochs."""
+        epoch = summary.epoch
+        nodes = LogNodes(self.store, self.paths, epoch.log_id, epoch.log)
+        report = SweepReport()
+        try:
+            await self._after_commit(nodes, summary, report)
+        except (BookKeeperError, StoreConflict) as cause:
+            _log.warning(
+                "sweep not finished; collection will. log=%s epoch=%d cause=%s",
+                epoch.log,
+                epoch.number,
+                cause,
+            )
+        return report
+
+    async def abort(self, messages: Sequence[TaskMessage | None], *, log: str) -> SweepReport:
+        """Give up the epoch the messages name, unless it is committed; all ``None``: do nothing.
+
+        Called after a commit failed too, so it never assumes that the commit did not happen.
+        """
+        report = SweepReport()
+        named = next((message for message in messages if message is not None), None)
+        if named is None:
+            return report
+        nodes = LogNodes(self.store, self.paths, named.epoch.log_id, log)
+        number = named.epoch.number
+        try:
+            if await nodes.kill(number, self.clock_ms()) is TokenState.DEAD:
+                report.tokens_killed.append(number)
+                await self.sweep_epoch(nodes, number, report, job=job_name(named.job))
+        except (BookKeeperError, StoreConflict) as cause:
+            _log.warning(
+                "abort not finished; collection will. log=%s epoch=%d cause=%s", log, number, cause
+            )
+        return report
+
+    async def _after_commit(
+        self, nodes: LogNodes, summary: CommitSummary, report: SweepReport
+    ) -> None:
+        own = summary.epoch.number
+        job = job_name(summary.job)
+        if summary.outcome is CommitOutcome.REPLAYED:
+            # Only a LIVE token changes: if this epoch is the one that committed, it stays.
+            if await nodes.kill(own, self.clock_ms()) is TokenState.DEAD:
+                report.tokens_killed.append(own)
+            await self.sweep_epoch(nodes, own, report, job=job)
+        else:
+            await self.sweep_epoch(nodes, own, report, job=job, visible=summary.ledger_ids)
+        for other in await nodes.job_epochs(job):
+            if other == own:
+                continue
+            state = await nodes.kill(other, self.clock_ms())
+            if state is TokenState.DEAD:
+                report.tokens_killed.append(other)
+            if state is not TokenState.COMMITTED:
+                await self.sweep_epoch(nodes, other, report, job=job)
+        await remove_job(nodes, job, report)
+
+    async def sweep_epoch(
+        self,
+        nodes: LogNodes,
+        epoch: int,
+        report: SweepReport,
+        *,
+        job: str | None = None,
+        visible: Collection[int] = (),
+        is_dry_run: bool = False,
+    ) -> None:
+        """Delete what an ended epoch need not keep, then its token, then its index node.
+
+        ``visible`` are ledgers known to be in the log, which spares reading it when no others are
+        there. A LIVE token is left alone (a dry run treats it as DEAD: it only counts).
+        """
+        found = await nodes.token(epoch)
+        if found is not None:
+            state = found.token.state
+            if state is TokenState.LIVE and not is_dry_run:
+                return
+            children = await nodes.token_children(epoch)
+            doomed = [child for child in children if child.ledger_id not in visible]
+            if state is TokenState.COMMITTED and doomed:
+                await nodes.sync()
+                named = await referenced(nodes, {child.ledger_id for child in doomed})
+                doomed = [child for child in doomed if child.ledger_id not in named]
+            if is_dry_run:
+                report.ledgers_deleted += [child.ledger_id for child in doomed]
+                report.tokens_removed.append(epoch)
+                return
+            if not await self._remove_children(nodes, epoch, children, set(doomed), report):
+                return
+        elif is_dry_run:
+            return
+        # Side by side, for a commit waits for them: collections find either without the other.
+        paths = [] if found is None else [nodes.tree.token(epoch)]
+        paths += [] if job is None else [nodes.tree.job_epoch(job, epoch)]
+        gone = await each(partial(delete_node, self.store), paths, concurrency_max=READS_MAX)
+        if found is not None and gone[0]:
+            report.tokens_removed.append(epoch)
+
+    async def _remove_children(
+        self,
+        nodes: LogNodes,
+        epoch: int,
+        children: Sequence[TokenChild],
+        doomed: Collection[TokenChild],
+        report: SweepReport,
+    ) -> bool:
+        """Whether all are gone."""
+
+        async def remove(child: TokenChild) -> bool:
+            if child in doomed and not await self.remove_ledger(
+                child.ledger_id, report, is_fenced_first=True
+            ):
+                return False
+            await delete_node(self.store, nodes.tree.token_child(epoch, child))
+            return True
+
+        done = await each(remove, children, concurrency_max=self.settings.concurrency_max)
+        return all(done)
+
+    async def remove_ledger(
+        self, ledger_id: int, report: SweepReport, *, is_fenced_first: bool = False
+    ) -> bool:
+        """Delete one ledger; whether it is surely gone."""
+        try:
+            if is_fenced_first:
+                await self._fence(ledger_id)
+            await self._delete_ledger(ledger_id)
+        except NoSuchLedgerError:
+            return True
+        except BookKeeperError as cause:
+            _log.warning("ledger not deleted yet. ledger_id=%d cause=%s", ledger_id, cause)
+            report.ledgers_left.append(ledger_id)
+            return False
+        report.ledgers_deleted.append(ledger_id)
+        return True
+
+
+async def remove_job(nodes: LogNodes, job: str, report: SweepReport) -> None:
+    """Remove a job's index unless an epoch of it is left; a claim makes it again if it must."""
+    if await delete_node(nodes.store, nodes.tree.job(job)):
+        report.jobs_removed.append(job)
+
+
+async def referenced(
+    nodes: LogNodes, ledger_ids: Collection[int], *, besides: int | None = None
+) -> set[int]:
+    """Which of ``ledger_ids`` the log or its garbage names (garbage of ``besides`` aside).
+
+    Reads head, chunks, then garbage, in this order, so that a range that moves from one to the
+    other is seen in at least one; a missing chunk starts it again. The caller has synced, or reads
+    in the session that saw the epoch end.
+
+    Raises:
+        MetadataUnavailableError: chunks went missing every time.
+        NoSuchLogError: the log is gone or being deleted.
+    """
+    for _ in range(REFERENCE_ATTEMPTS_MAX):
+        try:
+            head = (await nodes.head()).head
+            found = _named(ledger_ids, await nodes.ranges_below(head.chunks, columns=()))
+            found |= _named(ledger_ids, head.ranges)
+            if head.open_ledger is not None:
+                found |= {head.open_ledger.ledger_id} & set(ledger_ids)
+            for epoch in await nodes.garbage_epochs():
+                if epoch != besides:
+                    found |= await _named_by_garbage(nodes, epoch, ledger_ids)
+            return found
+        except ChunkMissingError:
+            await nodes.sync()
+    raise MetadataUnavailableError(
+        nodes.store.service, f"list of ranges changes at every read log={nodes.log}"
+    )
+
+
+async def referenced_chunks(nodes: LogNodes) -> set[str]:
+    """Names of all chunks the log or its garbage references, index chunks included.
+
+    The same order and errors as :func:`referenced`; chunks of ranges stay unread.
+    """
+    for _ in range(REFERENCE_ATTEMPTS_MAX):
+        try:
+            head = (await nodes.head()).head
+            levels = await nodes.levels_below(head.chunks)
+            epochs = await nodes.garbage_epochs()
+            for garbage in await each(nodes.garbage, epochs, concurrency_max=READS_MAX):
+                if garbage is not None:
+                    levels += await nodes.levels_below(garbage.chunks)
+            return {ref.name for level in levels for ref in level}
+        except ChunkMissingError:
+            await nodes.sync()
+    raise MetadataUnavailableError(
+        nodes.store.service, f"list of chunks changes at every read log={nodes.log}"
+    )
+
+
+async def _named_by_garbage(nodes: LogNodes, epoch: int, ledger_ids: Collection[int]) -> set[int]:
+    garbage = await nodes.garbage(epoch)
+    if garbage is None:
+        return set()  # Removed since it was listed: its ledgers were dealt with before.
+    below = await nodes.ranges_below(garbage.chunks, columns=())
+    return _named(ledger_ids, below) | _named(ledger_ids, garbage.ranges)
+
+
+def _named(ledger_ids: Collection[int], ranges: Sequence[LedgerRange]) -> set[int]:
+    return {item.ledger_id for item in ranges if item.ledger_id in ledger_ids}

@@ -1,0 +1,54 @@
+"""Drops the oldest ranges of a log: to the garbage in one multi, from there by collection.
+
+Ranges go whole and rows keep their numbers. Readers that were behind are told so; those that had
+planned before finish within the garbage's retention. The open ledger is never touched, so a log's
+writer goes on undisturbed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bookkeeper_metadata.foundation.backoff import Pause
+from spark_bookkeeper.log.commits.change import HeadChange, change_head
+from spark_bookkeeper.log.format.model import Chunk, LogHead
+from spark_bookkeeper.log.nodes.reads import LogNodes
+from spark_bookkeeper.log.rules.transitions import chunk_to_cut, truncate
+
+
+async def truncate_log(
+    nodes: LogNodes, before_row: int, *, clock_ms: Callable[[], int], pause: Pause
+) -> int:
+    """Drop every range that ends at or below ``before_row``; returns the first row still there.
+
+    Raises:
+        ValueError: the log has no such row, and nobody is writing it.
+        NoSuchLogError, MetadataConflictError, MetadataUnavailableError: see ``change_head``.
+    """
+
+    async def attempt(change: HeadChange) -> int:
+        found = await nodes.head()
+        head = found.head
+        if before_row < 0 or (before_row > head.next_row and head.open_ledger is None):
+            raise ValueError(
+                f"the log has no row {before_row}; first_row={head.base_row} "
+                f"next_row={head.next_row}"
+            )
+        opened = await _opened(nodes, head, before_row)
+        transition = truncate(head, before_row, opened, change.names, change.now_ms)
+        if transition is None:
+            return head.base_row
+        await change.apply(found, transition)
+        return transition.head.base_row
+
+    return await change_head(nodes, attempt, clock_ms=clock_ms, pause=pause)
+
+
+async def _opened(nodes: LogNodes, head: LogHead, before_row: int) -> dict[str, Chunk]:
+    """The chunks that hold rows on both sides, level by level: one of each."""
+    opened: dict[str, Chunk] = {}
+    ref = chunk_to_cut(head.chunks, before_row)
+    while ref is not None:
+        chunk = opened[ref.name] = await nodes.chunk(ref)
+        ref = chunk_to_cut(chunk.chunks, before_row)
+    return opened

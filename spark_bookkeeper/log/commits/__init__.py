@@ -1,0 +1,1 @@
+"""How a log changes: epochs are drawn and claimed, writes committed, heads changed."""

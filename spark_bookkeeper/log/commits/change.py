@@ -1,0 +1,129 @@
+"""One change to a log's head outside Spark: chunks first, then one multi, then nothing is left.
+
+Every attempt draws a token of its own, as a planned write does: its number names the chunks and
+the garbage of the attempt, and while it is LIVE no collection takes them. The multi is guarded by
+the head's version and takes the token along, so it is applied once or never; deleting the token
+afterwards, whatever became of it, ends an attempt whose multi is still on its way. What an attempt
+whose reply was lost came to, its caller reads from the head and decides anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
+from bookkeeper_metadata.foundation.backoff import Pause
+from bookkeeper_metadata.store.operations import Create, NoNodeError, Operation, Put, StoreConflict
+from spark_bookkeeper.log.errors import NoSuchLogError
+from spark_bookkeeper.log.format.epoch import Token, TokenState
+from spark_bookkeeper.log.format.serde import encode_garbage, encode_head, encode_token
+from spark_bookkeeper.log.nodes.deletes import delete_node
+from spark_bookkeeper.log.nodes.reads import LIVE_TOKEN_VERSION, ChunkMissingError, HeadAt, LogNodes
+from spark_bookkeeper.log.rules.transitions import ChunkNames, Transition
+
+CHANGE_ATTEMPTS_MAX = 50
+"""Tries against concurrent changes and lost replies; with the pauses of production half a minute."""
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+class HeadChange:
+    """One attempt at one change; ``names`` are for its chunks."""
+
+    def __init__(self, nodes: LogNodes, epoch: int, now_ms: int) -> None:
+        self.names = ChunkNames(epoch)
+        self.now_ms = now_ms
+        self._nodes = nodes
+        self._epoch = epoch
+
+    async def write_chunks(self, transition: Transition) -> None:
+        """Write the chunks ``transition`` needs; nothing refers to them yet."""
+        for ref, value in transition.chunks:
+            await self._nodes.store.create(self._nodes.tree.chunk(ref.name), value)
+
+    def operations(self, found: HeadAt, transition: Transition) -> list[Operation]:
+        """The multi that brings ``transition`` about, once its chunks are written."""
+        tree = self._nodes.tree
+        token = Token(state=TokenState.COMMITTED, created_ms=self.now_ms, changed_ms=self.now_ms)
+        operations: list[Operation] = [
+            Put(tree.head, encode_head(transition.head), found.version),
+            Put(tree.token(self._epoch), encode_token(token), LIVE_TOKEN_VERSION),
+        ]
+        if transition.garbage is not None:
+            path = tree.garbage_entry(self._epoch)
+            operations.append(Create(path, encode_garbage(transition.garbage)))
+        return operations
+
+    async def apply(self, found: HeadAt, transition: Transition) -> None:
+        """Bring ``transition`` about.
+
+        Raises:
+            StoreConflict: the head changed since; nothing happened.
+            MetadataUnavailableError: it may have happened, or may still.
+        """
+        await self.write_chunks(transition)
+        await self._nodes.store.multi(self.operations(found, transition))
+
+    async def end(self) -> None:
+        """Remove the token: from now on no multi of this attempt can happen that has not."""
+        try:
+            await delete_node(self._nodes.store, self._nodes.tree.token(self._epoch))
+        except MetadataUnavailableError as cause:
+            _log.info("token left to expire. epoch=%d cause=%s", self._epoch, cause)
+
+
+async def change_head(
+    nodes: LogNodes,
+    attempt: Callable[[HeadChange], Awaitable[T]],
+    *,
+    clock_ms: Callable[[], int],
+    pause: Pause,
+) -> T:
+    """``attempt``, repeated with a token of its own each time it conflicts or loses a reply.
+
+    It reads what it decides by anew every time: an earlier attempt may have happened.
+
+    Raises:
+        NoSuchLogError: the log is gone or being deleted.
+        MetadataConflictError: others won every time; nothing was changed.
+        MetadataUnavailableError: the store kept silent; the change may have happened.
+    """
+    failure: Exception | None = None
+    is_unknown = False
+    for number in range(CHANGE_ATTEMPTS_MAX):
+        if number:
+            await pause(number)
+        try:
+            change = await _begin(nodes, clock_ms())
+        except MetadataUnavailableError as lost:
+            failure = lost  # A token may exist that nobody uses: it expires.
+            continue
+        try:
+            await nodes.sync()
+            return await attempt(change)
+        except (StoreConflict, ChunkMissingError) as refused:
+            failure = refused
+        except MetadataUnavailableError as lost:
+            failure = lost
+            is_unknown = True
+        finally:
+            await change.end()
+    if is_unknown or isinstance(failure, MetadataUnavailableError):
+        raise MetadataUnavailableError(
+            nodes.store.service, f"change of log {nodes.log} got no reply"
+        ) from failure
+    raise MetadataConflictError(
+        f"log {nodes.log}", f"other writers won {CHANGE_ATTEMPTS_MAX} times"
+    ) from failure
+
+
+async def _begin(nodes: LogNodes, now_ms: int) -> HeadChange:
+    prefix = f"{nodes.tree.tokens}/"
+    try:
+        path = await nodes.store.sequence(prefix, encode_token(Token(created_ms=now_ms)))
+    except NoNodeError as cause:
+        raise NoSuchLogError(nodes.log) from cause
+    return HeadChange(nodes, int(path.removeprefix(prefix)), now_ms)

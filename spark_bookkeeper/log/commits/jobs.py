@@ -1,0 +1,319 @@
+"""Who may write under a log: plans draw epochs, task attempts claim them.
+
+A plan draws an epoch with one sequential create: the *token*, LIVE until it is COMMITTED or DEAD.
+A task attempt claims before it writes, and creates its ledger in one multi with a child of the
+token and a check that the token is LIVE; so every ledger ever created is under a token, and once a
+token is not LIVE the ledgers under it are final. A claim of a higher epoch ends the lower ones of
+its job: their tokens go DEAD, their ledgers are fenced in the background, never waited for.
+
+Never created here: a token by a task, or a token under a name that existed before. Never fenced
+here: a live attempt by one of its own epoch that has not closed its own ledger (speculation would
+fail healthy tasks).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from bookkeeper_metadata.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
+from bookkeeper_metadata.foundation.bounded import each
+from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.operations import (
+    Check,
+    Create,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    StoreConflict,
+)
+from spark_bookkeeper.log.errors import EpochFencedError, LogHasWriterError, NoSuchLogError
+from spark_bookkeeper.log.format.epoch import (
+    Epoch,
+    Job,
+    PlannedSchema,
+    Token,
+    TokenChild,
+    TokenState,
+    evolved_schema_id,
+)
+from spark_bookkeeper.log.format.serde import encode_token, encode_token_child
+from spark_bookkeeper.log.nodes.paths import LogPaths, job_name
+from spark_bookkeeper.log.nodes.reads import LIVE_TOKEN_VERSION, HeadAt, LogNodes
+from spark_bookkeeper.log.rules.commit import TxnVerdict, judge_txn
+
+PLAN_ATTEMPTS_MAX = 5
+"""Tokens drawn for one plan while replies get lost; each lost one expires unused."""
+CLAIM_ATTEMPTS_MAX = 8
+"""How often a claim's index node is tried; sweeps may remove its parent in between."""
+FENCE_CONCURRENCY_MAX = 8
+"""Ledgers of superseded attempts fenced at a time by one task."""
+
+T = TypeVar("T")
+FenceLedger = Callable[[int], Awaitable[None]]
+"""Recovers a ledger so that its writer can add nothing more; idempotent."""
+Accompany = Callable[[int], Sequence[Operation]]
+"""What must happen in the multi that creates the ledger of that id."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right of one task attempt to create ledgers, as long as its token is LIVE."""
+
+    nodes: LogNodes
+    epoch: Epoch
+    partition: int
+    task_attempt_id: int
+
+    def accompany(self, ledger_id: int) -> list[Operation]:
+        """Operations that go into the multi that creates ledger ``ledger_id``."""
+        child = TokenChild(self.partition, self.task_attempt_id, ledger_id)
+        tree = self.nodes.tree
+        return [
+            Check(tree.token(self.epoch.number), LIVE_TOKEN_VERSION),
+            Create(tree.token_child(self.epoch.number, child), encode_token_child(child)),
+        ]
+
+    async def create_ledger(self, create: Callable[[Accompany], Awaitable[T]]) -> T:
+        """``create(accompany)``, with a refusal by the token told as what it is.
+
+        ``create`` must send what ``accompany`` returns in the very multi that creates the ledger's
+        metadata, and draw a new ledger id after a lost reply it cannot resolve.
+
+        Raises:
+            EpochFencedError: the token is not LIVE any more; no ledger was created.
+        """
+        with self.refusals_told():
+            return await create(self.accompany)
+
+    @contextmanager
+    def refusals_told(self) -> Iterator[None]:
+        """For who creates a ledger with :meth:`accompany` but cannot await it.
+
+        Raises: as :meth:`create_ledger`.
+        """
+        try:
+            yield
+        except StoreConflict as conflict:
+            if not conflict.path.startswith(self.nodes.tree.token(self.epoch.number)):
+                raise
+            raise EpochFencedError(
+                self.epoch.log, self.epoch.number, "its token is not live any more"
+            ) from conflict
+
+
+class Jobs:
+    """Plans and claims of the logs of one cluster. Owns the background fencing it starts."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        paths: LogPaths,
+        *,
+        clock_ms: Callable[[], int],
+        fence: FenceLedger,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """``timeout_ms`` is how long its plans may take, for collections to go by."""
+        self._store = store
+        self._paths = paths
+        self._clock_ms = clock_ms
+        self._fence = fence
+        self._timeout_ms = timeout_ms
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def plan(
+        self,
+        log_id: int,
+        log: str,
+        *,
+        job: Job | None = None,
+        is_overwrite: bool = False,
+        schema: PlannedSchema | None = None,
+        found: HeadAt | None = None,
+    ) -> Epoch:
+        """Draw the epoch of one planned write; ``job`` where it is known already.
+
+        ``schema`` is what the rows will have; ``None``: the log's newest. ``found`` is the head that
+        the write was judged by, read after a ``sync``; ``None``: it is read now. An overwrite
+        replaces what that head names, and nothing that came later.
+
+        Raises:
+            NoSuchLogError: there is no such log.
+            LogHasWriterError: its last ledger is open.
+            MetadataUnavailableError: the store kept silent; tokens left behind expire unused.
+        """
+        nodes = LogNodes(self._store, self._paths, log_id, log)
+        if found is None:
+            await nodes.sync()
+            found = await nodes.head()
+        if found.head.open_ledger is not None:
+            raise LogHasWriterError(log, found.head.open_ledger.ledger_id)
+        now_ms = self._clock_ms()
+        planned = schema or PlannedSchema(found.head.schema_id)
+        token = Token(
+            job="" if job is None else job_name(job),
+            txn=None if job is None else job.txn,
+            created_ms=now_ms,
+            schema=planned.evolved or b"",
+            timeout_ms=self._timeout_ms,
+        )
+        number = await self._draw(nodes, encode_token(token))
+        is_evolved = planned.evolved is not None
+        return Epoch(
+            log_id,
+            log,
+            number,
+            found.version,
+            now_ms,
+            evolved_schema_id(number) if is_evolved else planned.schema_id,
+            is_overwrite,
+            planned.schema_id if is_evolved else None,
+        )
+
+    async def claim(
+        self, epoch: Epoch, job: Job, *, partition: int, task_attempt_id: int
+    ) -> Claim | None:
+        """Claim for one task attempt; ``None``: the job's transaction is stored, write nothing.
+
+        Raises:
+            EpochFencedError: a newer plan of the job took over, or this one ended.
+            NoSuchLogError: the log is gone.
+        """
+        nodes = LogNodes(self._store, self._paths, epoch.log_id, epoch.log)
+        if job.txn is not None:
+            stored = await nodes.txn(job.txn.app_id)
+            if judge_txn(job.txn, None if stored is None else stored.txn) is not TxnVerdict.NEW:
+                return None
+        name = job_name(job)
+        await self._announce(nodes, name, epoch)
+        # Side by side: the multi that creates the ledger looks at the token again.
+        siblings, refusal = await asyncio.gather(
+            nodes.job_epochs(name), self._require_live(nodes, epoch), return_exceptions=True
+        )
+        if isinstance(siblings, BaseException):
+            raise siblings
+        if siblings and siblings[-1] > epoch.number:
+            raise EpochFencedError(
+                epoch.log, epoch.number, f"epoch {siblings[-1]} of the same job took over"
+            )
+        for lower in siblings:
+            if lower < epoch.number and await nodes.kill(lower, self._clock_ms()) is not None:
+                self._fence_in_background(nodes, lower)
+        if refusal is not None:
+            raise refusal
+        return Claim(nodes, epoch, partition, task_attempt_id)
+
+    async def fence_predecessors(self, claim: Claim) -> None:
+        """Fence what earlier attempts of the claim's partition and epoch left open.
+
+        Called once the attempt's own ledger is closed. The caller bounds the wait: what is not
+        fenced by then the sweep will.
+        """
+        children = await claim.nodes.token_children(claim.epoch.number)
+        earlier = [
+            child.ledger_id
+            for child in children
+            if child.partition == claim.partition and child.task_attempt_id < claim.task_attempt_id
+        ]
+        await each(self._fence_or_warn, earlier, concurrency_max=FENCE_CONCURRENCY_MAX)
+
+    async def settle(self) -> None:
+        """Wait for the background fencing under way."""
+        while self._background:
+            await asyncio.gather(*self._background)
+
+    async def close(self) -> None:
+        """Cancel the background fencing; sweeps finish what it did not."""
+        await end_tasks(self._background)
+
+    async def _draw(self, nodes: LogNodes, value: bytes) -> int:
+        prefix = f"{nodes.tree.tokens}/"
+        for attempt in range(1, PLAN_ATTEMPTS_MAX + 1):
+            try:
+                path = await self._store.sequence(prefix, value)
+                return int(path.removeprefix(prefix))
+            except NoNodeError as cause:
+                raise NoSuchLogError(nodes.log) from cause
+            except MetadataUnavailableError:
+                # A token of a number nobody knows may exist now. It is never used: it expires.
+                if attempt == PLAN_ATTEMPTS_MAX:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _announce(self, nodes: LogNodes, job: str, epoch: Epoch) -> None:
+        """Make the job's index node of this epoch; making it again is harmless."""
+        path = nodes.tree.job_epoch(job, epoch.number)
+        lost: Exception | None = None
+        for attempt in range(CLAIM_ATTEMPTS_MAX):
+            try:
+                if attempt == 0 and await self._made_with_its_job(nodes, job, path):
+                    return
+                await self._store.create(path, b"")
+                return
+            except NodeExistsError:
+                return
+            except MetadataUnavailableError as cause:
+                lost = cause
+            except NoNodeError as cause:
+                lost = cause
+                await self._make_job(nodes, job)
+        raise MetadataUnavailableError(self._store.service, f"claim got no reply {path}") from lost
+
+    async def _made_with_its_job(self, nodes: LogNodes, job: str, path: str) -> bool:
+        """Make both at once, as the first claim of a job can; ``False``: the job is there."""
+        try:
+            await self._store.multi([Create(nodes.tree.job(job), b""), Create(path, b"")])
+        except NodeExistsError:
+            return False
+        return True
+
+    async def _make_job(self, nodes: LogNodes, job: str) -> None:
+        try:
+            await self._store.create(nodes.tree.job(job), b"")
+        except NodeExistsError:
+            return
+        except NoNodeError as cause:
+            raise NoSuchLogError(nodes.log) from cause
+        except MetadataUnavailableError:
+            return  # Whether it is there shows when the epoch's node is made in it.
+
+    async def _require_live(self, nodes: LogNodes, epoch: Epoch) -> None:
+        found = await nodes.token(epoch.number)
+        if found is None:
+            # The plan ran in another session, which this one may lag behind.
+            await nodes.sync()
+            found = await nodes.token(epoch.number)
+        if found is None or found.token.state is not TokenState.LIVE:
+            state = "gone" if found is None else found.token.state.name
+            raise EpochFencedError(epoch.log, epoch.number, f"its token is {state}")
+
+    def _fence_in_background(self, nodes: LogNodes, epoch: int) -> None:
+        async def fence_all() -> None:
+            try:
+                children = await nodes.token_children(epoch)
+            except BookKeeperError as cause:
+                _log.warning("superseded epoch not fenced. epoch=%d cause=%s", epoch, cause)
+                return
+            ledger_ids = [child.ledger_id for child in children]
+            await each(self._fence_or_warn, ledger_ids, concurrency_max=FENCE_CONCURRENCY_MAX)
+
+        task = asyncio.get_running_loop().create_task(fence_all(), name=f"fence-epoch-{epoch}")
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _fence_or_warn(self, ledger_id: int) -> None:
+        """Fencing only ends zombies early; visibility never rests on it, so failure is a warning."""
+        try:
+            await self._fence(ledger_id)
+        except NoSuchLedgerError:
+            return
+        except BookKeeperError as cause:
+            _log.warning("superseded ledger not fenced. ledger_id=%d cause=%s", ledger_id, cause)

@@ -1,0 +1,1 @@
+"""What a log keeps, as values, and the bytes of its nodes."""

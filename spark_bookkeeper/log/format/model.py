@@ -1,0 +1,219 @@
+"""What a log is: settings, and numbered rows in ranges of ledgers.
+
+Values only, checked on construction; no I/O, no clock. A log's rows are numbered from its creation
+on and a number is never reused: ``base_row`` and ``next_row`` only grow. The newest ranges stand
+inline in the head; older ones are in immutable *chunks*, and when the head would list too many
+chunks the oldest of them move below an index chunk one level up, so that the head stays small
+however long the log becomes (the changes are in :mod:`spark_bookkeeper.log.rules.transitions`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, unique
+
+from bookkeeper_metadata.foundation.defects import raise_all
+from bookkeeper_metadata.model import DigestType
+from spark_bookkeeper.log.format.columns import ColumnRange
+
+PAYLOAD_FORMATS = ("arrow", "avro", "raw")
+COMPRESSIONS = ("zstd", "lz4", "none")
+ENTRY_BYTES_MAX = 5 * 1024 * 1024 - 500
+"""Apache's default frame limit less its headers."""
+
+
+@unique
+class LogState(Enum):
+    """A log is LIVE until its deletion begins; a DELETING one is no log for readers or writers."""
+
+    LIVE = 1
+    DELETING = 2
+
+
+@unique
+class GarbageReason(Enum):
+    """Why ranges left the log."""
+
+    OVERWRITE = 1
+    TRUNCATE = 2
+    EMPTY_TAIL = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """How the ledgers of a log are made; fixed at the log's creation."""
+
+    ensemble_size: int = 3
+    """Bookies a ledger is spread over; more spread load, and need that many bookies up."""
+    write_quorum: int = 3
+    """Copies of each entry; each costs disk and network."""
+    ack_quorum: int = 2
+    """Copies that must be on disk before an entry counts as written; 1 loses data with one disk."""
+    digest_type: DigestType = DigestType.CRC32C
+    """Checksum of each entry; CRC32C is the fastest, HMAC needs a password."""
+    payload_format: str = "arrow"
+    """What an entry's payload is: arrow, avro, or raw (one row, one entry)."""
+    compression: str = "zstd"
+    """Of arrow buffers: zstd is smallest, lz4 cheaper on the processor, none for local tests."""
+    entry_bytes: int = 1024 * 1024
+    """Target size of an entry, bytes: larger ones cost less per row, and more memory per reader."""
+
+    def __post_init__(self) -> None:
+        found = []
+        if not 1 <= self.ack_quorum <= self.write_quorum <= self.ensemble_size:
+            found.append("quorums must satisfy 1 <= ack_quorum <= write_quorum <= ensemble_size")
+        if self.payload_format not in PAYLOAD_FORMATS:
+            found.append(f"payload_format must be one of {', '.join(PAYLOAD_FORMATS)}")
+        if self.compression not in COMPRESSIONS:
+            found.append(f"compression must be one of {', '.join(COMPRESSIONS)}")
+        if not 1 <= self.entry_bytes <= ENTRY_BYTES_MAX:
+            found.append(f"entry_bytes must be in 1..{ENTRY_BYTES_MAX}")
+        raise_all(found, self)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRange:
+    """Consecutive entries of one ledger that hold consecutive rows of the log."""
+
+    ledger_id: int
+    first_entry: int
+    last_entry: int
+    """Inclusive."""
+    first_row: int
+    """Row number in the log."""
+    rows: int
+    size_bytes: int
+    """Payload bytes."""
+    schema_id: int
+    commit_ms: int
+    """Commit time, ms since the epoch; never less than that of the range before."""
+    columns: tuple[ColumnRange, ...] = ()
+
+    @property
+    def next_row(self) -> int:
+        return self.first_row + self.rows
+
+    def column(self, name: str) -> ColumnRange | None:
+        """The bounds of the column of that name, if they were recorded."""
+        return next((found for found in self.columns if found.column == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRef:
+    """Where older ranges stand, and which rows they hold: enough to skip a chunk unread."""
+
+    epoch: int
+    serial: int
+    level: int
+    """0: the chunk holds ranges. n: it holds references to chunks of level n - 1."""
+    first_row: int
+    rows: int
+    ranges: int
+    """Ranges in it and below it."""
+    size_bytes: int
+    """Payload bytes of those ranges."""
+    last_commit_ms: int
+
+    @property
+    def name(self) -> str:
+        """The chunk's node name; it carries the epoch, and is never used twice."""
+        return f"{self.epoch:010d}-{self.serial}"
+
+    @property
+    def next_row(self) -> int:
+        return self.first_row + self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """An immutable piece of the list of ranges: ranges at level 0, references above."""
+
+    level: int
+    ranges: tuple[LedgerRange, ...] = ()
+    chunks: tuple[ChunkRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLedger:
+    """The ledger a writer outside Spark appends to; always the log's last."""
+
+    ledger_id: int
+    first_row: int
+    opened_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogHead:
+    """One version of a log's head: the root of everything a reader may see."""
+
+    name: str
+    settings: LogSettings
+    state: LogState = LogState.LIVE
+    base_row: int = 0
+    """First row that is still there."""
+    next_row: int = 0
+    """The number the next row gets."""
+    overwritten_row: int = 0
+    """``base_row`` as the newest overwrite set it; 0 when there was none."""
+    schema_id: int = 0
+    """The newest schema."""
+    last_commit_ms: int = 0
+    chunks: tuple[ChunkRef, ...] = ()
+    """In row order; levels never rise from one to the next."""
+    ranges: tuple[LedgerRange, ...] = ()
+    """The newest ranges."""
+    open_ledger: OpenLedger | None = None
+
+    def __post_init__(self) -> None:
+        found = []
+        if not 0 <= self.base_row <= self.next_row:
+            found.append("rows must satisfy 0 <= base_row <= next_row")
+        row = self.base_row
+        parts: tuple[ChunkRef | LedgerRange, ...] = (*self.chunks, *self.ranges)
+        for part in parts:
+            if part.first_row != row:
+                found.append(f"ranges must follow each other; row {part.first_row} follows {row}")
+            row = part.next_row
+        if row != self.next_row:
+            found.append(f"ranges end at row {row}, next_row={self.next_row}")
+        raise_all(found, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """Ranges that left the log; their ledgers go after a retention, when nothing else names them."""
+
+    reason: GarbageReason
+    dropped_ms: int
+    chunks: tuple[ChunkRef, ...] = ()
+    ranges: tuple[LedgerRange, ...] = ()
+    retention_ms: int | None = None
+    """How long whoever dropped it wants it kept; ``None``: the collection's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far one consumer has read."""
+
+    row: int
+    """The rows before it are not needed any more."""
+    touched_ms: int
+    """When its consumer was last heard of, ms since the epoch, its own clock."""
+    timeout_ms: int
+    """Unheard of for longer, it counts for nothing."""
+
+    def __post_init__(self) -> None:
+        found = []
+        if self.row < 0 or self.touched_ms < 0:
+            found.append("a cursor's row and time must not be negative")
+        if self.timeout_ms < 0:
+            found.append("timeout_ms must not be negative")
+        raise_all(found, self)
+
+    def is_live(self, now_ms: int) -> bool:
+        """Whether retention has to wait for it."""
+        return now_ms - self.touched_ms <= self.timeout_ms
+
+    def advanced(self, row: int, now_ms: int, timeout_ms: int) -> Cursor:
+        """The cursor once its consumer has read up to ``row``: never back, neither row nor time."""
+        return Cursor(max(self.row, row), max(self.touched_ms, now_ms), timeout_ms)

@@ -1,0 +1,1 @@
+"""Where a log's nodes lie, and typed reads of them."""

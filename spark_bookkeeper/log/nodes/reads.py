@@ -1,0 +1,279 @@
+"""Typed reads of one log's nodes, and the one change every cleaner makes: a LIVE token to DEAD.
+
+Reads only what it is asked for. A chunk is referenced by the head or by garbage as long as it
+lives; a reader that finds one missing raced a change and starts again from its head, a bounded
+number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.bounded import each
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.operations import StoreConflict
+from spark_bookkeeper.log.errors import NoSuchLogError
+from spark_bookkeeper.log.format.epoch import StoredTxn, Token, TokenChild, TokenState
+from spark_bookkeeper.log.format.model import (
+    Chunk,
+    ChunkRef,
+    Cursor,
+    Garbage,
+    LedgerRange,
+    LogHead,
+    LogState,
+)
+from spark_bookkeeper.log.format.serde import (
+    encode_cursor,
+    encode_token,
+    parse_chunk,
+    parse_cursor,
+    parse_garbage,
+    parse_head,
+    parse_schema,
+    parse_token,
+    parse_txn,
+)
+from spark_bookkeeper.log.nodes.paths import LogPaths, LogTree, parse_child_name, unescape
+
+LIVE_TOKEN_VERSION = 0
+"""A token is created LIVE and every change ends that state, so LIVE is always this version."""
+READS_MAX = 32
+"""Nodes of one log read at a time."""
+KILL_ATTEMPTS_MAX = 8
+"""How often setting a token DEAD is tried against lost replies."""
+
+
+class ChunkMissingError(Exception):
+    """A chunk that was referenced a moment ago is gone: read again from the head."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadAt:
+    """A head, and the version that guards a change to it."""
+
+    head: LogHead
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenAt:
+    """A token, its version, and when the store created it (ms since the epoch, store's clock)."""
+
+    token: Token
+    version: int
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TxnAt:
+    """A stored transaction and its version."""
+
+    txn: StoredTxn
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CursorAt:
+    """A consumer's cursor and its version."""
+
+    cursor: Cursor
+    version: int
+
+
+class LogNodes:
+    """One log's nodes as values. ``log`` names it in errors: its name where known, else its id."""
+
+    def __init__(self, store: MetadataStore, paths: LogPaths, log_id: int, log: str = "") -> None:
+        self.store = store
+        self.log_id = log_id
+        self.log = log or str(log_id)
+        self.tree: LogTree = paths.log(log_id)
+        self._parsed: tuple[bytes, LogHead] | None = None
+        """The head parsed last: followers look again and again, and it mostly is what it was."""
+
+    async def sync(self) -> None:
+        """Later reads see everything committed before this call."""
+        await self.store.sync(self.tree.root)
+
+    async def head(self) -> HeadAt:
+        """The head as it is.
+
+        Raises:
+            NoSuchLogError: the log is gone or being deleted.
+        """
+        found = await self.head_or_none()
+        if found is None or found.head.state is not LogState.LIVE:
+            raise NoSuchLogError(self.log)
+        return found
+
+    async def head_or_none(self) -> HeadAt | None:
+        """The head whatever its state; ``None``: there is none."""
+        node = await self.store.get(self.tree.head)
+        if node is None:
+            return None
+        if self._parsed is None or self._parsed[0] != node.value:
+            self._parsed = node.value, parse_head(self.tree.head, node.value)
+        return HeadAt(self._parsed[1], node.version)
+
+    async def token(self, epoch: int) -> TokenAt | None:
+        """The token of ``epoch``; ``None``: it is gone."""
+        path = self.tree.token(epoch)
+        node = await self.store.get(path)
+        if node is None:
+            return None
+        return TokenAt(parse_token(path, node.value), node.version, node.created_ms)
+
+    async def txn(self, app_id: str) -> TxnAt | None:
+        """What the application committed last."""
+        path = self.tree.txn(app_id)
+        node = await self.store.get(path)
+        return None if node is None else TxnAt(parse_txn(path, node.value), node.version)
+
+    async def txns(self) -> dict[str, StoredTxn]:
+        """What every application committed last, by its id."""
+        names = await self.store.children(self.tree.txns) or []
+        found = await each(self.txn, map(unescape, names), concurrency_max=READS_MAX)
+        return {
+            unescape(name): stored.txn
+            for name, stored in zip(names, found, strict=True)
+            if stored is not None
+        }
+
+    async def cursor(self, consumer: str) -> CursorAt | None:
+        """How far a consumer has read."""
+        path = self.tree.consumer(consumer)
+        node = await self.store.get(path)
+        return None if node is None else CursorAt(parse_cursor(path, node.value), node.version)
+
+    async def cursors(self) -> dict[str, Cursor]:
+        """How far every consumer has read, by its name."""
+        names = await self.store.children(self.tree.consumers) or []
+        found = await each(self.cursor, map(unescape, names), concurrency_max=READS_MAX)
+        return {
+            unescape(name): stored.cursor
+            for name, stored in zip(names, found, strict=True)
+            if stored is not None
+        }
+
+    async def create_cursor(self, consumer: str, cursor: Cursor) -> None:
+        """Make a consumer's first cursor; raises StoreConflict."""
+        await self.store.create(self.tree.consumer(consumer), encode_cursor(cursor))
+
+    async def put_cursor(self, consumer: str, cursor: Cursor, version: int) -> None:
+        """Move a consumer's cursor; raises StoreConflict."""
+        await self.store.put(self.tree.consumer(consumer), encode_cursor(cursor), version)
+
+    async def schema(self, schema_id: int) -> bytes | None:
+        """The schema of that number, as it was given."""
+        path = self.tree.schema(schema_id)
+        node = await self.store.get(path)
+        return None if node is None else parse_schema(path, node.value)
+
+    async def schemas(self) -> dict[int, bytes]:
+        """All schemas by number."""
+        numbers = sorted(int(name) for name in await self.store.children(self.tree.schemas) or [])
+        found = await each(self.schema, numbers, concurrency_max=READS_MAX)
+        return {
+            number: schema
+            for number, schema in zip(numbers, found, strict=True)
+            if schema is not None
+        }
+
+    async def epochs(self) -> list[int]:
+        """Epochs that still have a token, ascending."""
+        return sorted(int(name) for name in await self.store.children(self.tree.tokens) or [])
+
+    async def token_children(self, epoch: int) -> list[TokenChild]:
+        """The ledgers under a token; final once the token is not LIVE. Empty when it is gone."""
+        names = await self.store.children(self.tree.token(epoch)) or []
+        return sorted(parse_child_name(name) for name in names)
+
+    async def job_epochs(self, job: str) -> list[int]:
+        """Epochs whose tasks claimed under ``job`` (a node name), ascending."""
+        return sorted(int(name) for name in await self.store.children(self.tree.job(job)) or [])
+
+    async def garbage_epochs(self) -> list[int]:
+        """Epochs that left garbage, ascending."""
+        return sorted(int(name) for name in await self.store.children(self.tree.garbage) or [])
+
+    async def garbage(self, epoch: int) -> Garbage | None:
+        """What the commit of ``epoch`` dropped; ``None``: it is gone."""
+        path = self.tree.garbage_entry(epoch)
+        node = await self.store.get(path)
+        return None if node is None else parse_garbage(path, node.value)
+
+    async def chunk(self, ref: ChunkRef, columns: Collection[str] | None = None) -> Chunk:
+        """The chunk behind a reference.
+
+        Raises:
+            ChunkMissingError: it is gone.
+        """
+        path = self.tree.chunk(ref.name)
+        node = await self.store.get(path)
+        if node is None:
+            raise ChunkMissingError(ref.name)
+        return parse_chunk(path, node.value, columns)
+
+    async def levels_below(
+        self, refs: Iterable[ChunkRef], wanted: Callable[[ChunkRef], bool] = lambda ref: True
+    ) -> list[list[ChunkRef]]:
+        """The ``wanted`` references at and below ``refs``, index chunks opened level by level.
+
+        Each level is in row order; the last one holds references of level 0 only.
+
+        Raises:
+            ChunkMissingError: an index chunk is gone.
+        """
+        levels = [[ref for ref in refs if wanted(ref)]]
+        while any(ref.level > 0 for ref in levels[-1]):
+            opened = await each(self._open, levels[-1], concurrency_max=READS_MAX)
+            levels.append([ref for below in opened for ref in below if wanted(ref)])
+        return levels
+
+    async def ranges_below(
+        self,
+        refs: Iterable[ChunkRef],
+        wanted: Callable[[ChunkRef], bool] = lambda ref: True,
+        columns: Collection[str] | None = None,
+    ) -> list[LedgerRange]:
+        """All ranges in the chunks below ``refs``, in row order; chunks not ``wanted`` stay unread.
+
+        Raises:
+            ChunkMissingError: a chunk is gone.
+        """
+        leaves = (await self.levels_below(refs, wanted))[-1]
+        chunks = await each(lambda ref: self.chunk(ref, columns), leaves, concurrency_max=READS_MAX)
+        return [item for chunk in chunks for item in chunk.ranges]
+
+    async def kill(self, epoch: int, now_ms: int) -> TokenState | None:
+        """Set a LIVE token DEAD; returns the state it has then, ``None`` when it is gone.
+
+        After DEAD or COMMITTED no ledger appears under the token any more, and no commit of the
+        epoch that had not happened can happen.
+
+        Raises:
+            MetadataUnavailableError: the store did not answer; the token may be in any state.
+        """
+        path = self.tree.token(epoch)
+        for attempt in range(1, KILL_ATTEMPTS_MAX + 1):
+            try:
+                if attempt > 1:
+                    await self.sync()
+                found = await self.token(epoch)
+                if found is None or found.token.state is not TokenState.LIVE:
+                    return None if found is None else found.token.state
+                dead = replace(found.token, state=TokenState.DEAD, changed_ms=now_ms)
+                await self.store.put(path, encode_token(dead), LIVE_TOKEN_VERSION)
+                return TokenState.DEAD
+            except StoreConflict:
+                continue  # A stale read or a lost race; what it became is read after a sync.
+            except MetadataUnavailableError:
+                if attempt == KILL_ATTEMPTS_MAX:
+                    raise
+        raise MetadataUnavailableError(self.store.service, f"token changes at every read {path}")
+
+    async def _open(self, ref: ChunkRef) -> tuple[ChunkRef, ...]:
+        return (ref,) if ref.level == 0 else (await self.chunk(ref)).chunks

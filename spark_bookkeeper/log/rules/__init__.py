@@ -1,0 +1,1 @@
+"""The log's decisions, pure: which changes are legal, whether a commit may happen."""

@@ -1,0 +1,122 @@
+"""Whether a commit may happen: every verdict of the protocol, pure.
+
+The commit messages alone decide what becomes visible. A stored transaction says what of an
+application already is: its batch again is a *replay* and adds nothing, an older one is an error
+unless the user's own transaction id says that skipping is what he wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, unique
+from itertools import pairwise
+
+from spark_bookkeeper.log.errors import CommitRefusedError
+from spark_bookkeeper.log.format.epoch import Epoch, Job, LedgerWritten, StoredTxn, TaskMessage, Txn
+from spark_bookkeeper.log.format.model import LogHead
+
+
+@unique
+class TxnVerdict(Enum):
+    """What a stored transaction says about a write."""
+
+    NEW = "not committed yet"
+    STORED = "committed already: add nothing, succeed"
+    REGRESSED = "older than what is committed: refuse"
+    REUSED = "committed by another query: refuse"
+
+
+@unique
+class HeadVerdict(Enum):
+    """What the head says about a commit."""
+
+    FREE = "may be changed"
+    CONFLICT = "changed since the overwrite was planned"
+    HAS_WRITER = "a writer outside Spark holds the last ledger open"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """What the messages of one write agree on."""
+
+    epoch: Epoch
+    job: Job
+    written: tuple[LedgerWritten, ...]
+    """In partition order."""
+    is_already_committed: bool
+    """A task found the job's transaction stored and wrote nothing."""
+
+
+def agree(messages: Sequence[TaskMessage | None], log: str) -> CommitRequest:
+    """The one write all messages belong to.
+
+    Raises:
+        CommitRefusedError: a message is missing (Spark's continuous trigger sends none), or they
+            disagree.
+    """
+    present = [message for message in messages if message is not None]
+    if len(present) < len(messages) or not present:
+        missing = len(messages) - len(present)
+        raise CommitRefusedError(
+            log,
+            present[0].epoch.number if present else None,
+            f"{missing} of {len(messages)} tasks sent no commit message",
+        )
+    first = present[0]
+    for message in present:
+        if message.epoch != first.epoch or message.job != first.job:
+            raise CommitRefusedError(
+                log,
+                first.epoch.number,
+                f"messages belong to different writes, partition {first.partition} to "
+                f"epoch {first.epoch.number} and partition {message.partition} to "
+                f"epoch {message.epoch.number}",
+            )
+    ordered = sorted(present, key=lambda message: message.partition)
+    for before, after in pairwise(ordered):
+        if before.partition == after.partition:
+            raise CommitRefusedError(
+                log, first.epoch.number, f"two messages of partition {after.partition}"
+            )
+    return CommitRequest(
+        first.epoch,
+        first.job,
+        tuple(message.written for message in ordered if message.written is not None),
+        any(message.is_already_committed for message in ordered),
+    )
+
+
+def judge_txn(txn: Txn | None, stored: StoredTxn | None) -> TxnVerdict:
+    """What ``stored`` says about committing ``txn``.
+
+    A stream's own batch must be the stored one or a later one. A user's transaction id is skipped
+    at any version up to the stored one, but only for the query that stored it: another query under
+    the same id would lose its rows silently.
+    """
+    if txn is None or stored is None or stored.version < txn.version:
+        return TxnVerdict.NEW
+    if txn.is_stream:
+        return TxnVerdict.STORED if stored.version == txn.version else TxnVerdict.REGRESSED
+    return TxnVerdict.STORED if stored.query_id == txn.query_id else TxnVerdict.REUSED
+
+
+def judge_commit(request: CommitRequest, stored: StoredTxn | None) -> TxnVerdict:
+    """What ``stored`` says about committing all of ``request``.
+
+    A task that found its transaction stored must be explained by what is stored now; if it is not,
+    the log it saw is not this one, and the rows the task skipped would be lost.
+    """
+    verdict = judge_txn(request.job.txn, stored)
+    if verdict is TxnVerdict.NEW and request.is_already_committed:
+        return TxnVerdict.REGRESSED
+    return verdict
+
+
+def judge_head(epoch: Epoch, head: LogHead, version: int) -> HeadVerdict:
+    """What the head at ``version`` says about a commit of ``epoch``."""
+    if head.open_ledger is not None:
+        return HeadVerdict.HAS_WRITER
+    if epoch.is_overwrite and version != epoch.head_version:
+        return HeadVerdict.CONFLICT
+    return HeadVerdict.FREE

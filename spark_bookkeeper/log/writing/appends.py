@@ -1,0 +1,82 @@
+"""Payloads on their way into a log, and who is told what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from bookkeeper_metadata.errors import BookKeeperError
+from spark_bookkeeper.log.format.position import Position
+
+
+class Told(Protocol):
+    """Whoever handed payloads over together."""
+
+    def acknowledged(self, positions: Sequence[Position]) -> None:
+        """The next of them are in the log, here."""
+
+    def failed(self, error: BookKeeperError) -> None:
+        """None of the rest will be acknowledged. Called once."""
+
+
+class Batch:
+    """Payloads handed over together, perhaps to several ledgers."""
+
+    def __init__(self, payloads: Sequence[bytes], told: Told) -> None:
+        self.payloads = payloads
+        self.sent = 0
+        self._told = told
+        self._is_failed = False
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether all of them went to a ledger."""
+        return self.sent == len(self.payloads)
+
+    def acknowledge(self, positions: Sequence[Position]) -> None:
+        """The next of them are in the log, here."""
+        self._told.acknowledged(positions)
+
+    def fail(self, error: BookKeeperError) -> None:
+        """None of the rest will be acknowledged; told once, however many ledgers say so."""
+        if not self._is_failed:
+            self._is_failed = True
+            self._told.failed(error)
+
+
+class One:
+    """Tells one future."""
+
+    def __init__(self, future: asyncio.Future[Position]) -> None:
+        self.future = future
+
+    def acknowledged(self, positions: Sequence[Position]) -> None:
+        """See :class:`Told`."""
+        if not self.future.done():
+            self.future.set_result(positions[0])
+
+    def failed(self, error: BookKeeperError) -> None:
+        """See :class:`Told`."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Many:
+    """Tells one future of all positions together."""
+
+    def __init__(self, count: int, future: asyncio.Future[list[Position]]) -> None:
+        self.future = future
+        self._count = count
+        self._positions: list[Position] = []
+
+    def acknowledged(self, positions: Sequence[Position]) -> None:
+        """See :class:`Told`."""
+        self._positions += positions
+        if len(self._positions) == self._count and not self.future.done():
+            self.future.set_result(self._positions)
+
+    def failed(self, error: BookKeeperError) -> None:
+        """See :class:`Told`."""
+        if not self.future.done():
+            self.future.set_exception(error)

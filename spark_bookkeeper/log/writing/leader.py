@@ -1,0 +1,77 @@
+"""Leader: one writer's claim to a log, from take-over to resignation.
+
+Remembers nothing but its own ledgers. Whether it still leads, the log's head says: it does as long as
+that names a ledger of its own as open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from bookkeeper_metadata.ledgers import Accompany
+from bookkeeper_metadata.store.operations import Operation
+from spark_bookkeeper.ledger.client import LOG_MARK
+from spark_bookkeeper.log.errors import LogFencedError
+from spark_bookkeeper.log.format.model import LogSettings
+from spark_bookkeeper.log.ledgers import LedgerAppender, Ledgers
+from spark_bookkeeper.log.writing.tail import LogTail, Tenure
+
+
+class Leader:
+    """One writer's claim to lead a log: takes it over, follows itself in a roll, resigns."""
+
+    def __init__(self, tail: LogTail, ledgers: Ledgers, *, password: bytes = b"") -> None:
+        self._tail = tail
+        self._ledgers = ledgers
+        self._password = password
+        self._own: set[int] = set()
+        """Ledgers of ours the head may name: the present one, and those whose creation got no
+        reply; an id is never used twice, so finding one of them proves that nobody followed us."""
+
+    @property
+    def log(self) -> str:
+        """The log's name."""
+        return self._tail.nodes.log
+
+    async def take_over(self) -> Tenure:
+        """Follow whoever leads the log.
+
+        Raises: as :meth:`LogTail.follow`.
+        """
+        return await self._follow(lambda found: None)
+
+    async def roll(self) -> Tenure:
+        """Follow our own ledger, which is closed.
+
+        Raises:
+            LogFencedError: somebody else followed it.
+            BookKeeperError: as :meth:`LogTail.follow`.
+        """
+        own = max(self._own)
+
+        def check(found: int | None) -> None:
+            if found not in self._own:
+                raise LogFencedError(self.log, own)
+
+        return await self._follow(check)
+
+    async def resign(self) -> None:
+        """Record the end of our ledger, which is closed; nothing if somebody followed us."""
+        await self._tail.close(only=frozenset(self._own))
+
+    async def _follow(self, check: Callable[[int | None], None]) -> Tenure:
+        tenure = await self._tail.follow(self._create, check=check)
+        self._own = {tenure.appender.ledger_id}
+        return tenure
+
+    async def _create(self, settings: LogSettings, accompany: Accompany) -> LedgerAppender:
+        def remembering(ledger_id: int) -> Sequence[Operation]:
+            self._own.add(ledger_id)
+            return accompany(ledger_id)
+
+        return await self._ledgers.create(
+            settings,
+            password=self._password,
+            custom_metadata={LOG_MARK: self.log.encode()},
+            accompany=remembering,
+        )
