@@ -39,24 +39,21 @@ async def begun(watch: LacWatch, ledger_id: int, previous: int) -> asyncio.Task[
     return waiting
 
 
-def test_a_waiter_is_released_by_a_lac_above_the_one_it_knows() -> None:
-    async def main() -> None:
-        known = Known({7: LedgerFacts(last_add_confirmed=3)})
-        watch = LacWatch(known)
-        behind, abreast = await begun(watch, 7, 2), await begun(watch, 7, 3)
-        assert await behind
+async def test_a_waiter_is_released_by_a_lac_above_the_one_it_knows() -> None:
+    known = Known({7: LedgerFacts(last_add_confirmed=3)})
+    watch = LacWatch(known)
+    behind, abreast = await begun(watch, 7, 2), await begun(watch, 7, 3)
+    assert await behind
 
-        watch.applied([add_of(7)])
-        known.ledgers[7].last_add_confirmed = 4
-        watch.applied([add_of(8)])  # another ledger's
-        await asyncio.sleep(0)
-        assert not abreast.done()
+    watch.applied([add_of(7)])
+    known.ledgers[7].last_add_confirmed = 4
+    watch.applied([add_of(8)])  # another ledger's
+    await asyncio.sleep(0)
+    assert not abreast.done()
 
-        watch.applied([ExplicitLac(7, b"")])
-        assert await abreast
-        assert watch.waiter_count == 0
-
-    asyncio.run(main())
+    watch.applied([ExplicitLac(7, b"")])
+    assert await abreast
+    assert watch.waiter_count == 0
 
 
 def fence(known: Known) -> None:
@@ -72,56 +69,47 @@ def delete(known: Known) -> None:
 
 
 @pytest.mark.parametrize("end", [fence, limbo, delete])
-def test_where_no_news_can_come_nobody_waits(end: Callable[[Known], None]) -> None:
-    async def main() -> None:
-        known = Known({7: LedgerFacts(), 30: LedgerFacts()})
-        watch = LacWatch(known)
-        waiting, elsewhere = await begun(watch, 7, -1), await begun(watch, 30, -1)
+async def test_where_no_news_can_come_nobody_waits(end: Callable[[Known], None]) -> None:
+    known = Known({7: LedgerFacts(), 30: LedgerFacts()})
+    watch = LacWatch(known)
+    waiting, elsewhere = await begun(watch, 7, -1), await begun(watch, 30, -1)
 
-        end(known)
-        watch.applied([Tombstone(5, 9) if end is delete else Fence(7)])
+    end(known)
+    watch.applied([Tombstone(5, 9) if end is delete else Fence(7)])
 
-        assert await waiting
-        assert await watch.wait(7, -1, LONG_MS)
-        assert not elsewhere.done()
-        watch.close()
-        assert await elsewhere
-
-    asyncio.run(main())
+    assert await waiting
+    assert await watch.wait(7, -1, LONG_MS)
+    assert not elsewhere.done()
+    watch.close()
+    assert await elsewhere
 
 
 @pytest.mark.conformance("D10")
-def test_a_waiter_that_is_over_or_cancelled_leaves_no_trace() -> None:
-    async def main() -> None:
-        watch = LacWatch(Known())
-        assert await watch.wait(7, -1, timeout_ms=1)
-        cancelled = await begun(watch, 7, -1)
-        other = await begun(watch, 7, -1)
-        assert watch.waiter_count == 2
+async def test_a_waiter_that_is_over_or_cancelled_leaves_no_trace() -> None:
+    watch = LacWatch(Known())
+    assert await watch.wait(7, -1, timeout_ms=1)
+    cancelled = await begun(watch, 7, -1)
+    other = await begun(watch, 7, -1)
+    assert watch.waiter_count == 2
 
-        cancelled.cancel()
-        await asyncio.gather(cancelled, return_exceptions=True)
-        assert watch.waiter_count == 1
-        watch.close()
-        await other
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+    assert watch.waiter_count == 1
+    watch.close()
+    await other
 
-        assert watch.waiter_count == 0
-        assert watch._waiting == {}
-        assert await watch.wait(7, -1, LONG_MS)  # after the end nobody waits
-
-    asyncio.run(main())
+    assert watch.waiter_count == 0
+    assert watch._waiting == {}
+    assert await watch.wait(7, -1, LONG_MS)  # after the end nobody waits
 
 
-def test_more_waiters_than_allowed_are_told_to_come_again() -> None:
-    async def main() -> None:
-        known = Known({8: LedgerFacts(last_add_confirmed=0)})
-        watch = LacWatch(known, waiters_max=2)
-        waiting = [await begun(watch, 7, -1) for _ in range(2)]
+async def test_more_waiters_than_allowed_are_told_to_come_again() -> None:
+    known = Known({8: LedgerFacts(last_add_confirmed=0)})
+    watch = LacWatch(known, waiters_max=2)
+    waiting = [await begun(watch, 7, -1) for _ in range(2)]
 
-        assert not await watch.wait(7, -1, LONG_MS)
-        assert await watch.wait(8, -1, LONG_MS)  # news takes no room
+    assert not await watch.wait(7, -1, LONG_MS)
+    assert await watch.wait(8, -1, LONG_MS)  # news takes no room
 
-        watch.close()
-        assert await asyncio.gather(*waiting) == [True, True]
-
-    asyncio.run(main())
+    watch.close()
+    assert await asyncio.gather(*waiting) == [True, True]

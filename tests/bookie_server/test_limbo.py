@@ -75,177 +75,159 @@ def flip_in_first_group(directory: Path) -> None:
     file.write_bytes(data)
 
 
-def test_a_journal_damaged_in_the_middle_never_becomes_absence(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = MemoryStore()
-        await initialize(store, ROOT, random=Random(0))
-        ledgers = LedgerStore(store, ROOT, random=Random(0))
-        ids = {}
-        places = {"open": "b0:1", "closed": "b0:1", "forgotten": "b0:1", "other": "b9:1"}
-        for name, ensemble in places.items():
-            metadata = LedgerMetadata(
-                ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, (ensemble,)),)
-            )
-            metadata = metadata.closed(0, 12) if name in {"closed", "forgotten"} else metadata
-            ids[name], _ = await ledgers.create(metadata)
-        settings = settings_in(tmp_path)
-        bookie = Bookie(open_storage(settings), settings)
-        await bookie.start()
-        assert await add(bookie, ids["open"], b"payload-zero") is Status.OK
-        assert await add(bookie, ids["closed"], b"payload-one") is Status.OK
-        await crash(bookie)
-        flip_in_first_group(tmp_path)
-
-        storage = open_storage(settings)
-        assert storage.is_damaged
-        assert storage.recovery.damage
-        bookie = Bookie(storage, settings)
-        assert await status_of(bookie, 999, 0) is Status.UNKNOWN  # until the damage is judged
-        await judge_damage(storage, store, ROOT, "b0:1")
-        await bookie.start()
-
-        assert await status_of(bookie, ids["open"], 0) is Status.UNKNOWN
-        assert await status_of(bookie, ids["closed"], 0) is Status.OK
-        assert await status_of(bookie, ids["closed"], 1) is Status.UNKNOWN
-        assert await status_of(bookie, ids["other"], 0) is Status.NO_LEDGER
-        assert (await bookie.read_lac(ids["open"], is_fencing=False, master_key=b"")).status is (
-            Status.UNKNOWN
+async def test_a_journal_damaged_in_the_middle_never_becomes_absence(tmp_path: Path) -> None:
+    store = MemoryStore()
+    await initialize(store, ROOT, random=Random(0))
+    ledgers = LedgerStore(store, ROOT, random=Random(0))
+    ids = {}
+    places = {"open": "b0:1", "closed": "b0:1", "forgotten": "b0:1", "other": "b9:1"}
+    for name, ensemble in places.items():
+        metadata = LedgerMetadata(
+            ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, (ensemble,)),)
         )
-        assert await add(bookie, ids["open"], b"late", 1) is Status.FENCED
-        # Sent before somebody closed it, this add must not make an ack quorum now.
-        assert await add(bookie, ids["forgotten"], b"late", 0) is Status.FENCED
-        assert await add(bookie, 4242, b"new ledger") is Status.OK
-        await bookie.stop()
+        metadata = metadata.closed(0, 12) if name in {"closed", "forgotten"} else metadata
+        ids[name], _ = await ledgers.create(metadata)
+    settings = settings_in(tmp_path)
+    bookie = Bookie(open_storage(settings), settings)
+    await bookie.start()
+    assert await add(bookie, ids["open"], b"payload-zero") is Status.OK
+    assert await add(bookie, ids["closed"], b"payload-one") is Status.OK
+    await crash(bookie)
+    flip_in_first_group(tmp_path)
 
-        again = open_storage(settings)
-        assert again.ledgers[ids["open"]].is_limbo
-        assert again.ledgers[ids["open"]].is_fenced
-        assert again.ledgers[ids["closed"]].is_fenced
-        assert again.ledgers[ids["closed"]].is_limbo
-        again.close()
+    storage = open_storage(settings)
+    assert storage.is_damaged
+    assert storage.recovery.damage
+    bookie = Bookie(storage, settings)
+    assert await status_of(bookie, 999, 0) is Status.UNKNOWN  # until the damage is judged
+    await judge_damage(storage, store, ROOT, "b0:1")
+    await bookie.start()
 
-    asyncio.run(main())
+    assert await status_of(bookie, ids["open"], 0) is Status.UNKNOWN
+    assert await status_of(bookie, ids["closed"], 0) is Status.OK
+    assert await status_of(bookie, ids["closed"], 1) is Status.UNKNOWN
+    assert await status_of(bookie, ids["other"], 0) is Status.NO_LEDGER
+    assert (await bookie.read_lac(ids["open"], is_fencing=False, master_key=b"")).status is (
+        Status.UNKNOWN
+    )
+    assert await add(bookie, ids["open"], b"late", 1) is Status.FENCED
+    # Sent before somebody closed it, this add must not make an ack quorum now.
+    assert await add(bookie, ids["forgotten"], b"late", 0) is Status.FENCED
+    assert await add(bookie, 4242, b"new ledger") is Status.OK
+    await bookie.stop()
 
-
-def test_a_torn_tail_is_dropped_and_what_was_acknowledged_stays(tmp_path: Path) -> None:
-    async def main() -> None:
-        settings = settings_in(tmp_path)
-        bookie = Bookie(open_storage(settings), settings)
-        await bookie.start()
-        assert await add(bookie, 7, b"payload-zero") is Status.OK
-        assert await add(bookie, 7, b"x" * 3000, 1) is Status.OK
-        await crash(bookie)
-        (file,) = sorted((tmp_path / "j").glob("*.txn"))[-1:]
-        data = bytearray(file.read_bytes())
-        at = data.index(b"x" * 3000) + 1000
-        at -= at % 512
-        data[at : at + 512] = bytes(512)  # one sector of the last group never reached the disk
-        file.write_bytes(data)
-
-        storage = open_storage(settings)
-        bookie = Bookie(storage, settings)
-        await bookie.start()
-
-        assert not storage.is_damaged
-        assert storage.recovery.groups_torn == 1
-        assert storage.recovery.bytes_torn >= 3000
-        assert await status_of(bookie, 7, 0) is Status.OK
-        assert await status_of(bookie, 7, 1) is Status.NO_ENTRY
-        await bookie.stop()
-
-    asyncio.run(main())
+    again = open_storage(settings)
+    assert again.ledgers[ids["open"]].is_limbo
+    assert again.ledgers[ids["open"]].is_fenced
+    assert again.ledgers[ids["closed"]].is_fenced
+    assert again.ledgers[ids["closed"]].is_limbo
+    again.close()
 
 
-def test_reads_wait_for_adds_on_their_way_to_the_disk(tmp_path: Path) -> None:
-    async def main() -> None:
-        settings = settings_in(tmp_path)
-        bookie = Bookie(open_storage(settings), settings)
-        await bookie.start()
-        adding = asyncio.ensure_future(add(bookie, 7, b"payload-zero"))
-        await asyncio.sleep(0)
+async def test_a_torn_tail_is_dropped_and_what_was_acknowledged_stays(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    bookie = Bookie(open_storage(settings), settings)
+    await bookie.start()
+    assert await add(bookie, 7, b"payload-zero") is Status.OK
+    assert await add(bookie, 7, b"x" * 3000, 1) is Status.OK
+    await crash(bookie)
+    (file,) = sorted((tmp_path / "j").glob("*.txn"))[-1:]
+    data = bytearray(file.read_bytes())
+    at = data.index(b"x" * 3000) + 1000
+    at -= at % 512
+    data[at : at + 512] = bytes(512)  # one sector of the last group never reached the disk
+    file.write_bytes(data)
 
-        assert await status_of(bookie, 7, 0) is Status.OK
-        assert await adding is Status.OK
-        await bookie.stop()
+    storage = open_storage(settings)
+    bookie = Bookie(storage, settings)
+    await bookie.start()
 
-    asyncio.run(main())
-
-
-def test_the_same_entry_again_is_fine_and_another_one_is_a_conflict(tmp_path: Path) -> None:
-    async def main() -> None:
-        settings = settings_in(tmp_path)
-        bookie = Bookie(open_storage(settings), settings)
-        await bookie.start()
-        assert await add(bookie, 7, b"payload-zero") is Status.OK
-
-        assert await add(bookie, 7, b"payload-zero") is Status.OK
-        assert await add(bookie, 7, b"payload-evil") is Status.CONFLICT
-        await bookie.stop()
-        bookie = Bookie(open_storage(settings), settings)
-        await bookie.start()
-        assert await add(bookie, 7, b"payload-zero") is Status.OK  # compared with the entry log
-        assert await add(bookie, 7, b"payload-evil") is Status.CONFLICT
-        await bookie.stop()
-
-    asyncio.run(main())
+    assert not storage.is_damaged
+    assert storage.recovery.groups_torn == 1
+    assert storage.recovery.bytes_torn >= 3000
+    assert await status_of(bookie, 7, 0) is Status.OK
+    assert await status_of(bookie, 7, 1) is Status.NO_ENTRY
+    await bookie.stop()
 
 
-def test_a_failed_fsync_answers_unknown_and_stops_the_bookie(
+async def test_reads_wait_for_adds_on_their_way_to_the_disk(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    bookie = Bookie(open_storage(settings), settings)
+    await bookie.start()
+    adding = asyncio.ensure_future(add(bookie, 7, b"payload-zero"))
+    await asyncio.sleep(0)
+
+    assert await status_of(bookie, 7, 0) is Status.OK
+    assert await adding is Status.OK
+    await bookie.stop()
+
+
+async def test_the_same_entry_again_is_fine_and_another_one_is_a_conflict(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    bookie = Bookie(open_storage(settings), settings)
+    await bookie.start()
+    assert await add(bookie, 7, b"payload-zero") is Status.OK
+
+    assert await add(bookie, 7, b"payload-zero") is Status.OK
+    assert await add(bookie, 7, b"payload-evil") is Status.CONFLICT
+    await bookie.stop()
+    bookie = Bookie(open_storage(settings), settings)
+    await bookie.start()
+    assert await add(bookie, 7, b"payload-zero") is Status.OK  # compared with the entry log
+    assert await add(bookie, 7, b"payload-evil") is Status.CONFLICT
+    await bookie.stop()
+
+
+async def test_a_failed_fsync_answers_unknown_and_stops_the_bookie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        settings = settings_in(tmp_path)
-        bookie = Bookie(open_storage(settings), settings)
-        await bookie.start()
+    settings = settings_in(tmp_path)
+    bookie = Bookie(open_storage(settings), settings)
+    await bookie.start()
 
-        def fail(descriptor: int) -> None:
-            raise OSError(5, "Input/output error")
+    def fail(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
 
-        monkeypatch.setattr("bookie_server.storage.disk.real_files.os.fdatasync", fail)
-        status = await add(bookie, 7, b"payload-zero")
+    monkeypatch.setattr("bookie_server.storage.disk.real_files.os.fdatasync", fail)
+    status = await add(bookie, 7, b"payload-zero")
 
-        assert status is Status.UNKNOWN
-        assert bookie.failed.done()
-        monkeypatch.undo()
-        await crash(bookie)
-
-    asyncio.run(main())
+    assert status is Status.UNKNOWN
+    assert bookie.failed.done()
+    monkeypatch.undo()
+    await crash(bookie)
 
 
-def test_an_emptied_bookie_denies_nothing_of_the_ledgers_that_name_it(tmp_path: Path) -> None:
+async def test_an_emptied_bookie_denies_nothing_of_the_ledgers_that_name_it(tmp_path: Path) -> None:
     """Issue 10: ``judge_damage`` ran for damaged directories only, and an empty one denied."""
 
-    async def main() -> None:
-        # given a ledger that names this bookie, and one that does not
-        store = MemoryStore()
-        await initialize(store, ROOT, random=Random(0))
-        ledgers = LedgerStore(store, ROOT, random=Random(0))
-        ids = []
-        for ensemble in ("b0:1", "b9:1"):
-            ledger_id, _ = await ledgers.create(
-                LedgerMetadata(
-                    ensemble_size=1,
-                    write_quorum=1,
-                    ack_quorum=1,
-                    fragments=(Fragment(0, (ensemble,)),),
-                )
+    # given a ledger that names this bookie, and one that does not
+    store = MemoryStore()
+    await initialize(store, ROOT, random=Random(0))
+    ledgers = LedgerStore(store, ROOT, random=Random(0))
+    ids = []
+    for ensemble in ("b0:1", "b9:1"):
+        ledger_id, _ = await ledgers.create(
+            LedgerMetadata(
+                ensemble_size=1,
+                write_quorum=1,
+                ack_quorum=1,
+                fragments=(Fragment(0, (ensemble,)),),
             )
-            ids.append(ledger_id)
-        settings = settings_in(tmp_path)
-
-        # when it starts on empty directories, the metadata not asked yet
-        storage = Storage.open(
-            RealFileSystem(), settings.storage, instance_id=b"i" * 16, clock_ms=lambda: 1
         )
-        bookie = Bookie(storage, settings)
+        ids.append(ledger_id)
+    settings = settings_in(tmp_path)
 
-        # then it denies nothing; asked, it denies only what never was its own
-        assert await status_of(bookie, 999, 0) is Status.UNKNOWN
-        await judge_damage(storage, store, ROOT, "b0:1")
-        await bookie.start()
-        assert await status_of(bookie, ids[0], 0) is Status.UNKNOWN
-        assert await status_of(bookie, ids[1], 0) is Status.NO_LEDGER
-        assert await add(bookie, ids[0], b"late") is Status.FENCED
-        await bookie.stop()
+    # when it starts on empty directories, the metadata not asked yet
+    storage = Storage.open(
+        RealFileSystem(), settings.storage, instance_id=b"i" * 16, clock_ms=lambda: 1
+    )
+    bookie = Bookie(storage, settings)
 
-    asyncio.run(main())
+    # then it denies nothing; asked, it denies only what never was its own
+    assert await status_of(bookie, 999, 0) is Status.UNKNOWN
+    await judge_damage(storage, store, ROOT, "b0:1")
+    await bookie.start()
+    assert await status_of(bookie, ids[0], 0) is Status.UNKNOWN
+    assert await status_of(bookie, ids[1], 0) is Status.NO_LEDGER
+    assert await add(bookie, ids[0], b"late") is Status.FENCED
+    await bookie.stop()

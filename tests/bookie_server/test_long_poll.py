@@ -70,142 +70,123 @@ def ids_in(reply: ReadLacReply) -> list[int]:
     return list(parse_run(reply.records).entry_ids) if reply.records else []
 
 
-def test_news_that_is_there_is_told_at_once_with_its_entries(tmp_path: Path) -> None:
-    async def main() -> None:
-        bookie, client = await start(tmp_path)
-        try:
-            await add(client, 0, [b"a", b"b"], -1)
-            await add(client, 2, [b"c", b"d"], 1)
+async def test_news_that_is_there_is_told_at_once_with_its_entries(tmp_path: Path) -> None:
+    bookie, client = await start(tmp_path)
+    try:
+        await add(client, 0, [b"a", b"b"], -1)
+        await add(client, 2, [b"c", b"d"], 1)
 
-            reply = await client.read_lac(7, long_poll=poll(-1))
-            later = await client.read_lac(7, long_poll=poll(0))
-            without = await client.read_lac(7, long_poll=poll(-1, size_bytes_max=0))
-            small = await client.read_lac(7, long_poll=poll(-1, size_bytes_max=1))
+        reply = await client.read_lac(7, long_poll=poll(-1))
+        later = await client.read_lac(7, long_poll=poll(0))
+        without = await client.read_lac(7, long_poll=poll(-1, size_bytes_max=0))
+        small = await client.read_lac(7, long_poll=poll(-1, size_bytes_max=1))
 
-            assert (ids_in(reply), ids_in(later), ids_in(small)) == ([0, 1], [1], [0])
-            assert (without.records, reply.explicit_lac) == (b"", None)
-            assert reply.last_entry is not None
-            assert parse_run(reply.last_entry).entry_ids == range(3, 4)
-            assert without.last_entry == reply.last_entry == (await client.read_lac(7)).last_entry
-        finally:
-            await bookie.stop()
-
-    asyncio.run(main())
+        assert (ids_in(reply), ids_in(later), ids_in(small)) == ([0, 1], [1], [0])
+        assert (without.records, reply.explicit_lac) == (b"", None)
+        assert reply.last_entry is not None
+        assert parse_run(reply.last_entry).entry_ids == range(3, 4)
+        assert without.last_entry == reply.last_entry == (await client.read_lac(7)).last_entry
+    finally:
+        await bookie.stop()
 
 
-def test_a_poll_waits_for_the_next_entry_and_then_for_nothing_more(tmp_path: Path) -> None:
-    async def main() -> None:
-        bookie, client = await start(tmp_path)
-        try:
-            await add(client, 0, [b"a"], -1)
-            waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
-            nothing = await client.read_lac(7, long_poll=poll(-1, timeout_ms=1))
-            assert nothing == ReadLacReply(Status.OK)
-            assert not waiting.done()
+async def test_a_poll_waits_for_the_next_entry_and_then_for_nothing_more(tmp_path: Path) -> None:
+    bookie, client = await start(tmp_path)
+    try:
+        await add(client, 0, [b"a"], -1)
+        waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
+        nothing = await client.read_lac(7, long_poll=poll(-1, timeout_ms=1))
+        assert nothing == ReadLacReply(Status.OK)
+        assert not waiting.done()
 
-            await add(client, 1, [b"b"], 0)
+        await add(client, 1, [b"b"], 0)
 
-            assert ids_in(await soon(waiting)) == [0]
-            assert bookie.lac_watch.waiter_count == 0
-        finally:
-            await bookie.stop()
-
-    asyncio.run(main())
+        assert ids_in(await soon(waiting)) == [0]
+        assert bookie.lac_watch.waiter_count == 0
+    finally:
+        await bookie.stop()
 
 
-def test_an_explicit_lac_wakes_a_poll_before_any_sync(tmp_path: Path) -> None:
-    async def main() -> None:
-        bookie, client = await start(tmp_path)
-        try:
-            await add(client, 0, [b"a", b"b"], -1)
-            waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
-            await asyncio.sleep(0)
-            packet = encode_lac_packet(DIGEST, 7, 1)
-            end = dict(bookie.storage.applied)
+async def test_an_explicit_lac_wakes_a_poll_before_any_sync(tmp_path: Path) -> None:
+    bookie, client = await start(tmp_path)
+    try:
+        await add(client, 0, [b"a", b"b"], -1)
+        waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
+        await asyncio.sleep(0)
+        packet = encode_lac_packet(DIGEST, 7, 1)
+        end = dict(bookie.storage.applied)
 
-            assert await client.write_lac(7, KEY, packet) is Status.OK
-            reply = await soon(waiting)
+        assert await client.write_lac(7, KEY, packet) is Status.OK
+        reply = await soon(waiting)
 
-            assert bookie.storage.applied == end  # no journal group was written for it
-            assert reply == ReadLacReply(Status.OK, None, packet, reply.records)
-            assert ids_in(reply) == [0, 1]
-        finally:
-            await bookie.stop()
-
-    asyncio.run(main())
+        assert bookie.storage.applied == end  # no journal group was written for it
+        assert reply == ReadLacReply(Status.OK, None, packet, reply.records)
+        assert ids_in(reply) == [0, 1]
+    finally:
+        await bookie.stop()
 
 
 @pytest.mark.conformance("D7")
-def test_an_explicit_lac_survives_a_restart_and_never_falls(tmp_path: Path) -> None:
-    async def main() -> None:
-        bookie, client = await start(tmp_path)
-        try:
-            await add(client, 0, [b"a", b"b", b"c"], -1)
-            assert (await client.read_lac(7)).explicit_lac is None
-            newest = encode_lac_packet(DIGEST, 7, 2)
-            await client.write_lac(7, KEY, newest)
-            await client.write_lac(7, KEY, encode_lac_packet(DIGEST, 7, 1))  # late
-        finally:
-            await bookie.stop()
+async def test_an_explicit_lac_survives_a_restart_and_never_falls(tmp_path: Path) -> None:
+    bookie, client = await start(tmp_path)
+    try:
+        await add(client, 0, [b"a", b"b", b"c"], -1)
+        assert (await client.read_lac(7)).explicit_lac is None
+        newest = encode_lac_packet(DIGEST, 7, 2)
+        await client.write_lac(7, KEY, newest)
+        await client.write_lac(7, KEY, encode_lac_packet(DIGEST, 7, 1))  # late
+    finally:
+        await bookie.stop()
 
-        bookie, client = await start(tmp_path)
-        try:
-            assert (await client.read_lac(7)).explicit_lac == newest
-            assert (await client.read_lac(7, long_poll=poll(1))).explicit_lac == newest
-        finally:
-            await bookie.stop()
-
-    asyncio.run(main())
+    bookie, client = await start(tmp_path)
+    try:
+        assert (await client.read_lac(7)).explicit_lac == newest
+        assert (await client.read_lac(7, long_poll=poll(1))).explicit_lac == newest
+    finally:
+        await bookie.stop()
 
 
-def test_a_fence_ends_the_wait_and_an_unknown_ledger_is_waited_for(tmp_path: Path) -> None:
-    async def main() -> None:
-        bookie, client = await start(tmp_path)
-        try:
-            unknown = await client.read_lac(9, long_poll=poll(-1, timeout_ms=1))
-            assert unknown == ReadLacReply(Status.NO_LEDGER)
-            waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
-            await asyncio.sleep(0)
-
-            await client.read_lac(7, is_fencing=True, master_key=KEY)
-
-            assert await soon(waiting) == ReadLacReply(Status.OK)
-        finally:
-            await bookie.stop()
-
-    asyncio.run(main())
-
-
-def test_a_stopping_bookie_keeps_nobody_waiting(tmp_path: Path) -> None:
-    async def main() -> None:
-        bookie, client = await start(tmp_path)
+async def test_a_fence_ends_the_wait_and_an_unknown_ledger_is_waited_for(tmp_path: Path) -> None:
+    bookie, client = await start(tmp_path)
+    try:
+        unknown = await client.read_lac(9, long_poll=poll(-1, timeout_ms=1))
+        assert unknown == ReadLacReply(Status.NO_LEDGER)
         waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
         await asyncio.sleep(0)
 
+        await client.read_lac(7, is_fencing=True, master_key=KEY)
+
+        assert await soon(waiting) == ReadLacReply(Status.OK)
+    finally:
         await bookie.stop()
 
-        assert (await soon(waiting)).status is Status.NO_LEDGER
 
-    asyncio.run(main())
+async def test_a_stopping_bookie_keeps_nobody_waiting(tmp_path: Path) -> None:
+    bookie, client = await start(tmp_path)
+    waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
+    await asyncio.sleep(0)
+
+    await bookie.stop()
+
+    assert (await soon(waiting)).status is Status.NO_LEDGER
 
 
-def test_two_of_the_largest_entries_fit_no_answer_so_the_proof_goes_first(tmp_path: Path) -> None:
-    async def main() -> None:
-        bookie, client = await start(tmp_path)
-        largest = bytes(ENTRY_SIZE_MAX - HEADER_SIZE - DIGEST.size)
-        try:
-            await add(client, 0, [largest], -1)
-            await add(client, 1, [largest], 0)
+async def test_two_of_the_largest_entries_fit_no_answer_so_the_proof_goes_first(
+    tmp_path: Path,
+) -> None:
+    bookie, client = await start(tmp_path)
+    largest = bytes(ENTRY_SIZE_MAX - HEADER_SIZE - DIGEST.size)
+    try:
+        await add(client, 0, [largest], -1)
+        await add(client, 1, [largest], 0)
 
-            reply = await client.read_lac(7, long_poll=poll(-1))
+        reply = await client.read_lac(7, long_poll=poll(-1))
 
-            assert reply.last_entry is not None
-            assert reply.records == b""
-            assert len(codec.encode_read_lac_reply(reply)) < codec.FRAME_SIZE_MAX
-        finally:
-            await bookie.stop()
-
-    asyncio.run(main())
+        assert reply.last_entry is not None
+        assert reply.records == b""
+        assert len(codec.encode_read_lac_reply(reply)) < codec.FRAME_SIZE_MAX
+    finally:
+        await bookie.stop()
 
 
 @pytest.mark.parametrize(

@@ -85,78 +85,66 @@ async def add(client: BookieClient, first: int, count: int, lac: int) -> None:
 
 
 @pytest.mark.parametrize("make_client", TRANSPORTS)
-def test_a_poll_is_answered_by_news_or_by_its_timeout(
+async def test_a_poll_is_answered_by_news_or_by_its_timeout(
     tmp_path: Path, make_client: MakeClient
 ) -> None:
-    async def main() -> None:
-        async with served(tmp_path, make_client) as (bookie, client, _):
-            await add(client, 0, 3, -1)
-            long = LongPoll(previous_lac=-1, timeout_ms=20_000)
-            waiting = asyncio.create_task(client.read_lac(7, long_poll=long))
-            await waiters(bookie, 1)
-            short = LongPoll(previous_lac=-1, timeout_ms=5)
-            assert await client.read_lac(7, long_poll=short) == ReadLacReply(Status.OK)
+    async with served(tmp_path, make_client) as (bookie, client, _):
+        await add(client, 0, 3, -1)
+        long = LongPoll(previous_lac=-1, timeout_ms=20_000)
+        waiting = asyncio.create_task(client.read_lac(7, long_poll=long))
+        await waiters(bookie, 1)
+        short = LongPoll(previous_lac=-1, timeout_ms=5)
+        assert await client.read_lac(7, long_poll=short) == ReadLacReply(Status.OK)
 
-            packet = encode_lac_packet(DIGEST, 7, 2)
-            assert await client.write_lac(7, KEY, packet) is Status.OK
-            async with asyncio.timeout(5):
-                reply = await waiting
+        packet = encode_lac_packet(DIGEST, 7, 2)
+        assert await client.write_lac(7, KEY, packet) is Status.OK
+        async with asyncio.timeout(5):
+            reply = await waiting
 
-            assert (reply.status, reply.explicit_lac) == (Status.OK, packet)
-            assert parse_run(reply.records).entry_ids == range(3)
-            assert bookie.lac_watch.waiter_count == 0
-
-    asyncio.run(main())
+        assert (reply.status, reply.explicit_lac) == (Status.OK, packet)
+        assert parse_run(reply.records).entry_ids == range(3)
+        assert bookie.lac_watch.waiter_count == 0
 
 
 @pytest.mark.parametrize("make_client", TRANSPORTS)
-def test_a_poll_that_is_given_up_is_forgotten_by_the_bookie(
+async def test_a_poll_that_is_given_up_is_forgotten_by_the_bookie(
     tmp_path: Path, make_client: MakeClient
 ) -> None:
-    async def main() -> None:
-        async with served(tmp_path, make_client) as (bookie, client, _):
-            poll = LongPoll(previous_lac=-1, timeout_ms=20_000)
-            waiting = [asyncio.create_task(client.read_lac(7, long_poll=poll)) for _ in range(3)]
-            await waiters(bookie, 3)
+    async with served(tmp_path, make_client) as (bookie, client, _):
+        poll = LongPoll(previous_lac=-1, timeout_ms=20_000)
+        waiting = [asyncio.create_task(client.read_lac(7, long_poll=poll)) for _ in range(3)]
+        await waiters(bookie, 3)
 
-            waiting[0].cancel()
-            await waiters(bookie, 2)
-            await client.close()
-            await waiters(bookie, 0)
+        waiting[0].cancel()
+        await waiters(bookie, 2)
+        await client.close()
+        await waiters(bookie, 0)
 
-            answers = await asyncio.gather(*waiting, return_exceptions=True)
-            assert isinstance(answers[0], asyncio.CancelledError)
-
-    asyncio.run(main())
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(answers[0], asyncio.CancelledError)
 
 
 @pytest.mark.parametrize("make_client", TRANSPORTS)
-def test_a_poll_at_a_bookie_that_stops_comes_back_with_nothing(
+async def test_a_poll_at_a_bookie_that_stops_comes_back_with_nothing(
     tmp_path: Path, make_client: MakeClient
 ) -> None:
-    async def main() -> None:
-        async with served(tmp_path, make_client) as (bookie, client, server):
-            poll = LongPoll(previous_lac=-1, timeout_ms=20_000)
-            waiting = asyncio.create_task(client.read_lac(7, long_poll=poll))
-            await waiters(bookie, 1)
+    async with served(tmp_path, make_client) as (bookie, client, server):
+        poll = LongPoll(previous_lac=-1, timeout_ms=20_000)
+        waiting = asyncio.create_task(client.read_lac(7, long_poll=poll))
+        await waiters(bookie, 1)
 
-            await server.stop(0)
+        await server.stop(0)
 
-            assert (await waiting).status in (Status.UNREACHABLE, Status.NO_LEDGER)
-            await waiters(bookie, 0)
-
-    asyncio.run(main())
+        assert (await waiting).status in (Status.UNREACHABLE, Status.NO_LEDGER)
+        await waiters(bookie, 0)
 
 
 @pytest.mark.slow
-def test_a_read_timeout_does_not_cut_a_longer_poll_short(tmp_path: Path) -> None:
+async def test_a_read_timeout_does_not_cut_a_longer_poll_short(tmp_path: Path) -> None:
     def impatient(bookie_id: str, address: str, _: ConnectionSettings) -> BookieClient:
         return GrpcBookieClient(bookie_id, address, ConnectionSettings(read_timeout_ms=300))
 
-    async def main() -> None:
-        async with served(tmp_path, impatient) as (_, client, _):
-            poll = LongPoll(previous_lac=-1, timeout_ms=500)
+    async with served(tmp_path, impatient) as (_, client, _):
+        poll = LongPoll(previous_lac=-1, timeout_ms=500)
 
-            assert (await client.read_lac(7, long_poll=poll)).status is Status.NO_LEDGER
-
-    asyncio.run(main())
+        assert (await client.read_lac(7, long_poll=poll)).status is Status.NO_LEDGER

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from random import Random
 
 import pytest
@@ -87,60 +86,48 @@ def test_a_node_may_not_be_called_that(bookie_id: str) -> None:
         check_bookie_id(bookie_id)
 
 
-def test_writable_and_read_only_bookies_are_listed_apart() -> None:
-    async def main() -> None:
-        # given one of each
-        store = await cluster()
-        registry = BookieRegistry(store, ROOT)
-        await registry.register("w:1", OURS)
-        readonly = await registry.register("r:1", OURS, readonly=True)
+async def test_writable_and_read_only_bookies_are_listed_apart() -> None:
+    # given one of each
+    store = await cluster()
+    registry = BookieRegistry(store, ROOT)
+    await registry.register("w:1", OURS)
+    readonly = await registry.register("r:1", OURS, readonly=True)
 
-        # when they are listed, then each is where it belongs
-        assert await registry.writable() == {"w:1": OURS}
-        assert await registry.readonly() == {"r:1": OURS}
+    # when they are listed, then each is where it belongs
+    assert await registry.writable() == {"w:1": OURS}
+    assert await registry.readonly() == {"r:1": OURS}
 
-        # and one that withdraws is gone
-        await readonly.withdraw()
-        assert await registry.readonly() == {}
-
-    asyncio.run(main())
+    # and one that withdraws is gone
+    await readonly.withdraw()
+    assert await registry.readonly() == {}
 
 
-def test_an_id_in_use_and_a_missing_cluster_are_refused() -> None:
-    async def main() -> None:
-        store = await cluster()
-        await BookieRegistry(MemoryStore(store.tree), ROOT).register("b:1", OURS)
-        with pytest.raises(NodeExistsError):
-            await BookieRegistry(store, ROOT).register("b:1", OURS)
-        with pytest.raises(NoNodeError):
-            await BookieRegistry(store, "/elsewhere").register("b:1", OURS)
-
-    asyncio.run(main())
+async def test_an_id_in_use_and_a_missing_cluster_are_refused() -> None:
+    store = await cluster()
+    await BookieRegistry(MemoryStore(store.tree), ROOT).register("b:1", OURS)
+    with pytest.raises(NodeExistsError):
+        await BookieRegistry(store, ROOT).register("b:1", OURS)
+    with pytest.raises(NoNodeError):
+        await BookieRegistry(store, "/elsewhere").register("b:1", OURS)
 
 
-def test_a_bookie_that_cannot_be_understood_is_alive_without_an_endpoint() -> None:
-    async def main() -> None:
-        store = await cluster()
-        await store.ephemeral(f"{ROOT}/available/b:1", b"\xff")
-        assert await BookieRegistry(store, ROOT).writable() == {"b:1": BookieServiceInfo()}
-
-    asyncio.run(main())
+async def test_a_bookie_that_cannot_be_understood_is_alive_without_an_endpoint() -> None:
+    store = await cluster()
+    await store.ephemeral(f"{ROOT}/available/b:1", b"\xff")
+    assert await BookieRegistry(store, ROOT).writable() == {"b:1": BookieServiceInfo()}
 
 
-def test_a_watch_reports_both_lists_now_and_after_every_change() -> None:
-    async def main() -> None:
-        store = await cluster()
-        registry = BookieRegistry(store, ROOT)
-        seen: list[tuple[set[str], set[str]]] = []
-        stop = await registry.watch(lambda w, r: seen.append((set(w), set(r))))
-        assert seen == [(set(), set())]
-        await registry.register("w:1", OURS)
-        await registry.register("r:1", OURS, readonly=True)
-        await store.sync("/")
-        assert seen[-1] == ({"w:1"}, {"r:1"})
-        stop()
-        await registry.register("w:2", OURS)
-        await store.sync("/")
-        assert seen[-1] == ({"w:1"}, {"r:1"})
-
-    asyncio.run(main())
+async def test_a_watch_reports_both_lists_now_and_after_every_change() -> None:
+    store = await cluster()
+    registry = BookieRegistry(store, ROOT)
+    seen: list[tuple[set[str], set[str]]] = []
+    stop = await registry.watch(lambda w, r: seen.append((set(w), set(r))))
+    assert seen == [(set(), set())]
+    await registry.register("w:1", OURS)
+    await registry.register("r:1", OURS, readonly=True)
+    await store.sync("/")
+    assert seen[-1] == ({"w:1"}, {"r:1"})
+    stop()
+    await registry.register("w:2", OURS)
+    await store.sync("/")
+    assert seen[-1] == ({"w:1"}, {"r:1"})

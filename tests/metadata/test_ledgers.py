@@ -347,24 +347,18 @@ def test_a_watch_reports_metadata_and_deletion_and_survives_garbage() -> None:
     run(scenario)
 
 
-def test_without_a_cluster_nothing_is_created_and_the_remedy_is_named() -> None:
-    async def main() -> None:
-        store = MemoryStore()
-        ledgers = LedgerStore(store, ROOT, random=Random(1))
-        with pytest.raises(ClusterNotInitializedError, match="cluster init"):
-            await ledgers.create(open_ledger())
-        assert store.tree.paths() == ["/"]
-
-    asyncio.run(main())
+async def test_without_a_cluster_nothing_is_created_and_the_remedy_is_named() -> None:
+    store = MemoryStore()
+    ledgers = LedgerStore(store, ROOT, random=Random(1))
+    with pytest.raises(ClusterNotInitializedError, match="cluster init"):
+        await ledgers.create(open_ledger())
+    assert store.tree.paths() == ["/"]
 
 
-def test_the_clusters_own_layout_decides_where_ledgers_lie() -> None:
-    async def main() -> None:
-        store = MemoryStore()
-        await initialize(store, ROOT, layout=LedgerLayout.LONG_HIERARCHICAL, random=Random(1))
-        ledgers = LedgerStore(store, ROOT, random=Random(1))
-        ledger_id, _ = await ledgers.create(open_ledger())
-        assert f"{ROOT}/000/0000/0000/0000/L0000" in store.tree.paths()
-        assert [found async for found in ledgers.list_ids()] == [ledger_id]
-
-    asyncio.run(main())
+async def test_the_clusters_own_layout_decides_where_ledgers_lie() -> None:
+    store = MemoryStore()
+    await initialize(store, ROOT, layout=LedgerLayout.LONG_HIERARCHICAL, random=Random(1))
+    ledgers = LedgerStore(store, ROOT, random=Random(1))
+    ledger_id, _ = await ledgers.create(open_ledger())
+    assert f"{ROOT}/000/0000/0000/0000/L0000" in store.tree.paths()
+    assert [found async for found in ledgers.list_ids()] == [ledger_id]

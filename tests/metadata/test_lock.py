@@ -13,51 +13,38 @@ PATH = "/locks/x"
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_a_waiter_finds_its_own_node_again_after_a_lost_message(fault: Fault) -> None:
-    async def main() -> None:
-        # given a store that loses the message which queues the waiter
-        store = MemoryStore()
-        await store.create(PATH, b"", make_parents=True)
-        faults = iter([fault])
-        store.fault = lambda operation, path: (
-            next(faults, None) if operation == "sequence" else None
-        )
+async def test_a_waiter_finds_its_own_node_again_after_a_lost_message(fault: Fault) -> None:
+    # given a store that loses the message which queues the waiter
+    store = MemoryStore()
+    await store.create(PATH, b"", make_parents=True)
+    faults = iter([fault])
+    store.fault = lambda operation, path: next(faults, None) if operation == "sequence" else None
 
-        # when the lock is taken, then there is one node, and none after its release
-        release = await asyncio.wait_for(store.lock(PATH), 5)
-        assert len(await store.children(PATH) or []) == 1
-        await release()
-        assert await store.children(PATH) == []
-
-    asyncio.run(main())
+    # when the lock is taken, then there is one node, and none after its release
+    release = await asyncio.wait_for(store.lock(PATH), 5)
+    assert len(await store.children(PATH) or []) == 1
+    await release()
+    assert await store.children(PATH) == []
 
 
-def test_a_store_that_stays_silent_gives_no_lock() -> None:
-    async def main() -> None:
-        store = MemoryStore()
-        await store.create(PATH, b"", make_parents=True)
-        store.fault = lambda operation, path: (
-            Fault.LOST_REQUEST if operation == "sequence" else None
-        )
-        with pytest.raises(MetadataUnavailableError):
-            await store.lock(PATH)
-        assert await store.children(PATH) == []
-
-    asyncio.run(main())
+async def test_a_store_that_stays_silent_gives_no_lock() -> None:
+    store = MemoryStore()
+    await store.create(PATH, b"", make_parents=True)
+    store.fault = lambda operation, path: Fault.LOST_REQUEST if operation == "sequence" else None
+    with pytest.raises(MetadataUnavailableError):
+        await store.lock(PATH)
+    assert await store.children(PATH) == []
 
 
-def test_a_waiter_whose_session_is_lost_queues_anew() -> None:
-    async def main() -> None:
-        holder = MemoryStore()
-        waiter = MemoryStore(holder.tree)
-        release = await holder.lock(PATH)
-        waiting = asyncio.create_task(waiter.lock(PATH))
-        while len(await holder.children(PATH) or []) < 2:
-            await holder.sync(PATH)
-        waiter.expire()
-        await release()
-        release = await asyncio.wait_for(waiting, 5)
-        assert len(await holder.children(PATH) or []) == 1
-        await release()
-
-    asyncio.run(main())
+async def test_a_waiter_whose_session_is_lost_queues_anew() -> None:
+    holder = MemoryStore()
+    waiter = MemoryStore(holder.tree)
+    release = await holder.lock(PATH)
+    waiting = asyncio.create_task(waiter.lock(PATH))
+    while len(await holder.children(PATH) or []) < 2:
+        await holder.sync(PATH)
+    waiter.expire()
+    await release()
+    release = await asyncio.wait_for(waiting, 5)
+    assert len(await holder.children(PATH) or []) == 1
+    await release()

@@ -38,38 +38,32 @@ class TestMemoryStore(MetadataStoreConformance):
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_a_lost_message_is_an_unknown_outcome_whether_applied_or_not(fault: Fault) -> None:
-    async def main() -> None:
-        # given a session that loses every message about one node
-        store = MemoryStore()
-        store.fault = lambda operation, path: fault if path.startswith("/lost") else None
+async def test_a_lost_message_is_an_unknown_outcome_whether_applied_or_not(fault: Fault) -> None:
+    # given a session that loses every message about one node
+    store = MemoryStore()
+    store.fault = lambda operation, path: fault if path.startswith("/lost") else None
 
-        # when it changes the tree in every way
-        for change in (
-            store.create("/lost", b""),
-            store.multi([Create("/lost-too", b"")]),
-            store.sequence("/lost-", b""),
-        ):
-            with pytest.raises(MetadataUnavailableError):
-                await change
-
-        # then only a lost reply has left its traces
-        was_applied = fault is Fault.LOST_REPLY
-        expected = ["/", "/lost", "/lost-0000000002", "/lost-too"] if was_applied else ["/"]
-        assert store.tree.paths() == expected
-
-    asyncio.run(main())
-
-
-def test_a_refusal_whose_reply_is_lost_is_as_unknown_as_a_success() -> None:
-    async def main() -> None:
-        store = MemoryStore()
-        await store.create("/a", b"")
-        store.fault = lambda operation, path: Fault.LOST_REPLY
+    # when it changes the tree in every way
+    for change in (
+        store.create("/lost", b""),
+        store.multi([Create("/lost-too", b"")]),
+        store.sequence("/lost-", b""),
+    ):
         with pytest.raises(MetadataUnavailableError):
-            await store.create("/a", b"")
+            await change
 
-    asyncio.run(main())
+    # then only a lost reply has left its traces
+    was_applied = fault is Fault.LOST_REPLY
+    expected = ["/", "/lost", "/lost-0000000002", "/lost-too"] if was_applied else ["/"]
+    assert store.tree.paths() == expected
+
+
+async def test_a_refusal_whose_reply_is_lost_is_as_unknown_as_a_success() -> None:
+    store = MemoryStore()
+    await store.create("/a", b"")
+    store.fault = lambda operation, path: Fault.LOST_REPLY
+    with pytest.raises(MetadataUnavailableError):
+        await store.create("/a", b"")
 
 
 def test_equal_programs_see_equal_histories() -> None:

@@ -263,16 +263,13 @@ def test_concurrent_updates_all_happen_once() -> None:
     run(scenario)
 
 
-def test_a_creation_time_nobody_recorded_is_the_nodes_own() -> None:
-    async def main() -> None:
-        store = MemoryStore()
-        store.tree._clock_ms = lambda: 4711
-        store.tree.create(PATH, encode_metadata(open_ledger()))
-        store.tree.create("/m", encode_metadata(open_ledger(created_ms=3)))
-        assert (await LedgerNode(store, PATH, 7).read()).metadata.created_ms == 4711
-        assert (await LedgerNode(store, "/m", 8).read()).metadata.created_ms == 3
-
-    asyncio.run(main())
+async def test_a_creation_time_nobody_recorded_is_the_nodes_own() -> None:
+    store = MemoryStore()
+    store.tree._clock_ms = lambda: 4711
+    store.tree.create(PATH, encode_metadata(open_ledger()))
+    store.tree.create("/m", encode_metadata(open_ledger(created_ms=3)))
+    assert (await LedgerNode(store, PATH, 7).read()).metadata.created_ms == 4711
+    assert (await LedgerNode(store, "/m", 8).read()).metadata.created_ms == 3
 
 
 def test_the_first_attempt_does_not_wait() -> None:

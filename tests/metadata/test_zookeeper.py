@@ -67,69 +67,60 @@ class TestZooKeeperStore(MetadataStoreConformance):
     pass
 
 
-def test_a_service_that_is_not_there_is_named_with_its_address() -> None:
-    async def main() -> None:
-        address = f"127.0.0.1:{free_port(set())}"
-        started = time.monotonic()
-        with pytest.raises(MetadataUnavailableError) as error:
-            await connect(f"zk+hierarchical://{address}/ledgers", connect_timeout_ms=500)
-        assert address in str(error.value)
-        assert "500 ms" in str(error.value)
-        assert time.monotonic() - started < 5
-
-    asyncio.run(main())
+async def test_a_service_that_is_not_there_is_named_with_its_address() -> None:
+    address = f"127.0.0.1:{free_port(set())}"
+    started = time.monotonic()
+    with pytest.raises(MetadataUnavailableError) as error:
+        await connect(f"zk+hierarchical://{address}/ledgers", connect_timeout_ms=500)
+    assert address in str(error.value)
+    assert "500 ms" in str(error.value)
+    assert time.monotonic() - started < 5
 
 
-def test_a_killed_server_leaves_mutations_unknown_and_everything_resumes_with_it(
+async def test_a_killed_server_leaves_mutations_unknown_and_everything_resumes_with_it(
     own_zookeeper: ZooKeeperProcess,
 ) -> None:
-    async def main() -> None:
-        # given a registration and a watch
-        store = await open_store(own_zookeeper)
-        await store.create("/a", b"0")
-        await store.ephemeral("/e", b"me")
-        seen: list[Node | None] = []
-        await store.watch("/a", seen.append)
+    # given a registration and a watch
+    store = await open_store(own_zookeeper)
+    await store.create("/a", b"0")
+    await store.ephemeral("/e", b"me")
+    seen: list[Node | None] = []
+    await store.watch("/a", seen.append)
 
-        # when the server is killed
-        await asyncio.to_thread(own_zookeeper.kill)
+    # when the server is killed
+    await asyncio.to_thread(own_zookeeper.kill)
 
-        # then a mutation's outcome is unknown
-        with pytest.raises(MetadataUnavailableError):
-            await store.put("/a", b"lost", 0)
+    # then a mutation's outcome is unknown
+    with pytest.raises(MetadataUnavailableError):
+        await store.put("/a", b"lost", 0)
 
-        # and a reader who asks on is answered once the server is back
-        reading = asyncio.create_task(answered(store, "/a"))
-        await asyncio.to_thread(own_zookeeper.start)
-        node = await reading
-        assert node is not None
-        assert node.value == b"0"
-        assert await store.put("/a", b"1", 0) == 1
-        await eventually(lambda: seen[-1] is not None and seen[-1].value == b"1")
-        await eventually_own(store, "/e")
-        await store.close()
-
-    asyncio.run(main())
+    # and a reader who asks on is answered once the server is back
+    reading = asyncio.create_task(answered(store, "/a"))
+    await asyncio.to_thread(own_zookeeper.start)
+    node = await reading
+    assert node is not None
+    assert node.value == b"0"
+    assert await store.put("/a", b"1", 0) == 1
+    await eventually(lambda: seen[-1] is not None and seen[-1].value == b"1")
+    await eventually_own(store, "/e")
+    await store.close()
 
 
-def test_a_registration_survives_an_outage_longer_than_its_session(
+async def test_a_registration_survives_an_outage_longer_than_its_session(
     own_zookeeper: ZooKeeperProcess,
 ) -> None:
-    async def main() -> None:
-        store = await open_store(own_zookeeper)
-        await store.ephemeral("/e", b"me")
-        session = store.session_id
-        own_zookeeper.pause()
-        with pytest.raises(MetadataUnavailableError):
-            await store.create("/lost", b"")
-        # The client gives its session up for lost only when a server says so.
-        await asyncio.sleep(SESSION_TIMEOUT_MS / 1000)
-        own_zookeeper.resume()
-        await eventually_own(store, "/e")
-        assert isinstance(session, int)
-        await store.close()
-
-    asyncio.run(main())
+    store = await open_store(own_zookeeper)
+    await store.ephemeral("/e", b"me")
+    session = store.session_id
+    own_zookeeper.pause()
+    with pytest.raises(MetadataUnavailableError):
+        await store.create("/lost", b"")
+    # The client gives its session up for lost only when a server says so.
+    await asyncio.sleep(SESSION_TIMEOUT_MS / 1000)
+    own_zookeeper.resume()
+    await eventually_own(store, "/e")
+    assert isinstance(session, int)
+    await store.close()
 
 
 async def answered(store: MetadataStore, path: str) -> Node | None:
@@ -151,14 +142,11 @@ async def eventually_own(store: MetadataStore, path: str) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_closing_does_not_wait_for_a_dead_server(own_zookeeper: ZooKeeperProcess) -> None:
-    async def main() -> None:
-        store = await open_store(own_zookeeper)
-        await store.watch("/", lambda node: None)
-        await store.ephemeral("/e", b"")
-        own_zookeeper.kill()
-        started = time.monotonic()
-        await store.close()
-        assert time.monotonic() - started < 5
-
-    asyncio.run(main())
+async def test_closing_does_not_wait_for_a_dead_server(own_zookeeper: ZooKeeperProcess) -> None:
+    store = await open_store(own_zookeeper)
+    await store.watch("/", lambda node: None)
+    await store.ephemeral("/e", b"")
+    own_zookeeper.kill()
+    started = time.monotonic()
+    await store.close()
+    assert time.monotonic() - started < 5

@@ -114,21 +114,18 @@ WRONG_ENTRY = SectionReply(LEDGER, 5, 5, False, Status.OK)
         pytest.param([0.6, written(OK)], Status.UNREACHABLE, id="after the deadline"),
     ],
 )
-def test_an_add_is_answered_once_whatever_a_bookie_says(
+async def test_an_add_is_answered_once_whatever_a_bookie_says(
     answers: list[bytes | float], expected: Status
 ) -> None:
-    async def main() -> None:
-        async with client_of(lambda _: answers) as (client, _):
-            told: list[Status] = []
-            client.write(section(), told.append)
-            async with asyncio.timeout(10):
-                while not told:  # noqa: ASYNC110 - a callback from the stream
-                    await asyncio.sleep(0.01)
-            await asyncio.sleep(0.05)  # what comes later must change nothing
+    async with client_of(lambda _: answers) as (client, _):
+        told: list[Status] = []
+        client.write(section(), told.append)
+        async with asyncio.timeout(10):
+            while not told:  # noqa: ASYNC110 - a callback from the stream
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)  # what comes later must change nothing
 
-            assert told == [expected]
-
-    asyncio.run(main())
+        assert told == [expected]
 
 
 @pytest.mark.slow
@@ -140,25 +137,22 @@ def test_an_add_is_answered_once_whatever_a_bookie_says(
         pytest.param(b"", id="empty"),
     ],
 )
-def test_a_read_or_lac_answered_with_nonsense_is_unreachable(answer: bytes) -> None:
+async def test_a_read_or_lac_answered_with_nonsense_is_unreachable(answer: bytes) -> None:
     """Never "no such entry": nothing was said about it."""
 
-    async def main() -> None:
-        async with client_of(lambda _: [answer]) as (client, _), asyncio.timeout(10):
-            request = ReadRequest(ledger_id=LEDGER, first_entry=0, last_entry=3)
-            reply = await client.read(request)
-            lac = await client.read_lac(LEDGER, is_fencing=True, master_key=master_key(b""))
+    async with client_of(lambda _: [answer]) as (client, _), asyncio.timeout(10):
+        request = ReadRequest(ledger_id=LEDGER, first_entry=0, last_entry=3)
+        reply = await client.read(request)
+        lac = await client.read_lac(LEDGER, is_fencing=True, master_key=master_key(b""))
 
-            assert reply.runs == ()
-            assert {part.status for part in reply.missing} == {Status.UNREACHABLE}
-            assert not lac.status.is_evidence_of_absence
-            assert lac.status is not Status.OK
-
-    asyncio.run(main())
+        assert reply.runs == ()
+        assert {part.status for part in reply.missing} == {Status.UNREACHABLE}
+        assert not lac.status.is_evidence_of_absence
+        assert lac.status is not Status.OK
 
 
 @pytest.mark.slow
-def test_a_bookie_that_comes_to_its_senses_is_used_again() -> None:
+async def test_a_bookie_that_comes_to_its_senses_is_used_again() -> None:
     """After a stream of nonsense the next connection sends what was not answered."""
     asked: list[bytes] = []
 
@@ -166,15 +160,12 @@ def test_a_bookie_that_comes_to_its_senses_is_used_again() -> None:
         asked.append(frame)
         return [b"\xff" * 40] if len(asked) == 1 else [written(OK)]
 
-    async def main() -> None:
-        async with client_of(answers) as (client, bookie):
-            told: list[Status] = []
-            client.write(section(), told.append)
-            async with asyncio.timeout(10):
-                while not told:  # noqa: ASYNC110 - a callback from the stream
-                    await asyncio.sleep(0.01)
+    async with client_of(answers) as (client, bookie):
+        told: list[Status] = []
+        client.write(section(), told.append)
+        async with asyncio.timeout(10):
+            while not told:  # noqa: ASYNC110 - a callback from the stream
+                await asyncio.sleep(0.01)
 
-            assert told == [Status.OK]
-            assert bookie.frames[0] == bookie.frames[1]
-
-    asyncio.run(main())
+        assert told == [Status.OK]
+        assert bookie.frames[0] == bookie.frames[1]

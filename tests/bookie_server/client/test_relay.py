@@ -85,45 +85,39 @@ def test_a_relay_answers_as_the_client_it_stands_for(cluster: LocalCluster) -> N
     assert eventually(lambda: not relays())
 
 
-def test_a_bookie_nobody_reaches_is_unreachable_through_a_relay_too() -> None:
+async def test_a_bookie_nobody_reaches_is_unreachable_through_a_relay_too() -> None:
     request = ReadRequest(ledger_id=1, first_entry=3, last_entry=7)
 
-    async def main() -> None:
-        client = RelayedBookieClient(UNREACHED, UNREACHED, SETTINGS)
-        try:
-            reply = await client.read(request)
-            assert [part.status for part in reply.missing] == [Status.UNREACHABLE]
-            assert (await client.read_lac(1)).status is Status.UNREACHABLE
-            assert await client.info() is None
-            section = EncodedSection(1, 0, 0, False, b"whatever")
-            assert await written(client, section) is Status.UNREACHABLE
-        finally:
-            await client.close()
-        assert (await client.list_entries(1)).status is Status.UNREACHABLE
-
-    asyncio.run(main())
+    client = RelayedBookieClient(UNREACHED, UNREACHED, SETTINGS)
+    try:
+        reply = await client.read(request)
+        assert [part.status for part in reply.missing] == [Status.UNREACHABLE]
+        assert (await client.read_lac(1)).status is Status.UNREACHABLE
+        assert await client.info() is None
+        section = EncodedSection(1, 0, 0, False, b"whatever")
+        assert await written(client, section) is Status.UNREACHABLE
+    finally:
+        await client.close()
+    assert (await client.list_entries(1)).status is Status.UNREACHABLE
 
 
-def test_a_killed_relay_answers_unreachable_and_is_followed_by_another(
+async def test_a_killed_relay_answers_unreachable_and_is_followed_by_another(
     cluster: LocalCluster,
 ) -> None:
     bookie_id = cluster.bookies[0].bookie_id
     patient = ConnectionSettings(add_timeout_ms=60_000, reconnect_timeout_ms=60_000)
 
-    async def main() -> None:
-        client = RelayedBookieClient(bookie_id, bookie_id, patient)
-        try:
-            assert await client.info() is not None
-            (relay,) = relays()
-            os.kill(relay, signal.SIGSTOP)
-            unanswered = asyncio.create_task(written(client, EncodedSection(1, 0, 0, False, b"")))
-            await asyncio.sleep(0)
-            os.kill(relay, signal.SIGKILL)
+    client = RelayedBookieClient(bookie_id, bookie_id, patient)
+    try:
+        assert await client.info() is not None
+        (relay,) = relays()
+        os.kill(relay, signal.SIGSTOP)
+        unanswered = asyncio.create_task(written(client, EncodedSection(1, 0, 0, False, b"")))
+        await asyncio.sleep(0)
+        os.kill(relay, signal.SIGKILL)
 
-            assert await unanswered is Status.UNREACHABLE
-            assert await client.info() is not None
-            assert relays() != [relay]
-        finally:
-            await client.close()
-
-    asyncio.run(main())
+        assert await unanswered is Status.UNREACHABLE
+        assert await client.info() is not None
+        assert relays() != [relay]
+    finally:
+        await client.close()

@@ -32,184 +32,164 @@ def append_counted(writer: WriteHandle, payload: bytes, told: Counter[int]) -> N
     writer.push([payload], complete)
 
 
-def test_a_close_with_adds_in_flight_acknowledges_them_first(tmp_path: Path) -> None:
+async def test_a_close_with_adds_in_flight_acknowledges_them_first(tmp_path: Path) -> None:
     """Every add is told once, and the ledger ends at the last of them."""
 
-    async def main() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            writer = await cluster.client().create_ledger()
-            told: Counter[int] = Counter()
-            for number in range(300):
-                append_counted(writer, b"%d" % number, told)
+    async with running_cluster(tmp_path) as cluster:
+        writer = await cluster.client().create_ledger()
+        told: Counter[int] = Counter()
+        for number in range(300):
+            append_counted(writer, b"%d" % number, told)
 
-            await asyncio.gather(*(writer.close() for _ in range(3)))
+        await asyncio.gather(*(writer.close() for _ in range(3)))
 
-            assert told == Counter(range(300))
-            assert writer.metadata.last_entry == 299
-
-    asyncio.run(main())
+        assert told == Counter(range(300))
+        assert writer.metadata.last_entry == 299
 
 
 @pytest.mark.parametrize("turns", range(0, 24, 3))
 @pytest.mark.conformance("W21")
-def test_a_close_that_races_with_the_loss_of_all_bookies_tells_everybody_once(
+async def test_a_close_that_races_with_the_loss_of_all_bookies_tells_everybody_once(
     tmp_path: Path, turns: int
 ) -> None:
     """The length leaves out what was not acknowledged."""
 
-    async def main() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger(ack_quorum=3)
-            told: Counter[int] = Counter()
-            append_counted(writer, b"first", told)
-            await writer.flush()
-            for number in range(50):
-                append_counted(writer, b"%d" % number, told)
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            closing = asyncio.ensure_future(writer.close())
-            for fault in cluster.faults.values():
-                fault.is_dead = True
-            await asyncio.gather(closing, return_exceptions=True)
+    async with running_cluster(tmp_path) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger(ack_quorum=3)
+        told: Counter[int] = Counter()
+        append_counted(writer, b"first", told)
+        await writer.flush()
+        for number in range(50):
+            append_counted(writer, b"%d" % number, told)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing = asyncio.ensure_future(writer.close())
+        for fault in cluster.faults.values():
+            fault.is_dead = True
+        await asyncio.gather(closing, return_exceptions=True)
 
-            assert told == Counter(range(51))
-            metadata = await client.ledger_metadata(writer.ledger_id)
-            assert metadata.is_closed
-            assert metadata.last_entry == writer.last_add_confirmed
-            acknowledged = [b"first", *(b"%d" % n for n in range(50))][: metadata.last_entry + 1]
-            assert metadata.length == sum(map(len, acknowledged))
-
-    asyncio.run(main())
+        assert told == Counter(range(51))
+        metadata = await client.ledger_metadata(writer.ledger_id)
+        assert metadata.is_closed
+        assert metadata.last_entry == writer.last_add_confirmed
+        acknowledged = [b"first", *(b"%d" % n for n in range(50))][: metadata.last_entry + 1]
+        assert metadata.length == sum(map(len, acknowledged))
 
 
-def test_an_abandoned_writer_tells_everybody_once_and_closes_nothing(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger()
-            for fault in cluster.faults.values():
-                fault.drops_writes = True
-            told: Counter[int] = Counter()
-            for number in range(20):
-                append_counted(writer, b"%d" % number, told)
+async def test_an_abandoned_writer_tells_everybody_once_and_closes_nothing(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger()
+        for fault in cluster.faults.values():
+            fault.drops_writes = True
+        told: Counter[int] = Counter()
+        for number in range(20):
+            append_counted(writer, b"%d" % number, told)
 
-            writer.abandon(LedgerClosedError(writer.ledger_id))
-            writer.abandon(LedgerClosedError(writer.ledger_id))
+        writer.abandon(LedgerClosedError(writer.ledger_id))
+        writer.abandon(LedgerClosedError(writer.ledger_id))
 
-            assert told == Counter(range(20))
-            assert not (await client.ledger_metadata(writer.ledger_id)).is_closed
-
-    asyncio.run(main())
+        assert told == Counter(range(20))
+        assert not (await client.ledger_metadata(writer.ledger_id)).is_closed
 
 
 @pytest.mark.conformance("W18", "W22")
-def test_a_closed_ledger_with_an_empty_last_fragment_reads_to_its_end(tmp_path: Path) -> None:
+async def test_a_closed_ledger_with_an_empty_last_fragment_reads_to_its_end(tmp_path: Path) -> None:
     """An ensemble changed for entries that never came (#3917 asks for the LAC of such a one)."""
 
-    async def main() -> None:
-        async with running_cluster(tmp_path, bookies=4) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger(ack_quorum=3)
-            await writer.append_many([b"0", b"1", b"2"])
-            dead = writer.metadata.last_fragment.ensemble[0]
-            cluster.faults[dead].is_dead = True
-            waiting = writer.append_async(b"3")
-            for fault in cluster.faults.values():
-                fault.drops_writes = True
-            await until(lambda: len(writer.metadata.fragments) == 2)
-            writer.abandon(LedgerClosedError(writer.ledger_id))
-            await asyncio.gather(waiting, return_exceptions=True)
-            await writer.close()
-            cluster.faults[dead].is_dead = False
+    async with running_cluster(tmp_path, bookies=4) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger(ack_quorum=3)
+        await writer.append_many([b"0", b"1", b"2"])
+        dead = writer.metadata.last_fragment.ensemble[0]
+        cluster.faults[dead].is_dead = True
+        waiting = writer.append_async(b"3")
+        for fault in cluster.faults.values():
+            fault.drops_writes = True
+        await until(lambda: len(writer.metadata.fragments) == 2)
+        writer.abandon(LedgerClosedError(writer.ledger_id))
+        await asyncio.gather(waiting, return_exceptions=True)
+        await writer.close()
+        cluster.faults[dead].is_dead = False
 
-            metadata = await client.ledger_metadata(writer.ledger_id)
-            assert metadata.last_fragment.first_entry == metadata.last_entry + 1
-            reader = await client.open_ledger(writer.ledger_id)
-            entries = [bytes(e.payload) async for e in reader.read(0, reader.last_add_confirmed)]
-            assert entries == [b"0", b"1", b"2"]
-
-    asyncio.run(main())
+        metadata = await client.ledger_metadata(writer.ledger_id)
+        assert metadata.last_fragment.first_entry == metadata.last_entry + 1
+        reader = await client.open_ledger(writer.ledger_id)
+        entries = [bytes(e.payload) async for e in reader.read(0, reader.last_add_confirmed)]
+        assert entries == [b"0", b"1", b"2"]
 
 
 @pytest.mark.conformance("W23")
-def test_a_bookie_that_never_answers_stops_nobody_but_fills_the_window(tmp_path: Path) -> None:
+async def test_a_bookie_that_never_answers_stops_nobody_but_fills_the_window(
+    tmp_path: Path,
+) -> None:
     """Appends go on at the ack quorum; what the slow bookie still has to store bounds them."""
 
-    async def main() -> None:
-        async with running_cluster(tmp_path, max_in_flight_bytes=1_000) as cluster:
-            writer = await cluster.client().create_ledger()
-            slow = cluster.faults[writer.metadata.last_fragment.ensemble[0]]
-            slow.drops_writes = True
-            for _ in range(4):
-                await writer.append(bytes(300))
-            waiting = asyncio.ensure_future(writer.append(bytes(300)))
-            await asyncio.wait([waiting], timeout=0.02)
-            assert (writer.last_add_confirmed, writer.last_add_pushed) == (3, 3)
+    async with running_cluster(tmp_path, max_in_flight_bytes=1_000) as cluster:
+        writer = await cluster.client().create_ledger()
+        slow = cluster.faults[writer.metadata.last_fragment.ensemble[0]]
+        slow.drops_writes = True
+        for _ in range(4):
+            await writer.append(bytes(300))
+        waiting = asyncio.ensure_future(writer.append(bytes(300)))
+        await asyncio.wait([waiting], timeout=0.02)
+        assert (writer.last_add_confirmed, writer.last_add_pushed) == (3, 3)
 
-            writer.abandon(LedgerClosedError(writer.ledger_id))
-            await asyncio.gather(waiting, return_exceptions=True)
-
-    asyncio.run(main())
+        writer.abandon(LedgerClosedError(writer.ledger_id))
+        await asyncio.gather(waiting, return_exceptions=True)
 
 
 @pytest.mark.conformance("F3")
-def test_entries_acknowledged_make_room_whoever_has_not_answered(tmp_path: Path) -> None:
+async def test_entries_acknowledged_make_room_whoever_has_not_answered(tmp_path: Path) -> None:
     """The count of entries in flight is of those not acknowledged; only bytes are still held."""
 
-    async def main() -> None:
-        async with running_cluster(tmp_path, max_in_flight_entries=2) as cluster:
-            writer = await cluster.client().create_ledger()
-            slow = cluster.faults[writer.metadata.last_fragment.ensemble[0]]
-            slow.drops_writes = True
+    async with running_cluster(tmp_path, max_in_flight_entries=2) as cluster:
+        writer = await cluster.client().create_ledger()
+        slow = cluster.faults[writer.metadata.last_fragment.ensemble[0]]
+        slow.drops_writes = True
 
-            async with asyncio.timeout(5):
-                await asyncio.gather(*(writer.append(b"%d" % number) for number in range(20)))
+        async with asyncio.timeout(5):
+            await asyncio.gather(*(writer.append(b"%d" % number) for number in range(20)))
 
-            writer.abandon(LedgerClosedError(writer.ledger_id))
-
-    asyncio.run(main())
+        writer.abandon(LedgerClosedError(writer.ledger_id))
 
 
-def test_fencing_and_deleting_at_once_leave_no_ledger_and_no_writer(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            writer = await cluster.client().create_ledger()
-            await writer.append(b"0")
+async def test_fencing_and_deleting_at_once_leave_no_ledger_and_no_writer(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        writer = await cluster.client().create_ledger()
+        await writer.append(b"0")
 
-            outcomes = await asyncio.gather(
-                cluster.client(2).open_ledger(writer.ledger_id, recovery=True),
-                cluster.client(3).delete_ledger(writer.ledger_id),
-                return_exceptions=True,
-            )
+        outcomes = await asyncio.gather(
+            cluster.client(2).open_ledger(writer.ledger_id, recovery=True),
+            cluster.client(3).delete_ledger(writer.ledger_id),
+            return_exceptions=True,
+        )
 
-            assert outcomes[1] is None
-            assert isinstance(outcomes[0], NoSuchLedgerError) or not isinstance(
-                outcomes[0], BaseException
-            )
-            with pytest.raises(BookKeeperError) as caught:
-                await writer.append(b"1")
-            assert not isinstance(caught.value, NotEnoughBookiesError)
-            with pytest.raises(NoSuchLedgerError):
-                await cluster.client(4).open_ledger(writer.ledger_id)
-
-    asyncio.run(main())
+        assert outcomes[1] is None
+        assert isinstance(outcomes[0], NoSuchLedgerError) or not isinstance(
+            outcomes[0], BaseException
+        )
+        with pytest.raises(BookKeeperError) as caught:
+            await writer.append(b"1")
+        assert not isinstance(caught.value, NotEnoughBookiesError)
+        with pytest.raises(NoSuchLedgerError):
+            await cluster.client(4).open_ledger(writer.ledger_id)
 
 
 @pytest.mark.parametrize("status", [Status.UNREACHABLE, Status.UNKNOWN, Status.READ_ONLY])
-def test_failed_adds_leave_no_trace_in_length_or_last_entry(tmp_path: Path, status: Status) -> None:
-    async def main() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger()
-            await writer.append(b"abc")
-            for fault in cluster.faults.values():
-                fault.write_status = status
-            with pytest.raises(NotEnoughBookiesError):
-                await writer.append(b"lost")
-            await writer.close()
+async def test_failed_adds_leave_no_trace_in_length_or_last_entry(
+    tmp_path: Path, status: Status
+) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger()
+        await writer.append(b"abc")
+        for fault in cluster.faults.values():
+            fault.write_status = status
+        with pytest.raises(NotEnoughBookiesError):
+            await writer.append(b"lost")
+        await writer.close()
 
-            metadata: LedgerMetadata = await client.ledger_metadata(writer.ledger_id)
-            assert (metadata.last_entry, metadata.length) == (0, 3)
-
-    asyncio.run(main())
+        metadata: LedgerMetadata = await client.ledger_metadata(writer.ledger_id)
+        assert (metadata.last_entry, metadata.length) == (0, 3)

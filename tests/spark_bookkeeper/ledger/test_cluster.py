@@ -118,21 +118,18 @@ def test_a_bookie_that_moved_is_found_where_it_is_now() -> None:
     asyncio.run(main())
 
 
-def test_a_bookie_nobody_knows_is_not_looked_for_with_every_request() -> None:
-    async def main() -> None:
-        store, made = MemoryStore(), list[Connection]()
-        cluster = await new_cluster(store, made)
-        listed: list[str] = []
+async def test_a_bookie_nobody_knows_is_not_looked_for_with_every_request() -> None:
+    store, made = MemoryStore(), list[Connection]()
+    cluster = await new_cluster(store, made)
+    listed: list[str] = []
 
-        def count(operation: str, path: str) -> None:
-            if operation == "children":
-                listed.append(path)
+    def count(operation: str, path: str) -> None:
+        if operation == "children":
+            listed.append(path)
 
-        store.fault = count
-        for _ in range(50):
-            await cluster.prepare(("gone",))
+    store.fault = count
+    for _ in range(50):
+        await cluster.prepare(("gone",))
 
-        assert 1 <= len(listed) <= 4
-        await store.close()
-
-    asyncio.run(main())
+    assert 1 <= len(listed) <= 4
+    await store.close()

@@ -52,417 +52,368 @@ async def settle(turns: int = 50) -> None:
 
 
 @pytest.mark.conformance("W3")
-def test_a_bookie_that_fails_at_once_is_replaced_in_place(tmp_path: Path) -> None:
+async def test_a_bookie_that_fails_at_once_is_replaced_in_place(tmp_path: Path) -> None:
     """W3."""
 
-    async def main() -> None:
-        async with running_cluster(tmp_path, bookies=4) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger()
-            (dead,) = fail(cluster, writer, 1)
+    async with running_cluster(tmp_path, bookies=4) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger()
+        (dead,) = fail(cluster, writer, 1)
 
-            await writer.append_many([b"0", b"1"])
-            await settle()
+        await writer.append_many([b"0", b"1"])
+        await settle()
 
-            (fragment,) = writer.metadata.fragments
-            assert fragment.first_entry == 0
-            assert dead not in fragment.ensemble
-            await writer.close()
-            assert await read_all(client, writer.ledger_id) == [b"0", b"1"]
-
-    asyncio.run(main())
+        (fragment,) = writer.metadata.fragments
+        assert fragment.first_entry == 0
+        assert dead not in fragment.ensemble
+        await writer.close()
+        assert await read_all(client, writer.ledger_id) == [b"0", b"1"]
 
 
 @pytest.mark.conformance("W4")
-def test_a_bookie_that_fails_later_is_replaced_from_the_next_entry_on(tmp_path: Path) -> None:
+async def test_a_bookie_that_fails_later_is_replaced_from_the_next_entry_on(tmp_path: Path) -> None:
     """W4."""
 
-    async def main() -> None:
-        async with running_cluster(tmp_path, bookies=4) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger()
-            await writer.append(b"0")
-            (dead,) = fail(cluster, writer, 0)
-            await writer.append(b"1")
-            await settle()
-            await writer.append(b"2")
-            await writer.close()
+    async with running_cluster(tmp_path, bookies=4) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger()
+        await writer.append(b"0")
+        (dead,) = fail(cluster, writer, 0)
+        await writer.append(b"1")
+        await settle()
+        await writer.append(b"2")
+        await writer.close()
 
-            metadata = await client.ledger_metadata(writer.ledger_id)
-            assert len(metadata.fragments) == 2
-            assert dead in metadata.fragments[0].ensemble
-            assert dead not in metadata.fragments[1].ensemble
-            assert await read_all(client, writer.ledger_id) == [b"0", b"1", b"2"]
-
-    asyncio.run(main())
+        metadata = await client.ledger_metadata(writer.ledger_id)
+        assert len(metadata.fragments) == 2
+        assert dead in metadata.fragments[0].ensemble
+        assert dead not in metadata.fragments[1].ensemble
+        assert await read_all(client, writer.ledger_id) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 3, 3), (3, 2, 2), (5, 3, 2)])
-def test_the_metadata_names_the_bookies_that_really_store_an_entry(
+async def test_the_metadata_names_the_bookies_that_really_store_an_entry(
     tmp_path: Path, quorums: tuple[int, int, int], seed: int
 ) -> None:
     """Apache #4097, #4194, #4651, #4660: recorded ensembles and written ones differed."""
 
-    async def main() -> None:
-        random = Random(seed)
-        async with running_cluster(tmp_path, bookies=9, bookie_quarantine_ms=1) as cluster:
-            e, w, a = quorums
-            writer = await cluster.client(seed).create_ledger(
-                ensemble_size=e, write_quorum=w, ack_quorum=a
-            )
-            for _ in range(12):
-                ensemble = writer.metadata.last_fragment.ensemble
-                for bookie_id in random.sample(ensemble, 2):
-                    answer = random.choice([None, Status.UNREACHABLE, Status.UNKNOWN])
-                    cluster.faults[bookie_id].write_status = answer
-                pending = [writer.append_async(b"%d" % n) for n in range(random.randrange(1, 30))]
-                await settle(random.randrange(20))
-                for fault in cluster.faults.values():
-                    fault.write_status = None
-                await asyncio.gather(*pending)
-            await writer.close()
+    random = Random(seed)
+    async with running_cluster(tmp_path, bookies=9, bookie_quarantine_ms=1) as cluster:
+        e, w, a = quorums
+        writer = await cluster.client(seed).create_ledger(
+            ensemble_size=e, write_quorum=w, ack_quorum=a
+        )
+        for _ in range(12):
+            ensemble = writer.metadata.last_fragment.ensemble
+            for bookie_id in random.sample(ensemble, 2):
+                answer = random.choice([None, Status.UNREACHABLE, Status.UNKNOWN])
+                cluster.faults[bookie_id].write_status = answer
+            pending = [writer.append_async(b"%d" % n) for n in range(random.randrange(1, 30))]
+            await settle(random.randrange(20))
+            for fault in cluster.faults.values():
+                fault.write_status = None
+            await asyncio.gather(*pending)
+        await writer.close()
 
-            metadata = writer.metadata
-            assert len(metadata.fragments) > 1
-            for entry_id in range(metadata.last_entry + 1):
-                ensemble = metadata.fragment_of(entry_id).ensemble
-                write_set = {ensemble[(entry_id + i) % e] for i in range(w)}
-                assert len(write_set & cluster.copies(writer.ledger_id, entry_id).keys()) >= a
-
-    asyncio.run(main())
+        metadata = writer.metadata
+        assert len(metadata.fragments) > 1
+        for entry_id in range(metadata.last_entry + 1):
+            ensemble = metadata.fragment_of(entry_id).ensemble
+            write_set = {ensemble[(entry_id + i) % e] for i in range(w)}
+            assert len(write_set & cluster.copies(writer.ledger_id, entry_id).keys()) >= a
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 3, 3), (3, 2, 2), (4, 3, 2)])
 @pytest.mark.conformance("W14", "D8")
-def test_one_failure_after_another_leaves_every_entry_readable(
+async def test_one_failure_after_another_leaves_every_entry_readable(
     tmp_path: Path, quorums: tuple[int, int, int]
 ) -> None:
     """W14, D8: also for a reader that opened the ledger before."""
 
-    async def main() -> None:
-        async with running_cluster(tmp_path, bookies=8) as cluster:
-            client = cluster.client()
-            e, w, a = quorums
-            writer = await client.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
-            reader = await client.open_ledger(writer.ledger_id)
-            dead: list[str] = []
-            for round_number in range(4):
-                batch = [f"{round_number}-{i}".encode() for i in range(20)]
-                appended = writer.append_many(batch)
-                waiting = asyncio.ensure_future(appended)
-                await asyncio.sleep(0)
-                dead += fail(cluster, writer, round_number % e)
-                await waiting
-                await settle()
-            await writer.close()
+    async with running_cluster(tmp_path, bookies=8) as cluster:
+        client = cluster.client()
+        e, w, a = quorums
+        writer = await client.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
+        reader = await client.open_ledger(writer.ledger_id)
+        dead: list[str] = []
+        for round_number in range(4):
+            batch = [f"{round_number}-{i}".encode() for i in range(20)]
+            appended = writer.append_many(batch)
+            waiting = asyncio.ensure_future(appended)
+            await asyncio.sleep(0)
+            dead += fail(cluster, writer, round_number % e)
+            await waiting
+            await settle()
+        await writer.close()
 
-            expected = [f"{r}-{i}".encode() for r in range(4) for i in range(20)]
-            for bookie_id in dead[:-1]:
-                cluster.faults[bookie_id].is_dead = False
-            assert await read_all(client, writer.ledger_id) == expected
-            last = await reader.read_last_add_confirmed()
-            assert [bytes(e.payload) async for e in reader.read(0, last)] == expected
-
-    asyncio.run(main())
+        expected = [f"{r}-{i}".encode() for r in range(4) for i in range(20)]
+        for bookie_id in dead[:-1]:
+            cluster.faults[bookie_id].is_dead = False
+        assert await read_all(client, writer.ledger_id) == expected
+        last = await reader.read_last_add_confirmed()
+        assert [bytes(e.payload) async for e in reader.read(0, last)] == expected
 
 
 @pytest.mark.conformance("W5")
-def test_with_too_few_bookies_the_ledger_is_closed_at_its_last_acknowledged_entry(
+async def test_with_too_few_bookies_the_ledger_is_closed_at_its_last_acknowledged_entry(
     tmp_path: Path,
 ) -> None:
     """W5: without anybody having to close it."""
 
-    async def main() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger()
-            await writer.append(b"0")
-            fail(cluster, writer, 0, 1)
+    async with running_cluster(tmp_path) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger()
+        await writer.append(b"0")
+        fail(cluster, writer, 0, 1)
 
-            with pytest.raises(NotEnoughBookiesError):
-                await writer.append(b"1")
-            await settle()
+        with pytest.raises(NotEnoughBookiesError):
+            await writer.append(b"1")
+        await settle()
 
-            metadata = await client.ledger_metadata(writer.ledger_id)
-            assert (metadata.is_closed, metadata.last_entry, metadata.length) == (True, 0, 1)
-            with pytest.raises(NotEnoughBookiesError):
-                await writer.append(b"2")
-            await writer.close()
-
-    asyncio.run(main())
+        metadata = await client.ledger_metadata(writer.ledger_id)
+        assert (metadata.is_closed, metadata.last_entry, metadata.length) == (True, 0, 1)
+        with pytest.raises(NotEnoughBookiesError):
+            await writer.append(b"2")
+        await writer.close()
 
 
 @pytest.mark.conformance("W2")
-def test_a_second_bookie_failing_during_the_change_is_replaced_too(tmp_path: Path) -> None:
+async def test_a_second_bookie_failing_during_the_change_is_replaced_too(tmp_path: Path) -> None:
     """W2."""
 
-    async def main() -> None:
-        async with running_cluster(tmp_path, bookies=6) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger()
-            await writer.append(b"0")
-            dead = fail(cluster, writer, 0, 2)
-            await writer.append_many([b"1", b"2"])
-            await settle()
-            await writer.close()
+    async with running_cluster(tmp_path, bookies=6) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger()
+        await writer.append(b"0")
+        dead = fail(cluster, writer, 0, 2)
+        await writer.append_many([b"1", b"2"])
+        await settle()
+        await writer.close()
 
-            assert not set(dead) & set(writer.metadata.last_fragment.ensemble)
-            assert await read_all(client, writer.ledger_id) == [b"0", b"1", b"2"]
-
-    asyncio.run(main())
+        assert not set(dead) & set(writer.metadata.last_fragment.ensemble)
+        assert await read_all(client, writer.ledger_id) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_REPLY])
-def test_a_lost_metadata_message_delays_acknowledgements_and_nothing_else(
+async def test_a_lost_metadata_message_delays_acknowledgements_and_nothing_else(
     tmp_path: Path, fault: Fault
 ) -> None:
-    async def main() -> None:
-        async with running_cluster(tmp_path, bookies=5) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger()
-            await writer.append(b"0")
-            puts = 0
+    async with running_cluster(tmp_path, bookies=5) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger()
+        await writer.append(b"0")
+        puts = 0
 
-            def lose(operation: str, path: str) -> Fault | None:
-                nonlocal puts
-                if operation == "put":
-                    puts += 1
-                    return fault if puts <= 2 else None
-                return None
+        def lose(operation: str, path: str) -> Fault | None:
+            nonlocal puts
+            if operation == "put":
+                puts += 1
+                return fault if puts <= 2 else None
+            return None
 
-            cluster.store.fault = lose
-            fail(cluster, writer, 1)
-            await writer.append_many([b"1"] * 3)
-            cluster.store.fault = None
+        cluster.store.fault = lose
+        fail(cluster, writer, 1)
+        await writer.append_many([b"1"] * 3)
+        cluster.store.fault = None
+        await writer.close()
+
+        assert puts >= 1
+        metadata = await client.ledger_metadata(writer.ledger_id)
+        assert [f.first_entry for f in metadata.fragments] == [0, 1]
+        assert await read_all(client, writer.ledger_id) == [b"0", b"1", b"1", b"1"]
+
+
+async def test_metadata_that_stays_away_ends_the_writer(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, bookies=5, ensemble_change_timeout_ms=50) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger(ack_quorum=3)
+        await writer.append(b"0")
+        cluster.store.fault = lambda operation, path: Fault.LOST_REQUEST
+        fail(cluster, writer, 1)
+
+        with pytest.raises(MetadataUnavailableError):
+            await writer.append(b"1")
+
+        with pytest.raises(MetadataUnavailableError):
             await writer.close()
-
-            assert puts >= 1
-            metadata = await client.ledger_metadata(writer.ledger_id)
-            assert [f.first_entry for f in metadata.fragments] == [0, 1]
-            assert await read_all(client, writer.ledger_id) == [b"0", b"1", b"1", b"1"]
-
-    asyncio.run(main())
-
-
-def test_metadata_that_stays_away_ends_the_writer(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_cluster(tmp_path, bookies=5, ensemble_change_timeout_ms=50) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger(ack_quorum=3)
-            await writer.append(b"0")
-            cluster.store.fault = lambda operation, path: Fault.LOST_REQUEST
-            fail(cluster, writer, 1)
-
-            with pytest.raises(MetadataUnavailableError):
-                await writer.append(b"1")
-
-            with pytest.raises(MetadataUnavailableError):
-                await writer.close()
-            cluster.store.fault = None
-            await writer.close()  # a close that failed is tried again
-            assert writer.metadata.last_entry == 0
-            assert await read_all(client, writer.ledger_id) == [b"0"]
-
-    asyncio.run(main())
+        cluster.store.fault = None
+        await writer.close()  # a close that failed is tried again
+        assert writer.metadata.last_entry == 0
+        assert await read_all(client, writer.ledger_id) == [b"0"]
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
 @pytest.mark.conformance("W7", "ClientChangesEnsemble")
-def test_a_ledger_taken_over_meanwhile_ends_the_writer(tmp_path: Path, is_closed: bool) -> None:
+async def test_a_ledger_taken_over_meanwhile_ends_the_writer(
+    tmp_path: Path, is_closed: bool
+) -> None:
     """W7, M3: neither state is ever overwritten by an ensemble change."""
 
-    async def main() -> None:
-        async with running_cluster(tmp_path, bookies=5) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger(ack_quorum=3)
-            await writer.append(b"0")
-            take: Transform[BookKeeperError] = (
-                (lambda m: m.closed(0, 1)) if is_closed else LedgerMetadata.in_recovery
-            )
-            taken = await change(client, writer.ledger_id, take)
-            fail(cluster, writer, 1)
+    async with running_cluster(tmp_path, bookies=5) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger(ack_quorum=3)
+        await writer.append(b"0")
+        take: Transform[BookKeeperError] = (
+            (lambda m: m.closed(0, 1)) if is_closed else LedgerMetadata.in_recovery
+        )
+        taken = await change(client, writer.ledger_id, take)
+        fail(cluster, writer, 1)
 
-            with pytest.raises(LedgerClosedError if is_closed else LedgerFencedError):
-                await writer.append(b"1")
+        with pytest.raises(LedgerClosedError if is_closed else LedgerFencedError):
+            await writer.append(b"1")
 
-            metadata = await client.ledger_metadata(writer.ledger_id)
-            assert metadata == taken.metadata
-
-    asyncio.run(main())
+        metadata = await client.ledger_metadata(writer.ledger_id)
+        assert metadata == taken.metadata
 
 
 @pytest.mark.conformance("W8")
-def test_an_older_fragment_changed_elsewhere_is_kept(tmp_path: Path) -> None:
+async def test_an_older_fragment_changed_elsewhere_is_kept(tmp_path: Path) -> None:
     """W8: re-replication moves an old fragment while the writer replaces a bookie."""
 
-    async def main() -> None:
-        async with running_cluster(tmp_path, bookies=6) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger()
-            await writer.append(b"0")
-            fail(cluster, writer, 0)
-            await writer.append(b"1")
-            await settle()
+    async with running_cluster(tmp_path, bookies=6) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger()
+        await writer.append(b"0")
+        fail(cluster, writer, 0)
+        await writer.append(b"1")
+        await settle()
 
-            def move(metadata: LedgerMetadata) -> LedgerMetadata:
-                old = metadata.fragments[0]
-                spare = next(b for b in cluster.bookies if b not in old.ensemble)
-                moved = Fragment(0, (spare, *old.ensemble[1:]))
-                return replace(metadata, fragments=(moved, *metadata.fragments[1:]))
+        def move(metadata: LedgerMetadata) -> LedgerMetadata:
+            old = metadata.fragments[0]
+            spare = next(b for b in cluster.bookies if b not in old.ensemble)
+            moved = Fragment(0, (spare, *old.ensemble[1:]))
+            return replace(metadata, fragments=(moved, *metadata.fragments[1:]))
 
-            moved = await change(client, writer.ledger_id, move)
-            fail(cluster, writer, 1)
-            await writer.append(b"2")
-            await settle()
-            await writer.close()
+        moved = await change(client, writer.ledger_id, move)
+        fail(cluster, writer, 1)
+        await writer.append(b"2")
+        await settle()
+        await writer.close()
 
-            fragments = (await client.ledger_metadata(writer.ledger_id)).fragments
-            assert fragments[0] == moved.metadata.fragments[0]
-            assert [f.first_entry for f in fragments] == [0, 1, 2]
-
-    asyncio.run(main())
+        fragments = (await client.ledger_metadata(writer.ledger_id)).fragments
+        assert fragments[0] == moved.metadata.fragments[0]
+        assert [f.first_entry for f in fragments] == [0, 1, 2]
 
 
 @pytest.mark.conformance("W6")
-def test_closing_during_a_change_ends_consistently(tmp_path: Path) -> None:
+async def test_closing_during_a_change_ends_consistently(tmp_path: Path) -> None:
     """W6."""
 
-    async def main() -> None:
-        async with running_cluster(tmp_path, bookies=5) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger(ack_quorum=3)
-            await writer.append(b"0")
-            fail(cluster, writer, 1)
-            future = writer.append_async(b"1")
-            await asyncio.gather(writer.close(), writer.close())
+    async with running_cluster(tmp_path, bookies=5) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger(ack_quorum=3)
+        await writer.append(b"0")
+        fail(cluster, writer, 1)
+        future = writer.append_async(b"1")
+        await asyncio.gather(writer.close(), writer.close())
 
-            assert future.result() == 1
-            metadata = await client.ledger_metadata(writer.ledger_id)
-            assert (metadata.last_entry, metadata.is_closed) == (1, True)
-
-    asyncio.run(main())
+        assert future.result() == 1
+        metadata = await client.ledger_metadata(writer.ledger_id)
+        assert (metadata.last_entry, metadata.is_closed) == (1, True)
 
 
-def test_bookies_that_failed_a_writer_are_avoided_for_a_while(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_cluster(tmp_path, bookies=5, bookie_quarantine_ms=200) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger()
-            (dead,) = fail(cluster, writer, 0)
-            await writer.append(b"0")
-            await settle()
+async def test_bookies_that_failed_a_writer_are_avoided_for_a_while(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, bookies=5, bookie_quarantine_ms=200) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger()
+        (dead,) = fail(cluster, writer, 0)
+        await writer.append(b"0")
+        await settle()
 
-            for _ in range(10):
-                other = await client.create_ledger()
-                assert dead not in other.metadata.last_fragment.ensemble
-            assert dead in client.cluster.quarantined()
-            await asyncio.sleep(0.25)
-            assert dead not in client.cluster.quarantined()
-
-    asyncio.run(main())
+        for _ in range(10):
+            other = await client.create_ledger()
+            assert dead not in other.metadata.last_fragment.ensemble
+        assert dead in client.cluster.quarantined()
+        await asyncio.sleep(0.25)
+        assert dead not in client.cluster.quarantined()
 
 
-def test_an_avoided_bookie_is_better_than_none(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            client = cluster.client()
-            client.cluster.quarantine("b0:1")
+async def test_an_avoided_bookie_is_better_than_none(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        client = cluster.client()
+        client.cluster.quarantine("b0:1")
 
-            writer = await client.create_ledger()
+        writer = await client.create_ledger()
 
-            assert "b0:1" in writer.metadata.last_fragment.ensemble
-
-    asyncio.run(main())
+        assert "b0:1" in writer.metadata.last_fragment.ensemble
 
 
-def test_a_writer_that_does_without_a_bookie_takes_one_that_turns_up(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_cluster(tmp_path, ensemble_change_retry_ms=10) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger()
-            (dead,) = fail(cluster, writer, 2)
-            await writer.append(b"0")
-            await settle()
-            assert dead in writer.metadata.last_fragment.ensemble
+async def test_a_writer_that_does_without_a_bookie_takes_one_that_turns_up(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, ensemble_change_retry_ms=10) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger()
+        (dead,) = fail(cluster, writer, 2)
+        await writer.append(b"0")
+        await settle()
+        assert dead in writer.metadata.last_fragment.ensemble
 
-            await cluster.start_bookie("b9:1")
-            await until(lambda: dead not in writer.metadata.last_fragment.ensemble)
-            await writer.append(b"1")
-            await writer.close()
+        await cluster.start_bookie("b9:1")
+        await until(lambda: dead not in writer.metadata.last_fragment.ensemble)
+        await writer.append(b"1")
+        await writer.close()
 
-            assert "b9:1" in writer.metadata.last_fragment.ensemble
-            assert await read_all(client, writer.ledger_id) == [b"0", b"1"]
-
-    asyncio.run(main())
+        assert "b9:1" in writer.metadata.last_fragment.ensemble
+        assert await read_all(client, writer.ledger_id) == [b"0", b"1"]
 
 
-def test_a_bookie_that_comes_back_takes_its_place_again(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_cluster(
-            tmp_path, ensemble_change_retry_ms=10, bookie_quarantine_ms=50
-        ) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger()
-            await writer.append(b"0")
-            ensemble = writer.metadata.last_fragment.ensemble
-            (dead,) = fail(cluster, writer, 2)
-            await writer.append(b"1")
-            await settle()
-            cluster.faults[dead].is_dead = False
-            await until(lambda: len(writer.metadata.fragments) == 2)
-            fail(cluster, writer, 0)
+async def test_a_bookie_that_comes_back_takes_its_place_again(tmp_path: Path) -> None:
+    async with running_cluster(
+        tmp_path, ensemble_change_retry_ms=10, bookie_quarantine_ms=50
+    ) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger()
+        await writer.append(b"0")
+        ensemble = writer.metadata.last_fragment.ensemble
+        (dead,) = fail(cluster, writer, 2)
+        await writer.append(b"1")
+        await settle()
+        cluster.faults[dead].is_dead = False
+        await until(lambda: len(writer.metadata.fragments) == 2)
+        fail(cluster, writer, 0)
 
-            await writer.append(b"2")  # without it there would be no ack quorum
-            await writer.close()
+        await writer.append(b"2")  # without it there would be no ack quorum
+        await writer.close()
 
-            fragments = writer.metadata.fragments
-            assert {f.ensemble for f in fragments} == {ensemble}
-            assert await read_all(client, writer.ledger_id) == [b"0", b"1", b"2"]
-
-    asyncio.run(main())
+        fragments = writer.metadata.fragments
+        assert {f.ensemble for f in fragments} == {ensemble}
+        assert await read_all(client, writer.ledger_id) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.conformance("W24")
-def test_an_add_that_misses_its_quorum_deadline_ends_the_writer_and_closes_the_ledger(
+async def test_an_add_that_misses_its_quorum_deadline_ends_the_writer_and_closes_the_ledger(
     tmp_path: Path,
 ) -> None:
     """W24."""
 
-    async def main() -> None:
-        async with running_cluster(tmp_path, add_quorum_timeout_ms=50) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger()
-            await writer.append(b"0")
-            for faults in cluster.faults.values():
-                faults.drops_writes = True
-            futures = [writer.append_async(b"1"), writer.append_async(b"2")]
+    async with running_cluster(tmp_path, add_quorum_timeout_ms=50) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger()
+        await writer.append(b"0")
+        for faults in cluster.faults.values():
+            faults.drops_writes = True
+        futures = [writer.append_async(b"1"), writer.append_async(b"2")]
 
-            outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
 
-            assert all(isinstance(outcome, AddQuorumTimeoutError) for outcome in outcomes)
-            await writer.close()
-            assert (await client.ledger_metadata(writer.ledger_id)).last_entry == 0
-
-    asyncio.run(main())
+        assert all(isinstance(outcome, AddQuorumTimeoutError) for outcome in outcomes)
+        await writer.close()
+        assert (await client.ledger_metadata(writer.ledger_id)).last_entry == 0
 
 
 @pytest.mark.conformance("W11")
-def test_a_read_only_bookie_is_replaced(tmp_path: Path) -> None:
+async def test_a_read_only_bookie_is_replaced(tmp_path: Path) -> None:
     """W11's read-only case; changes are never delayed here."""
 
-    async def main() -> None:
-        async with running_cluster(tmp_path, bookies=4) as cluster:
-            client = cluster.client()
-            writer = await client.create_ledger()
-            await writer.append(b"0")
-            readonly = writer.metadata.last_fragment.ensemble[1]
-            cluster.faults[readonly].write_status = Status.READ_ONLY
-            await writer.append(b"1")
-            await settle()
-            await writer.close()
+    async with running_cluster(tmp_path, bookies=4) as cluster:
+        client = cluster.client()
+        writer = await client.create_ledger()
+        await writer.append(b"0")
+        readonly = writer.metadata.last_fragment.ensemble[1]
+        cluster.faults[readonly].write_status = Status.READ_ONLY
+        await writer.append(b"1")
+        await settle()
+        await writer.close()
 
-            assert readonly not in writer.metadata.last_fragment.ensemble
-            assert await read_all(client, writer.ledger_id) == [b"0", b"1"]
-
-    asyncio.run(main())
+        assert readonly not in writer.metadata.last_fragment.ensemble
+        assert await read_all(client, writer.ledger_id) == [b"0", b"1"]

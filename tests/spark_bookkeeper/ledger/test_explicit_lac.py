@@ -73,64 +73,54 @@ def test_a_packet_that_is_cut_or_of_another_ledger_proves_nothing(digest: Crc32c
     assert not is_possible_lac_packet(whole[:15], 7)
 
 
-def test_a_resting_writer_tells_every_bookie_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with scene(tmp_path) as (cluster, explicit_lac):
-            explicit_lac.acknowledged(3, ENSEMBLE, is_settled=True)
-            explicit_lac.acknowledged(5, ENSEMBLE, is_settled=True)
-            await until(lambda: all(each.lacs_seen for each in cluster.faults.values()))
-            explicit_lac.acknowledged(5, ENSEMBLE, is_settled=True)
-            await asyncio.sleep(REST_S)
+async def test_a_resting_writer_tells_every_bookie_once(tmp_path: Path) -> None:
+    async with scene(tmp_path) as (cluster, explicit_lac):
+        explicit_lac.acknowledged(3, ENSEMBLE, is_settled=True)
+        explicit_lac.acknowledged(5, ENSEMBLE, is_settled=True)
+        await until(lambda: all(each.lacs_seen for each in cluster.faults.values()))
+        explicit_lac.acknowledged(5, ENSEMBLE, is_settled=True)
+        await asyncio.sleep(REST_S)
 
-            assert [told(each) for each in cluster.faults.values()] == [[5], [5], [5]]
-
-    asyncio.run(main())
+        assert [told(each) for each in cluster.faults.values()] == [[5], [5], [5]]
 
 
-def test_what_an_entry_carries_is_not_told_again(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with scene(tmp_path) as (cluster, explicit_lac):
-            explicit_lac.acknowledged(3, ENSEMBLE, is_settled=True)
-            explicit_lac.carried(3)  # entry 4 follows at once
-            await asyncio.sleep(REST_S)
+async def test_what_an_entry_carries_is_not_told_again(tmp_path: Path) -> None:
+    async with scene(tmp_path) as (cluster, explicit_lac):
+        explicit_lac.acknowledged(3, ENSEMBLE, is_settled=True)
+        explicit_lac.carried(3)  # entry 4 follows at once
+        await asyncio.sleep(REST_S)
 
-            assert all(each.lacs_seen == [] for each in cluster.faults.values())
-
-    asyncio.run(main())
+        assert all(each.lacs_seen == [] for each in cluster.faults.values())
 
 
 @pytest.mark.parametrize("how", ["off", "stopped"])
-def test_a_writer_told_to_be_silent_is(tmp_path: Path, how: str) -> None:
-    async def main() -> None:
-        async with scene(tmp_path, 0 if how == "off" else 1) as (cluster, explicit_lac):
-            explicit_lac.acknowledged(3, ENSEMBLE, is_settled=True)
-            if how == "stopped":
-                explicit_lac.stop()
-                explicit_lac.acknowledged(4, ENSEMBLE, is_settled=True)
-            await asyncio.sleep(REST_S)
-
-            assert all(each.lacs_seen == [] for each in cluster.faults.values())
-
-    asyncio.run(main())
-
-
-def test_a_bookie_that_hangs_holds_up_nobody_and_gets_the_newest_later(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with scene(tmp_path) as (cluster, explicit_lac):
-            before = asyncio.all_tasks()
-            cluster.faults["b1:1"].hangs = True
-            for lac in (1, 2, 3):
-                explicit_lac.acknowledged(lac, ENSEMBLE, is_settled=True)
-                for name in ("b0:1", "b2:1"):
-                    faults = cluster.faults[name]
-                    await until(lambda lac=lac, faults=faults: told(faults)[-1:] == [lac])  # type: ignore[misc]
-
-            assert [told(each) for each in cluster.faults.values()] == [[1, 2, 3], [1], [1, 2, 3]]
-            await until(lambda: len(asyncio.all_tasks() - before) == 1)
+async def test_a_writer_told_to_be_silent_is(tmp_path: Path, how: str) -> None:
+    async with scene(tmp_path, 0 if how == "off" else 1) as (cluster, explicit_lac):
+        explicit_lac.acknowledged(3, ENSEMBLE, is_settled=True)
+        if how == "stopped":
             explicit_lac.stop()
-            await until(lambda: asyncio.all_tasks() == before)
+            explicit_lac.acknowledged(4, ENSEMBLE, is_settled=True)
+        await asyncio.sleep(REST_S)
 
-    asyncio.run(main())
+        assert all(each.lacs_seen == [] for each in cluster.faults.values())
+
+
+async def test_a_bookie_that_hangs_holds_up_nobody_and_gets_the_newest_later(
+    tmp_path: Path,
+) -> None:
+    async with scene(tmp_path) as (cluster, explicit_lac):
+        before = asyncio.all_tasks()
+        cluster.faults["b1:1"].hangs = True
+        for lac in (1, 2, 3):
+            explicit_lac.acknowledged(lac, ENSEMBLE, is_settled=True)
+            for name in ("b0:1", "b2:1"):
+                faults = cluster.faults[name]
+                await until(lambda lac=lac, faults=faults: told(faults)[-1:] == [lac])  # type: ignore[misc]
+
+        assert [told(each) for each in cluster.faults.values()] == [[1, 2, 3], [1], [1, 2, 3]]
+        await until(lambda: len(asyncio.all_tasks() - before) == 1)
+        explicit_lac.stop()
+        await until(lambda: asyncio.all_tasks() == before)
 
 
 class Heard:
@@ -186,16 +176,15 @@ def test_entries_that_stay_in_flight_keep_readers_waiting_for_ten_intervals_only
     on_a_clock_of_its_own(main())
 
 
-def test_a_writer_and_a_reader_agree_on_the_last_entry_without_another(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_cluster(tmp_path, explicit_lac_interval_ms=1) as cluster:
-            writer = await cluster.client().create_ledger()
-            await writer.append_many([b"x"] * 5)
-            await until(lambda: all(each.lacs_seen for each in cluster.faults.values()))
+async def test_a_writer_and_a_reader_agree_on_the_last_entry_without_another(
+    tmp_path: Path,
+) -> None:
+    async with running_cluster(tmp_path, explicit_lac_interval_ms=1) as cluster:
+        writer = await cluster.client().create_ledger()
+        await writer.append_many([b"x"] * 5)
+        await until(lambda: all(each.lacs_seen for each in cluster.faults.values()))
 
-            reader = await cluster.client(2).open_ledger(writer.ledger_id)
+        reader = await cluster.client(2).open_ledger(writer.ledger_id)
 
-            assert reader.last_add_confirmed == 4
-            await writer.close()
-
-    asyncio.run(main())
+        assert reader.last_add_confirmed == 4
+        await writer.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,27 +81,26 @@ def test_a_hint_is_believed_as_far_as_entries_reach(
 
 
 @pytest.mark.parametrize("away", [(0,), (1,), (2,), (0, 1), (0, 1, 2)], ids=str)
-def test_the_lac_is_known_while_a_coverage_answers(tmp_path: Path, away: tuple[int, ...]) -> None:
-    async def main() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            writer = await cluster.client().create_ledger()
-            for _ in range(4):
-                await writer.append(b"x")
-            ensemble = writer.metadata.last_fragment.ensemble
-            for position in away:
-                cluster.faults[ensemble[position]].is_dead = True
-            opening = cluster.client(2).open_ledger(writer.ledger_id)
+async def test_the_lac_is_known_while_a_coverage_answers(
+    tmp_path: Path, away: tuple[int, ...]
+) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        writer = await cluster.client().create_ledger()
+        for _ in range(4):
+            await writer.append(b"x")
+        ensemble = writer.metadata.last_fragment.ensemble
+        for position in away:
+            cluster.faults[ensemble[position]].is_dead = True
+        opening = cluster.client(2).open_ledger(writer.ledger_id)
 
-            if len(away) == 1:
-                assert (await opening).last_add_confirmed == 2
-            else:
-                with pytest.raises(EntryUnreadableError, match="UNREACHABLE"):
-                    await opening
-            for faults in cluster.faults.values():
-                faults.is_dead = False
-            await writer.close()
-
-    asyncio.run(main())
+        if len(away) == 1:
+            assert (await opening).last_add_confirmed == 2
+        else:
+            with pytest.raises(EntryUnreadableError, match="UNREACHABLE"):
+                await opening
+        for faults in cluster.faults.values():
+            faults.is_dead = False
+        await writer.close()
 
 
 def damaged(reply: ReadLacReply) -> ReadLacReply:
@@ -114,26 +112,23 @@ def beyond(reply: ReadLacReply) -> ReadLacReply:
 
 
 @pytest.mark.parametrize(("alter", "is_sure"), [(damaged, False), (beyond, True)])
-def test_two_bookies_that_lie_can_keep_the_lac_back_but_never_raise_it(
+async def test_two_bookies_that_lie_can_keep_the_lac_back_but_never_raise_it(
     tmp_path: Path, alter: Callable[[ReadLacReply], ReadLacReply], is_sure: bool
 ) -> None:
-    async def main() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            writer = await cluster.client().create_ledger()
-            for _ in range(4):
-                await writer.append(b"x")
-            # Whoever has nothing yet says so, and there is nothing in that to alter.
-            await until(lambda: len(cluster.copies(writer.ledger_id, 3)) == 3)
-            for bookie_id in writer.metadata.last_fragment.ensemble[:2]:
-                cluster.faults[bookie_id].alter_lac = alter
-            opening = cluster.client(2).open_ledger(writer.ledger_id)
+    async with running_cluster(tmp_path) as cluster:
+        writer = await cluster.client().create_ledger()
+        for _ in range(4):
+            await writer.append(b"x")
+        # Whoever has nothing yet says so, and there is nothing in that to alter.
+        await until(lambda: len(cluster.copies(writer.ledger_id, 3)) == 3)
+        for bookie_id in writer.metadata.last_fragment.ensemble[:2]:
+            cluster.faults[bookie_id].alter_lac = alter
+        opening = cluster.client(2).open_ledger(writer.ledger_id)
 
-            if is_sure:
-                assert (await opening).last_add_confirmed == 2
-                recovered = await cluster.client(3).open_ledger(writer.ledger_id, recovery=True)
-                assert recovered.last_add_confirmed == 3
-            else:
-                with pytest.raises(EntryUnreadableError, match="UNKNOWN"):
-                    await opening
-
-    asyncio.run(main())
+        if is_sure:
+            assert (await opening).last_add_confirmed == 2
+            recovered = await cluster.client(3).open_ledger(writer.ledger_id, recovery=True)
+            assert recovered.last_add_confirmed == 3
+        else:
+            with pytest.raises(EntryUnreadableError, match="UNKNOWN"):
+                await opening

@@ -53,141 +53,114 @@ def nothing(reply: ReadReply) -> ReadReply:
 @pytest.mark.conformance("D2")
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (5, 3, 2), (4, 2, 2)], ids=str)
 @pytest.mark.parametrize("slow", [0, 1, 2])
-def test_a_replica_that_never_answers_is_left_behind(
+async def test_a_replica_that_never_answers_is_left_behind(
     tmp_path: Path, quorums: tuple[int, int, int], slow: int
 ) -> None:
-    async def main() -> None:
-        async with written(tmp_path, quorums) as (cluster, reader, ensemble):
-            before = asyncio.all_tasks()
-            cluster.faults[ensemble[slow]].hangs = True
+    async with written(tmp_path, quorums) as (cluster, reader, ensemble):
+        before = asyncio.all_tasks()
+        cluster.faults[ensemble[slow]].hangs = True
 
-            for _ in range(3):  # whoever's turn it is
-                assert await read_all(reader) == PAYLOADS
-
-            assert asyncio.all_tasks() == before
-
-    asyncio.run(main())
-
-
-def test_all_replicas_but_one_may_be_slow(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with written(tmp_path) as (cluster, reader, ensemble):
-            cluster.faults[ensemble[0]].hangs = True
-            cluster.faults[ensemble[2]].hangs = True
-
+        for _ in range(3):  # whoever's turn it is
             assert await read_all(reader) == PAYLOADS
 
-    asyncio.run(main())
+        assert asyncio.all_tasks() == before
 
 
-def test_a_slow_replica_is_asked_last_from_then_on(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with written(tmp_path, read_size_bytes=200) as (cluster, reader, ensemble):
-            slow = cluster.faults[ensemble[0]]
-            slow.hangs = True
+async def test_all_replicas_but_one_may_be_slow(tmp_path: Path) -> None:
+    async with written(tmp_path) as (cluster, reader, ensemble):
+        cluster.faults[ensemble[0]].hangs = True
+        cluster.faults[ensemble[2]].hangs = True
 
-            assert await read_all(reader) == PAYLOADS
-
-            others = [len(cluster.faults[bookie_id].reads_seen) for bookie_id in ensemble[1:]]
-            assert len(slow.reads_seen) == 1
-            assert min(others) > 3
-
-    asyncio.run(main())
+        assert await read_all(reader) == PAYLOADS
 
 
-def test_an_answer_that_comes_late_still_counts_when_the_others_fail(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with written(tmp_path) as (cluster, reader, ensemble):
-            gate = asyncio.Event()
-            for bookie_id in ensemble:
-                cluster.faults[bookie_id].alter_read = nothing
-            late = cluster.faults[ensemble[1]]
-            late.alter_read, late.holds_reads = None, gate
-            reading = asyncio.create_task(read_all(reader))
-            await everybody_asked(cluster, ensemble)
+async def test_a_slow_replica_is_asked_last_from_then_on(tmp_path: Path) -> None:
+    async with written(tmp_path, read_size_bytes=200) as (cluster, reader, ensemble):
+        slow = cluster.faults[ensemble[0]]
+        slow.hangs = True
 
-            gate.set()
+        assert await read_all(reader) == PAYLOADS
 
-            assert await reading == PAYLOADS
-
-    asyncio.run(main())
+        others = [len(cluster.faults[bookie_id].reads_seen) for bookie_id in ensemble[1:]]
+        assert len(slow.reads_seen) == 1
+        assert min(others) > 3
 
 
-def test_two_answers_to_one_question_are_one_result(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with written(tmp_path) as (cluster, reader, ensemble):
-            gate = asyncio.Event()
-            for bookie_id in ensemble:
-                cluster.faults[bookie_id].holds_reads = gate
-            reading = asyncio.create_task(read_all(reader))
-            await everybody_asked(cluster, ensemble)
+async def test_an_answer_that_comes_late_still_counts_when_the_others_fail(tmp_path: Path) -> None:
+    async with written(tmp_path) as (cluster, reader, ensemble):
+        gate = asyncio.Event()
+        for bookie_id in ensemble:
+            cluster.faults[bookie_id].alter_read = nothing
+        late = cluster.faults[ensemble[1]]
+        late.alter_read, late.holds_reads = None, gate
+        reading = asyncio.create_task(read_all(reader))
+        await everybody_asked(cluster, ensemble)
 
-            gate.set()  # all three at once
+        gate.set()
 
-            assert await reading == PAYLOADS
-
-    asyncio.run(main())
+        assert await reading == PAYLOADS
 
 
-def test_halves_of_two_replicas_make_a_whole(tmp_path: Path) -> None:
+async def test_two_answers_to_one_question_are_one_result(tmp_path: Path) -> None:
+    async with written(tmp_path) as (cluster, reader, ensemble):
+        gate = asyncio.Event()
+        for bookie_id in ensemble:
+            cluster.faults[bookie_id].holds_reads = gate
+        reading = asyncio.create_task(read_all(reader))
+        await everybody_asked(cluster, ensemble)
+
+        gate.set()  # all three at once
+
+        assert await reading == PAYLOADS
+
+
+async def test_halves_of_two_replicas_make_a_whole(tmp_path: Path) -> None:
     def only(first: int, last: int, reply: ReadReply) -> ReadReply:
         parts = [run.between(first, last) for run in reply.runs]
         return ReadReply(tuple(part for part in parts if part is not None), (), -1)
 
-    async def main() -> None:
-        async with written(tmp_path) as (cluster, reader, ensemble):
-            cluster.faults[ensemble[0]].alter_read = lambda reply: only(0, 25, reply)
-            cluster.faults[ensemble[1]].alter_read = lambda reply: only(15, 39, reply)
-            cluster.faults[ensemble[2]].hangs = True
+    async with written(tmp_path) as (cluster, reader, ensemble):
+        cluster.faults[ensemble[0]].alter_read = lambda reply: only(0, 25, reply)
+        cluster.faults[ensemble[1]].alter_read = lambda reply: only(15, 39, reply)
+        cluster.faults[ensemble[2]].hangs = True
 
-            assert await read_all(reader) == PAYLOADS
-
-    asyncio.run(main())
+        assert await read_all(reader) == PAYLOADS
 
 
-def test_without_speculation_a_reader_waits(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with written(tmp_path, speculative_read_timeout_ms=0) as (cluster, reader, ensemble):
-            gate = asyncio.Event()
-            for bookie_id in ensemble:
-                cluster.faults[bookie_id].holds_reads = gate
-            reading = asyncio.create_task(read_all(reader))
-            await asyncio.sleep(0.05)
+async def test_without_speculation_a_reader_waits(tmp_path: Path) -> None:
+    async with written(tmp_path, speculative_read_timeout_ms=0) as (cluster, reader, ensemble):
+        gate = asyncio.Event()
+        for bookie_id in ensemble:
+            cluster.faults[bookie_id].holds_reads = gate
+        reading = asyncio.create_task(read_all(reader))
+        await asyncio.sleep(0.05)
 
-            assert sum(len(cluster.faults[b].reads_seen) for b in ensemble) == 1
-            gate.set()
-            assert await reading == PAYLOADS
-
-    asyncio.run(main())
+        assert sum(len(cluster.faults[b].reads_seen) for b in ensemble) == 1
+        gate.set()
+        assert await reading == PAYLOADS
 
 
 @pytest.mark.parametrize("status", [Status.NO_ENTRY, Status.UNKNOWN])
-def test_the_error_names_what_each_replica_said(tmp_path: Path, status: Status) -> None:
-    async def main() -> None:
-        async with written(tmp_path) as (cluster, reader, ensemble):
-            for bookie_id in ensemble:
-                cluster.faults[bookie_id].read_status = status
+async def test_the_error_names_what_each_replica_said(tmp_path: Path, status: Status) -> None:
+    async with written(tmp_path) as (cluster, reader, ensemble):
+        for bookie_id in ensemble:
+            cluster.faults[bookie_id].read_status = status
 
-            with pytest.raises(EntryUnreadableError) as failed:
-                await read_all(reader)
+        with pytest.raises(EntryUnreadableError) as failed:
+            await read_all(reader)
 
-            assert set(failed.value.answers) == {f"{each}:{status.name}" for each in ensemble}
-
-    asyncio.run(main())
+        assert set(failed.value.answers) == {f"{each}:{status.name}" for each in ensemble}
 
 
-def test_an_interrupted_read_leaves_no_question_behind(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with written(tmp_path) as (cluster, reader, ensemble):
-            for bookie_id in ensemble:
-                cluster.faults[bookie_id].hangs = True
-            before = asyncio.all_tasks()
-            reading = asyncio.create_task(read_all(reader))
-            await everybody_asked(cluster, ensemble)
+async def test_an_interrupted_read_leaves_no_question_behind(tmp_path: Path) -> None:
+    async with written(tmp_path) as (cluster, reader, ensemble):
+        for bookie_id in ensemble:
+            cluster.faults[bookie_id].hangs = True
+        before = asyncio.all_tasks()
+        reading = asyncio.create_task(read_all(reader))
+        await everybody_asked(cluster, ensemble)
 
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
 
-            assert asyncio.all_tasks() == before
-
-    asyncio.run(main())
+        assert asyncio.all_tasks() == before

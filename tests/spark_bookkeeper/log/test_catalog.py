@@ -20,89 +20,74 @@ from tests.spark_bookkeeper.log.world import LoseNth, World
 LOGS_ROOT = "/ledgers-logs"
 
 
-def test_created_log_is_empty_and_has_its_settings_and_schema() -> None:
-    async def main() -> None:
-        world = World()
-        settings = LogSettings(ensemble_size=5, payload_format="raw")
+async def test_created_log_is_empty_and_has_its_settings_and_schema() -> None:
+    world = World()
+    settings = LogSettings(ensemble_size=5, payload_format="raw")
 
-        log_id = await world.logs.catalog.create("orders", settings, b"s0")
+    log_id = await world.logs.catalog.create("orders", settings, b"s0")
 
-        nodes = await world.logs.catalog.open("orders", expected_log_id=log_id)
-        head = (await nodes.head()).head
-        assert (head.name, head.settings, head.next_row) == ("orders", settings, 0)
-        assert await nodes.schemas() == {0: b"s0"}
-        assert await world.logs.catalog.names() == ["orders"]
-
-    asyncio.run(main())
+    nodes = await world.logs.catalog.open("orders", expected_log_id=log_id)
+    head = (await nodes.head()).head
+    assert (head.name, head.settings, head.next_row) == ("orders", settings, 0)
+    assert await nodes.schemas() == {0: b"s0"}
+    assert await world.logs.catalog.names() == ["orders"]
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_creation_survives_a_lost_reply_and_makes_one_log(fault: Fault) -> None:
-    async def main() -> None:
-        for nth in (0, 1):
-            world = World()
-            logs = world.client(MemoryStore(world.tree, fault=LoseNth(nth, fault)))
-
-            log_id = await logs.catalog.create("orders", LogSettings(), b"")
-
-            assert world.tree.children(LOGS_ROOT) == sorted([str(log_id), "names"])
-            assert (await world.logs.catalog.open("orders")).log_id == log_id
-
-    asyncio.run(main())
-
-
-def test_of_two_creators_one_succeeds_and_open_or_create_agrees() -> None:
-    async def main() -> None:
+async def test_creation_survives_a_lost_reply_and_makes_one_log(fault: Fault) -> None:
+    for nth in (0, 1):
         world = World()
-        clients = [world.client(MemoryStore(world.tree)) for _ in range(4)]
+        logs = world.client(MemoryStore(world.tree, fault=LoseNth(nth, fault)))
 
-        opened = await asyncio.gather(
-            *(logs.catalog.open_or_create("orders", LogSettings(), b"") for logs in clients)
-        )
+        log_id = await logs.catalog.create("orders", LogSettings(), b"")
 
-        assert len({nodes.log_id for nodes in opened}) == 1
-        with pytest.raises(LogExistsError):
-            await world.create_log()
-
-    asyncio.run(main())
+        assert world.tree.children(LOGS_ROOT) == sorted([str(log_id), "names"])
+        assert (await world.logs.catalog.open("orders")).log_id == log_id
 
 
-def test_schema_too_large_for_a_node_is_refused() -> None:
-    async def main() -> None:
-        with pytest.raises(ValueError, match="schema"):
-            await World().logs.catalog.create("orders", LogSettings(), b"x" * 600_000)
+async def test_of_two_creators_one_succeeds_and_open_or_create_agrees() -> None:
+    world = World()
+    clients = [world.client(MemoryStore(world.tree)) for _ in range(4)]
 
-    asyncio.run(main())
+    opened = await asyncio.gather(
+        *(logs.catalog.open_or_create("orders", LogSettings(), b"") for logs in clients)
+    )
+
+    assert len({nodes.log_id for nodes in opened}) == 1
+    with pytest.raises(LogExistsError):
+        await world.create_log()
 
 
-def test_deleted_log_is_gone_with_everything_it_had() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await world.append(log_id, Job.of_stream("q", 0))
-        await world.append(log_id, Job.of_batch("b-1"), is_overwrite=True)
-        job = Job.of_batch("b-2")
-        epoch = await world.logs.jobs.plan(log_id, "orders", job=job)
-        await world.write(epoch, job)
+async def test_schema_too_large_for_a_node_is_refused() -> None:
+    with pytest.raises(ValueError, match="schema"):
+        await World().logs.catalog.create("orders", LogSettings(), b"x" * 600_000)
 
+
+async def test_deleted_log_is_gone_with_everything_it_had() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await world.append(log_id, Job.of_stream("q", 0))
+    await world.append(log_id, Job.of_batch("b-1"), is_overwrite=True)
+    job = Job.of_batch("b-2")
+    epoch = await world.logs.jobs.plan(log_id, "orders", job=job)
+    await world.write(epoch, job)
+
+    await world.logs.catalog.delete("orders")
+
+    assert world.ledgers() == set()
+    assert world.tree.children(LOGS_ROOT) == ["names"]
+    with pytest.raises(NoSuchLogError):
+        await world.logs.catalog.open("orders")
+    with pytest.raises(NoSuchLogError):
+        await world.visible(log_id)
+    with pytest.raises(NoSuchLogError):
+        await world.logs.jobs.plan(log_id, "orders")
+    with pytest.raises(NoSuchLogError):
         await world.logs.catalog.delete("orders")
 
-        assert world.ledgers() == set()
-        assert world.tree.children(LOGS_ROOT) == ["names"]
-        with pytest.raises(NoSuchLogError):
-            await world.logs.catalog.open("orders")
-        with pytest.raises(NoSuchLogError):
-            await world.visible(log_id)
-        with pytest.raises(NoSuchLogError):
-            await world.logs.jobs.plan(log_id, "orders")
-        with pytest.raises(NoSuchLogError):
-            await world.logs.catalog.delete("orders")
-
-    asyncio.run(main())
-
 
 @pytest.mark.parametrize("fault", Fault)
-def test_deletion_interrupted_anywhere_is_continued(fault: Fault) -> None:
+async def test_deletion_interrupted_anywhere_is_continued(fault: Fault) -> None:
     async def once(nth: int) -> bool:
         world = World()
         log_id = await world.create_log()
@@ -124,85 +109,70 @@ def test_deletion_interrupted_anywhere_is_continued(fault: Fault) -> None:
         assert world.tree.children(LOGS_ROOT) == ["names"]
         return lose.has_struck
 
-    async def main() -> None:
-        nth = 0
-        while await once(nth):
-            nth += 1
-        assert nth > 10
-
-    asyncio.run(main())
+    nth = 0
+    while await once(nth):
+        nth += 1
+    assert nth > 10
 
 
-def test_deletion_without_bookies_says_so_frees_the_name_and_is_finished_later() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await world.append(log_id, Job.of_stream("q", 0))
-        world.delete_failure = BookieUnavailableError("b1:1", "down")
+async def test_deletion_without_bookies_says_so_frees_the_name_and_is_finished_later() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await world.append(log_id, Job.of_stream("q", 0))
+    world.delete_failure = BookieUnavailableError("b1:1", "down")
 
-        with pytest.raises(MetadataConflictError, match="could not be deleted yet"):
-            await world.logs.catalog.delete("orders")
-        again = await world.create_log()
-        world.delete_failure = None
-        assert await world.logs.catalog.deletions() == [log_id]
-        finished = await world.logs.catalog.finish_deletion(log_id)
-
-        assert len(finished.ledgers_deleted) == 2
-        assert await world.logs.catalog.deletions() == []
-        assert world.ledgers() == set()
-        assert (await world.logs.catalog.open("orders")).log_id == again
-
-    asyncio.run(main())
-
-
-def test_two_deleters_at_once_leave_nothing_and_fail_at_most_by_absence() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        for number in range(3):
-            await world.append(log_id, Job.of_stream("q", number))
-        clients = [world.client(MemoryStore(world.tree)) for _ in range(2)]
-
-        results = await asyncio.gather(
-            *(logs.catalog.delete("orders") for logs in clients), return_exceptions=True
-        )
-
-        failed = [found for found in results if isinstance(found, BaseException)]
-        assert all(isinstance(found, NoSuchLogError) for found in failed)
-        assert len(failed) < 2
-        assert world.tree.children(LOGS_ROOT) == ["names"]
-        assert world.ledgers() == set()
-
-    asyncio.run(main())
-
-
-def test_log_created_again_is_another_log() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
+    with pytest.raises(MetadataConflictError, match="could not be deleted yet"):
         await world.logs.catalog.delete("orders")
-        again = await world.create_log()
+    again = await world.create_log()
+    world.delete_failure = None
+    assert await world.logs.catalog.deletions() == [log_id]
+    finished = await world.logs.catalog.finish_deletion(log_id)
 
-        assert again != log_id
-        with pytest.raises(LogRecreatedError):
-            await world.logs.catalog.open("orders", expected_log_id=log_id)
+    assert len(finished.ledgers_deleted) == 2
+    assert await world.logs.catalog.deletions() == []
+    assert world.ledgers() == set()
+    assert (await world.logs.catalog.open("orders")).log_id == again
 
-    asyncio.run(main())
+
+async def test_two_deleters_at_once_leave_nothing_and_fail_at_most_by_absence() -> None:
+    world = World()
+    log_id = await world.create_log()
+    for number in range(3):
+        await world.append(log_id, Job.of_stream("q", number))
+    clients = [world.client(MemoryStore(world.tree)) for _ in range(2)]
+
+    results = await asyncio.gather(
+        *(logs.catalog.delete("orders") for logs in clients), return_exceptions=True
+    )
+
+    failed = [found for found in results if isinstance(found, BaseException)]
+    assert all(isinstance(found, NoSuchLogError) for found in failed)
+    assert len(failed) < 2
+    assert world.tree.children(LOGS_ROOT) == ["names"]
+    assert world.ledgers() == set()
 
 
-def test_transactions_are_listed_and_forgotten() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await world.append(log_id, Job.of_stream("q/1", 4))
+async def test_log_created_again_is_another_log() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await world.logs.catalog.delete("orders")
+    again = await world.create_log()
 
-        before = await world.nodes(log_id).txns()
-        forgotten = await world.logs.catalog.forget_transaction("orders", "q/1")
+    assert again != log_id
+    with pytest.raises(LogRecreatedError):
+        await world.logs.catalog.open("orders", expected_log_id=log_id)
 
-        assert before == {"q/1": forgotten}
-        assert forgotten is not None
-        assert forgotten.version == 4
-        assert await world.nodes(log_id).txns() == {}
-        assert await world.logs.catalog.forget_transaction("orders", "q/1") is None
 
-    asyncio.run(main())
+async def test_transactions_are_listed_and_forgotten() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await world.append(log_id, Job.of_stream("q/1", 4))
+
+    before = await world.nodes(log_id).txns()
+    forgotten = await world.logs.catalog.forget_transaction("orders", "q/1")
+
+    assert before == {"q/1": forgotten}
+    assert forgotten is not None
+    assert forgotten.version == 4
+    assert await world.nodes(log_id).txns() == {}
+    assert await world.logs.catalog.forget_transaction("orders", "q/1") is None

@@ -66,282 +66,243 @@ def test_live_write_is_left_alone_until_the_job_timeout() -> None:
     asyncio.run(main())
 
 
-def test_each_write_says_how_long_it_may_take_whoever_collects() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        patient = layer_that_wishes(world, RetentionSettings(job_timeout_ms=30 * DAY_MS))
-        epoch = await patient.jobs.plan(log_id, "orders")
-        quick = layer_that_wishes(world, RetentionSettings(job_timeout_ms=1000))
-        hasty = await quick.jobs.plan(log_id, "orders")
+async def test_each_write_says_how_long_it_may_take_whoever_collects() -> None:
+    world = World()
+    log_id = await world.create_log()
+    patient = layer_that_wishes(world, RetentionSettings(job_timeout_ms=30 * DAY_MS))
+    epoch = await patient.jobs.plan(log_id, "orders")
+    quick = layer_that_wishes(world, RetentionSettings(job_timeout_ms=1000))
+    hasty = await quick.jobs.plan(log_id, "orders")
 
-        world.now_ms += 1000
-        first = await quick.collector.collect(log_id)
-        world.now_ms += 29 * DAY_MS
-        second = await quick.collector.collect(log_id)
+    world.now_ms += 1000
+    first = await quick.collector.collect(log_id)
+    world.now_ms += 29 * DAY_MS
+    second = await quick.collector.collect(log_id)
 
-        assert first.tokens_killed == [hasty.number]
-        assert second.tokens_killed == []
-        assert await world.nodes(log_id).epochs() == [epoch.number]
-
-    asyncio.run(main())
+    assert first.tokens_killed == [hasty.number]
+    assert second.tokens_killed == []
+    assert await world.nodes(log_id).epochs() == [epoch.number]
 
 
-def test_an_overwrite_says_how_long_its_garbage_is_kept() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await world.append(log_id, JOB)
-        layer = layer_that_wishes(world, RetentionSettings(deleted_ledger_retention_ms=2 * DAY_MS))
-        job = Job.of_batch("b-2")
-        epoch = await layer.jobs.plan(log_id, "orders", is_overwrite=True)
-        message = await world.write(epoch, job)
-        await layer.sweeper.after_commit(await layer.committer.commit([message], log="orders"))
+async def test_an_overwrite_says_how_long_its_garbage_is_kept() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await world.append(log_id, JOB)
+    layer = layer_that_wishes(world, RetentionSettings(deleted_ledger_retention_ms=2 * DAY_MS))
+    job = Job.of_batch("b-2")
+    epoch = await layer.jobs.plan(log_id, "orders", is_overwrite=True)
+    message = await world.write(epoch, job)
+    await layer.sweeper.after_commit(await layer.committer.commit([message], log="orders"))
 
-        world.now_ms += 2 * DAY_MS - 1
-        early = await world.logs.collector.collect(log_id)
-        world.now_ms += 1
-        late = await world.logs.collector.collect(log_id)
+    world.now_ms += 2 * DAY_MS - 1
+    early = await world.logs.collector.collect(log_id)
+    world.now_ms += 1
+    late = await world.logs.collector.collect(log_id)
 
-        assert early.ledgers_deleted == []
-        assert len(late.ledgers_deleted) == 2
-
-    asyncio.run(main())
+    assert early.ledgers_deleted == []
+    assert len(late.ledgers_deleted) == 2
 
 
-def test_zombie_driver_of_a_stored_batch_is_collected_at_once() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        zombie = await planned(world, log_id, Job.of_stream("q", 0))
-        # The later batch of the same query ends the zombie's chance to commit.
-        await world.append(log_id, Job.of_stream("q", 1))
+async def test_zombie_driver_of_a_stored_batch_is_collected_at_once() -> None:
+    world = World()
+    log_id = await world.create_log()
+    zombie = await planned(world, log_id, Job.of_stream("q", 0))
+    # The later batch of the same query ends the zombie's chance to commit.
+    await world.append(log_id, Job.of_stream("q", 1))
 
-        report = await world.logs.collector.collect(log_id)
+    report = await world.logs.collector.collect(log_id)
 
-        assert report.tokens_killed == [zombie[0].epoch.number]
-        assert len(world.ledgers()) == 2
-
-    asyncio.run(main())
+    assert report.tokens_killed == [zombie[0].epoch.number]
+    assert len(world.ledgers()) == 2
 
 
-def test_plan_that_never_claimed_is_collected_once_its_batch_is_stored() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        job = Job.of_batch("", Txn("etl", 3))
-        idle = await world.logs.jobs.plan(log_id, "orders", job=job)
-        waiting = await world.logs.jobs.plan(log_id, "orders", job=Job.of_batch("", Txn("etl", 4)))
-        await world.append(log_id, job)
+async def test_plan_that_never_claimed_is_collected_once_its_batch_is_stored() -> None:
+    world = World()
+    log_id = await world.create_log()
+    job = Job.of_batch("", Txn("etl", 3))
+    idle = await world.logs.jobs.plan(log_id, "orders", job=job)
+    waiting = await world.logs.jobs.plan(log_id, "orders", job=Job.of_batch("", Txn("etl", 4)))
+    await world.append(log_id, job)
 
-        report = await world.logs.collector.collect(log_id)
+    report = await world.logs.collector.collect(log_id)
 
-        assert report.tokens_killed == [idle.number]
-        assert await world.nodes(log_id).epochs() == [waiting.number]
-
-    asyncio.run(main())
+    assert report.tokens_killed == [idle.number]
+    assert await world.nodes(log_id).epochs() == [waiting.number]
 
 
-def test_sweep_leaves_a_live_epoch_alone() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        messages = await planned(world, log_id, JOB)
-        nodes = world.nodes(log_id)
+async def test_sweep_leaves_a_live_epoch_alone() -> None:
+    world = World()
+    log_id = await world.create_log()
+    messages = await planned(world, log_id, JOB)
+    nodes = world.nodes(log_id)
 
-        report = SweepReport()
-        await world.logs.sweeper.sweep_epoch(nodes, messages[0].epoch.number, report)
+    report = SweepReport()
+    await world.logs.sweeper.sweep_epoch(nodes, messages[0].epoch.number, report)
 
-        assert report == SweepReport()
-        assert len(world.ledgers()) == 2
-        await world.logs.committer.commit(messages, log="orders")
-
-    asyncio.run(main())
+    assert report == SweepReport()
+    assert len(world.ledgers()) == 2
+    await world.logs.committer.commit(messages, log="orders")
 
 
-def test_garbage_whose_ledgers_cannot_be_deleted_now_stays() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await world.append(log_id, JOB)
-        await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
-        world.now_ms += DAY_MS
-        world.delete_failure = BookieUnavailableError("b1:1", "down")
+async def test_garbage_whose_ledgers_cannot_be_deleted_now_stays() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await world.append(log_id, JOB)
+    await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+    world.now_ms += DAY_MS
+    world.delete_failure = BookieUnavailableError("b1:1", "down")
 
-        failed = await world.logs.collector.collect(log_id)
-        world.delete_failure = None
-        done = await world.logs.collector.collect(log_id)
+    failed = await world.logs.collector.collect(log_id)
+    world.delete_failure = None
+    done = await world.logs.collector.collect(log_id)
 
-        assert failed.garbage_removed == []
-        assert len(done.garbage_removed) == 1
-        assert len(world.ledgers()) == 2
-
-    asyncio.run(main())
+    assert failed.garbage_removed == []
+    assert len(done.garbage_removed) == 1
+    assert len(world.ledgers()) == 2
 
 
-def test_committed_token_of_a_dead_driver_goes_after_the_timeout_with_its_losers() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        messages = await planned(world, log_id, JOB)
-        await world.write(messages[0].epoch, JOB, 0, attempt=9)  # Speculation's loser.
-        await world.logs.committer.commit(messages, log="orders")
+async def test_committed_token_of_a_dead_driver_goes_after_the_timeout_with_its_losers() -> None:
+    world = World()
+    log_id = await world.create_log()
+    messages = await planned(world, log_id, JOB)
+    await world.write(messages[0].epoch, JOB, 0, attempt=9)  # Speculation's loser.
+    await world.logs.committer.commit(messages, log="orders")
 
-        early = await world.logs.collector.collect(log_id)
-        world.now_ms += 7 * DAY_MS
-        late = await world.logs.collector.collect(log_id)
+    early = await world.logs.collector.collect(log_id)
+    world.now_ms += 7 * DAY_MS
+    late = await world.logs.collector.collect(log_id)
 
-        assert early.tokens_removed == []
-        assert late.tokens_removed == [messages[0].epoch.number]
-        assert late.ledgers_deleted == [3]
-        assert world.ledgers() == {item.ledger_id for item in await world.visible(log_id)}
-
-    asyncio.run(main())
+    assert early.tokens_removed == []
+    assert late.tokens_removed == [messages[0].epoch.number]
+    assert late.ledgers_deleted == [3]
+    assert world.ledgers() == {item.ledger_id for item in await world.visible(log_id)}
 
 
-def test_dry_run_reports_and_changes_nothing() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await world.append(log_id, JOB)
-        await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
-        messages = await planned(world, log_id, Job.of_batch("b-3"))
-        world.now_ms += 7 * DAY_MS
-        ledgers = world.ledgers()
+async def test_dry_run_reports_and_changes_nothing() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await world.append(log_id, JOB)
+    await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+    messages = await planned(world, log_id, Job.of_batch("b-3"))
+    world.now_ms += 7 * DAY_MS
+    ledgers = world.ledgers()
 
-        dry = await world.logs.collector.collect(log_id, is_dry_run=True)
-        kept = world.ledgers()
-        token = await world.nodes(log_id).token(messages[0].epoch.number)
-        real = await world.logs.collector.collect(log_id)
+    dry = await world.logs.collector.collect(log_id, is_dry_run=True)
+    kept = world.ledgers()
+    token = await world.nodes(log_id).token(messages[0].epoch.number)
+    real = await world.logs.collector.collect(log_id)
 
-        assert kept == ledgers
-        assert token is not None
-        assert token.token.state is TokenState.LIVE
-        assert dry.tokens_killed == real.tokens_killed
-        assert sorted(dry.ledgers_deleted) == sorted(real.ledgers_deleted)
-        assert dry.garbage_removed == real.garbage_removed
-
-    asyncio.run(main())
+    assert kept == ledgers
+    assert token is not None
+    assert token.token.state is TokenState.LIVE
+    assert dry.tokens_killed == real.tokens_killed
+    assert sorted(dry.ledgers_deleted) == sorted(real.ledgers_deleted)
+    assert dry.garbage_removed == real.garbage_removed
 
 
-def test_overwritten_ranges_stay_readable_for_the_retention() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await world.append(log_id, JOB)
-        old = {item.ledger_id for item in await world.visible(log_id)}
-        await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+async def test_overwritten_ranges_stay_readable_for_the_retention() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await world.append(log_id, JOB)
+    old = {item.ledger_id for item in await world.visible(log_id)}
+    await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
 
-        world.now_ms += 3_600_000 - 1
-        await world.logs.collector.collect(log_id)
-        kept = world.ledgers()
-        world.now_ms += 1
-        await world.logs.collector.collect(log_id)
+    world.now_ms += 3_600_000 - 1
+    await world.logs.collector.collect(log_id)
+    kept = world.ledgers()
+    world.now_ms += 1
+    await world.logs.collector.collect(log_id)
 
-        assert old < kept
-        assert not old & world.ledgers()
-
-    asyncio.run(main())
+    assert old < kept
+    assert not old & world.ledgers()
 
 
-def test_ledger_named_by_two_garbage_entries_goes_with_the_second() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await world.append(log_id, JOB)
-        overwrite = await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
-        nodes = world.nodes(log_id)
-        garbage = await nodes.garbage(overwrite.epoch.number)
-        assert garbage is not None
-        younger = replace(garbage, dropped_ms=world.now_ms + DAY_MS)
-        await world.store.create(nodes.tree.garbage_entry(999), encode_garbage(younger))
+async def test_ledger_named_by_two_garbage_entries_goes_with_the_second() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await world.append(log_id, JOB)
+    overwrite = await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+    nodes = world.nodes(log_id)
+    garbage = await nodes.garbage(overwrite.epoch.number)
+    assert garbage is not None
+    younger = replace(garbage, dropped_ms=world.now_ms + DAY_MS)
+    await world.store.create(nodes.tree.garbage_entry(999), encode_garbage(younger))
 
-        world.now_ms += DAY_MS
-        first = await world.logs.collector.collect(log_id)
-        between = world.ledgers()
-        world.now_ms += DAY_MS
-        second = await world.logs.collector.collect(log_id)
+    world.now_ms += DAY_MS
+    first = await world.logs.collector.collect(log_id)
+    between = world.ledgers()
+    world.now_ms += DAY_MS
+    second = await world.logs.collector.collect(log_id)
 
-        assert first.garbage_removed == [overwrite.epoch.number]
-        assert first.ledgers_deleted == []
-        assert len(between) == 4
-        assert second.garbage_removed == [999]
-        assert len(world.ledgers()) == 2
-
-    asyncio.run(main())
+    assert first.garbage_removed == [overwrite.epoch.number]
+    assert first.ledgers_deleted == []
+    assert len(between) == 4
+    assert second.garbage_removed == [999]
+    assert len(world.ledgers()) == 2
 
 
-def test_chunks_nobody_references_go_once_their_epoch_ended() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        messages = await planned(world, log_id, JOB)
-        nodes = world.nodes(log_id)
-        epoch = messages[0].epoch.number
-        stray = nodes.tree.chunk(f"{epoch:010d}-{ChunkNames(epoch).take()}")
-        await world.store.create(stray, b"\x08\x01")
+async def test_chunks_nobody_references_go_once_their_epoch_ended() -> None:
+    world = World()
+    log_id = await world.create_log()
+    messages = await planned(world, log_id, JOB)
+    nodes = world.nodes(log_id)
+    epoch = messages[0].epoch.number
+    stray = nodes.tree.chunk(f"{epoch:010d}-{ChunkNames(epoch).take()}")
+    await world.store.create(stray, b"\x08\x01")
 
-        live = await world.logs.collector.collect(log_id)
-        await world.logs.sweeper.abort(messages, log="orders")
-        ended = await world.logs.collector.collect(log_id)
+    live = await world.logs.collector.collect(log_id)
+    await world.logs.sweeper.abort(messages, log="orders")
+    ended = await world.logs.collector.collect(log_id)
 
-        assert live.chunks_deleted == []
-        assert ended.chunks_deleted == [stray.rpartition("/")[2]]
-        assert world.tree.children(nodes.tree.chunks) == []
-
-    asyncio.run(main())
+    assert live.chunks_deleted == []
+    assert ended.chunks_deleted == [stray.rpartition("/")[2]]
+    assert world.tree.children(nodes.tree.chunks) == []
 
 
 @pytest.mark.slow
-def test_referenced_chunks_and_their_ledgers_survive_every_collection() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await world.append(log_id, JOB, partitions=4_000)
-        nodes = world.nodes(log_id)
-        chunks = world.tree.children(nodes.tree.chunks)
-        assert chunks
+async def test_referenced_chunks_and_their_ledgers_survive_every_collection() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await world.append(log_id, JOB, partitions=4_000)
+    nodes = world.nodes(log_id)
+    chunks = world.tree.children(nodes.tree.chunks)
+    assert chunks
 
-        world.now_ms += 8 * DAY_MS
-        report = await world.logs.collector.collect(log_id)
-        await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
-        await world.logs.collector.collect(log_id)
-        kept = world.tree.children(nodes.tree.chunks)
-        world.now_ms += DAY_MS
-        await world.logs.collector.collect(log_id)
+    world.now_ms += 8 * DAY_MS
+    report = await world.logs.collector.collect(log_id)
+    await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+    await world.logs.collector.collect(log_id)
+    kept = world.tree.children(nodes.tree.chunks)
+    world.now_ms += DAY_MS
+    await world.logs.collector.collect(log_id)
 
-        assert report.chunks_deleted == []
-        assert report.ledgers_deleted == []
-        assert kept == chunks
-        assert world.tree.children(nodes.tree.chunks) == []
-        assert len(world.ledgers()) == 2
-
-    asyncio.run(main())
+    assert report.chunks_deleted == []
+    assert report.ledgers_deleted == []
+    assert kept == chunks
+    assert world.tree.children(nodes.tree.chunks) == []
+    assert len(world.ledgers()) == 2
 
 
-def test_ledger_that_cannot_be_deleted_now_is_found_again() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        messages = await planned(world, log_id, JOB)
-        world.delete_failure = BookieUnavailableError("b1:1", "down")
+async def test_ledger_that_cannot_be_deleted_now_is_found_again() -> None:
+    world = World()
+    log_id = await world.create_log()
+    messages = await planned(world, log_id, JOB)
+    world.delete_failure = BookieUnavailableError("b1:1", "down")
 
-        report = await world.logs.sweeper.abort(messages, log="orders")
-        indexed = await world.nodes(log_id).job_epochs("b-1")
-        world.delete_failure = None
-        later = await world.logs.collector.collect(log_id)
+    report = await world.logs.sweeper.abort(messages, log="orders")
+    indexed = await world.nodes(log_id).job_epochs("b-1")
+    world.delete_failure = None
+    later = await world.logs.collector.collect(log_id)
 
-        assert sorted(report.ledgers_left) == [1, 2]
-        assert indexed == [messages[0].epoch.number]
-        assert sorted(later.ledgers_deleted) == [1, 2]
-        assert world.ledgers() == set()
-        assert await world.nodes(log_id).epochs() == []
-
-    asyncio.run(main())
+    assert sorted(report.ledgers_left) == [1, 2]
+    assert indexed == [messages[0].epoch.number]
+    assert sorted(later.ledgers_deleted) == [1, 2]
+    assert world.ledgers() == set()
+    assert await world.nodes(log_id).epochs() == []
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_sweep_never_fails_a_commit_and_collection_ends_what_it_left(fault: Fault) -> None:
+async def test_sweep_never_fails_a_commit_and_collection_ends_what_it_left(fault: Fault) -> None:
     async def once(nth: int) -> bool:
         world = World()
         log_id = await world.create_log()
@@ -359,35 +320,29 @@ def test_sweep_never_fails_a_commit_and_collection_ends_what_it_left(fault: Faul
         assert await world.nodes(log_id).epochs() == []
         return lose.has_struck
 
-    async def main() -> None:
-        nth = 0
-        while await once(nth):
-            nth += 1
-        assert nth > 3
-
-    asyncio.run(main())
+    nth = 0
+    while await once(nth):
+        nth += 1
+    assert nth > 3
 
 
-def test_two_collections_at_once_lose_nothing_visible_and_leave_nothing() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await world.append(log_id, JOB)
-        await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
-        await planned(world, log_id, Job.of_batch("b-3"))
-        world.now_ms += 7 * DAY_MS
+async def test_two_collections_at_once_lose_nothing_visible_and_leave_nothing() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await world.append(log_id, JOB)
+    await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+    await planned(world, log_id, Job.of_batch("b-3"))
+    world.now_ms += 7 * DAY_MS
 
-        collectors: list[Collector] = [
-            world.client(MemoryStore(world.tree)).collector for _ in range(3)
-        ]
-        await asyncio.gather(*(collector.collect(log_id) for collector in collectors))
-        await world.logs.collector.collect(log_id)
+    collectors: list[Collector] = [
+        world.client(MemoryStore(world.tree)).collector for _ in range(3)
+    ]
+    await asyncio.gather(*(collector.collect(log_id) for collector in collectors))
+    await world.logs.collector.collect(log_id)
 
-        assert world.ledgers() == {item.ledger_id for item in await world.visible(log_id)}
-        assert await world.nodes(log_id).epochs() == []
-        assert await world.nodes(log_id).garbage_epochs() == []
-
-    asyncio.run(main())
+    assert world.ledgers() == {item.ledger_id for item in await world.visible(log_id)}
+    assert await world.nodes(log_id).epochs() == []
+    assert await world.nodes(log_id).garbage_epochs() == []
 
 
 def test_all_defects_of_retention_are_told_at_once() -> None:

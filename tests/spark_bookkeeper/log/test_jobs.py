@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from random import Random
 
 import pytest
@@ -30,167 +29,140 @@ async def claim(world: World, epoch: Epoch, job: Job = JOB, partition: int = 0) 
     return found
 
 
-def test_later_plans_draw_higher_epochs() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
+async def test_later_plans_draw_higher_epochs() -> None:
+    world = World()
+    log_id = await world.create_log()
 
-        epochs = [await plan(world, log_id) for _ in range(5)]
+    epochs = [await plan(world, log_id) for _ in range(5)]
 
-        numbers = [epoch.number for epoch in epochs]
-        assert numbers == sorted(set(numbers))
-        assert await world.nodes(log_id).epochs() == numbers
-
-    asyncio.run(main())
+    numbers = [epoch.number for epoch in epochs]
+    assert numbers == sorted(set(numbers))
+    assert await world.nodes(log_id).epochs() == numbers
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_plan_whose_reply_is_lost_draws_another_token(fault: Fault) -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        logs = world.client(MemoryStore(world.tree, fault=LoseNth(0, fault)))
+async def test_plan_whose_reply_is_lost_draws_another_token(fault: Fault) -> None:
+    world = World()
+    log_id = await world.create_log()
+    logs = world.client(MemoryStore(world.tree, fault=LoseNth(0, fault)))
 
-        epoch = await logs.jobs.plan(log_id, "orders")
+    epoch = await logs.jobs.plan(log_id, "orders")
 
-        left = await world.nodes(log_id).epochs()
-        assert left[-1] == epoch.number
-        assert len(left) == (2 if fault is Fault.LOST_REPLY else 1)
-
-    asyncio.run(main())
+    left = await world.nodes(log_id).epochs()
+    assert left[-1] == epoch.number
+    assert len(left) == (2 if fault is Fault.LOST_REPLY else 1)
 
 
-def test_plan_of_no_log_says_so() -> None:
-    async def main() -> None:
-        with pytest.raises(NoSuchLogError):
-            await plan(World(), 77)
-
-    asyncio.run(main())
+async def test_plan_of_no_log_says_so() -> None:
+    with pytest.raises(NoSuchLogError):
+        await plan(World(), 77)
 
 
-def test_claim_of_a_stored_transaction_writes_nothing() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await world.append(log_id, JOB)
-        epoch = await plan(world, log_id)
+async def test_claim_of_a_stored_transaction_writes_nothing() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await world.append(log_id, JOB)
+    epoch = await plan(world, log_id)
 
-        found = await world.logs.jobs.claim(epoch, JOB, partition=0, task_attempt_id=5)
+    found = await world.logs.jobs.claim(epoch, JOB, partition=0, task_attempt_id=5)
 
-        assert found is None
-        assert world.tree.children(world.paths.log(log_id).jobs) == []
-
-    asyncio.run(main())
+    assert found is None
+    assert world.tree.children(world.paths.log(log_id).jobs) == []
 
 
-def test_first_claim_of_a_newer_epoch_ends_the_older_and_fences_its_ledgers() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        older = await plan(world, log_id)
-        older_claim = await claim(world, older)
-        ledger_id = await world.create_ledger(older_claim)
-        newer = await plan(world, log_id)
+async def test_first_claim_of_a_newer_epoch_ends_the_older_and_fences_its_ledgers() -> None:
+    world = World()
+    log_id = await world.create_log()
+    older = await plan(world, log_id)
+    older_claim = await claim(world, older)
+    ledger_id = await world.create_ledger(older_claim)
+    newer = await plan(world, log_id)
 
-        await claim(world, newer)
-        await world.logs.jobs.settle()
+    await claim(world, newer)
+    await world.logs.jobs.settle()
 
-        token = await world.nodes(log_id).token(older.number)
-        assert token is not None
-        assert token.token.state is TokenState.DEAD
-        assert world.fenced == [ledger_id]
-        with pytest.raises(EpochFencedError):
-            await claim(world, older)
-        with pytest.raises(EpochFencedError):
-            await world.create_ledger(older_claim)
-        assert world.ledgers() == {ledger_id}
-
-    asyncio.run(main())
+    token = await world.nodes(log_id).token(older.number)
+    assert token is not None
+    assert token.token.state is TokenState.DEAD
+    assert world.fenced == [ledger_id]
+    with pytest.raises(EpochFencedError):
+        await claim(world, older)
+    with pytest.raises(EpochFencedError):
+        await world.create_ledger(older_claim)
+    assert world.ledgers() == {ledger_id}
 
 
-def test_older_plan_that_claims_late_gives_way_to_the_newer_one() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        older, newer = await plan(world, log_id), await plan(world, log_id)
-        # The newer one cannot end the older, which nothing names yet.
-        await claim(world, newer)
+async def test_older_plan_that_claims_late_gives_way_to_the_newer_one() -> None:
+    world = World()
+    log_id = await world.create_log()
+    older, newer = await plan(world, log_id), await plan(world, log_id)
+    # The newer one cannot end the older, which nothing names yet.
+    await claim(world, newer)
 
-        with pytest.raises(EpochFencedError, match="took over"):
-            await claim(world, older)
+    with pytest.raises(EpochFencedError, match="took over"):
+        await claim(world, older)
 
-        token = await world.nodes(log_id).token(newer.number)
-        assert token is not None
-        assert token.token.state is TokenState.LIVE
-
-    asyncio.run(main())
+    token = await world.nodes(log_id).token(newer.number)
+    assert token is not None
+    assert token.token.state is TokenState.LIVE
 
 
-def test_epochs_of_other_jobs_do_not_fence_each_other() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        first, second = await plan(world, log_id), await plan(world, log_id)
+async def test_epochs_of_other_jobs_do_not_fence_each_other() -> None:
+    world = World()
+    log_id = await world.create_log()
+    first, second = await plan(world, log_id), await plan(world, log_id)
 
-        await claim(world, second, Job.of_batch("b-2"))
-        found = await claim(world, first, Job.of_batch("b-1"))
+    await claim(world, second, Job.of_batch("b-2"))
+    found = await claim(world, first, Job.of_batch("b-1"))
 
-        assert await world.create_ledger(found) in world.ledgers()
-
-    asyncio.run(main())
+    assert await world.create_ledger(found) in world.ledgers()
 
 
 @pytest.mark.parametrize("end", ["aborted", "committed", "swept"])
-def test_zombie_of_an_ended_epoch_can_neither_claim_nor_create(end: str) -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        job = Job.of_batch("b-1")
-        epoch = await plan(world, log_id)
-        zombie = await claim(world, epoch, job, partition=1)
-        message = await world.write(epoch, job)
-        if end == "aborted":
-            await world.logs.sweeper.abort([message], log="orders")
-        else:
-            summary = await world.logs.committer.commit([message], log="orders")
-            if end == "swept":
-                await world.logs.sweeper.after_commit(summary)
-        before = world.ledgers()
+async def test_zombie_of_an_ended_epoch_can_neither_claim_nor_create(end: str) -> None:
+    world = World()
+    log_id = await world.create_log()
+    job = Job.of_batch("b-1")
+    epoch = await plan(world, log_id)
+    zombie = await claim(world, epoch, job, partition=1)
+    message = await world.write(epoch, job)
+    if end == "aborted":
+        await world.logs.sweeper.abort([message], log="orders")
+    else:
+        summary = await world.logs.committer.commit([message], log="orders")
+        if end == "swept":
+            await world.logs.sweeper.after_commit(summary)
+    before = world.ledgers()
 
-        with pytest.raises(EpochFencedError):
-            await world.create_ledger(zombie)
-        with pytest.raises(EpochFencedError):
-            await claim(world, epoch, job)
+    with pytest.raises(EpochFencedError):
+        await world.create_ledger(zombie)
+    with pytest.raises(EpochFencedError):
+        await claim(world, epoch, job)
 
-        assert world.ledgers() == before
-
-    asyncio.run(main())
+    assert world.ledgers() == before
 
 
-def test_attempt_fences_only_earlier_attempts_of_its_own_partition() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        epoch = await plan(world, log_id)
-        ledgers: dict[tuple[int, int], int] = {}
-        claims = {}
-        for partition, attempt in ((0, 3), (0, 7), (0, 9), (1, 4)):
-            found = await world.logs.jobs.claim(
-                epoch, JOB, partition=partition, task_attempt_id=attempt
-            )
-            assert found is not None
-            claims[partition, attempt] = found
-            ledgers[partition, attempt] = await world.create_ledger(found)
+async def test_attempt_fences_only_earlier_attempts_of_its_own_partition() -> None:
+    world = World()
+    log_id = await world.create_log()
+    epoch = await plan(world, log_id)
+    ledgers: dict[tuple[int, int], int] = {}
+    claims = {}
+    for partition, attempt in ((0, 3), (0, 7), (0, 9), (1, 4)):
+        found = await world.logs.jobs.claim(
+            epoch, JOB, partition=partition, task_attempt_id=attempt
+        )
+        assert found is not None
+        claims[partition, attempt] = found
+        ledgers[partition, attempt] = await world.create_ledger(found)
 
-        await world.logs.jobs.fence_predecessors(claims[0, 7])
+    await world.logs.jobs.fence_predecessors(claims[0, 7])
 
-        assert world.fenced == [ledgers[0, 3]]
-
-    asyncio.run(main())
+    assert world.fenced == [ledgers[0, 3]]
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_claim_survives_a_lost_reply_of_any_mutation(fault: Fault) -> None:
+async def test_claim_survives_a_lost_reply_of_any_mutation(fault: Fault) -> None:
     async def once(nth: int) -> bool:
         world = World()
         log_id = await world.create_log()
@@ -208,79 +180,67 @@ def test_claim_survives_a_lost_reply_of_any_mutation(fault: Fault) -> None:
         assert token.token.state is TokenState.DEAD
         return lose.has_struck
 
-    async def main() -> None:
-        nth = 0
-        while await once(nth):
-            nth += 1
-        assert nth >= 2
-
-    asyncio.run(main())
+    nth = 0
+    while await once(nth):
+        nth += 1
+    assert nth >= 2
 
 
-def test_what_accompanies_a_ledger_is_a_check_and_a_child() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        found = await claim(world, await plan(world, log_id))
+async def test_what_accompanies_a_ledger_is_a_check_and_a_child() -> None:
+    world = World()
+    log_id = await world.create_log()
+    found = await claim(world, await plan(world, log_id))
 
-        operations = found.accompany(42)
+    operations = found.accompany(42)
 
-        assert [type(operation) for operation in operations] == [Check, Create]
-
-    asyncio.run(main())
+    assert [type(operation) for operation in operations] == [Check, Create]
 
 
 @pytest.mark.parametrize("fault", [None, *Fault])
-def test_ledger_store_creates_a_ledger_only_under_a_live_token(fault: Fault | None) -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        setup = MemoryStore(world.tree)
-        await initialize(setup, "/cluster", random=Random(1))
-        epoch = await plan(world, log_id)
-        found = await claim(world, epoch)
-        lost = 0
+async def test_ledger_store_creates_a_ledger_only_under_a_live_token(fault: Fault | None) -> None:
+    world = World()
+    log_id = await world.create_log()
+    setup = MemoryStore(world.tree)
+    await initialize(setup, "/cluster", random=Random(1))
+    epoch = await plan(world, log_id)
+    found = await claim(world, epoch)
+    lost = 0
 
-        def lose_first_multi(operation: str, _path: str) -> Fault | None:
-            nonlocal lost
-            lost += operation == "multi"
-            return fault if operation == "multi" and lost == 1 else None
+    def lose_first_multi(operation: str, _path: str) -> Fault | None:
+        nonlocal lost
+        lost += operation == "multi"
+        return fault if operation == "multi" and lost == 1 else None
 
-        ledgers = LedgerStore(
-            MemoryStore(world.tree, fault=lose_first_multi), "/cluster", random=Random(2)
-        )
-        metadata = LedgerMetadata(
-            ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b1:1",)),)
-        )
+    ledgers = LedgerStore(
+        MemoryStore(world.tree, fault=lose_first_multi), "/cluster", random=Random(2)
+    )
+    metadata = LedgerMetadata(
+        ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b1:1",)),)
+    )
 
-        async def create(accompany: Accompany) -> int:
-            return (await ledgers.create(metadata, accompany=accompany))[0]
+    async def create(accompany: Accompany) -> int:
+        return (await ledgers.create(metadata, accompany=accompany))[0]
 
-        ledger_id = await found.create_ledger(create)
-        await world.nodes(log_id).kill(epoch.number, 1)
+    ledger_id = await found.create_ledger(create)
+    await world.nodes(log_id).kill(epoch.number, 1)
 
-        children = await world.nodes(log_id).token_children(epoch.number)
-        assert [child.ledger_id for child in children] == [ledger_id]
-        with pytest.raises(EpochFencedError):
-            await found.create_ledger(create)
-        assert [found_id async for found_id in ledgers.list_ids()] == [ledger_id]
-
-    asyncio.run(main())
+    children = await world.nodes(log_id).token_children(epoch.number)
+    assert [child.ledger_id for child in children] == [ledger_id]
+    with pytest.raises(EpochFencedError):
+        await found.create_ledger(create)
+    assert [found_id async for found_id in ledgers.list_ids()] == [ledger_id]
 
 
-def test_refusals_that_are_not_the_tokens_pass_unchanged() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        found = await claim(world, await plan(world, log_id))
+async def test_refusals_that_are_not_the_tokens_pass_unchanged() -> None:
+    world = World()
+    log_id = await world.create_log()
+    found = await claim(world, await plan(world, log_id))
 
-        async def create(accompany: Accompany) -> None:
-            await world.store.multi([Put("/elsewhere", b"", 0), *accompany(1)])
+    async def create(accompany: Accompany) -> None:
+        await world.store.multi([Put("/elsewhere", b"", 0), *accompany(1)])
 
-        with pytest.raises(Exception, match="/elsewhere"):
-            await found.create_ledger(create)
-
-    asyncio.run(main())
+    with pytest.raises(Exception, match="/elsewhere"):
+        await found.create_ledger(create)
 
 
 def test_jobs_with_a_transaction_are_the_transaction() -> None:

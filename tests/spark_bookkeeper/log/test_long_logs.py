@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from statistics import mean
 
@@ -48,67 +47,58 @@ def largest_node(tree: MemoryTree, path: str) -> int:
 
 
 @pytest.mark.slow
-def test_a_small_commit_costs_no_more_after_many(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_small_commit_costs_no_more_after_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transitions, "INLINE_BYTES_MAX", 256)
     monkeypatch.setattr(transitions, "CHUNK_BYTES_MAX", 1 << 10)
     monkeypatch.setattr(transitions, "REFS_MAX", 8)
     monkeypatch.setattr(transitions, "FOLD", 4)
 
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        store = MeasuringStore(world.tree)
-        logs = world.client(store)
-        costs = []
-        for at in range(1_000):
-            job = Job.of_batch(f"b-{at}")
-            epoch = await world.logs.jobs.plan(log_id, "orders", job=job)
-            message = await world.write(epoch, job)
-            store.operations = store.size_bytes = 0
-            summary = await logs.committer.commit([message], log="orders")
-            costs.append((store.operations, store.size_bytes))
-            await world.logs.sweeper.after_commit(summary)
+    world = World()
+    log_id = await world.create_log()
+    store = MeasuringStore(world.tree)
+    logs = world.client(store)
+    costs = []
+    for at in range(1_000):
+        job = Job.of_batch(f"b-{at}")
+        epoch = await world.logs.jobs.plan(log_id, "orders", job=job)
+        message = await world.write(epoch, job)
+        store.operations = store.size_bytes = 0
+        summary = await logs.committer.commit([message], log="orders")
+        costs.append((store.operations, store.size_bytes))
+        await world.logs.sweeper.after_commit(summary)
 
-        # Inline ranges come and go; past the first spill a commit is the same at any age.
-        early, late = costs[100:300], costs[-200:]
-        assert max(operations for operations, _ in costs) <= 5
-        assert mean(size for _, size in late) <= 1.5 * mean(size for _, size in early)
-        assert max(size for _, size in late) <= 1.5 * max(size for _, size in early)
-        assert max(ref.level for ref in (await world.nodes(log_id).head()).head.chunks) >= 2
-
-    asyncio.run(main())
+    # Inline ranges come and go; past the first spill a commit is the same at any age.
+    early, late = costs[100:300], costs[-200:]
+    assert max(operations for operations, _ in costs) <= 5
+    assert mean(size for _, size in late) <= 1.5 * mean(size for _, size in early)
+    assert max(size for _, size in late) <= 1.5 * max(size for _, size in early)
+    assert max(ref.level for ref in (await world.nodes(log_id).head()).head.chunks) >= 2
 
 
 @pytest.mark.slow
-def test_a_small_commit_rewrites_few_of_the_ranges_before_it() -> None:
+async def test_a_small_commit_rewrites_few_of_the_ranges_before_it() -> None:
     """Each range in the head is parsed and encoded by every commit: 300 of them cost 20 ms."""
 
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        inline = []
-        for at in range(400):
-            await append_many(world, log_id, 1, columns=8, name=f"b-{at}")
-            inline.append(len((await world.nodes(log_id).head()).head.ranges))
+    world = World()
+    log_id = await world.create_log()
+    inline = []
+    for at in range(400):
+        await append_many(world, log_id, 1, columns=8, name=f"b-{at}")
+        inline.append(len((await world.nodes(log_id).head()).head.ranges))
 
-        assert 10 < max(inline) < 50
-
-    asyncio.run(main())
+    assert 10 < max(inline) < 50
 
 
 @pytest.mark.slow
-def test_no_node_of_a_log_is_larger_than_a_chunk() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        root = world.paths.log(log_id).root
+async def test_no_node_of_a_log_is_larger_than_a_chunk() -> None:
+    world = World()
+    log_id = await world.create_log()
+    root = world.paths.log(log_id).root
 
-        await append_many(world, log_id, 10_000, columns=8)
-        await append_many(world, log_id, 20, columns=8, name="inline")
-        appended = largest_node(world.tree, root)
-        await world.append(log_id, Job.of_batch("over"), is_overwrite=True)
+    await append_many(world, log_id, 10_000, columns=8)
+    await append_many(world, log_id, 20, columns=8, name="inline")
+    appended = largest_node(world.tree, root)
+    await world.append(log_id, Job.of_batch("over"), is_overwrite=True)
 
-        assert 200 << 10 < appended <= transitions.CHUNK_BYTES_MAX == 256 << 10
-        assert largest_node(world.tree, root) <= transitions.CHUNK_BYTES_MAX
-
-    asyncio.run(main())
+    assert 200 << 10 < appended <= transitions.CHUNK_BYTES_MAX == 256 << 10
+    assert largest_node(world.tree, root) <= transitions.CHUNK_BYTES_MAX

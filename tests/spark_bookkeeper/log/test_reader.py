@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left
 
 import pytest
@@ -46,217 +45,181 @@ class CountingStore(MemoryStore):
         return await super().get(path)
 
 
-def test_rows_select_the_ranges_that_hold_them() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await append_many(world, log_id, 10)
-        view = world.logs.view(log_id, log="orders")
+async def test_rows_select_the_ranges_that_hold_them() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await append_many(world, log_id, 10)
+    view = world.logs.view(log_id, log="orders")
 
-        found = await view.ranges(15, 40)
-        nothing = await view.ranges(20, 20)
-        everything = await view.ranges()
+    found = await view.ranges(15, 40)
+    nothing = await view.ranges(20, 20)
+    everything = await view.ranges()
 
-        assert [item.first_row for item in found.ranges] == [10, 20, 30]
-        assert (found.from_row, found.to_row) == (15, 40)
-        assert nothing.ranges == ()
-        assert len(everything.ranges) == 10
-
-    asyncio.run(main())
+    assert [item.first_row for item in found.ranges] == [10, 20, 30]
+    assert (found.from_row, found.to_row) == (15, 40)
+    assert nothing.ranges == ()
+    assert len(everything.ranges) == 10
 
 
-def test_only_chunks_that_overlap_are_read() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await append_many(world, log_id, 20_000)
-        store = CountingStore(world.tree)
-        store.reads = []
+async def test_only_chunks_that_overlap_are_read() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await append_many(world, log_id, 20_000)
+    store = CountingStore(world.tree)
+    store.reads = []
 
-        found = await world.client(store).view(log_id, log="orders").ranges(100_000, 100_010)
+    found = await world.client(store).view(log_id, log="orders").ranges(100_000, 100_010)
 
-        assert [item.first_row for item in found.ranges] == [100_000]
-        assert len([path for path in store.reads if "/chunks/" in path]) == 1
-
-    asyncio.run(main())
+    assert [item.first_row for item in found.ranges] == [100_000]
+    assert len([path for path in store.reads if "/chunks/" in path]) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [0, pytest.param(8, marks=pytest.mark.full)])
-def test_a_hundred_thousand_ranges_are_all_read(columns: int) -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await append_many(world, log_id, 100_000, columns)
+async def test_a_hundred_thousand_ranges_are_all_read(columns: int) -> None:
+    world = World()
+    log_id = await world.create_log()
+    await append_many(world, log_id, 100_000, columns)
 
-        found = await world.logs.view(log_id, log="orders").ranges()
+    found = await world.logs.view(log_id, log="orders").ranges()
 
-        assert len(found.ranges) == 100_000
-
-    asyncio.run(main())
+    assert len(found.ranges) == 100_000
 
 
-def test_positions_are_resolved() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await world.append(log_id, Job.of_batch("b-1"))
-        await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
-        view = world.logs.view(log_id, log="orders")
+async def test_positions_are_resolved() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await world.append(log_id, Job.of_batch("b-1"))
+    await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+    view = world.logs.view(log_id, log="orders")
 
-        assert await view.pin("earliest") == 20
-        assert await view.pin("latest") == 40
-        assert await view.pin(33) == 33
-        for wrong in ("newest", -1):
-            with pytest.raises(ValueError, match="position"):
-                await view.pin(wrong)
-
-    asyncio.run(main())
+    assert await view.pin("earliest") == 20
+    assert await view.pin("latest") == 40
+    assert await view.pin(33) == 33
+    for wrong in ("newest", -1):
+        with pytest.raises(ValueError, match="position"):
+            await view.pin(wrong)
 
 
-def test_trimmed_rows_are_an_error_unless_skipped() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await world.append(log_id, Job.of_batch("b-1"))
-        await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
-        view = world.logs.view(log_id, log="orders")
+async def test_trimmed_rows_are_an_error_unless_skipped() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await world.append(log_id, Job.of_batch("b-1"))
+    await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+    view = world.logs.view(log_id, log="orders")
 
-        with pytest.raises(DataLossError, match="failOnDataLoss"):
-            await view.ranges(5)
-        skipped = await view.ranges(5, is_trimmed_skipped=True)
-        before = await view.ranges(5, 15, is_trimmed_skipped=True)
+    with pytest.raises(DataLossError, match="failOnDataLoss"):
+        await view.ranges(5)
+    skipped = await view.ranges(5, is_trimmed_skipped=True)
+    before = await view.ranges(5, 15, is_trimmed_skipped=True)
 
-        assert (skipped.from_row, skipped.to_row) == (20, 40)
-        assert before.ranges == ()
-
-    asyncio.run(main())
+    assert (skipped.from_row, skipped.to_row) == (20, 40)
+    assert before.ranges == ()
 
 
-def test_rows_beyond_the_end_are_an_error_never_fewer_rows() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await world.append(log_id, Job.of_batch("b-1"))
-        view = world.logs.view(log_id, log="orders")
+async def test_rows_beyond_the_end_are_an_error_never_fewer_rows() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await world.append(log_id, Job.of_batch("b-1"))
+    view = world.logs.view(log_id, log="orders")
 
-        with pytest.raises(DataLossError):
-            await view.ranges(0, 21)
-        with pytest.raises(DataLossError):
-            await view.ranges(21)
-        with pytest.raises(ValueError, match="end before"):
-            await view.ranges(10, 5)
-
-    asyncio.run(main())
+    with pytest.raises(DataLossError):
+        await view.ranges(0, 21)
+    with pytest.raises(DataLossError):
+        await view.ranges(21)
+    with pytest.raises(ValueError, match="end before"):
+        await view.ranges(10, 5)
 
 
-def test_reader_that_races_an_overwrite_starts_again() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await append_many(world, log_id, 5_000)
-        stale = await world.nodes(log_id).head()
-        await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
-        for name in world.tree.children(world.paths.log(log_id).chunks) or []:
-            world.tree.delete(world.paths.log(log_id).chunk(name), None)
-
-        class LaggingStore(MemoryStore):
-            """Answers from before the overwrite until it is told to catch up."""
-
-            is_behind = True
-
-            async def get(self, path: str) -> Node | None:
-                node = await super().get(path)
-                if self.is_behind and node is not None and path.endswith("/head"):
-                    return Node(old, stale.version, node.created_ms)
-                return node
-
-            async def sync(self, path: str) -> None:
-                self.is_behind = False
-                await super().sync(path)
-
-        from spark_bookkeeper.log.format.serde import encode_head
-
-        old = encode_head(stale.head)
-        view = world.client(LaggingStore(world.tree)).view(log_id, log="orders")
-
-        found = await view.ranges()
-
-        assert sum(item.rows for item in found.ranges) == 20
-
-    asyncio.run(main())
-
-
-def test_chunk_that_is_lost_for_good_is_an_error() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await append_many(world, log_id, 5_000)
-        name = (world.tree.children(world.paths.log(log_id).chunks) or [])[0]
+async def test_reader_that_races_an_overwrite_starts_again() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await append_many(world, log_id, 5_000)
+    stale = await world.nodes(log_id).head()
+    await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+    for name in world.tree.children(world.paths.log(log_id).chunks) or []:
         world.tree.delete(world.paths.log(log_id).chunk(name), None)
 
-        with pytest.raises(MetadataCorruptError, match=name):
-            await world.visible(log_id)
+    class LaggingStore(MemoryStore):
+        """Answers from before the overwrite until it is told to catch up."""
 
-    asyncio.run(main())
+        is_behind = True
 
+        async def get(self, path: str) -> Node | None:
+            node = await super().get(path)
+            if self.is_behind and node is not None and path.endswith("/head"):
+                return Node(old, stale.version, node.created_ms)
+            return node
 
-def test_reading_no_log_says_so() -> None:
-    async def main() -> None:
-        with pytest.raises(NoSuchLogError):
-            await World().visible(77)
+        async def sync(self, path: str) -> None:
+            self.is_behind = False
+            await super().sync(path)
 
-    asyncio.run(main())
+    from spark_bookkeeper.log.format.serde import encode_head
 
+    old = encode_head(stale.head)
+    view = world.client(LaggingStore(world.tree)).view(log_id, log="orders")
 
-def test_column_bounds_come_on_demand() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await append_many(world, log_id, 3_000, columns=2)
-        view = world.logs.view(log_id, log="orders")
+    found = await view.ranges()
 
-        without = await view.ranges()
-        one = await view.ranges(columns={"l_column_1"})
-
-        assert without.ranges[0].columns == ()
-        bounds = one.ranges[0].column("l_column_1")
-        assert bounds is not None
-        assert bounds.maximum == 10**9
-        assert one.ranges[0].column("l_column_0") is None
-
-    asyncio.run(main())
+    assert sum(item.rows for item in found.ranges) == 20
 
 
-def test_rows_are_found_by_the_time_they_were_committed() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        times = [100, 200, 200, 350]
-        for at, world.now_ms in enumerate(times):
-            await world.append(log_id, Job.of_batch(f"b-{at}"))
-        view = world.logs.view(log_id, log="orders")
+async def test_chunk_that_is_lost_for_good_is_an_error() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await append_many(world, log_id, 5_000)
+    name = (world.tree.children(world.paths.log(log_id).chunks) or [])[0]
+    world.tree.delete(world.paths.log(log_id).chunk(name), None)
 
-        found = [(await view.row_at_time(ms)).row for ms in (0, 100, 101, 200, 201, 350, 351)]
-
-        assert found == [0, 0, 20, 20, 60, 60, None]
-
-    asyncio.run(main())
+    with pytest.raises(MetadataCorruptError, match=name):
+        await world.visible(log_id)
 
 
-def test_a_log_without_rows_has_none_at_any_time() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-
-        assert (await world.logs.view(log_id, log="orders").row_at_time(0)).row is None
-        with pytest.raises(NoSuchLogError):
-            await world.logs.view(77, log="orders").row_at_time(0)
-
-    asyncio.run(main())
+async def test_reading_no_log_says_so() -> None:
+    with pytest.raises(NoSuchLogError):
+        await World().visible(77)
 
 
-def test_rows_by_time_are_found_through_one_chunk_per_level(
+async def test_column_bounds_come_on_demand() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await append_many(world, log_id, 3_000, columns=2)
+    view = world.logs.view(log_id, log="orders")
+
+    without = await view.ranges()
+    one = await view.ranges(columns={"l_column_1"})
+
+    assert without.ranges[0].columns == ()
+    bounds = one.ranges[0].column("l_column_1")
+    assert bounds is not None
+    assert bounds.maximum == 10**9
+    assert one.ranges[0].column("l_column_0") is None
+
+
+async def test_rows_are_found_by_the_time_they_were_committed() -> None:
+    world = World()
+    log_id = await world.create_log()
+    times = [100, 200, 200, 350]
+    for at, world.now_ms in enumerate(times):
+        await world.append(log_id, Job.of_batch(f"b-{at}"))
+    view = world.logs.view(log_id, log="orders")
+
+    found = [(await view.row_at_time(ms)).row for ms in (0, 100, 101, 200, 201, 350, 351)]
+
+    assert found == [0, 0, 20, 20, 60, 60, None]
+
+
+async def test_a_log_without_rows_has_none_at_any_time() -> None:
+    world = World()
+    log_id = await world.create_log()
+
+    assert (await world.logs.view(log_id, log="orders").row_at_time(0)).row is None
+    with pytest.raises(NoSuchLogError):
+        await world.logs.view(77, log="orders").row_at_time(0)
+
+
+async def test_rows_by_time_are_found_through_one_chunk_per_level(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("spark_bookkeeper.log.rules.transitions.REFS_MAX", 8)
@@ -264,44 +227,38 @@ def test_rows_by_time_are_found_through_one_chunk_per_level(
     monkeypatch.setattr("spark_bookkeeper.log.rules.transitions.INLINE_BYTES_MAX", 128)
     monkeypatch.setattr("spark_bookkeeper.log.rules.transitions.CHUNK_BYTES_MAX", 512)
 
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        times: list[int] = []
-        for at in range(60):
-            # A clock that goes back counts as standing still.
-            world.now_ms += (7, 0, 11, -5)[at % 4]
-            await append_many(world, log_id, 5, name=f"b-{at}")
-            times += [max([world.now_ms, *times[-1:]])] * 5
-        store = CountingStore(world.tree)
-        view = world.client(store).view(log_id, log="orders")
-        head = (await world.nodes(log_id).head()).head
-        levels = max(ref.level for ref in head.chunks) + 1
+    world = World()
+    log_id = await world.create_log()
+    times: list[int] = []
+    for at in range(60):
+        # A clock that goes back counts as standing still.
+        world.now_ms += (7, 0, 11, -5)[at % 4]
+        await append_many(world, log_id, 5, name=f"b-{at}")
+        times += [max([world.now_ms, *times[-1:]])] * 5
+    store = CountingStore(world.tree)
+    view = world.client(store).view(log_id, log="orders")
+    head = (await world.nodes(log_id).head()).head
+    levels = max(ref.level for ref in head.chunks) + 1
 
-        for wanted in range(times[0] - 1, times[-1] + 2):
-            store.reads = []
-            at = bisect_left(times, wanted)
-            found = await view.row_at_time(wanted)
-            assert found.row == (at * 10 if at < len(times) else None)
-            assert len([path for path in store.reads if "/chunks/" in path]) <= levels
-        assert levels > 1
-
-    asyncio.run(main())
+    for wanted in range(times[0] - 1, times[-1] + 2):
+        store.reads = []
+        at = bisect_left(times, wanted)
+        found = await view.row_at_time(wanted)
+        assert found.row == (at * 10 if at < len(times) else None)
+        assert len([path for path in store.reads if "/chunks/" in path]) <= levels
+    assert levels > 1
 
 
-def test_a_search_by_time_that_races_an_overwrite_starts_again() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        await append_many(world, log_id, 5_000)
-        chunks = world.paths.log(log_id).chunks
-        view = world.client(RacedStore(world, log_id, chunks)).view(log_id, log="orders")
+async def test_a_search_by_time_that_races_an_overwrite_starts_again() -> None:
+    world = World()
+    log_id = await world.create_log()
+    await append_many(world, log_id, 5_000)
+    chunks = world.paths.log(log_id).chunks
+    view = world.client(RacedStore(world, log_id, chunks)).view(log_id, log="orders")
 
-        found = (await view.row_at_time(0)).row
+    found = (await view.row_at_time(0)).row
 
-        assert found == 50_000
-
-    asyncio.run(main())
+    assert found == 50_000
 
 
 class RacedStore(MemoryStore):

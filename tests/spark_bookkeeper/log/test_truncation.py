@@ -114,7 +114,7 @@ class Truncated:
 
 
 @pytest.mark.parametrize("fault", [None, *Fault])
-def test_collection_deletes_exactly_what_truncation_dropped(
+async def test_collection_deletes_exactly_what_truncation_dropped(
     fault: Fault | None, small_chunks: None
 ) -> None:
     async def attempt(nth: int) -> bool:
@@ -143,29 +143,23 @@ def test_collection_deletes_exactly_what_truncation_dropped(
         assert await nodes.epochs() == []
         return lose is not None and lose.has_struck
 
-    async def main() -> None:
-        nth = 0
-        while await attempt(nth):
-            nth += 1
-        assert nth >= 4 or fault is None
-
-    asyncio.run(main())
+    nth = 0
+    while await attempt(nth):
+        nth += 1
+    assert nth >= 4 or fault is None
 
 
-def test_a_row_the_log_does_not_have_is_a_mistake() -> None:
-    async def main() -> None:
-        truncated = Truncated()
-        nodes = await truncated.make(1)
-        store = truncated.world.store
-        before = (await nodes.head()).head
+async def test_a_row_the_log_does_not_have_is_a_mistake() -> None:
+    truncated = Truncated()
+    nodes = await truncated.make(1)
+    store = truncated.world.store
+    before = (await nodes.head()).head
 
-        for row in (-1, before.next_row + 1):
-            with pytest.raises(ValueError, match="has no row"):
-                await truncated.truncate(nodes, row, store)
+    for row in (-1, before.next_row + 1):
+        with pytest.raises(ValueError, match="has no row"):
+            await truncated.truncate(nodes, row, store)
 
-        assert (await nodes.head()).head == before
-        assert await truncated.truncate(nodes, before.next_row, store) == before.next_row
-        emptied = (await nodes.head()).head
-        assert (emptied.base_row, emptied.next_row) == (before.next_row, before.next_row)
-
-    asyncio.run(main())
+    assert (await nodes.head()).head == before
+    assert await truncated.truncate(nodes, before.next_row, store) == before.next_row
+    emptied = (await nodes.head()).head
+    assert (emptied.base_row, emptied.next_row) == (before.next_row, before.next_row)
