@@ -58,7 +58,7 @@ class Bookie:
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         """Completes when the bookie must stop: nothing more may be acknowledged."""
         self._settings = settings
-        self._admission = Admission(storage)
+        self._admission = Admission(storage.contents)
         self._workers = workers or ThreadWorkers(settings.read_threads)
         self._journals: tuple[JournalWriter, ...] = ()
         self._pending_bytes = 0
@@ -68,7 +68,7 @@ class Bookie:
         self._idle.set()
         self._checkpoints: asyncio.Task[None] | None = None
         self._comparing: set[asyncio.Task[None]] = set()
-        self.lac_watch = LacWatch(storage)
+        self.lac_watch = LacWatch(storage.contents)
 
     async def start(self) -> None:
         """Start the journal threads and checkpoints."""
@@ -140,7 +140,7 @@ class Bookie:
             self._run(self._admission.settle(ledger_id, to))
             await answer
         wanted = request.stripe
-        plan = self.storage.plan_read(
+        plan = self.storage.contents.plan_read(
             ledger_id,
             request.first_entry,
             request.last_entry,
@@ -150,7 +150,7 @@ class Bookie:
             size_bytes_max=min(request.size_bytes_max, READ_SIZE_BYTES_MAX),
         )
         outcome = await self._execute(plan)
-        facts = self.storage.ledgers.get(ledger_id)
+        facts = self.storage.contents.ledgers.get(ledger_id)
         absence = self._absence(ledger_id)
         missing_ids = tuple(
             IdRange(span.first, span.last, status_of(span.presence, absence))
@@ -178,16 +178,16 @@ class Bookie:
             status = await self.fence(ledger_id, master_key)
             if status is not Status.OK:
                 return ReadLacReply(status)
-        facts = self.storage.ledgers.get(ledger_id)
+        facts = self.storage.contents.ledgers.get(ledger_id)
         absence = self._absence(ledger_id)
-        last_entry = self.storage.last_entry(ledger_id)
+        last_entry = self.storage.contents.last_entry(ledger_id)
         explicit_lac = facts.explicit_lac if facts is not None else None
         if absence is Status.UNKNOWN:
             return ReadLacReply(Status.UNKNOWN)
         if last_entry is None:
             status = Status.OK if explicit_lac is not None else absence
             return ReadLacReply(status, None, explicit_lac)
-        plan = self.storage.plan_read(ledger_id, last_entry, last_entry, size_bytes_max=1)
+        plan = self.storage.contents.plan_read(ledger_id, last_entry, last_entry, size_bytes_max=1)
         outcome = await self._execute(plan)
         if not outcome.entry_count:
             return ReadLacReply(Status.UNKNOWN)  # it is there and cannot be read
@@ -196,7 +196,7 @@ class Bookie:
     async def _news(self, ledger_id: int, poll: LongPoll) -> ReadLacReply:
         if not await self.lac_watch.wait(ledger_id, poll.previous_lac, poll.timeout_ms):
             return ReadLacReply(Status.BUSY)
-        facts = self.storage.ledgers.get(ledger_id)
+        facts = self.storage.contents.ledgers.get(ledger_id)
         absence = self._absence(ledger_id)
         if facts is None or absence is Status.UNKNOWN:
             return ReadLacReply(absence)
@@ -207,7 +207,7 @@ class Bookie:
         if explicit_lac is None or lac_of_packet(explicit_lac) < lac:
             # An entry proves it: the highest, which lies beyond the LAC and so not in the records.
             explicit_lac = None
-            last_entry = self.storage.last_entry(ledger_id)
+            last_entry = self.storage.contents.last_entry(ledger_id)
             if last_entry is not None:
                 proof = await self._records(ledger_id, last_entry, last_entry, 1)
         size_bytes_max = min(poll.size_bytes_max, READ_SIZE_BYTES_MAX)
@@ -219,7 +219,9 @@ class Bookie:
         return ReadLacReply(Status.OK, proof or None, explicit_lac, records)
 
     async def _records(self, ledger_id: int, first: int, last: int, size_bytes_max: int) -> bytes:
-        plan = self.storage.plan_read(ledger_id, first, last, size_bytes_max=size_bytes_max)
+        plan = self.storage.contents.plan_read(
+            ledger_id, first, last, size_bytes_max=size_bytes_max
+        )
         return b"".join((await self._execute(plan)).chunks)
 
     def list_entries(self, ledger_id: int) -> EntryList:
@@ -228,7 +230,7 @@ class Bookie:
         if absence is not Status.NO_ENTRY:
             return EntryList(absence)
         held: list[IdRange] = []
-        for ids in self.storage.entry_ids(ledger_id):
+        for ids in self.storage.contents.entry_ids(ledger_id):
             if ids[-1] - ids[0] + 1 == len(ids):
                 held.append(IdRange(ids[0], ids[-1], Status.OK))
             else:
@@ -245,10 +247,10 @@ class Bookie:
                 case Persist():
                     self._account(size_bytes(effect))
                     self._idle.clear()
-                    journal = self.storage.journal_of(effect.ledger_id)
+                    journal = self.storage.contents.journal_of(effect.ledger_id)
                     self._journals[journal].submit(effect)
                 case Remember(ledger_id, packet):
-                    self.storage.remember_lac(ledger_id, packet)
+                    self.storage.contents.remember_lac(ledger_id, packet)
                     self.lac_watch.look(ledger_id)
                 case Compare():
                     task = asyncio.create_task(self._compare(effect), name="compare-duplicate")
@@ -257,7 +259,7 @@ class Bookie:
 
     async def _compare(self, effect: Compare) -> None:
         """Answer for an add of entries that were stored already."""
-        outcome = await self._execute(self.storage.plan_compare(effect.run))
+        outcome = await self._execute(self.storage.contents.plan_compare(effect.run))
         if any(span.presence is Presence.DAMAGED for span in outcome.spans):
             effect.to(Status.UNKNOWN)
             return
@@ -275,7 +277,7 @@ class Bookie:
 
     def _apply_group(self, group: Sequence[Persist], position: JournalPosition) -> None:
         records = [record for persist in group for record in persist.records]
-        self.storage.apply(records, position)
+        self.storage.contents.apply(records, position)
         self.lac_watch.applied(records)
         for persist in group:
             effects = self._admission.durable(persist.ticket)
@@ -298,7 +300,8 @@ class Bookie:
 
     def _absence(self, ledger_id: int) -> Status:
         return status_of_absence(
-            self.storage.ledgers.get(ledger_id), is_storage_damaged=self.storage.is_damaged
+            self.storage.contents.ledgers.get(ledger_id),
+            is_storage_damaged=self.storage.contents.is_damaged,
         )
 
     def _answer(self) -> tuple[asyncio.Future[Status], ReplyTo]:
@@ -318,7 +321,7 @@ class Bookie:
 
     def _look_for_room(self) -> None:
         # Twice the cache: one half being written out, the other filling.
-        in_memory = self._pending_bytes + self.storage.cached_bytes
+        in_memory = self._pending_bytes + self.storage.contents.cached_bytes
         if in_memory < 2 * self._settings.write_cache_size_bytes:
             self._room.set()
         else:
@@ -330,7 +333,10 @@ class Bookie:
         while True:
             await asyncio.sleep(_CHECKPOINT_LOOK_S)
             is_due = loop.time() - last_s >= self._settings.checkpoint_interval_ms / 1000
-            if not is_due and self.storage.cached_bytes < self._settings.write_cache_size_bytes:
+            if (
+                not is_due
+                and self.storage.contents.cached_bytes < self._settings.write_cache_size_bytes
+            ):
                 continue
             last_s = loop.time()
             await self._checkpoint()
@@ -341,22 +347,22 @@ class Bookie:
             self.fail(error)
 
     async def _checkpoint(self) -> None:
-        plan = self.storage.begin_checkpoint()
+        plan = self.storage.contents.begin_checkpoint()
         if plan is not None:
-            writing = self._workers.checkpoint(partial(self.storage.write_checkpoint, plan))
+            writing = self._workers.checkpoint(partial(self.storage.checkpoints.write, plan))
             # Once begun it is finished, whoever cancels: entries in the snapshot need their rows.
             writing.add_done_callback(self._checkpoint_written)
             await asyncio.shield(writing)
 
     def _commit_facts(self) -> None:
         """The last checkpoint, when nothing is under way any more."""
-        if not self.failed.done() and not self.storage.is_checkpointing:
-            self.storage.commit_facts()
+        if not self.failed.done() and not self.storage.contents.is_checkpointing:
+            self.storage.checkpoint_now()
 
     def _checkpoint_written(self, writing: asyncio.Future[CheckpointResult]) -> None:
         if writing.exception() is None:
             try:
-                self.storage.finish_checkpoint(writing.result())
+                self.storage.contents.finish_checkpoint(writing.result())
             except Exception as error:  # noqa: BLE001 - entries may be in neither cache nor index
                 self.fail(error)
         self._look_for_room()

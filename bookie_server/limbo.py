@@ -46,8 +46,8 @@ async def judge_damage(storage: Storage, store: MetadataStore, root: str, bookie
     """
     await store.sync(root)
     ledgers = LedgerStore(store, root, random=SystemRandom())
-    in_limbo = set(storage.ledgers)
-    fenced = set(storage.ledgers)
+    in_limbo = set(storage.contents.ledgers)
+    fenced = set(storage.contents.ledgers)
 
     async def judge(ledger_id: int) -> None:
         try:
@@ -62,8 +62,8 @@ async def judge_damage(storage: Storage, store: MetadataStore, root: str, bookie
     listed = [ledger_id async for ledger_id in ledgers.list_ids()]
     await each(judge, listed, concurrency_max=READS_IN_FLIGHT_MAX)
     is_new = storage.recovery.is_new and not in_limbo
-    storage.set_limbo(sorted(in_limbo), sorted(fenced))
-    await asyncio.to_thread(storage.commit_facts)
+    storage.contents.set_limbo(sorted(in_limbo), sorted(fenced))
+    await asyncio.to_thread(storage.checkpoint_now)
     if is_new:
         _LOGGER.info("new bookie: no ledger names it. ledgers_asked=%d", len(listed))
     else:

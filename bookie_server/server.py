@@ -26,6 +26,7 @@ from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
+from bookie_server.storage.opening import open_storage
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
     GRPC,
@@ -70,7 +71,7 @@ async def _serve(settings: BookieSettings) -> int:
         cluster_id = await _cluster_id(store, root)
         storage = await asyncio.to_thread(_open_storage, settings, cluster_id, bookie_id)
         bookie = Bookie(storage, settings)
-        if storage.is_damaged:
+        if storage.contents.is_damaged:
             await judge_damage(storage, store, root, bookie_id)
         directory = settings.ledger_directories[0]
         service = BookieService(bookie, BookieIdentity(bookie_id, cluster_id, VERSION, directory))
@@ -142,7 +143,7 @@ def _open_storage(settings: BookieSettings, cluster_id: str, bookie_id: str) -> 
 
     # One cluster's bookie under one name: another's files are refused, whoever copied them here.
     own_id = uuid.uuid5(uuid.UUID(cluster_id), bookie_id).bytes
-    storage = Storage.open(
+    storage = open_storage(
         RealFileSystem(),
         settings.storage,
         instance_id=own_id,
@@ -152,7 +153,7 @@ def _open_storage(settings: BookieSettings, cluster_id: str, bookie_id: str) -> 
     report = storage.recovery
     _LOGGER.info(
         "storage open. ledgers=%d replayed_records=%d replayed_bytes=%d torn_bytes=%d ms=%d",
-        len(storage.ledgers),
+        len(storage.contents.ledgers),
         report.records,
         report.bytes_replayed,
         report.bytes_torn,

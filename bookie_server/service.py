@@ -157,7 +157,7 @@ class BookieService:
                 bookie_id=self._identity.bookie_id,
                 instance_id=self._identity.instance_id,
                 version=self._identity.version,
-                ledger_count=len(self._bookie.storage.ledgers),
+                ledger_count=len(self._bookie.storage.contents.ledgers),
                 disk_total_bytes=disk.total,
                 disk_free_bytes=disk.free,
             )

@@ -74,7 +74,7 @@ class LocalBookieClient(BookieClient):
         return await self._bookie.write_lac(ledger_id, master_key, packet)
 
     async def info(self) -> BookieInfo | None:
-        return BookieInfo(self.bookie_id, "", "", len(self._bookie.storage.ledgers), 0, 0)
+        return BookieInfo(self.bookie_id, "", "", len(self._bookie.storage.contents.ledgers), 0, 0)
 
     async def list_entries(self, ledger_id: int) -> EntryList:
         return self._bookie.list_entries(ledger_id)

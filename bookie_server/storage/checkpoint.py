@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bookie_server.settings import StorageSettings
+from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.index.delta import IndexDelta, IndexState
@@ -38,7 +40,7 @@ class CheckpointPlan:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointResult:
-    """What became durable; hand it to ``Storage.finish_checkpoint`` on the loop thread."""
+    """What became durable; hand it to ``Contents.finish_checkpoint`` on the loop thread."""
 
     plan: CheckpointPlan = field(repr=False)
     rows_by_directory: tuple[dict[int, bytes], ...] = field(repr=False)
@@ -46,48 +48,69 @@ class CheckpointResult:
     journal_files_deleted: int
 
 
-def write_plan(
-    files: FileSystem,
-    indexes: Sequence[DirectoryIndex],
-    journal_directories: Sequence[str],
-    plan: CheckpointPlan,
-    *,
-    instance_id: bytes,
-    block_size_bytes: int,
-) -> CheckpointResult:
-    """Carry the plan out; blocks for as long as the disks take.
+class Checkpoints:
+    """Writes checkpoints, one at a time, on a worker's thread; after a failure nothing more."""
 
-    Raises:
-        OSError: storage must stop; a restart replays from the marks that are durable.
-    """
-    rows_by_directory: list[dict[int, bytes]] = []
-    log_bytes = 0
-    for index, ledger_ids in zip(indexes, plan.ledgers_by_directory, strict=True):
-        last_log_id, rows = index.state.last_log_id, dict[int, bytes]()
-        if ledger_ids:
-            last_log_id = max([last_log_id, *log_ids(files, index.directory)]) + 1
-            written = write_entry_log(
-                files,
-                index.directory,
-                last_log_id,
-                plan.cache,
-                ledger_ids,
-                instance_id=instance_id,
-                block_size_bytes=block_size_bytes,
+    def __init__(
+        self,
+        files: FileSystem,
+        settings: StorageSettings,
+        indexes: Sequence[DirectoryIndex],
+        *,
+        instance_id: bytes,
+    ) -> None:
+        self._files = files
+        self._settings = settings
+        self._indexes = indexes
+        self._instance_id = instance_id
+        self._failure: StorageFailedError | None = None
+
+    def write(self, plan: CheckpointPlan) -> CheckpointResult:
+        """Make a plan durable and delete what the journals no longer need; blocks meanwhile.
+
+        Raises:
+            StorageFailedError: the bookie must stop; a restart replays from the marks that are
+                durable.
+        """
+        if self._failure is not None:
+            raise StorageFailedError(self._failure.path, self._failure.detail)
+        try:
+            return self._write(plan)
+        except OSError as cause:
+            path = self._indexes[0].directory
+            self._failure = StorageFailedError(path, f"checkpoint: {cause}")
+            raise StorageFailedError(path, f"checkpoint: {cause}") from cause
+
+    def _write(self, plan: CheckpointPlan) -> CheckpointResult:
+        rows_by_directory: list[dict[int, bytes]] = []
+        log_bytes = 0
+        for index, ledger_ids in zip(self._indexes, plan.ledgers_by_directory, strict=True):
+            last_log_id, rows = index.state.last_log_id, dict[int, bytes]()
+            if ledger_ids:
+                last_log_id = max([last_log_id, *log_ids(self._files, index.directory)]) + 1
+                written = write_entry_log(
+                    self._files,
+                    index.directory,
+                    last_log_id,
+                    plan.cache,
+                    ledger_ids,
+                    instance_id=self._instance_id,
+                    block_size_bytes=self._settings.block_size_bytes,
+                )
+                rows, log_bytes = written.rows, log_bytes + written.size_bytes
+            state = IndexState(
+                plan.number, last_log_id, plan.journal_count, len(self._indexes), plan.is_damaged
             )
-            rows, log_bytes = written.rows, log_bytes + written.size_bytes
-        state = IndexState(
-            plan.number, last_log_id, plan.journal_count, len(indexes), plan.is_damaged
-        )
-        # In the middle of a replay a directory may be ahead: the crash came between it and the next.
-        marks = {j: max(end, index.marks.get(j, end)) for j, end in plan.marks.items()}
-        index.commit(IndexDelta(state, marks, plan.facts, plan.tombstones, rows))
-        rows_by_directory.append(rows)
-    deleted = 0
-    for journal_index, directory in enumerate(journal_directories):
-        mark = min(index.marks[journal_index] for index in indexes)
-        deleted += _delete_below(files, directory, mark)
-    return CheckpointResult(plan, tuple(rows_by_directory), log_bytes, deleted)
+            # In the middle of a replay a directory may be ahead: the crash came between it and the
+            # next.
+            marks = {j: max(end, index.marks.get(j, end)) for j, end in plan.marks.items()}
+            index.commit(IndexDelta(state, marks, plan.facts, plan.tombstones, rows))
+            rows_by_directory.append(rows)
+        deleted = 0
+        for journal_index, directory in enumerate(self._settings.journal_directories):
+            mark = min(index.marks[journal_index] for index in self._indexes)
+            deleted += _delete_below(self._files, directory, mark)
+        return CheckpointResult(plan, tuple(rows_by_directory), log_bytes, deleted)
 
 
 def _delete_below(files: FileSystem, directory: str, mark: GroupEnd) -> int:

@@ -6,14 +6,15 @@ finds it once. Nothing here blocks or touches a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from bookie_server.core.handle_state import UNASSIGNED, LedgerFacts
 from bookie_server.core.ledger_ranges import LedgerRanges
 from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
+from bookie_server.storage.checkpoint import CheckpointPlan, CheckpointResult
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.index.directory import DirectoryIndex
-from bookie_server.storage.index.handle_state import MASTER_KEY_SIZE_MAX
+from bookie_server.storage.index.handle_state import MASTER_KEY_SIZE_MAX, encode_facts
 from bookie_server.storage.journal.journal import JournalPosition
 from bookie_server.storage.logs.id_pattern import EVERY_ID, Stripe, clip
 from bookie_server.storage.logs.write_cache import WriteCache
@@ -40,6 +41,7 @@ class Contents:
         self._is_state_dirty = True
         self._assigned: dict[int, int] = {}
         """Journals of ledgers whose first record is not durable yet."""
+        self._planned_marks: dict[int, GroupEnd] = {}
         self._ledgers_of_journal = [0] * journal_count
         self._ledgers_of_directory = [0] * len(self._indexes)
         self.applied: dict[int, GroupEnd] = {}
@@ -48,6 +50,8 @@ class Contents:
         """Every ledger this bookie knows. Read it freely on the loop thread; change it by ``apply``
         and ``set_limbo`` only, or the change is never stored."""
         self.tombstones = LedgerRanges()
+        self.checkpoint_number = 0
+        """Of the last checkpoint begun, counted over the bookie's life."""
         self.is_damaged = False
         """Records may be missing, and nobody has said yet which ledgers that concerns."""
 
@@ -153,7 +157,7 @@ class Contents:
         """Record that these ledgers are in limbo, or fenced, known here or not.
 
         Says at the same time that damage found so far is answered: the caller names every ledger it
-        may concern. Durable after ``commit_facts`` or the next checkpoint.
+        may concern. Durable after the next checkpoint.
         """
         for ledger_id in ledger_ids:
             self._known(ledger_id).is_limbo = True
@@ -173,6 +177,58 @@ class Contents:
         for ledger_id, facts in self.ledgers.items():
             facts.is_limbo = facts.is_fenced = True
             self._dirty.add(ledger_id)
+
+    @property
+    def is_checkpointing(self) -> bool:
+        """Whether a checkpoint was begun and not finished."""
+        return self._snapshot is not None
+
+    def begin_checkpoint(self) -> CheckpointPlan | None:
+        """Freeze what is to be written; ``None`` when nothing changed or one is under way."""
+        has_news = (
+            self._cache.ledgers
+            or self._dirty
+            or self._new_tombstones
+            or self._is_state_dirty
+            or self.applied != self._planned_marks
+        )
+        if self.is_checkpointing or not has_news:
+            return None
+        by_directory: list[list[int]] = [[] for _ in self._indexes]
+        for ledger_id in self._cache.ledgers:
+            by_directory[self._directory_of(ledger_id)].append(ledger_id)
+        plan = CheckpointPlan(
+            number=self.checkpoint_number + 1,
+            cache=self._cache,
+            ledgers_by_directory=tuple(map(tuple, by_directory)),
+            facts={ledger_id: encode_facts(self.ledgers[ledger_id]) for ledger_id in self._dirty},
+            tombstones=self._new_tombstones,
+            marks=dict(self.applied),
+            journal_count=len(self._ledgers_of_journal),
+            is_damaged=self.is_damaged,
+        )
+        self.checkpoint_number = plan.number
+        self._snapshot, self._cache = self._cache, WriteCache()
+        self._dirty, self._new_tombstones = set(), []
+        self._planned_marks, self._is_state_dirty = plan.marks, False
+        return plan
+
+    def finish_checkpoint(self, result: CheckpointResult) -> None:
+        """Let readers use the new entry logs, and forget the snapshot."""
+        invariant(result.plan.cache is self._snapshot, "the checkpoint under way is finished")
+        for index, rows in zip(self._indexes, result.rows_by_directory, strict=True):
+            index.add_rows(rows)
+        self._snapshot = None
+
+    def checkpoint(self, write: Callable[[CheckpointPlan], CheckpointResult]) -> None:
+        """A whole checkpoint, blocking: for start-up and shutdown, when no loop serves.
+
+        Raises:
+            StorageFailedError: ``write`` did.
+        """
+        plan = self.begin_checkpoint()
+        if plan is not None:
+            self.finish_checkpoint(write(plan))
 
     def last_entry(self, ledger_id: int) -> int | None:
         """The highest entry id stored of the ledger, ``None`` when there is none."""

@@ -1,38 +1,32 @@
-"""Opening a bookie's storage: what is loaded, replayed, judged and made durable, in which order.
+"""Recovery of a bookie's storage: what its directories hold, brought into memory and made durable.
 
-1. Lock every directory, load every index; refuse what is not this bookie's before changing anything.
+1. Load every index; refuse what is not this bookie's before changing anything.
 2. Where an index is damaged, rebuild its rows from the entry logs' footers.
 3. Replay each journal from its smallest mark; when the cache is full, checkpoint on the way.
 4. After damage of any kind put every known ledger in limbo and fence it, and record durably that
    damage is unanswered, *before* a mark may pass it.
-5. Begin new journal files, so that a torn tail is never written behind; checkpoint, so that the
-   replayed bytes are not replayed again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from bookie_server.core.handle_state import UNASSIGNED, LedgerFacts
 from bookie_server.settings import StorageSettings
+from bookie_server.storage.checkpoint import Checkpoints
+from bookie_server.storage.contents import Contents
 from bookie_server.storage.disk.damage import Damage
-from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
-from bookie_server.storage.disk.files import File, FileSystem
+from bookie_server.storage.disk.errors import StorageRefusedError
+from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.index.delta import IndexState
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import decode_facts
-from bookie_server.storage.journal.journal import Journal, JournalPlace, file_ids
+from bookie_server.storage.journal.journal import file_ids
 from bookie_server.storage.journal.replay import ORIGIN, Replay
 from bookie_server.storage.logs.entry_log import file_name as log_name
 from bookie_server.storage.logs.entry_log import log_ids
-
-if TYPE_CHECKING:
-    from bookie_server.storage.engine import Storage
-
-LOCK_NAME = "lock"
 
 
 @dataclass(slots=True)
@@ -52,37 +46,27 @@ class RecoveryReport:
     of the metadata that concerns; until then, and after a restart too, it is reported again."""
 
 
-def lock_directories(files: FileSystem, settings: StorageSettings) -> list[File]:
-    """Create what is missing and hold every directory against a second process.
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What the directories held; ``contents.applied`` says where each journal ended."""
 
-    Raises:
-        BlockingIOError: another process has one of them.
-    """
-    locks: list[File] = []
-    try:
-        for directory in (*settings.journal_directories, *settings.ledger_directories):
-            files.make_directory(directory)
-            locks.append(files.lock(f"{directory}/{LOCK_NAME}"))
-    except OSError:
-        for lock in locks:
-            lock.close()
-        raise
-    return locks
+    contents: Contents
+    report: RecoveryReport
 
 
 def recover(
-    storage: Storage,
     files: FileSystem,
     settings: StorageSettings,
     indexes: Sequence[DirectoryIndex],
+    checkpoints: Checkpoints,
     *,
     instance_id: bytes,
     progress: Callable[[int], None] | None,
-) -> None:
-    """Steps 1 to 4 for a storage that is still empty.
+) -> Recovered:
+    """Bring what indexes, entry logs and journals hold into memory, and make the outcome durable.
 
     Raises:
-        StorageRefusedError, StorageFailedError, OSError: see ``Storage.open``.
+        StorageRefusedError, StorageFailedError, OSError: see ``open_storage``.
     """
     # The last process may have been killed before it synced what it left: nothing is built upon a
     # file whose name a power loss may still take away.
@@ -90,38 +74,13 @@ def recover(
         files.sync_dir(directory)
     for index in indexes:
         index.load()
-    recovery = _Recovery(files, settings, instance_id, indexes)
+    recovery = _Recovery(files, settings, instance_id, indexes, checkpoints)
     recovery.load()
-    recovery.restore(storage)
+    contents = recovery.restore()
     for number in range(len(settings.journal_directories)):
-        recovery.replay(storage, number, progress)
-    recovery.settle(storage)
-
-
-def begin_journals(
-    files: FileSystem,
-    settings: StorageSettings,
-    instance_id: bytes,
-    clock_ms: Callable[[], int],
-    ends: Mapping[int, GroupEnd],
-) -> Iterator[Journal]:
-    """A new file in each journal directory, behind the given ends.
-
-    Raises:
-        StorageFailedError: one cannot be made.
-    """
-    for number, directory in enumerate(settings.journal_directories):
-        place = JournalPlace(
-            directory=directory,
-            index=number,
-            instance_id=instance_id,
-            file_size_bytes=settings.journal_file_size_bytes,
-            zero_chunk_bytes=settings.journal_zero_chunk_bytes,
-        )
-        try:
-            yield Journal(files, place, clock_ms, ends[number])
-        except OSError as cause:
-            raise StorageFailedError(directory, f"journal: {cause}") from cause
+        recovery.replay(contents, number, progress)
+    recovery.settle(contents)
+    return Recovered(contents, recovery.report)
 
 
 class _Recovery:
@@ -133,9 +92,11 @@ class _Recovery:
         settings: StorageSettings,
         instance_id: bytes,
         indexes: Sequence[DirectoryIndex],
+        checkpoints: Checkpoints,
     ) -> None:
         self._files = files
         self._settings = settings
+        self._checkpoints = checkpoints
         self._instance_id = instance_id
         self._indexes = indexes
         self._orphans: list[str] = []
@@ -222,8 +183,9 @@ class _Recovery:
                 if log_id > index.state.last_log_id:
                     self._orphans.append(f"{index.directory}/{log_name(log_id)}")
 
-    def restore(self, storage: Storage) -> None:
-        """Hand facts, tombstones and marks over; the newest checkpoint's facts win."""
+    def restore(self) -> Contents:
+        """The contents as of the indexes; the newest checkpoint's facts win."""
+        contents = Contents(self._indexes, len(self._settings.journal_directories))
         merged: dict[int, LedgerFacts] = {}
         for index in sorted(self._indexes, key=lambda index: index.state.checkpoint):
             for ledger_id, content in index.facts.items():
@@ -239,31 +201,33 @@ class _Recovery:
                     facts.master_key = facts.master_key or before.master_key
                 merged[ledger_id] = facts
             for first, last in index.tombstones:
-                storage.tombstones.add(first, last)
+                contents.tombstones.add(first, last)
         for number, index in enumerate(self._indexes):
             for ledger_id in index.rows:
                 facts = merged.setdefault(ledger_id, LedgerFacts())
                 if facts.directory_index == UNASSIGNED:
                     facts.directory_index = number
         for ledger_id, facts in merged.items():
-            storage.restore_facts(ledger_id, facts)
-        storage.checkpoint_number = max(index.state.checkpoint for index in self._indexes)
-        storage.applied.update(self.marks)
-        storage.recovery = self.report
+            contents.restore_facts(ledger_id, facts)
+        contents.checkpoint_number = max(index.state.checkpoint for index in self._indexes)
+        contents.applied.update(self.marks)
         if self.report.damage or self.report.is_new:
-            storage.suspect_everything()
+            contents.suspect_everything()
+        return contents
 
-    def replay(self, storage: Storage, number: int, progress: Callable[[int], None] | None) -> None:
+    def replay(
+        self, contents: Contents, number: int, progress: Callable[[int], None] | None
+    ) -> None:
         """Apply every sound group of one journal behind its mark."""
         directory = self._settings.journal_directories[number]
         replay = Replay(self._files, directory, number, self._instance_id, self.marks[number])
         before = self.report.bytes_replayed
         for group in replay.groups():
-            if replay.report.damage and not storage.is_damaged:
-                storage.suspect_everything()
-            storage.apply(group.records, group.position)
-            if storage.cached_bytes > self._settings.write_cache_size_bytes:
-                storage.commit_facts()
+            if replay.report.damage and not contents.is_damaged:
+                contents.suspect_everything()
+            contents.apply(group.records, group.position)
+            if contents.cached_bytes > self._settings.write_cache_size_bytes:
+                contents.checkpoint(self._checkpoints.write)
             if progress is not None:
                 progress(before + replay.report.bytes_replayed)
         found = replay.report
@@ -273,20 +237,20 @@ class _Recovery:
         self.report.groups_torn += found.groups_torn
         self.report.bytes_torn += found.bytes_torn
         self.report.damage += found.damage
-        if found.last > storage.applied[number]:
-            storage.applied[number] = found.last
+        if found.last > contents.applied[number]:
+            contents.applied[number] = found.last
 
-    def settle(self, storage: Storage) -> None:
+    def settle(self, contents: Contents) -> None:
         """Answer damage, drop crash leftovers, and make the outcome durable."""
         if self.report.damage:
-            storage.suspect_everything()
+            contents.suspect_everything()
         else:
             touched = {path.rpartition("/")[0] for path in self._orphans}
             for path in self._orphans:
                 self._files.delete(path)
             for directory in sorted(touched):
                 self._files.sync_dir(directory)
-        storage.commit_facts()
+        contents.checkpoint(self._checkpoints.write)
 
     def _damage(self, path: str, detail: str) -> None:
         self.report.damage.append(Damage(path, 0, detail))

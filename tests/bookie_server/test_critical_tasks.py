@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,9 +11,11 @@ import pytest
 
 from bookie_server.bookie import Bookie
 from bookie_server.settings import BookieSettings
+from bookie_server.storage.checkpoint import Checkpoints
+from bookie_server.storage.contents import Contents
 from bookie_server.storage.disk.real_files import RealFileSystem
-from bookie_server.storage.engine import Storage
 from bookie_server.storage.journal.journal import Journal
+from bookie_server.storage.opening import open_storage
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import encode_records, parse_run
@@ -37,7 +39,7 @@ async def started(place: Path) -> AsyncIterator[Bookie]:
         journal_zero_chunk_bytes=64 * 1024,
         checkpoint_interval_ms=1_000,
     )
-    storage = Storage.open(
+    storage = open_storage(
         RealFileSystem(), settings.storage, instance_id=bytes(16), clock_ms=lambda: 1
     )
     bookie = Bookie(answer_new(storage), settings)
@@ -56,28 +58,24 @@ def send_add(bookie: Bookie, answers: list[Status]) -> None:
     bookie.add(Section(7, b"k" * 20, False, DigestType.CRC32C, run), answers.append)
 
 
-CRITICAL: list[tuple[str, Callable[[Bookie, pytest.MonkeyPatch], None]]] = [
-    ("journal", lambda bookie, patch: patch.setattr(Journal, "_write", fail)),
-    ("prepare", lambda bookie, patch: patch.setattr(Journal, "_zero_ahead", fail)),
-    ("apply", lambda bookie, patch: patch.setattr(bookie.storage, "apply", fail)),
-    ("begin", lambda bookie, patch: patch.setattr(bookie.storage, "begin_checkpoint", fail)),
-    ("write", lambda bookie, patch: patch.setattr(bookie.storage, "write_checkpoint", fail)),
-    ("finish", lambda bookie, patch: patch.setattr(bookie.storage, "finish_checkpoint", fail)),
-]
+CRITICAL: dict[str, tuple[type, str]] = {
+    "journal": (Journal, "_write"),
+    "prepare": (Journal, "_zero_ahead"),
+    "apply": (Contents, "apply"),
+    "begin": (Contents, "begin_checkpoint"),
+    "write": (Checkpoints, "write"),
+    "finish": (Contents, "finish_checkpoint"),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "plant", [each[1] for each in CRITICAL], ids=[each[0] for each in CRITICAL]
-)
+@pytest.mark.parametrize("task", CRITICAL)
 async def test_a_defect_in_a_critical_task_stops_the_bookie(
-    plant: Callable[[Bookie, pytest.MonkeyPatch], None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only ``StorageFailedError`` did; after anything else the thread was gone and adds hung."""
     async with started(tmp_path) as bookie:
-        plant(bookie, monkeypatch)
+        monkeypatch.setattr(*CRITICAL[task], fail)
         answers: list[Status] = []
 
         send_add(bookie, answers)

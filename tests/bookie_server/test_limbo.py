@@ -13,6 +13,7 @@ from bookie_server.limbo import judge_damage
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
+from bookie_server.storage.opening import open_storage
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.messages import ReadRequest, Section, Status
 from bookie_server.wire.record import encode_records, parse_run
@@ -35,9 +36,9 @@ def settings_in(directory: Path) -> BookieSettings:
     )
 
 
-def open_storage(settings: BookieSettings) -> Storage:
+def opened(settings: BookieSettings) -> Storage:
     return answer_new(
-        Storage.open(RealFileSystem(), settings.storage, instance_id=b"i" * 16, clock_ms=lambda: 1)
+        open_storage(RealFileSystem(), settings.storage, instance_id=b"i" * 16, clock_ms=lambda: 1)
     )
 
 
@@ -88,15 +89,15 @@ async def test_a_journal_damaged_in_the_middle_never_becomes_absence(tmp_path: P
         metadata = metadata.closed(0, 12) if name in {"closed", "forgotten"} else metadata
         ids[name], _ = await ledgers.create(metadata)
     settings = settings_in(tmp_path)
-    bookie = Bookie(open_storage(settings), settings)
+    bookie = Bookie(opened(settings), settings)
     await bookie.start()
     assert await add(bookie, ids["open"], b"payload-zero") is Status.OK
     assert await add(bookie, ids["closed"], b"payload-one") is Status.OK
     await crash(bookie)
     flip_in_first_group(tmp_path)
 
-    storage = open_storage(settings)
-    assert storage.is_damaged
+    storage = opened(settings)
+    assert storage.contents.is_damaged
     assert storage.recovery.damage
     bookie = Bookie(storage, settings)
     assert await status_of(bookie, 999, 0) is Status.UNKNOWN  # until the damage is judged
@@ -116,17 +117,17 @@ async def test_a_journal_damaged_in_the_middle_never_becomes_absence(tmp_path: P
     assert await add(bookie, 4242, b"new ledger") is Status.OK
     await bookie.stop()
 
-    again = open_storage(settings)
-    assert again.ledgers[ids["open"]].is_limbo
-    assert again.ledgers[ids["open"]].is_fenced
-    assert again.ledgers[ids["closed"]].is_fenced
-    assert again.ledgers[ids["closed"]].is_limbo
+    again = opened(settings)
+    assert again.contents.ledgers[ids["open"]].is_limbo
+    assert again.contents.ledgers[ids["open"]].is_fenced
+    assert again.contents.ledgers[ids["closed"]].is_fenced
+    assert again.contents.ledgers[ids["closed"]].is_limbo
     again.close()
 
 
 async def test_a_torn_tail_is_dropped_and_what_was_acknowledged_stays(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
-    bookie = Bookie(open_storage(settings), settings)
+    bookie = Bookie(opened(settings), settings)
     await bookie.start()
     assert await add(bookie, 7, b"payload-zero") is Status.OK
     assert await add(bookie, 7, b"x" * 3000, 1) is Status.OK
@@ -138,11 +139,11 @@ async def test_a_torn_tail_is_dropped_and_what_was_acknowledged_stays(tmp_path: 
     data[at : at + 512] = bytes(512)  # one sector of the last group never reached the disk
     file.write_bytes(data)
 
-    storage = open_storage(settings)
+    storage = opened(settings)
     bookie = Bookie(storage, settings)
     await bookie.start()
 
-    assert not storage.is_damaged
+    assert not storage.contents.is_damaged
     assert storage.recovery.groups_torn == 1
     assert storage.recovery.bytes_torn >= 3000
     assert await status_of(bookie, 7, 0) is Status.OK
@@ -152,7 +153,7 @@ async def test_a_torn_tail_is_dropped_and_what_was_acknowledged_stays(tmp_path: 
 
 async def test_reads_wait_for_adds_on_their_way_to_the_disk(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
-    bookie = Bookie(open_storage(settings), settings)
+    bookie = Bookie(opened(settings), settings)
     await bookie.start()
     adding = asyncio.ensure_future(add(bookie, 7, b"payload-zero"))
     await asyncio.sleep(0)
@@ -164,14 +165,14 @@ async def test_reads_wait_for_adds_on_their_way_to_the_disk(tmp_path: Path) -> N
 
 async def test_the_same_entry_again_is_fine_and_another_one_is_a_conflict(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
-    bookie = Bookie(open_storage(settings), settings)
+    bookie = Bookie(opened(settings), settings)
     await bookie.start()
     assert await add(bookie, 7, b"payload-zero") is Status.OK
 
     assert await add(bookie, 7, b"payload-zero") is Status.OK
     assert await add(bookie, 7, b"payload-evil") is Status.CONFLICT
     await bookie.stop()
-    bookie = Bookie(open_storage(settings), settings)
+    bookie = Bookie(opened(settings), settings)
     await bookie.start()
     assert await add(bookie, 7, b"payload-zero") is Status.OK  # compared with the entry log
     assert await add(bookie, 7, b"payload-evil") is Status.CONFLICT
@@ -182,7 +183,7 @@ async def test_a_failed_fsync_answers_unknown_and_stops_the_bookie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_in(tmp_path)
-    bookie = Bookie(open_storage(settings), settings)
+    bookie = Bookie(opened(settings), settings)
     await bookie.start()
 
     def fail(descriptor: int) -> None:
@@ -218,7 +219,7 @@ async def test_an_emptied_bookie_denies_nothing_of_the_ledgers_that_name_it(tmp_
     settings = settings_in(tmp_path)
 
     # when it starts on empty directories, the metadata not asked yet
-    storage = Storage.open(
+    storage = open_storage(
         RealFileSystem(), settings.storage, instance_id=b"i" * 16, clock_ms=lambda: 1
     )
     bookie = Bookie(storage, settings)

@@ -12,7 +12,7 @@ from bookie_server.bookie import Bookie
 from bookie_server.client.local import LocalBookieClient
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.real_files import RealFileSystem
-from bookie_server.storage.engine import Storage
+from bookie_server.storage.opening import open_storage
 from bookie_server.wire import codec
 from bookie_server.wire.digest import Crc32cDigest, master_key
 from bookie_server.wire.messages import EncodedSection, LongPoll, ReadLacReply, Status
@@ -37,7 +37,7 @@ async def start(place: Path) -> tuple[Bookie, LocalBookieClient]:
         ledger_directories=(str(place / "ledgers"),),
         journal_zero_chunk_bytes=64 * 1024,
     )
-    storage = Storage.open(
+    storage = open_storage(
         RealFileSystem(), settings.storage, instance_id=bytes(16), clock_ms=lambda: 1
     )
     bookie = Bookie(answer_new(storage), settings)
@@ -114,12 +114,12 @@ async def test_an_explicit_lac_wakes_a_poll_before_any_sync(tmp_path: Path) -> N
         waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
         await asyncio.sleep(0)
         packet = encode_lac_packet(DIGEST, 7, 1)
-        end = dict(bookie.storage.applied)
+        end = dict(bookie.storage.contents.applied)
 
         assert await client.write_lac(7, KEY, packet) is Status.OK
         reply = await soon(waiting)
 
-        assert bookie.storage.applied == end  # no journal group was written for it
+        assert bookie.storage.contents.applied == end  # no journal group was written for it
         assert reply == ReadLacReply(Status.OK, None, packet, reply.records)
         assert ids_in(reply) == [0, 1]
     finally:

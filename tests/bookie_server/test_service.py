@@ -18,7 +18,7 @@ from bookie_server.client.settings import ConnectionSettings
 from bookie_server.service import SERVER_OPTIONS, BookieIdentity, BookieService
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.real_files import RealFileSystem
-from bookie_server.storage.engine import Storage
+from bookie_server.storage.opening import open_storage
 from bookie_server.wire import codec
 from bookie_server.wire.digest import Crc32cDigest, master_key
 from bookie_server.wire.messages import EncodedSection, LongPoll, ReadLacReply, Status
@@ -49,7 +49,7 @@ async def served(
         ledger_directories=(str(place / "ledgers"),),
         journal_zero_chunk_bytes=64 * 1024,
     )
-    storage = Storage.open(
+    storage = open_storage(
         RealFileSystem(), settings.storage, instance_id=bytes(16), clock_ms=lambda: 1
     )
     bookie = Bookie(answer_new(storage), settings)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from bookie_server.storage.checkpoint import CheckpointPlan
-from bookie_server.storage.engine import Storage
+from bookie_server.storage.contents import Contents
 from bookie_server.storage.index.handle_state import encode_facts
 from bookie_server.storage.logs.write_cache import WriteCache
 from bookie_server.wire.messages import Status
@@ -156,7 +156,7 @@ def write_back_in_place() -> Iterator[None]:
 def checkpoint_marks_run_ahead() -> Iterator[None]:
     """A checkpoint's journal marks are not frozen with its cache.
 
-    Patched: ``Storage.begin_checkpoint``. The bug: ``marks=dict(self.applied)`` became
+    Patched: ``Contents.begin_checkpoint``. The bug: ``marks=dict(self.applied)`` became
     ``marks=self.applied``: the plan shares the dictionary the loop goes on changing. Plausible: one
     needless-looking copy removed; every test in which nothing is written *during* a checkpoint
     passes, and the plan is a frozen dataclass, which looks immutable.
@@ -174,8 +174,7 @@ def checkpoint_marks_run_ahead() -> Iterator[None]:
     never news again; harmless.
     """
 
-    def begin_checkpoint(self: Storage) -> CheckpointPlan | None:
-        self._raise_if_failed()
+    def begin_checkpoint(self: Contents) -> CheckpointPlan | None:
         has_news = (
             self._cache.ledgers
             or self._dirty
@@ -195,7 +194,7 @@ def checkpoint_marks_run_ahead() -> Iterator[None]:
             facts={ledger_id: encode_facts(self.ledgers[ledger_id]) for ledger_id in self._dirty},
             tombstones=self._new_tombstones,
             marks=self.applied,  # MUTANT: not a copy
-            journal_count=len(self._settings.journal_directories),
+            journal_count=len(self._ledgers_of_journal),
             is_damaged=self.is_damaged,
         )
         self.checkpoint_number = plan.number
@@ -204,7 +203,7 @@ def checkpoint_marks_run_ahead() -> Iterator[None]:
         self._planned_marks, self._is_state_dirty = plan.marks, False
         return plan
 
-    with patch.object(Storage, "begin_checkpoint", begin_checkpoint):
+    with patch.object(Contents, "begin_checkpoint", begin_checkpoint):
         yield
 
 

@@ -20,6 +20,7 @@ from bookie_server.limbo import judge_damage
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.engine import Storage
+from bookie_server.storage.opening import open_storage
 from bookie_server.storage.read_plan import runs_of
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
@@ -125,13 +126,13 @@ class SimBookie:
         self._session = store.session_id
         self._is_registered = False
         try:
-            storage = Storage.open(
+            storage = open_storage(
                 self.files,
                 settings.storage,
                 instance_id=self.name.encode().ljust(16),
                 clock_ms=self._now_ms,
             )
-            if storage.is_damaged:
+            if storage.contents.is_damaged:
                 await judge_damage(storage, store, ROOT, self.name)
             self._workers = SimWorkers(
                 self.name,
@@ -300,20 +301,22 @@ class SimBookie:
         """What a start found; the rest of a group that was cut off may have become durable."""
         history = self._world.history
         held: list[tuple[int, tuple[int, ...]]] = []
-        for ledger_id in sorted(storage.ledgers):
-            ids = tuple(e for part in storage.entry_ids(ledger_id) for e in part)
+        for ledger_id in sorted(storage.contents.ledgers):
+            ids = tuple(e for part in storage.contents.entry_ids(ledger_id) for e in part)
             held.append((ledger_id, ids))
             if set(ids) <= self._known.get(ledger_id, set()):
                 continue
-            last = storage.last_entry(ledger_id)
+            last = storage.contents.last_entry(ledger_id)
             assert last is not None
-            outcome = storage.execute(storage.plan_read(ledger_id, 0, last, size_bytes_max=1 << 30))
+            outcome = storage.execute(
+                storage.contents.plan_read(ledger_id, 0, last, size_bytes_max=1 << 30)
+            )
             for run in runs_of(outcome):
                 for index, entry_id in enumerate(run.entry_ids):
                     if entry_id not in self._known.get(ledger_id, set()):
                         crc = zlib.crc32(run.record(index))
                         history.record(Durable(self.name, ledger_id, entry_id, crc))
-        facts = storage.ledgers
+        facts = storage.contents.ledgers
         fenced = tuple(ledger_id for ledger_id in sorted(facts) if facts[ledger_id].is_fenced)
         limbo = tuple(ledger_id for ledger_id in sorted(facts) if facts[ledger_id].is_limbo)
         for ledger_id in fenced:

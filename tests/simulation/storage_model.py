@@ -9,6 +9,7 @@ from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, M
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.engine import Storage
+from bookie_server.storage.opening import open_storage
 from bookie_server.storage.read_plan import runs_of
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.record import Run, encode_records, parse_run
@@ -31,9 +32,9 @@ def settings(directories: int = 2) -> StorageSettings:
     )
 
 
-def open_storage(files: FileSystem, directories: int = 2) -> Storage:
+def open_small(files: FileSystem, directories: int = 2) -> Storage:
     """Storage on a clock that stands still: ids must grow by themselves."""
-    return Storage.open(
+    return open_storage(
         files, settings(directories), instance_id=INSTANCE, clock_ms=lambda: 1_000_000
     )
 
@@ -75,7 +76,7 @@ class Model:
         self.storage: Storage
 
     def start(self) -> None:
-        self.storage = answer_new(open_storage(self.files, self._directories))
+        self.storage = answer_new(open_small(self.files, self._directories))
 
     def restart(self) -> None:
         self.storage.close()
@@ -98,11 +99,11 @@ class Model:
         ledger_id = (
             first.run.ledger_id if isinstance(first, Add) else getattr(first, "ledger_id", 0)
         )
-        journal = self.storage.journals[self.storage.journal_of(ledger_id)]
+        journal = self.storage.journals[self.storage.contents.journal_of(ledger_id)]
         position = journal.write_group(records)
         for record in records:
             self._acknowledge(record)
-        self.storage.apply(records, position)
+        self.storage.contents.apply(records, position)
         journal.prepare()
 
     def _acknowledge(self, record: JournalRecord) -> None:
@@ -122,13 +123,13 @@ class Model:
 
     def checkpoint(self) -> None:
         """One whole checkpoint, with every entry looked for at each of its moments."""
-        plan = self.storage.begin_checkpoint()
+        plan = self.storage.contents.begin_checkpoint()
         if plan is None:
             return
         self.check(self.storage, "begun")
-        result = self.storage.write_checkpoint(plan)
+        result = self.storage.checkpoints.write(plan)
         self.check(self.storage, "written")
-        self.storage.finish_checkpoint(result)
+        self.storage.contents.finish_checkpoint(result)
         self.check(self.storage, "finished")
 
     def check(self, storage: Storage, when: str) -> None:
@@ -137,28 +138,30 @@ class Model:
             found = read_all(storage, ledger_id)
             for entry_id, content in expected.items():
                 assert found.get(entry_id) == content, f"{when}: entry {ledger_id}/{entry_id}"
-        for ledger_id in storage.ledgers:
+        for ledger_id in storage.contents.ledgers:
             for entry_id, content in read_all(storage, ledger_id).items():
                 sent = self.sent.get(ledger_id, {}).get(entry_id, set())
                 assert content in sent, f"{when}: {ledger_id}/{entry_id} was never sent"
         for ledger_id, key in self.keys.items():
-            assert storage.ledgers[ledger_id].master_key == key, when
+            assert storage.contents.ledgers[ledger_id].master_key == key, when
         for ledger_id in self.fenced:
-            assert storage.ledgers[ledger_id].is_fenced, f"{when}: fence of {ledger_id}"
-        for ledger_id, facts in storage.ledgers.items():
+            assert storage.contents.ledgers[ledger_id].is_fenced, f"{when}: fence of {ledger_id}"
+        for ledger_id, facts in storage.contents.ledgers.items():
             if facts.is_fenced and not facts.is_limbo:
                 assert ledger_id in self.fences_sent, f"{when}: {ledger_id} fenced by nobody"
         for ledger_id, packet in self.packets.items():
-            assert storage.ledgers[ledger_id].explicit_lac == packet, when
-        assert all(ledger_id in storage.tombstones for ledger_id in self.tombstones), when
+            assert storage.contents.ledgers[ledger_id].explicit_lac == packet, when
+        assert all(ledger_id in storage.contents.tombstones for ledger_id in self.tombstones), when
 
 
 def read_all(storage: Storage, ledger_id: int) -> dict[int, bytes]:
     """Every readable entry of the ledger."""
-    last = storage.last_entry(ledger_id)
+    last = storage.contents.last_entry(ledger_id)
     if last is None:
         return {}
-    outcome = storage.execute(storage.plan_read(ledger_id, 0, last, size_bytes_max=READ_SIZE))
+    outcome = storage.execute(
+        storage.contents.plan_read(ledger_id, 0, last, size_bytes_max=READ_SIZE)
+    )
     assert not outcome.of(Presence.NOT_REACHED)
     found: dict[int, bytes] = {}
     for run in runs_of(outcome):

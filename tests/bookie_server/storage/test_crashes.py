@@ -15,9 +15,10 @@ import pytest
 from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
 from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.engine import Storage
+from bookie_server.storage.opening import open_storage
 from tests.doubles.storage import answer_new
 from tests.simulation.files import SimFileSystem, SimulatedCrash
-from tests.simulation.storage_model import INSTANCE, Model, open_storage, run_of, settings
+from tests.simulation.storage_model import INSTANCE, Model, open_small, run_of, settings
 
 
 def workload(model: Model) -> None:
@@ -64,11 +65,11 @@ def test_a_crash_before_any_operation_loses_and_invents_nothing() -> None:
         for image in files.crash_images(rng, 6):
             # when the next process opens what is left
             again = image.copy()
-            storage = open_storage(image)
+            storage = open_small(image)
 
             # then it knows what was acknowledged, nothing that was never sent, twice the same
             model.check(storage, f"crash_at={crash_at}")
-            assert state_of(open_storage(again)) == state_of(storage), "replay is idempotent"
+            assert state_of(open_small(again)) == state_of(storage), "replay is idempotent"
 
 
 @pytest.mark.slow
@@ -81,10 +82,10 @@ def test_a_crash_that_tears_no_sector_is_never_taken_for_damage() -> None:
         for _ in range(6):
             image = files.crash(rng, lambda rng: rng.choice(("keep", "drop")))
 
-            storage = open_storage(image)
+            storage = open_small(image)
 
             assert storage.recovery.damage == [], f"crash_at={crash_at}"
-            assert not any(facts.is_limbo for facts in storage.ledgers.values())
+            assert not any(facts.is_limbo for facts in storage.contents.ledgers.values())
 
 
 @pytest.mark.slow
@@ -98,10 +99,10 @@ def test_a_crash_while_recovering_from_a_crash_loses_nothing() -> None:
         image = files.crash(rng)
         image.crash_at = rng.randrange(40)
         with suppress(SimulatedCrash):
-            open_storage(image)
+            open_small(image)
 
         # when the third process starts
-        storage = open_storage(image.crash(rng))
+        storage = open_small(image.crash(rng))
 
         # then all is as if there had been one crash
         model.check(storage, "second crash")
@@ -119,11 +120,11 @@ def test_a_power_loss_after_a_kill_tears_nothing_that_the_restart_built_upon() -
             restarted = deepcopy(files.after_kill())
             restarted.crash_at = rng.randrange(60)
             with suppress(SimulatedCrash):
-                open_storage(restarted)
+                open_small(restarted)
 
             # when the machine loses power while, or after, that one starts
-            torn = open_storage(restarted.crash(rng))
-            storage = open_storage(restarted.crash(rng, lambda rng: rng.choice(("keep", "drop"))))
+            torn = open_small(restarted.crash(rng))
+            storage = open_small(restarted.crash(rng, lambda rng: rng.choice(("keep", "drop"))))
 
             # then nothing acknowledged is missing, and whole sectors are never taken for damage
             model.check(torn, f"killed_at={killed_at}")
@@ -134,10 +135,13 @@ def test_a_power_loss_after_a_kill_tears_nothing_that_the_restart_built_upon() -
 def state_of(storage: Storage) -> object:
     facts = {
         ledger_id: (f.master_key, f.is_fenced, f.is_limbo, f.last_add_confirmed, f.explicit_lac)
-        for ledger_id, f in storage.ledgers.items()
+        for ledger_id, f in storage.contents.ledgers.items()
     }
-    entries = {ledger_id: _ids(storage.entry_ids(ledger_id)) for ledger_id in storage.ledgers}
-    return facts, entries, list(storage.tombstones)
+    entries = {
+        ledger_id: _ids(storage.contents.entry_ids(ledger_id))
+        for ledger_id in storage.contents.ledgers
+    }
+    return facts, entries, list(storage.contents.tombstones)
 
 
 def _ids(parts: Iterable[Iterable[int]]) -> list[int]:
@@ -149,16 +153,16 @@ def test_marks_never_regress_and_journal_files_below_them_are_gone() -> None:
     files = SimFileSystem()
     model = Model(files)
     model.start()
-    marks = [dict(model.storage.applied)]
+    marks = [dict(model.storage.contents.applied)]
 
     # when it works and restarts several times
     for round_number in range(6):
         ids = range(round_number * 10, round_number * 10 + 10)
         model.write([Add(run_of(1, ids, size=9000))])
         model.checkpoint()
-        marks.append(dict(model.storage.applied))
+        marks.append(dict(model.storage.contents.applied))
         model.restart()
-        marks.append(dict(model.storage.applied))
+        marks.append(dict(model.storage.contents.applied))
 
     # then every mark is behind the one before, and only the current files are left
     for before, after in pairwise(marks):
@@ -180,8 +184,8 @@ def test_a_fence_without_entries_survives_a_checkpoint_with_an_empty_cache() -> 
     model.restart()
 
     assert model.storage.recovery.groups == 0, "nothing was left to replay"
-    assert model.storage.ledgers[1].is_fenced
-    assert model.storage.ledgers[1].explicit_lac is not None
+    assert model.storage.contents.ledgers[1].is_fenced
+    assert model.storage.contents.ledgers[1].explicit_lac is not None
 
 
 def crash_between_directories(write: Callable[[Model], None]) -> tuple[SimFileSystem, Model]:
@@ -216,9 +220,9 @@ def test_no_directory_advances_the_mark_for_another() -> None:
     image, model = crash_between_directories(write)
 
     # then both ledgers are whole
-    storage = open_storage(image)
+    storage = open_small(image)
     model.check(storage, "one directory committed")
-    assert storage.last_entry(1) == storage.last_entry(2) == 4
+    assert storage.contents.last_entry(1) == storage.contents.last_entry(2) == 4
 
 
 def test_a_replay_that_fills_the_cache_goes_on_where_one_directory_is_ahead() -> None:
@@ -234,7 +238,7 @@ def test_a_replay_that_fills_the_cache_goes_on_where_one_directory_is_ahead() ->
 
     # when the replay has to checkpoint on its way
     small = replace(settings(), write_cache_size_bytes=4096)
-    storage = Storage.open(image, small, instance_id=INSTANCE, clock_ms=lambda: 1_000_000)
+    storage = open_storage(image, small, instance_id=INSTANCE, clock_ms=lambda: 1_000_000)
 
     # then everything is there
     model.check(storage, "replayed through a small cache")
@@ -249,7 +253,7 @@ def test_a_failed_journal_write_or_sync_poisons_the_journal_for_good(operation: 
     model.write([Add(run_of(1, range(2)))])
     files.fail_at = {files.steps + (0 if operation == "write" else 1): errno.EIO}
     records: list[JournalRecord] = [Add(run_of(1, range(2, 4)))]
-    journal = model.storage.journals[model.storage.journal_of(1)]
+    journal = model.storage.journals[model.storage.contents.journal_of(1)]
 
     # when the group fails
     with pytest.raises(StorageFailedError):
@@ -263,7 +267,7 @@ def test_a_failed_journal_write_or_sync_poisons_the_journal_for_good(operation: 
         journal.prepare()
     assert files.steps == steps
     model.attempted_only(records)
-    model.check(open_storage(files.crash(Random(1))), "after EIO")
+    model.check(open_small(files.crash(Random(1))), "after EIO")
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
@@ -283,43 +287,47 @@ def test_a_checkpoint_failing_anywhere_poisons_storage_and_loses_nothing(error: 
         failing.fail_at = {number: error}
 
         # when it fails
+        plan = model.storage.contents.begin_checkpoint()
+        assert plan is not None
         with pytest.raises(StorageFailedError):
-            model.checkpoint()
+            model.storage.checkpoints.write(plan)
 
-        # then no other is begun, readers still find everything, and so does the next process
+        # then it is not tried again and no other is begun, readers still find everything, and so
+        # does the next process
         with pytest.raises(StorageFailedError):
-            model.storage.begin_checkpoint()
+            model.storage.checkpoints.write(plan)
+        assert model.storage.contents.begin_checkpoint() is None
         model.check(model.storage, "poisoned")
-        model.check(open_storage(failing.crash(Random(number))), f"failed at {number}")
+        model.check(open_small(failing.crash(Random(number))), f"failed at {number}")
 
 
 def test_a_new_directory_denies_nothing_until_it_is_answered_wherever_a_crash_falls() -> None:
     """An emptied disk looks new: only the metadata tells them apart (Apache's cookies, S rows)."""
     rng = Random(11)
     counted = SimFileSystem()
-    open_storage(counted)
+    open_small(counted)
     for crash_at in range(counted.steps + 1):
         # given a first start that stops somewhere, before anybody said what is missing
         files = SimFileSystem()
         files.crash_at = crash_at
         with suppress(SimulatedCrash):
-            open_storage(files)
+            open_small(files)
 
         # when the next process opens what is left, then absence is still no evidence
         for image in files.crash_images(rng, 6):
-            assert open_storage(image).is_damaged, f"crash_at={crash_at}"
+            assert open_small(image).contents.is_damaged, f"crash_at={crash_at}"
 
         # and whole sectors are called new, not damaged
-        storage = open_storage(files.crash(rng, lambda rng: rng.choice(("keep", "drop"))))
-        assert storage.is_damaged, f"crash_at={crash_at}"
+        storage = open_small(files.crash(rng, lambda rng: rng.choice(("keep", "drop"))))
+        assert storage.contents.is_damaged, f"crash_at={crash_at}"
         assert storage.recovery.is_new, f"crash_at={crash_at}"
         assert storage.recovery.damage == [], f"crash_at={crash_at}"
 
 
 def test_the_answer_for_a_new_directory_is_durable() -> None:
     files = SimFileSystem()
-    answer_new(open_storage(files))
+    answer_new(open_small(files))
 
-    storage = open_storage(files.crash(Random(1), lambda rng: "drop"))
+    storage = open_small(files.crash(Random(1), lambda rng: "drop"))
 
-    assert not storage.is_damaged
+    assert not storage.contents.is_damaged

@@ -12,11 +12,12 @@ from bookie_server.core.presence import Presence
 from bookie_server.core.records import Add, Fence, MasterKey
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.engine import Storage
+from bookie_server.storage.opening import open_storage
 from tests.simulation.files import SimFileSystem, SimulatedCrash
 from tests.simulation.storage_model import (
     READ_SIZE,
     Model,
-    open_storage,
+    open_small,
     read_all,
     run_of,
     settings,
@@ -29,9 +30,9 @@ def test_a_journal_with_a_key_that_fits_no_index_opens_again() -> None:
     model.start()
     model.write([MasterKey(1, bytes(70_000)), Fence(1)])
 
-    storage = open_storage(model.files.after_kill(), directories=1)
+    storage = open_small(model.files.after_kill(), directories=1)
 
-    facts = storage.ledgers[1]
+    facts = storage.contents.ledgers[1]
     assert facts.is_fenced
     assert facts.master_key is None
     storage.close()
@@ -64,10 +65,10 @@ def check(model: Model, storage: Storage, damage: str) -> None:
     for ledger_id, expected in model.entries.items():
         for entry_id, content in read_all(storage, ledger_id).items():
             assert content == expected[entry_id], f"{damage}: wrong bytes of {ledger_id}/{entry_id}"
-        facts = storage.ledgers.get(ledger_id)
-        if storage.is_damaged and (facts is None or facts.is_limbo):
+        facts = storage.contents.ledgers.get(ledger_id)
+        if storage.contents.is_damaged and (facts is None or facts.is_limbo):
             continue
-        plan = storage.plan_read(ledger_id, 0, max(expected), size_bytes_max=READ_SIZE)
+        plan = storage.contents.plan_read(ledger_id, 0, max(expected), size_bytes_max=READ_SIZE)
         for first, last in storage.execute(plan).of(Presence.ABSENT):
             lost = expected.keys() & set(range(first, last + 1))
             assert not lost, f"{damage}: {ledger_id} falsely lacks {sorted(lost)}"
@@ -79,14 +80,14 @@ def try_damage(model: Model, path: str, damage: str, spoil: Callable[[bytearray]
     files = model.files.copy()
     spoil(files.content(path))
     try:
-        storage = open_storage(files, directories=1)
+        storage = open_small(files, directories=1)
     except StorageRefusedError:
         return  # answering nothing at all is always allowed
     check(model, storage, damage)
     if storage.recovery.damage:
         # Until somebody answers it, damage is reported by every later start as well.
         storage.close()
-        assert open_storage(files, directories=1).is_damaged, damage
+        assert open_small(files, directories=1).contents.is_damaged, damage
 
 
 def flip(offset: int, bit: int) -> Callable[[bytearray], None]:
@@ -163,9 +164,9 @@ def test_a_missing_file_is_damage(stored: Model, suffix: str) -> None:
     files = stored.files.copy()
     files.delete(path_of(stored, suffix))
 
-    storage = open_storage(files, directories=1)
+    storage = open_small(files, directories=1)
 
-    assert storage.is_damaged
+    assert storage.contents.is_damaged
     check(stored, storage, f"no {suffix}")
 
 
@@ -173,9 +174,9 @@ def test_a_missing_entry_log_makes_its_entries_unreadable_not_absent(stored: Mod
     files = stored.files.copy()
     files.delete(path_of(stored, ".log"))
 
-    storage = open_storage(files, directories=1)
+    storage = open_small(files, directories=1)
 
-    outcome = storage.execute(storage.plan_read(1, 0, 11, size_bytes_max=READ_SIZE))
+    outcome = storage.execute(storage.contents.plan_read(1, 0, 11, size_bytes_max=READ_SIZE))
     assert outcome.of(Presence.DAMAGED) == [(0, 5)]
     assert outcome.of(Presence.ABSENT) == []
 
@@ -185,7 +186,7 @@ def test_an_unreadable_file_hides_nothing(stored: Model, suffix: str) -> None:
     files = stored.files.copy()
     files.unreadable.add(path_of(stored, suffix))
 
-    check(stored, open_storage(files, directories=1), f"unreadable {suffix}")
+    check(stored, open_small(files, directories=1), f"unreadable {suffix}")
 
 
 def test_rows_are_rebuilt_from_footers_when_the_index_is_gone(stored: Model) -> None:
@@ -194,13 +195,13 @@ def test_rows_are_rebuilt_from_footers_when_the_index_is_gone(stored: Model) -> 
     files.delete(path_of(stored, "/index"))
 
     # when it starts
-    storage = open_storage(files, directories=1)
+    storage = open_small(files, directories=1)
 
     # then every entry is found, and nothing it does not find counts
     for ledger_id, expected in stored.entries.items():
         assert read_all(storage, ledger_id) == expected
-        assert storage.ledgers[ledger_id].is_limbo
-        assert storage.ledgers[ledger_id].is_fenced
+        assert storage.contents.ledgers[ledger_id].is_limbo
+        assert storage.contents.ledgers[ledger_id].is_fenced
 
 
 def test_a_failed_checksum_in_the_last_delta_is_damage_though_the_journal_has_it_all() -> None:
@@ -213,10 +214,10 @@ def test_a_failed_checksum_in_the_last_delta_is_damage_though_the_journal_has_it
 
     # when it fails its checksum with every sector written
     content[len(content.rstrip(b"\0")) - 1] ^= 0x80
-    storage = open_storage(model.files.copy(), directories=1)
+    storage = open_small(model.files.copy(), directories=1)
 
     # then nobody can say what else is wrong
-    assert storage.is_damaged
+    assert storage.contents.is_damaged
     check(model, storage, "last delta")
 
 
@@ -231,10 +232,10 @@ def test_entries_whose_index_delta_and_journal_are_gone_are_found_by_their_log()
 
     # when the index loses everything since before it, as if nothing had been written
     del model.files.content("/ledgers0/index")[size:]
-    storage = open_storage(model.files.copy(), directories=1)
+    storage = open_small(model.files.copy(), directories=1)
 
     # then the mark into a missing file gives it away, and the entries are still there
-    assert storage.is_damaged
+    assert storage.contents.is_damaged
     assert read_all(storage, 1) == model.entries[1]
 
 
@@ -251,7 +252,7 @@ def test_a_torn_delta_leaves_no_debris_behind_later_ones() -> None:
 
     # when the bookie starts twice, with shorter deltas in between
     files = model.files.copy()
-    assert not open_and_close(files).is_damaged
+    assert not open_and_close(files).contents.is_damaged
 
     # then the rest of the long one is not mistaken for damage
     storage = open_and_close(files)
@@ -260,7 +261,7 @@ def test_a_torn_delta_leaves_no_debris_behind_later_ones() -> None:
 
 
 def open_and_close(files: SimFileSystem) -> Storage:
-    storage = open_storage(files, directories=1)
+    storage = open_small(files, directories=1)
     storage.close()
     return storage
 
@@ -270,16 +271,16 @@ def test_a_log_that_no_checkpoint_completed_is_deleted_after_a_sound_replay() ->
     model = Model(SimFileSystem(), directories=1)
     model.start()
     model.write([Add(run_of(1, range(8)))])
-    plan = model.storage.begin_checkpoint()
+    plan = model.storage.contents.begin_checkpoint()
     assert plan is not None
     model.files.crash_at = model.files.steps + 4  # create, write, sync, sync_dir
     with suppress(SimulatedCrash):
-        model.storage.write_checkpoint(plan)
+        model.storage.checkpoints.write(plan)
     image = model.files.crash(Random(0), lambda _: "keep")
     assert [name for name in image.names("/ledgers0") if name.endswith(".log")]
 
     # when the next process has replayed the journal
-    storage = open_storage(image, directories=1)
+    storage = open_small(image, directories=1)
 
     # then there is one log, the one that replaced the leftover
     assert len([name for name in image.names("/ledgers0") if name.endswith(".log")]) == 1
@@ -293,9 +294,9 @@ def test_a_crashs_leftover_log_never_shadows_the_journal() -> None:
     model = Model(files, directories=1)
     model.start()
     model.write([Add(run_of(1, range(8), size=900))])
-    plan = model.storage.begin_checkpoint()
+    plan = model.storage.contents.begin_checkpoint()
     assert plan is not None
-    model.storage.write_checkpoint(plan)
+    model.storage.checkpoints.write(plan)
     before = next(
         number for number, (_, path) in reversed([*enumerate(files.log)]) if "/index" in path
     )
@@ -311,10 +312,10 @@ def test_a_crashs_leftover_log_never_shadows_the_journal() -> None:
 
     # when the index is damaged as well, so that rows are rebuilt
     image.content("/ledgers0/index")[20] ^= 1
-    storage = open_storage(image, directories=1)
+    storage = open_small(image, directories=1)
 
     # then the journal's copy is found
-    assert storage.is_damaged
+    assert storage.contents.is_damaged
     assert read_all(storage, 1) == model.entries[1]
 
 
@@ -322,26 +323,26 @@ def test_damage_is_answered_by_naming_the_ledgers_in_limbo(stored: Model) -> Non
     # given damage
     files = stored.files.copy()
     files.content(path_of(stored, "/index"))[20] ^= 1
-    storage = open_storage(files, directories=1)
-    assert storage.is_damaged
+    storage = open_small(files, directories=1)
+    assert storage.contents.is_damaged
 
     # when the caller says which ledgers it concerns, known here or not
-    storage.set_limbo([1, 2, 77], [1, 77])
-    storage.commit_facts()
+    storage.contents.set_limbo([1, 2, 77], [1, 77])
+    storage.checkpoint_now()
     storage.close()
-    storage = open_storage(files, directories=1)
+    storage = open_small(files, directories=1)
 
     # then the next start knows, and asks no more
-    assert not storage.is_damaged
+    assert not storage.contents.is_damaged
     assert not storage.recovery.damage
-    assert storage.ledgers[77].is_limbo
-    assert storage.ledgers[77].is_fenced
+    assert storage.contents.ledgers[77].is_limbo
+    assert storage.contents.ledgers[77].is_fenced
 
 
 def test_another_bookies_directories_are_refused(stored: Model) -> None:
     files = stored.files.copy()
     with pytest.raises(StorageRefusedError, match="another bookie"):
-        Storage.open(files, settings(1), instance_id=b"somebody else's!", clock_ms=lambda: 0)
+        open_storage(files, settings(1), instance_id=b"somebody else's!", clock_ms=lambda: 0)
 
 
 def test_directories_that_vanished_or_changed_places_are_refused() -> None:
@@ -352,7 +353,7 @@ def test_directories_that_vanished_or_changed_places_are_refused() -> None:
     model.storage.close()
 
     with pytest.raises(StorageRefusedError, match="directories are gone"):
-        open_storage(files.copy(), directories=1)
+        open_small(files.copy(), directories=1)
 
     swapped = files.copy()
     for name in ("index",):
@@ -360,7 +361,7 @@ def test_directories_that_vanished_or_changed_places_are_refused() -> None:
         swapped.rename(f"/ledgers1/{name}", f"/ledgers0/{name}")
         swapped.rename(f"/ledgers1/{name}.other", f"/ledgers1/{name}")
     with pytest.raises(StorageRefusedError, match="reordered"):
-        open_storage(swapped, directories=2)
+        open_small(swapped, directories=2)
 
 
 def test_a_directory_may_be_added_at_the_end() -> None:
@@ -372,20 +373,20 @@ def test_a_directory_may_be_added_at_the_end() -> None:
     model.storage.close()
 
     # when it starts with two of each
-    storage = open_storage(files, directories=2)
+    storage = open_small(files, directories=2)
 
     # then nothing is damaged, and the new ones are used
-    assert not storage.is_damaged
+    assert not storage.contents.is_damaged
     assert read_all(storage, 1) == model.entries[1]
-    assert storage.journal_of(99) == 1
+    assert storage.contents.journal_of(99) == 1
 
 
 def test_a_second_process_cannot_open_the_same_directories(stored: Model) -> None:
     files = stored.files.copy()
-    first = open_storage(files, directories=1)
+    first = open_small(files, directories=1)
 
     with pytest.raises(BlockingIOError):
-        open_storage(files, directories=1)
+        open_small(files, directories=1)
 
     first.close()
-    open_storage(files, directories=1).close()
+    open_small(files, directories=1).close()

@@ -8,12 +8,13 @@ from pathlib import Path
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
+from bookie_server.storage.opening import open_storage
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.record import parse_run, run_verifies, split_records
 
 
 def payloads(storage: Storage, ledger_id: int) -> list[bytes]:
-    plan = storage.plan_read(ledger_id, 0, 99, size_bytes_max=1 << 20)
+    plan = storage.contents.plan_read(ledger_id, 0, 99, size_bytes_max=1 << 20)
     found: list[bytes] = []
     for chunk in storage.execute(plan).chunks:
         run = parse_run(chunk)
@@ -33,7 +34,7 @@ def test_a_journal_entry_log_and_index_of_version_1_are_read(
         journal_zero_chunk_bytes=8192,
     )
 
-    storage = Storage.open(
+    storage = open_storage(
         RealFileSystem(), settings, instance_id=b"golden-bookie-id", clock_ms=lambda: 2
     )
 
@@ -41,10 +42,10 @@ def test_a_journal_entry_log_and_index_of_version_1_are_read(
         assert storage.recovery.damage == []
         assert payloads(storage, 7) == [b"zero", b"one", b"two", b"three"]
         assert payloads(storage, 9) == [b"nine"]
-        facts = storage.ledgers[7]
+        facts = storage.contents.ledgers[7]
         assert (facts.master_key, facts.is_fenced) == (b"k" * 20, True)
         assert facts.last_add_confirmed == 3
-        assert not storage.ledgers[9].is_fenced
-        assert 21 in storage.tombstones
+        assert not storage.contents.ledgers[9].is_fenced
+        assert 21 in storage.contents.tombstones
     finally:
         storage.close()

@@ -18,7 +18,7 @@ from bookie_server.storage.logs.id_pattern import Stripe
 from bookie_server.storage.logs.rows import Row
 from bookie_server.storage.read_plan import ReadOutcome, runs_of
 from tests.simulation.files import SimFileSystem
-from tests.simulation.storage_model import READ_SIZE, Model, open_storage, records_of, run_of
+from tests.simulation.storage_model import READ_SIZE, Model, open_small, records_of, run_of
 
 LEDGERS = (1, 2, 3)
 
@@ -40,7 +40,9 @@ def _check(  # a dumb twin: entry by entry
     size_bytes_max: int,
 ) -> ReadOutcome:
     first, last = span
-    plan = storage.plan_read(ledger_id, first, last, stripe=stripe, size_bytes_max=size_bytes_max)
+    plan = storage.contents.plan_read(
+        ledger_id, first, last, stripe=stripe, size_bytes_max=size_bytes_max
+    )
     outcome = storage.execute(plan)
     asked = [e for e in range(first, last + 1) if stripe is None or stripe.wants(e)]
     found: dict[int, bytes] = {}
@@ -103,12 +105,14 @@ class StorageMachine(RuleBasedStateMachine):
     @rule()
     def begin_checkpoint(self) -> None:
         if self.plan is None:
-            self.plan = self.model.storage.begin_checkpoint()
+            self.plan = self.model.storage.contents.begin_checkpoint()
 
     @rule()
     def end_checkpoint(self) -> None:
         if self.plan is not None:
-            self.model.storage.finish_checkpoint(self.model.storage.write_checkpoint(self.plan))
+            self.model.storage.contents.finish_checkpoint(
+                self.model.storage.checkpoints.write(self.plan)
+            )
             self.plan = None
 
     @rule()
@@ -122,7 +126,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.files = self.files.crash(Random(seed), lambda rng: rng.choice(("keep", "drop")))
         self.model.files = self.files
         self.model.start()
-        assert not self.model.storage.is_damaged
+        assert not self.model.storage.contents.is_damaged
 
     @rule(
         ledger_id=strategies.sampled_from(LEDGERS),
@@ -143,10 +147,10 @@ class StorageMachine(RuleBasedStateMachine):
         if hasattr(self, "model"):
             self.model.check(self.model.storage, "invariant")
             for ledger_id, expected in self.model.entries.items():
-                parts = self.model.storage.entry_ids(ledger_id)
+                parts = self.model.storage.contents.entry_ids(ledger_id)
                 ids = [entry_id for part in parts for entry_id in part]
                 assert ids == sorted(expected)
-                assert self.model.storage.last_entry(ledger_id) == ids[-1]
+                assert self.model.storage.contents.last_entry(ledger_id) == ids[-1]
 
 
 TestStorageMachine = pytest.mark.slow(StorageMachine.TestCase)
@@ -173,10 +177,10 @@ def test_missing_names_exactly_the_parts_not_stored(model: Model) -> None:
     model.write([Add(run_of(1, [5, 7]))])
 
     # then a run over all of them misses what is neither here nor there
-    parts = model.storage.missing(run_of(1, range(10)))
+    parts = model.storage.contents.missing(run_of(1, range(10)))
     assert [list(part.entry_ids) for part in parts] == [[3, 4], [6], [8, 9]]
-    assert model.storage.missing(run_of(1, [0, 2, 7])) == []
-    assert len(model.storage.missing(run_of(2, range(4)))) == 1
+    assert model.storage.contents.missing(run_of(1, [0, 2, 7])) == []
+    assert len(model.storage.contents.missing(run_of(2, range(4)))) == 1
 
 
 def test_the_first_copy_of_an_entry_stays(model: Model) -> None:
@@ -194,7 +198,9 @@ def test_the_stored_twins_of_a_run_can_be_fetched_for_comparison(model: Model) -
     model.write([Add(run_of(1, range(6)))])
     model.checkpoint()
 
-    outcome = model.storage.execute(model.storage.plan_compare(run_of(1, [1, 3, 9], salt=1)))
+    outcome = model.storage.execute(
+        model.storage.contents.plan_compare(run_of(1, [1, 3, 9], salt=1))
+    )
 
     assert [e for run in runs_of(outcome) for e in run.entry_ids] == [1, 3]
 
@@ -205,14 +211,14 @@ def test_a_striped_ledger_takes_few_rows(model: Model) -> None:
     model.write([Add(run_of(1, ids))])
     model.checkpoint()
 
-    items = model.storage.plan_read(1, 0, 599, size_bytes_max=READ_SIZE).stored
+    items = model.storage.contents.plan_read(1, 0, 599, size_bytes_max=READ_SIZE).stored
 
     assert all(isinstance(item.place, Row) for item in items)
     assert len(items) <= 30, "about one row a block, not one an id"
     stripe = Stripe(3, 2, 1)
     assert [e for e in range(600) if stripe.wants(e)] == ids
     outcome = model.storage.execute(
-        model.storage.plan_read(1, 0, 599, stripe=stripe, size_bytes_max=READ_SIZE)
+        model.storage.contents.plan_read(1, 0, 599, stripe=stripe, size_bytes_max=READ_SIZE)
     )
     assert outcome.of(Presence.FOUND) == [(0, 598)] or outcome.of(Presence.FOUND) == [(0, 599)]
     assert not outcome.of(Presence.ABSENT)
@@ -231,7 +237,7 @@ def test_cached_entries_are_served_without_copying(model: Model) -> None:
     run = run_of(1, range(4))
     model.write([Add(run)])
 
-    plan = model.storage.plan_read(1, 0, 3, size_bytes_max=READ_SIZE)
+    plan = model.storage.contents.plan_read(1, 0, 3, size_bytes_max=READ_SIZE)
 
     assert not plan.needs_disk
     assert model.storage.execute(plan).chunks[0] is run.data
@@ -244,7 +250,7 @@ def test_replay_keeps_memory_bounded_by_checkpointing_on_the_way(model: Model) -
     model.restart()
 
     # then it was written out while it was replayed
-    assert model.storage.cached_bytes == 0
+    assert model.storage.contents.cached_bytes == 0
     assert len([name for name in model.files.names("/ledgers0") if name.endswith(".log")]) > 1
     model.check(model.storage, "restart")
 
@@ -257,7 +263,7 @@ def test_ledgers_spread_over_journals_and_directories_and_stay_where_they_are() 
     model.checkpoint()
     places = {
         ledger_id: (facts.journal_index, facts.directory_index)
-        for ledger_id, facts in model.storage.ledgers.items()
+        for ledger_id, facts in model.storage.contents.ledgers.items()
     }
 
     model.restart()
@@ -265,9 +271,9 @@ def test_ledgers_spread_over_journals_and_directories_and_stay_where_they_are() 
 
     assert [place[0] for place in places.values()].count(0) == 3
     assert [place[1] for place in places.values()].count(0) == 3
-    for ledger_id, facts in storage.ledgers.items():
+    for ledger_id, facts in storage.contents.ledgers.items():
         assert (facts.journal_index, facts.directory_index) == places[ledger_id]
-        assert storage.journal_of(ledger_id) == places[ledger_id][0]
+        assert storage.contents.journal_of(ledger_id) == places[ledger_id][0]
 
 
 def test_the_index_is_compacted_when_its_deltas_outgrow_it(
@@ -289,9 +295,9 @@ def test_the_index_is_compacted_when_its_deltas_outgrow_it(
 
 def test_opening_a_fresh_directory_twice_is_not_damage() -> None:
     files = SimFileSystem()
-    open_storage(files).close()
+    open_small(files).close()
 
-    storage = open_storage(files)
+    storage = open_small(files)
 
     assert storage.recovery.damage == []
-    assert storage.ledgers == {}
+    assert storage.contents.ledgers == {}

@@ -20,7 +20,7 @@ from bookie_server.client.read_stream import unreachable
 from bookie_server.limbo import judge_damage
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.real_files import RealFileSystem
-from bookie_server.storage.engine import Storage
+from bookie_server.storage.opening import open_storage
 from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
@@ -172,13 +172,13 @@ class TestCluster:
             ledger_directories=(str(place / "ledgers"),),
             journal_zero_chunk_bytes=64 * 1024,
         )
-        storage = Storage.open(
+        storage = open_storage(
             RealFileSystem(),
             settings.storage,
             instance_id=bookie_id.encode().ljust(16),
             clock_ms=lambda: 1,
         )
-        if storage.is_damaged:
+        if storage.contents.is_damaged:
             await judge_damage(storage, self.store, ROOT, bookie_id)
         bookie = self.bookies[bookie_id] = Bookie(storage, settings)
         await bookie.start()
@@ -201,7 +201,9 @@ class TestCluster:
         """By bookie: the record it holds of an entry, whoever should."""
         found: dict[str, bytes] = {}
         for bookie_id, bookie in self.bookies.items():
-            plan = bookie.storage.plan_read(ledger_id, entry_id, entry_id, size_bytes_max=1)
+            plan = bookie.storage.contents.plan_read(
+                ledger_id, entry_id, entry_id, size_bytes_max=1
+            )
             if record := b"".join(bookie.storage.execute(plan).chunks):
                 found[bookie_id] = record
         return found

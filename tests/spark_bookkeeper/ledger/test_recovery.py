@@ -413,7 +413,7 @@ def test_a_fence_survives_the_bookies_restart(tmp_path: Path) -> None:
             for bookie_id in list(cluster.bookies):
                 await cluster.bookies[bookie_id].stop()
                 place = cluster.bookies.pop(bookie_id)
-                assert place.storage.ledgers[writer.ledger_id].is_fenced
+                assert place.storage.contents.ledgers[writer.ledger_id].is_fenced
                 await cluster.restart_bookie(bookie_id)
 
             stale = cluster.client(9)
@@ -441,7 +441,7 @@ async def test_a_bookie_in_limbo_is_no_witness(tmp_path: Path) -> None:
         ledger_id, faults = await open_ledger_with_tail(cluster, client, tail_on={0})
         faults[0].is_dead = True
         ensemble = (await client.ledger_metadata(ledger_id)).last_fragment.ensemble
-        cluster.bookies[ensemble[1]].storage.set_limbo([ledger_id], [ledger_id])
+        cluster.bookies[ensemble[1]].storage.contents.set_limbo([ledger_id], [ledger_id])
 
         with pytest.raises(BookKeeperError) as caught:
             await cluster.client(2).open_ledger(ledger_id, recovery=True)

@@ -76,7 +76,7 @@ async def told(cluster: TestCluster, last_add_confirmed: int) -> None:
     """Every bookie has been told by the resting writer."""
 
     def knows(bookie: Bookie) -> bool:
-        facts = bookie.storage.ledgers.get(0)
+        facts = bookie.storage.contents.ledgers.get(0)
         return facts is not None and facts.last_add_confirmed >= last_add_confirmed
 
     await until(lambda: sum(map(knows, cluster.bookies.values())) >= 3)
@@ -190,7 +190,7 @@ async def test_what_no_ack_quorum_holds_is_not_tailed(tmp_path: Path) -> None:
             cluster.faults[bookie_id].drops_writes = True
         lost = writer.append_async(b"held by one bookie")
         holder = cluster.bookies[writer.metadata.last_fragment.ensemble[0]]
-        await until(lambda: holder.storage.last_entry(writer.ledger_id) == 3)
+        await until(lambda: holder.storage.contents.last_entry(writer.ledger_id) == 3)
 
         assert await Follower(reader, 0, timeout=0.3).ended() == [0, 1, 2]
         assert [e.entry_id async for e in reader.read_unconfirmed(3, 3)] == [3]

@@ -1,0 +1,121 @@
+"""Opening a bookie's storage: locks first, then recovery, then new journal files.
+
+A torn tail is never written behind: every start begins new journal files. A checkpoint at the end
+sees to it that the bytes just replayed are not replayed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+
+from bookie_server.settings import StorageSettings
+from bookie_server.storage.checkpoint import Checkpoints
+from bookie_server.storage.disk.errors import StorageFailedError
+from bookie_server.storage.disk.files import File, FileSystem
+from bookie_server.storage.disk.group import GroupEnd
+from bookie_server.storage.engine import Storage
+from bookie_server.storage.index.directory import DirectoryIndex
+from bookie_server.storage.journal.journal import Journal, JournalPlace
+from bookie_server.storage.recovery import recover
+
+LOCK_NAME = "lock"
+
+
+def open_storage(
+    files: FileSystem,
+    settings: StorageSettings,
+    *,
+    instance_id: bytes,
+    clock_ms: Callable[[], int],
+    progress: Callable[[int], None] | None = None,
+) -> Storage:
+    """Load the index, replay the journals, begin new journal files; blocks meanwhile.
+
+    ``instance_id`` is this bookie's, 16 bytes; ``progress`` is called with the bytes replayed so far.
+
+    Raises:
+        StorageRefusedError: these directories are not this bookie's; nothing was changed.
+        StorageFailedError: a write failed.
+        OSError: a file or directory cannot be read, created or locked.
+    """
+    if len(instance_id) != 16:
+        raise ValueError(f"an instance id has 16 bytes; size_bytes={len(instance_id)}")
+    with ExitStack() as opened:
+        for lock in _lock_directories(files, settings):
+            opened.callback(lock.close)
+        indexes = [
+            DirectoryIndex(files, directory, number, instance_id)
+            for number, directory in enumerate(settings.ledger_directories)
+        ]
+        for index in indexes:
+            opened.callback(index.close)
+        checkpoints = Checkpoints(files, settings, indexes, instance_id=instance_id)
+        recovered = recover(
+            files, settings, indexes, checkpoints, instance_id=instance_id, progress=progress
+        )
+        ends = recovered.contents.applied
+        journals: list[Journal] = []
+        for journal in _begin_journals(files, settings, instance_id, clock_ms, ends):
+            opened.callback(journal.close)
+            journals.append(journal)
+            # Nothing stands between the last group and the new file: the mark may point there.
+            ends[journal.index] = journal.position.end
+        storage = Storage(
+            files=files,
+            contents=recovered.contents,
+            journals=tuple(journals),
+            checkpoints=checkpoints,
+            recovery=recovered.report,
+            opened=opened.pop_all(),
+        )
+    try:
+        storage.checkpoint_now()
+    except BaseException:
+        storage.close()
+        raise
+    return storage
+
+
+def _lock_directories(files: FileSystem, settings: StorageSettings) -> list[File]:
+    """Create what is missing and hold every directory against a second process.
+
+    Raises:
+        BlockingIOError: another process has one of them.
+    """
+    locks: list[File] = []
+    try:
+        for directory in (*settings.journal_directories, *settings.ledger_directories):
+            files.make_directory(directory)
+            locks.append(files.lock(f"{directory}/{LOCK_NAME}"))
+    except OSError:
+        for lock in locks:
+            lock.close()
+        raise
+    return locks
+
+
+def _begin_journals(
+    files: FileSystem,
+    settings: StorageSettings,
+    instance_id: bytes,
+    clock_ms: Callable[[], int],
+    ends: Mapping[int, GroupEnd],
+) -> Iterator[Journal]:
+    """A new file in each journal directory, behind the given ends.
+
+    Raises:
+        StorageFailedError: one cannot be made.
+    """
+    for number, directory in enumerate(settings.journal_directories):
+        place = JournalPlace(
+            directory=directory,
+            index=number,
+            instance_id=instance_id,
+            file_size_bytes=settings.journal_file_size_bytes,
+            zero_chunk_bytes=settings.journal_zero_chunk_bytes,
+        )
+        try:
+            yield Journal(files, place, clock_ms, ends[number])
+        except OSError as cause:
+            raise StorageFailedError(directory, f"journal: {cause}") from cause
