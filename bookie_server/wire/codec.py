@@ -26,9 +26,9 @@ from bookie_server.wire.messages import (
     SectionReply,
     Status,
     StoredReply,
-    Stripe,
 )
 from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
+from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.model import DigestType
 
 FRAME_SIZE_MAX = 8 * 1024 * 1024
@@ -172,9 +172,10 @@ def parse_read_request(data: bytes) -> tuple[int, ReadRequest]:
     stripe = None
     if message.HasField("stripe"):
         wire = message.stripe
-        if not (1 <= wire.write_quorum <= wire.ensemble_size and wire.index < wire.ensemble_size):
-            raise MalformedFrameError("an impossible stripe")
-        stripe = Stripe(wire.ensemble_size, wire.write_quorum, wire.index)
+        try:
+            stripe = Stripe(wire.ensemble_size, wire.write_quorum, wire.index)
+        except ValueError as cause:
+            raise MalformedFrameError(str(cause)) from cause
     if message.ledger_id < 0 or not 0 <= message.first_entry <= message.last_entry:
         raise MalformedFrameError(
             f"a read of ledger {message.ledger_id} entries {message.first_entry}..{message.last_entry}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, unique
 
 from bookie_server.wire.record import Run
+from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.model import DigestType
 
 
@@ -69,19 +70,6 @@ class SectionReply:
     last_entry: int
     is_recovery: bool
     status: Status
-
-
-@dataclass(frozen=True, slots=True)
-class Stripe:
-    """Ids whose write set holds position ``index``: ``(index - id) mod ensemble_size < write_quorum``."""
-
-    ensemble_size: int
-    write_quorum: int
-    index: int
-
-    def wants(self, entry_id: int) -> bool:
-        """Whether position ``index`` is in the entry's write set."""
-        return (self.index - entry_id) % self.ensemble_size < self.write_quorum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

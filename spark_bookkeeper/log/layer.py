@@ -7,7 +7,7 @@ this layer never talks to a bookie itself. Cheap to make; holds no state anythin
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import cached_property
 from random import Random, SystemRandom
 
@@ -19,7 +19,7 @@ from spark_bookkeeper.log.catalog import Catalog
 from spark_bookkeeper.log.cleaning.collect import Collector
 from spark_bookkeeper.log.cleaning.consumers import Consumers
 from spark_bookkeeper.log.cleaning.deletion import LogDeletion
-from spark_bookkeeper.log.cleaning.sweep import Sweeper
+from spark_bookkeeper.log.cleaning.sweep import LedgerAction, Sweeper
 from spark_bookkeeper.log.cleaning.truncation import truncate_log
 from spark_bookkeeper.log.commits.commit import Committer
 from spark_bookkeeper.log.commits.jobs import Jobs
@@ -28,8 +28,6 @@ from spark_bookkeeper.log.nodes.reads import LogNodes
 from spark_bookkeeper.log.reading.view import LogView, OpenLedgers
 from spark_bookkeeper.log.settings import RetentionSettings
 from spark_bookkeeper.log.writing.tail import LogTail
-
-LedgerAction = Callable[[int], Awaitable[None]]
 
 
 def clock_ms() -> int:

@@ -17,7 +17,7 @@ from bookkeeper_metadata.errors import (
     MetadataUnavailableError,
     NoSuchLedgerError,
 )
-from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.ledgers import ExtraOperations, LedgerStore
 from bookkeeper_metadata.model import LedgerMetadata, LedgerState, Stop, Versioned
 from bookkeeper_metadata.paths import LedgerLayout, Paths
 from bookkeeper_metadata.serde import encode_metadata
@@ -133,7 +133,9 @@ def test_a_creation_whose_message_is_lost_happens_once(
     async def scenario(scene: Scene) -> None:
         scene.loses("multi" if accompanied else "create", 1, fault)
         made, created = await scene.ledgers.create(
-            open_ledger(), ledger_id=ledger_id, accompany=mark("mark") if accompanied else None
+            open_ledger(),
+            ledger_id=ledger_id,
+            extra_operations=mark("mark") if accompanied else None,
         )
         assert made == (ledger_id or 0)
         assert created.version == 0
@@ -215,8 +217,9 @@ def test_a_refused_companion_prevents_the_ledger_and_names_itself() -> None:
             (Check(PATHS.layout, 3), BadVersionError),
             (Create(PATHS.layout, b""), NodeExistsError),
         ):
+            extra_operations: ExtraOperations = lambda _, c=companion: [c]  # type: ignore[misc]  # noqa: E731
             with pytest.raises(error) as refused:
-                await scene.ledgers.create(open_ledger(), accompany=lambda _, c=companion: [c])  # type: ignore[misc]
+                await scene.ledgers.create(open_ledger(), extra_operations=extra_operations)
             assert getattr(refused.value, "path", None) == PATHS.layout
         assert await scene.ids() == [99]
 

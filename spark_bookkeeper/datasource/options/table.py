@@ -67,7 +67,7 @@ class Option:
 
 OPTIONS: tuple[Option, ...] = (
     Option("metadataServiceUri", "metadata_service_uri", text, _ALL, f"${METADATA_URI_VARIABLE}",
-           "Cluster, as `zk+hierarchical://host:2181/ledgers`."),
+           "LedgerContext, as `zk+hierarchical://host:2181/ledgers`."),
     Option("log", "log", text, _ALL, "the path", "Name of the log; `load(\"name\")` and `save(\"name\")` do the same."),
     Option("ledger", "ledgers", ledger_ids, _BATCH, "none", "Raw ledgers by id, `42` or `7,8,9`, instead of a log."),
     Option("password", "password", any_text, _ALL, "empty", "Password of the ledgers."),

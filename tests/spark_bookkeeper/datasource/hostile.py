@@ -204,8 +204,8 @@ def main(cases: int) -> None:
     fuzz_footers(cases)
     fuzz_reads(cases // 4)
     arrow_bytes = pa.default_memory_pool().max_memory()
-    told = {**counts, "arrow_bytes": arrow_bytes, "rss_bytes": _rss_bytes_max()}
-    sys.stdout.write(json.dumps(told) + "\n")
+    report = {**counts, "arrow_bytes": arrow_bytes, "rss_bytes": _rss_bytes_max()}
+    sys.stdout.write(json.dumps(report) + "\n")
 
 
 if __name__ == "__main__":

@@ -45,13 +45,13 @@ def test_damage_never_crashes_a_reader_nor_floods_its_memory(repository: Path, c
     )
 
     assert ended.returncode == 0, ended.stderr[-4_000:]
-    told = json.loads(ended.stdout)
-    assert told["entries"] == told["footers"] == cases
-    assert told["entries_refused"] > cases // 2
-    assert told["footers_refused"] > cases // 2
-    assert told["reads_refused"] > cases // 10
-    assert told["arrow_bytes"] < 512 << 20
-    assert told["rss_bytes"] < 1 << 30
+    report = json.loads(ended.stdout)
+    assert report["entries"] == report["footers"] == cases
+    assert report["entries_refused"] > cases // 2
+    assert report["footers_refused"] > cases // 2
+    assert report["reads_refused"] > cases // 10
+    assert report["arrow_bytes"] < 512 << 20
+    assert report["rss_bytes"] < 1 << 30
 
 
 def footer_of(columns: Columns, rows: int, entries: int) -> bytes:

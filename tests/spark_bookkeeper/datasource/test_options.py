@@ -46,20 +46,25 @@ def test_keys_are_compared_without_case() -> None:
 
 
 def test_all_defects_are_told_in_one_error() -> None:
-    told = read_defects(minpartitions="0", maxrowsperpartition="many", ledger="7", log="orders")
+    message = read_defects(
+        minpartitions="0", maxrowsperpartition="many", ledger="7", log="orders"
+    )
 
-    assert "option minPartitions: must be a whole number above 0; value='0'" in told
-    assert "option maxRowsPerPartition: must be a whole number above 0; value='many'" in told
-    assert "options log and ledger exclude each other" in told
+    assert "option minPartitions: must be a whole number above 0; value='0'" in message
+    assert (
+        "option maxRowsPerPartition: must be a whole number above 0; value='many'"
+        in message
+    )
+    assert "options log and ledger exclude each other" in message
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_valid_name() -> None:
     with pytest.raises(OptionUnknownError) as caught:
         parse_read_options({"log": "orders", "startingoffset": "earliest"}, HERE)
 
-    told = str(report(caught.value))
-    assert told.startswith("[BK_OPTION_UNKNOWN] unknown option startingoffset;")
-    assert "did you mean startingOffsets?" in told
+    message = str(report(caught.value))
+    assert message.startswith("[BK_OPTION_UNKNOWN] unknown option startingoffset;")
+    assert "did you mean startingOffsets?" in message
 
 
 def test_an_option_like_none_of_ours_is_refused_with_the_list() -> None:
@@ -69,9 +74,9 @@ def test_an_option_like_none_of_ours_is_refused_with_the_list() -> None:
 
 @pytest.mark.parametrize("name", sorted(KAFKA_HABITS))
 def test_an_option_of_kafkas_is_refused_with_what_does_it_here(name: str) -> None:
-    told = read_defects(log="orders", **{name: "1"})
+    message = read_defects(log="orders", **{name: "1"})
 
-    assert f"unknown option {name}, which is Kafka's: {KAFKA_HABITS[name]}" in told
+    assert f"unknown option {name}, which is Kafka's: {KAFKA_HABITS[name]}" in message
 
 
 def test_kafkas_names_for_limits_are_ours_too() -> None:
@@ -88,11 +93,11 @@ def test_one_option_under_two_names_is_refused() -> None:
 
 
 def test_a_streams_option_in_a_batch_is_refused_and_the_other_way_round() -> None:
-    told = read_defects(log="a", consumer="c")
+    message = read_defects(log="a", consumer="c")
     with pytest.raises(OptionsError) as caught:
         parse_stream_read_options({"log": "a", "endingOffsets": "latest"}, HERE)
 
-    assert "option consumer is for a stream read, not a batch read" in told
+    assert "option consumer is for a stream read, not a batch read" in message
     assert "option endingOffsets is for a batch read, not a stream read" in str(caught.value)
 
 
@@ -115,7 +120,7 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"minRowsPerTrigger": "5", "maxRowsPerTrigger": "4"}, "must not be above"),
         ({"maxTriggerDelay": "1m"}, "option maxTriggerDelay needs minRowsPerTrigger"),
@@ -128,8 +133,10 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
         ),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(given: dict[str, str], told: str) -> None:
-    with pytest.raises(OptionsError, match=told):
+def test_options_that_contradict_each_other_are_refused(
+    given: dict[str, str], message: str
+) -> None:
+    with pytest.raises(OptionsError, match=message):
         parse_stream_read_options({"log": "a", **given}, HERE)
 
 
@@ -176,9 +183,9 @@ def test_no_cluster_named_says_both_ways_to_name_one() -> None:
     with pytest.raises(OptionsError) as caught:
         parse_read_options({"log": "orders"}, {})
 
-    told = str(caught.value)
-    assert "metadataServiceUri" in told
-    assert "BOOKKEEPER_METADATA_URI" in told
+    message = str(caught.value)
+    assert "metadataServiceUri" in message
+    assert "BOOKKEEPER_METADATA_URI" in message
 
 
 def test_nothing_named_to_read_is_refused_with_its_likely_reason() -> None:
@@ -261,12 +268,12 @@ def test_all_that_contradicts_each_other_in_a_write_is_told_at_once() -> None:
     with pytest.raises(OptionsError) as caught:
         parse_write_options({**given, "ackquorum": "4", "bookkeeper.client.zzz": "3"}, ELSEWHERE)
 
-    told = str(caught.value)
-    assert "option metadataServiceUri: not a metadata service URI: 'zk//x'" in told
-    assert "option entryBytes: must lie between" in told
-    assert "option ackQuorum must not be above writeQuorum" in told
-    assert "option writeQuorum must not be above ensembleSize" in told
-    assert "unknown option bookkeeper.client.zzz; settings are" in told
+    message = str(caught.value)
+    assert "option metadataServiceUri: not a metadata service URI: 'zk//x'" in message
+    assert "option entryBytes: must lie between" in message
+    assert "option ackQuorum must not be above writeQuorum" in message
+    assert "option writeQuorum must not be above ensembleSize" in message
+    assert "unknown option bookkeeper.client.zzz; settings are" in message
 
 
 def test_quorums_that_are_not_neighbours_are_compared_too() -> None:
@@ -298,9 +305,9 @@ def test_a_password_stands_in_no_message_and_no_repr(tmp_path) -> None:  # type:
 
     assert found.read_password() == secret.encode()
     assert secret not in repr(found)
-    told = read_defects(log="a", password=secret, passwordfile=str(tmp_path / "p"))
-    assert "exclude each other" in told
-    assert secret not in told
+    message = read_defects(log="a", password=secret, passwordfile=str(tmp_path / "p"))
+    assert "exclude each other" in message
+    assert secret not in message
 
 
 def test_a_password_file_gives_its_first_line(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -64,7 +64,7 @@ def test_an_envelope_has_a_fixed_layout() -> None:
 
 
 @pytest.mark.parametrize(
-    ("octets", "told"),
+    ("octets", "message"),
     [
         (b"short", "hold no envelope"),
         (b"X" * 32, "not written by this connector"),
@@ -73,8 +73,8 @@ def test_an_envelope_has_a_fixed_layout() -> None:
         (b"SpBK\x01\x01" + bytes(6) + b"\xff" * 20, "impossible rows"),
     ],
 )
-def test_what_is_no_envelope_is_refused(octets: bytes, told: str) -> None:
-    with pytest.raises(MalformedEnvelopeError, match=told):
+def test_what_is_no_envelope_is_refused(octets: bytes, message: str) -> None:
+    with pytest.raises(MalformedEnvelopeError, match=message):
         parse_envelope(octets)
 
 

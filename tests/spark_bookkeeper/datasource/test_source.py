@@ -28,7 +28,7 @@ from spark_bookkeeper.datasource.errors import (
     StreamIdentityError,
     UnsupportedTypeError,
     ValueInvalidError,
-    reported,
+    with_source_errors,
 )
 from spark_bookkeeper.datasource.options.client import client_settings
 from spark_bookkeeper.datasource.source import BookKeeperSource
@@ -128,18 +128,18 @@ def test_every_error_of_the_data_source_has_a_sample_and_a_name_of_its_own() -> 
 
 
 def test_a_reported_error_has_its_name_first_and_what_to_do_last() -> None:
-    @reported
+    @with_source_errors
     def fails() -> None:
         raise NotEnoughBookiesError(3, ("b1",))
 
     with pytest.raises(SourceError) as caught:
         fails()
 
-    told = str(caught.value)
-    assert told.startswith("[BK_NOT_ENOUGH_BOOKIES] not enough bookies")
-    assert told.endswith("run it again.")
+    message = str(caught.value)
+    assert message.startswith("[BK_NOT_ENOUGH_BOOKIES] not enough bookies")
+    assert message.endswith("run it again.")
     assert isinstance(caught.value.__cause__, NotEnoughBookiesError)
-    assert str(pickle.loads(pickle.dumps(caught.value))) == told
+    assert str(pickle.loads(pickle.dumps(caught.value))) == message
 
 
 def settings_of(*pairs: tuple[str, str]) -> ClientSettings:
@@ -158,7 +158,7 @@ def test_wrong_client_settings_are_all_told() -> None:
     with pytest.raises(OptionsError) as caught:
         settings_of(("readsinflight", "many"), ("readsinflights", "9"), ("metadatatimeoutms", "0"))
 
-    told = str(caught.value)
-    assert "option bookkeeper.client.readsinflight: invalid literal" in told
-    assert "unknown option bookkeeper.client.readsinflights; settings are" in told
-    assert "metadata_timeout_ms=0" in told
+    message = str(caught.value)
+    assert "option bookkeeper.client.readsinflight: invalid literal" in message
+    assert "unknown option bookkeeper.client.readsinflights; settings are" in message
+    assert "metadata_timeout_ms=0" in message

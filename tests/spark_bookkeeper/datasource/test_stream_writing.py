@@ -99,9 +99,9 @@ def test_without_any_handler_the_line_goes_to_standard_error(
 
     micro_batch(world, 0, [1])
 
-    told = capsys.readouterr().err
-    assert told.startswith("INFO spark_bookkeeper.commits: committed. log=orders ")
-    assert told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert message.startswith("INFO spark_bookkeeper.commits: committed. log=orders ")
+    assert message.count("\n") == 1
 
 
 def test_an_empty_micro_batch_is_remembered_too(world: World) -> None:

@@ -1,0 +1,53 @@
+"""Which entries of a striped ledger one bookie of its ensemble holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Stripe:
+    """The ids a reader expects of one bookie: position ``index`` of an ensemble."""
+
+    ensemble_size: int
+    write_quorum: int
+    index: int
+
+    def __post_init__(self) -> None:
+        if (
+            not 1 <= self.write_quorum <= self.ensemble_size
+            or not 0 <= self.index < self.ensemble_size
+        ):
+            raise ValueError(
+                "a stripe needs 1 <= write_quorum <= ensemble_size and 0 <= index < ensemble_size; "
+                f"ensemble_size={self.ensemble_size} write_quorum={self.write_quorum} index={self.index}"
+            )
+
+    def wants(self, entry_id: int) -> bool:
+        """Whether the entry's write set names this bookie (round robin: RoundRobinDistributionSchedule)."""
+        return (self.index - entry_id) % self.ensemble_size < self.write_quorum
+
+    def rank(self, entry_id: int) -> int:
+        """How many ids of ``0..entry_id`` are wanted."""
+        periods, rest = divmod(entry_id + 1, self.ensemble_size)
+        partial = sum(self.wants(residue) for residue in range(rest))
+        return periods * self.write_quorum + partial
+
+    def next(self, entry_id: int) -> int:
+        """The smallest wanted id that is not below ``entry_id``."""
+        while not self.wants(entry_id):
+            entry_id += 1
+        return entry_id
+
+    def select(self, ids: Sequence[int]) -> Sequence[int]:
+        """The wanted ones of ``ids``."""
+        if not ids or self.write_quorum == self.ensemble_size:
+            return ids
+        if isinstance(ids, range) and ids.step % self.ensemble_size == 0:
+            return ids if self.wants(ids[0]) else ()
+        return [entry_id for entry_id in ids if self.wants(entry_id)]
+
+
+EVERY_ID = Stripe(1, 1, 0)
+"""No striping: every id is wanted."""
