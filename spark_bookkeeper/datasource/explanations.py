@@ -223,17 +223,6 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         _NOT_VISIBLE,
         "Start bookies, or write to a log of a smaller ensembleSize, and run it again.",
     ),
-    "BK_BOOKIE_UNAVAILABLE": Explanation(
-        "A bookie could not be reached, or went away before it answered.",
-        "Committed data is safe on the other replicas.",
-        "Start the bookie, and run it again.",
-    ),
-    "BK_TIMEOUT": Explanation(
-        "No answer came in time.",
-        "Committed data is safe; whether this request had an effect is not known, and no row of a "
-        "write is visible by it.",
-        "Look at the load of the bookies, and run it again.",
-    ),
     "BK_ADD_QUORUM_TIMEOUT": Explanation(
         "Entries did not reach their ack quorum in time.",
         _NOT_VISIBLE,

@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from bookie_server.wire.messages import Status, Stripe
-from bookkeeper_metadata.errors import (
-    BookKeeperError,
+from bookkeeper_metadata.foundation.errors import BookKeeperError
+from spark_bookkeeper.ledger.errors import (
     DigestMismatchError,
     EntryUnreadableError,
     NoSuchEntryError,
