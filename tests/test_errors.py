@@ -10,6 +10,7 @@ import typing
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pyspark import cloudpickle
@@ -18,8 +19,10 @@ import bookie_server
 import bookkeeper_metadata
 import spark_bookkeeper
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from spark_bookkeeper.cli import commands, run
 from spark_bookkeeper.datasource.errors import report
 from spark_bookkeeper.datasource.explanations import EXPLANATIONS
+from spark_bookkeeper.ledger.errors import NotEnoughBookiesError, UnauthorizedError
 from spark_bookkeeper.log.errors import EpochFencedError, LogFencedError
 
 PACKAGES = (bookkeeper_metadata, bookie_server, spark_bookkeeper)
@@ -184,3 +187,20 @@ def test_an_error_tells_spark_its_name_whether_data_is_safe_and_what_to_do() -> 
         "lost. Bring the ledger's bookies back, and read again."
     )
     assert str(report(Said())) == "[BK_LOG_CONFLICT] run it again. log=orders"
+
+
+def test_the_command_line_says_when_trying_again_can_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
+    for error in (NotEnoughBookiesError(3, ("b1",)), UnauthorizedError(7)):
+        monkeypatch.setattr(commands, "main", Mock(side_effect=error))
+        assert run([]) == 1
+        said.append(capsys.readouterr().err)
+
+    assert said == [
+        "BK_NOT_ENOUGH_BOOKIES: not enough bookies; start more or lower ensembleSize. "
+        "needed=3 available=b1 (trying again can help)\n",
+        "BK_UNAUTHORIZED: wrong ledger password; pass the one the ledger was created with. "
+        "ledger_id=7\n",
+    ]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.errors_document import errors_document
 from spark_bookkeeper.cli import commands
-from spark_bookkeeper.datasource.explanations import errors_document
 from spark_bookkeeper.datasource.options.table import option_table
 
 DOCUMENTS = (
@@ -34,7 +34,7 @@ def test_the_option_table_is_the_codes(repository: Path) -> None:
 def test_the_document_of_errors_is_the_codes(repository: Path) -> None:
     text = (repository / "docs" / "errors.md").read_text(encoding="utf-8")
 
-    assert text == errors_document(), "run: python -m spark_bookkeeper.datasource.explanations"
+    assert text == errors_document(), "run: python -m scripts.errors_document > docs/errors.md"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

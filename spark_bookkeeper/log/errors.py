@@ -32,6 +32,7 @@ class LogConflictError(BookKeeperError):
     """Another commit came between planning and committing an overwrite; nothing was written."""
 
     name = "BK_LOG_CONFLICT"
+    retryable = True
     definite = True
 
     log: str
@@ -48,6 +49,7 @@ class SchemaConflictError(BookKeeperError):
     """Another commit gave the log columns since this write, which adds some, was planned."""
 
     name = "BK_SCHEMA_CONFLICT"
+    retryable = True
     definite = True
 
     log: str
@@ -196,6 +198,7 @@ class CommitRefusedError(BookKeeperError):
     """The commit may not go ahead; nothing of it is or becomes visible."""
 
     name = "BK_COMMIT_REFUSED"
+    retryable = True
     definite = True
 
     log: str
