@@ -97,6 +97,7 @@ PURE = (
     "bookkeeper_metadata.foundation.defects",
     "bookkeeper_metadata.foundation.errors",
     "bookkeeper_metadata.foundation.invariant",
+    "bookkeeper_metadata.foundation.settings",
     "bookkeeper_metadata.model",
     "bookkeeper_metadata.paths",
     "bookkeeper_metadata.serde",
