@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scripts.generate_documents import option_table
 from spark_bookkeeper.datasource.errors import OptionsError, OptionUnknownError, report
 from spark_bookkeeper.datasource.options.parse import (
     KAFKA_HABITS,
@@ -12,7 +13,7 @@ from spark_bookkeeper.datasource.options.parse import (
     parse_stream_read_options,
     parse_write_options,
 )
-from spark_bookkeeper.datasource.options.table import OPTIONS, option_table
+from spark_bookkeeper.datasource.options.table import OPTIONS
 from spark_bookkeeper.datasource.options.values import EARLIEST, LATEST, Position
 
 URI = "zk+hierarchical://127.0.0.1:2181/ledgers"
