@@ -143,7 +143,7 @@ def test_no_two_errors_share_a_name_or_a_code() -> None:
     assert {kind.name for kind in SHARES_A_NAME} == {"BK_FENCED"}
 
 
-def test_every_error_is_raised_by_something(repository: Path) -> None:
+def test_every_error_is_raised_by_something() -> None:
     texts = [
         path.read_text(encoding="utf-8")
         for package in PACKAGES
