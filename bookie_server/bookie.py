@@ -1,7 +1,7 @@
 """Bookie: admission, journals and storage put together; everything but the network.
 
 One event loop owns the state. The life of an add: ``add`` asks :class:`Admission`, a ``Persist``
-goes to the ledger's journal thread, the synced group comes back to ``_group_done``, which applies
+goes to the ledger's journal thread, the synced group comes back to ``_on_group_done``, which applies
 it to storage and only then lets the replies out. Reads answer from memory or, through a few
 threads, from entry logs. Checkpoints run beside all that in a thread of their own. The threads are
 :class:`~bookie_server.workers.Workers`; nothing here knows of them.
@@ -24,7 +24,6 @@ from bookie_server.storage.checkpoint import CheckpointResult
 from bookie_server.storage.contents import lac_of_packet
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.journal.journal import JournalPosition
-from bookie_server.storage.logs.id_pattern import Stripe as StoredStripe
 from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
 from bookie_server.wire.messages import (
     EntryList,
@@ -37,6 +36,7 @@ from bookie_server.wire.messages import (
     StoredReply,
 )
 from bookie_server.wire.record import parse_run
+from bookie_server.wire.stripe import Stripe as StoredStripe
 from bookie_server.workers import ThreadWorkers, Workers
 from bookkeeper_metadata.foundation.tasks import end_tasks
 
@@ -74,12 +74,12 @@ class Bookie:
         """Start the journal threads and checkpoints."""
         self._journals = tuple(
             self._workers.write_journal(
-                journal, self._settings.group_bytes_max, self._group_done, self._group_failed
+                journal, self._settings.group_bytes_max, self._on_group_done, self._on_group_failed
             )
             for journal in self.storage.journals
         )
         self._checkpoints = asyncio.create_task(self._checkpoint_forever(), name="checkpoints")
-        self._checkpoints.add_done_callback(self._checkpoints_ended)
+        self._checkpoints.add_done_callback(self._on_checkpoints_ended)
 
     async def stop(self) -> None:
         """Write out what was admitted, checkpoint, and close the files."""
@@ -102,11 +102,11 @@ class Bookie:
         """Admit a section; ``to`` is told once its entries are durable, or why they are not."""
         self._run(self._admission.add(section, to))
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until another frame may be admitted: bounds what is pending or only in memory."""
         await self._room.wait()
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Wait until nothing admitted is pending."""
         await self._idle.wait()
 
@@ -150,14 +150,14 @@ class Bookie:
             size_bytes_max=min(request.size_bytes_max, READ_SIZE_BYTES_MAX),
         )
         outcome = await self._execute(plan)
-        facts = self.storage.ledgers.get(ledger_id)
+        handle = self.storage.ledgers.get(ledger_id)
         absence = self._absence(ledger_id)
         missing_ids = tuple(
             IdRange(span.first, span.last, status_of(span.presence, absence))
             for span in outcome.spans
             if span.presence is not Presence.FOUND
         )
-        lac = facts.last_add_confirmed if facts is not None else -1
+        lac = handle.last_add_confirmed if handle is not None else -1
         return StoredReply(tuple(outcome.chunks), missing_ids, lac)
 
     async def read_lac(
@@ -178,10 +178,10 @@ class Bookie:
             status = await self.fence(ledger_id, master_key)
             if status is not Status.OK:
                 return ReadLacReply(status)
-        facts = self.storage.ledgers.get(ledger_id)
+        handle = self.storage.ledgers.get(ledger_id)
         absence = self._absence(ledger_id)
         last_entry = self.storage.last_entry(ledger_id)
-        explicit_lac = facts.explicit_lac if facts is not None else None
+        explicit_lac = handle.explicit_lac if handle is not None else None
         if absence is Status.UNKNOWN:
             return ReadLacReply(Status.UNKNOWN)
         if last_entry is None:
@@ -196,14 +196,14 @@ class Bookie:
     async def _news(self, ledger_id: int, poll: LongPoll) -> ReadLacReply:
         if not await self.lac_watch.wait(ledger_id, poll.previous_lac, poll.timeout_ms):
             return ReadLacReply(Status.BUSY)
-        facts = self.storage.ledgers.get(ledger_id)
+        handle = self.storage.ledgers.get(ledger_id)
         absence = self._absence(ledger_id)
-        if facts is None or absence is Status.UNKNOWN:
+        if handle is None or absence is Status.UNKNOWN:
             return ReadLacReply(absence)
-        lac = facts.last_add_confirmed
+        lac = handle.last_add_confirmed
         if lac <= poll.previous_lac:
             return ReadLacReply(Status.OK)
-        explicit_lac, proof = facts.explicit_lac, b""
+        explicit_lac, proof = handle.explicit_lac, b""
         if explicit_lac is None or lac_of_packet(explicit_lac) < lac:
             # An entry proves it: the highest, which lies beyond the LAC and so not in the records.
             explicit_lac = None
@@ -267,7 +267,7 @@ class Bookie:
         )
         effect.to(Status.OK if same else Status.CONFLICT)
 
-    def _group_done(self, group: Sequence[Persist], position: JournalPosition) -> None:
+    def _on_group_done(self, group: Sequence[Persist], position: JournalPosition) -> None:
         try:
             self._apply_group(group, position)
         except Exception as error:  # noqa: BLE001 - memory no longer says what the disk does
@@ -276,19 +276,19 @@ class Bookie:
     def _apply_group(self, group: Sequence[Persist], position: JournalPosition) -> None:
         records = [record for persist in group for record in persist.records]
         self.storage.apply(records, position)
-        self.lac_watch.applied(records)
+        self.lac_watch.on_applied(records)
         for persist in group:
-            effects = self._admission.durable(persist.ticket)
+            effects = self._admission.on_durable(persist.ticket)
             self._run(persist.then)
             self._run(effects)
         self._account(-sum(map(size_bytes, group)))
         if not self._admission.pending_count:
             self._idle.set()
 
-    def _group_failed(self, group: Sequence[Persist], error: Exception) -> None:
+    def _on_group_failed(self, group: Sequence[Persist], error: Exception) -> None:
         self.fail(error)
         for persist in group:
-            self._run(self._admission.failed(persist.ticket))
+            self._run(self._admission.on_failed(persist.ticket))
             self._run([Reply(effect.to, Status.UNKNOWN) for effect in persist.then])
 
     async def _execute(self, plan: ReadPlan) -> ReadOutcome:
@@ -335,7 +335,7 @@ class Bookie:
             last_s = loop.time()
             await self._checkpoint()
 
-    def _checkpoints_ended(self, checkpoints: asyncio.Task[None]) -> None:
+    def _on_checkpoints_ended(self, checkpoints: asyncio.Task[None]) -> None:
         # Without checkpoints the journals only grow, and a restart replays all of them.
         if not checkpoints.cancelled() and isinstance(error := checkpoints.exception(), Exception):
             self.fail(error)
@@ -345,7 +345,7 @@ class Bookie:
         if plan is not None:
             writing = self._workers.checkpoint(partial(self.storage.write_checkpoint, plan))
             # Once begun it is finished, whoever cancels: entries in the snapshot need their rows.
-            writing.add_done_callback(self._checkpoint_written)
+            writing.add_done_callback(self._on_checkpoint_written)
             await asyncio.shield(writing)
 
     def _commit_facts(self) -> None:
@@ -353,7 +353,7 @@ class Bookie:
         if not self.failed.done() and not self.storage.is_checkpointing:
             self.storage.commit_facts()
 
-    def _checkpoint_written(self, writing: asyncio.Future[CheckpointResult]) -> None:
+    def _on_checkpoint_written(self, writing: asyncio.Future[CheckpointResult]) -> None:
         if writing.exception() is None:
             try:
                 self.storage.finish_checkpoint(writing.result())

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Protocol
 
-from bookie_server.core.handle_state import LedgerFacts
+from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.ledger_ranges import LedgerRanges
 from bookie_server.core.records import Add, JournalRecord, Tombstone
 
@@ -25,7 +25,7 @@ WAIT_MS_MAX = 30_000
 class KnownLedgers(Protocol):
     """What a bookie's storage knows of its ledgers."""
 
-    ledgers: dict[int, LedgerFacts]
+    ledgers: dict[int, LedgerHandleState]
     tombstones: LedgerRanges
 
 
@@ -66,7 +66,7 @@ class LacWatch:
                 del self._waiting[ledger_id]
         return True
 
-    def applied(self, records: Iterable[JournalRecord]) -> None:
+    def on_applied(self, records: Iterable[JournalRecord]) -> None:
         """Storage took these over: release whom they concern."""
         if not self._waiting:
             return
@@ -97,9 +97,9 @@ class LacWatch:
     def _is_due(self, ledger_id: int, previous_lac: int) -> bool:
         if self._is_closed or ledger_id in self._known.tombstones:
             return True
-        facts = self._known.ledgers.get(ledger_id)
-        return facts is not None and (
-            facts.last_add_confirmed > previous_lac or facts.is_fenced or facts.is_limbo
+        handle = self._known.ledgers.get(ledger_id)
+        return handle is not None and (
+            handle.last_add_confirmed > previous_lac or handle.is_fenced or handle.is_limbo
         )
 
 

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from random import SystemRandom
 
-from bookie_server.core.handle_state import LedgerFacts
+from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.storage.engine import Storage
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.bounded import each
@@ -28,14 +28,16 @@ READS_IN_FLIGHT_MAX = 64
 """Ledgers whose metadata is asked for at once: a start among a million of them takes minutes, not hours."""
 
 
-def assumed(metadata: LedgerMetadata, bookie_id: str) -> LedgerFacts | None:
+def state_after_loss(metadata: LedgerMetadata, bookie_id: str) -> LedgerHandleState | None:
     """What a bookie that may have lost everything assumes of a ledger; ``None``: it is none of its."""
     if not any(bookie_id in fragment.ensemble for fragment in metadata.fragments):
         return None
-    return LedgerFacts(is_limbo=True, is_fenced=True)
+    return LedgerHandleState(is_limbo=True, is_fenced=True)
 
 
-async def judge_damage(storage: Storage, store: MetadataStore, root: str, bookie_id: str) -> None:
+async def put_ledgers_in_limbo(
+    storage: Storage, store: MetadataStore, root: str, bookie_id: str
+) -> None:
     """Put every ledger that names this bookie in limbo, durably, before anything is answered.
 
     The session is synced first: a ledger created a moment ago must not be missed by a lagging follower.
@@ -49,18 +51,18 @@ async def judge_damage(storage: Storage, store: MetadataStore, root: str, bookie
     in_limbo = set(storage.ledgers)
     fenced = set(storage.ledgers)
 
-    async def judge(ledger_id: int) -> None:
+    async def add_if_ours(ledger_id: int) -> None:
         try:
             metadata = (await ledgers.read(ledger_id)).metadata
         except NoSuchLedgerError:
             return  # deleted meanwhile: nobody asks for it any more
-        facts = assumed(metadata, bookie_id)
-        if facts is not None:
-            in_limbo.update([ledger_id] * facts.is_limbo)
-            fenced.update([ledger_id] * facts.is_fenced)
+        handle = state_after_loss(metadata, bookie_id)
+        if handle is not None:
+            in_limbo.update([ledger_id] * handle.is_limbo)
+            fenced.update([ledger_id] * handle.is_fenced)
 
     listed = [ledger_id async for ledger_id in ledgers.list_ids()]
-    await each(judge, listed, concurrency_max=READS_IN_FLIGHT_MAX)
+    await each(add_if_ours, listed, concurrency_max=READS_IN_FLIGHT_MAX)
     is_new = storage.recovery.is_new and not in_limbo
     storage.set_limbo(sorted(in_limbo), sorted(fenced))
     await asyncio.to_thread(storage.commit_facts)

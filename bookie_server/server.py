@@ -20,7 +20,7 @@ from typing import Any
 import grpc.aio
 
 from bookie_server.bookie import Bookie
-from bookie_server.limbo import judge_damage
+from bookie_server.limbo import put_ledgers_in_limbo
 from bookie_server.service import SERVER_OPTIONS, BookieIdentity, BookieService
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
@@ -72,7 +72,7 @@ async def _serve(settings: BookieSettings) -> int:
         storage = await asyncio.to_thread(_open_storage, settings, cluster_id, bookie_id)
         bookie = Bookie(storage, settings)
         if storage.is_damaged:
-            await judge_damage(storage, store, root, bookie_id)
+            await put_ledgers_in_limbo(storage, store, root, bookie_id)
         directory = settings.ledger_directories[0]
         service = BookieService(bookie, BookieIdentity(bookie_id, cluster_id, VERSION, directory))
         await bookie.start()
@@ -179,7 +179,7 @@ async def _drain(
     service.is_draining = True
     try:
         async with asyncio.timeout(timeout_s):
-            await bookie.settled()
+            await bookie.wait_until_settled()
             await asyncio.sleep(0)  # replies of the last group are queued behind us
     except TimeoutError:
         _LOGGER.warning("drain timed out; unanswered adds are left to their writers")

@@ -66,10 +66,10 @@ class BookieService:
             {
                 "Write": stream(self._write),
                 "Read": stream(self._read),
-                "ReadLac": unary(_checked(self._read_lac)),
-                "WriteLac": unary(_checked(self._write_lac)),
-                "Info": unary(_checked(self._info)),
-                "ListEntries": unary(_checked(self._list_entries)),
+                "ReadLac": unary(_refuse_malformed(self._read_lac)),
+                "WriteLac": unary(_refuse_malformed(self._write_lac)),
+                "Info": unary(_refuse_malformed(self._info)),
+                "ListEntries": unary(_refuse_malformed(self._list_entries)),
             },
         )
 
@@ -101,8 +101,8 @@ class BookieService:
                     break
                 for section in codec.parse_frame(frame):
                     self._bookie.add(section, partial(answer, section))
-                await self._bookie.room()
-            await self._bookie.settled()
+                await self._bookie.wait_for_room()
+            await self._bookie.wait_until_settled()
             is_last = True
             wake.set()
             await sender
@@ -168,7 +168,7 @@ class BookieService:
         return codec.encode_entry_list(self._bookie.list_entries(ledger_id))
 
 
-def _checked(
+def _refuse_malformed(
     method: Callable[[bytes], Awaitable[bytes]],
 ) -> Callable[[bytes, Any], Awaitable[bytes]]:
     """A unary handler that refuses what does not parse."""

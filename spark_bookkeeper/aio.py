@@ -16,12 +16,12 @@ from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
 from bookkeeper_metadata.foundation.closing import AsyncClosing
 from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
-from bookkeeper_metadata.ledgers import Accompany
+from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.interface import MetadataStore
 from spark_bookkeeper.ledger.client import BookieStatus, LedgerClient
-from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle
@@ -98,7 +98,7 @@ class BookKeeper(AsyncClosing):
             self.metadata_service_uri, connect_timeout_ms=self.settings.metadata_timeout_ms
         )
         self._store = store
-        cluster = Cluster(
+        cluster = LedgerContext(
             store, root, settings=self.settings, random=SystemRandom(), make_client=_bookie_client
         )
         self._ledgers = LedgerClient(cluster)
@@ -114,7 +114,7 @@ class BookKeeper(AsyncClosing):
         password: bytes = b"",
         custom_metadata: Mapping[str, bytes] | None = None,
         ledger_id: int | None = None,
-        accompany: Accompany | None = None,
+        extra_operations: ExtraOperations | None = None,
     ) -> WriteHandle:
         """See :meth:`spark_bookkeeper.ledger.client.LedgerClient.create_ledger`."""
         client = await self.connect()
@@ -126,7 +126,7 @@ class BookKeeper(AsyncClosing):
             password=password,
             custom_metadata=custom_metadata,
             ledger_id=ledger_id,
-            accompany=accompany,
+            extra_operations=extra_operations,
         )
 
     async def open_ledger(

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from bookkeeper_metadata.foundation.closing import Closing
 from bookkeeper_metadata.foundation.errors import ClientClosedError
-from bookkeeper_metadata.ledgers import Accompany
+from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper import aio
 from spark_bookkeeper.blocking.connection import Connection
@@ -60,7 +60,7 @@ class BookKeeper(Closing):
         password: bytes = b"",
         custom_metadata: Mapping[str, bytes] | None = None,
         ledger_id: int | None = None,
-        accompany: Accompany | None = None,
+        extra_operations: ExtraOperations | None = None,
     ) -> WriteHandle:
         """Create a ledger and become its writer.
 
@@ -79,7 +79,7 @@ class BookKeeper(Closing):
                 password=password,
                 custom_metadata=custom_metadata,
                 ledger_id=ledger_id,
-                accompany=accompany,
+                extra_operations=extra_operations,
             )
         )
         writer = WriteHandle(at.thread, handle, self.settings.max_in_flight_bytes)

@@ -7,17 +7,17 @@ judged yet, and a copy that cannot be read are all UNKNOWN.
 
 from __future__ import annotations
 
-from bookie_server.core.handle_state import LedgerFacts
+from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.presence import Presence
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.foundation.invariant import invariant
 
 
-def status_of_absence(facts: LedgerFacts | None, *, is_storage_damaged: bool) -> Status:
+def status_of_absence(handle: LedgerHandleState | None, *, is_storage_damaged: bool) -> Status:
     """The answer for an entry that is stored nowhere here."""
-    if is_storage_damaged or (facts is not None and facts.is_limbo):
+    if is_storage_damaged or (handle is not None and handle.is_limbo):
         return Status.UNKNOWN
-    return Status.NO_LEDGER if facts is None else Status.NO_ENTRY
+    return Status.NO_LEDGER if handle is None else Status.NO_ENTRY
 
 
 def status_of(presence: Presence, absence: Status) -> Status:

@@ -32,7 +32,7 @@ from bookie_server.wire.record import (
 from bookkeeper_metadata.foundation.invariant import invariant
 
 
-class LedgerFactsView(Protocol):
+class LedgerHandleView(Protocol):
     """What is durably known of one ledger."""
 
     @property
@@ -51,7 +51,7 @@ class DurableState(Protocol):
     """What survived the disk so far; storage implements it from memory, without blocking."""
 
     @property
-    def ledgers(self) -> Mapping[int, LedgerFactsView]: ...
+    def ledgers(self) -> Mapping[int, LedgerHandleView]: ...
     @property
     def tombstones(self) -> LedgerSet: ...
     def missing(self, run: Run) -> list[Run]: ...
@@ -109,8 +109,8 @@ class Admission:
         refusal = self._refuse(ledger_id, master_key)
         if refusal is not None:
             return [Reply(to, refusal)]
-        facts = self._durable.ledgers.get(ledger_id)
-        if facts is not None and facts.is_fenced:
+        handle = self._durable.ledgers.get(ledger_id)
+        if handle is not None and handle.is_fenced:
             return self._when_settled(ledger_id, Reply(to, Status.OK))
         state = self._unsettled.get(ledger_id)
         if state is not None and state.fence_ticket is not None:
@@ -132,8 +132,8 @@ class Admission:
             refusal = Status.BAD_REQUEST
         if refusal is not None:
             return [Reply(to, refusal)]
-        facts = self._durable.ledgers.get(ledger_id)
-        if facts is not None and facts.master_key is not None:
+        handle = self._durable.ledgers.get(ledger_id)
+        if handle is not None and handle.master_key is not None:
             return [Remember(ledger_id, packet), Reply(to, Status.OK)]
         records: list[JournalRecord] = [ExplicitLac(ledger_id, packet)]
         return [self._persist(ledger_id, master_key, records, Reply(to, Status.OK))]
@@ -144,7 +144,7 @@ class Admission:
 
     # -- what became of a Persist -------------------------------------------------------------
 
-    def durable(self, ticket: int) -> list[Effect]:
+    def on_durable(self, ticket: int) -> list[Effect]:
         """The group that carried ``ticket`` is synced and applied: release who waited for it."""
         ledger_id = self._ledger_of_ticket.pop(ticket, None)
         if ledger_id is None:
@@ -152,8 +152,8 @@ class Admission:
         state = self._unsettled[ledger_id]
         state.runs = [item for item in state.runs if item[0] != ticket]
         if state.fence_ticket == ticket:
-            facts = self._durable.ledgers.get(ledger_id)
-            invariant(facts is not None and facts.is_fenced, "a durable fence has been applied")
+            handle = self._durable.ledgers.get(ledger_id)
+            invariant(handle is not None and handle.is_fenced, "a durable fence has been applied")
             state.fence_ticket = None
         released: list[Effect] = [effect for at, effect in state.waiting if at <= ticket]
         state.waiting = [item for item in state.waiting if item[0] > ticket]
@@ -161,7 +161,7 @@ class Admission:
             del self._unsettled[ledger_id]
         return released
 
-    def failed(self, ticket: int) -> list[Effect]:
+    def on_failed(self, ticket: int) -> list[Effect]:
         """The group was not synced: nobody may learn OK. The bookie is about to stop."""
         ledger_id = self._ledger_of_ticket.pop(ticket, None)
         if ledger_id is None:
@@ -198,8 +198,8 @@ class Admission:
         state = self._unsettled.get(ledger_id)
         bound = state.master_key if state is not None else None
         if bound is None:
-            facts = self._durable.ledgers.get(ledger_id)
-            bound = facts.master_key if facts is not None else None
+            handle = self._durable.ledgers.get(ledger_id)
+            bound = handle.master_key if handle is not None else None
         return Status.UNAUTHORIZED if bound is not None and bound != master_key else None
 
     def _pending_runs(self, ledger_id: int) -> list[tuple[int, Run]]:
@@ -210,8 +210,8 @@ class Admission:
         state = self._unsettled.get(ledger_id)
         if state is not None and state.fence_ticket is not None:
             return True
-        facts = self._durable.ledgers.get(ledger_id)
-        return facts is not None and facts.is_fenced
+        handle = self._durable.ledgers.get(ledger_id)
+        return handle is not None and handle.is_fenced
 
     def _persist(
         self,
@@ -221,8 +221,8 @@ class Admission:
         answer: Reply | Compare,
     ) -> Persist:
         state = self._unsettled.setdefault(ledger_id, _Unsettled())
-        facts = self._durable.ledgers.get(ledger_id)
-        if state.master_key is None and (facts is None or facts.master_key is None):
+        handle = self._durable.ledgers.get(ledger_id)
+        if state.master_key is None and (handle is None or handle.master_key is None):
             state.master_key = master_key
             records = [MasterKey(ledger_id, master_key), *records]
         self._ticket += 1

@@ -10,7 +10,7 @@ UNASSIGNED = -1
 
 
 @dataclass(slots=True)
-class LedgerFacts:
+class LedgerHandleState:
     """One ledger's state on this bookie; changed on the loop thread only."""
 
     master_key: bytes | None = None

@@ -29,7 +29,7 @@ class CheckpointPlan:
     """Frozen; readers keep using it until the checkpoint is finished."""
     ledgers_by_directory: tuple[tuple[int, ...], ...]
     """Ids of ``cache``'s ledgers, per directory."""
-    facts: dict[int, bytes]
+    handles: dict[int, bytes]
     tombstones: list[tuple[int, int]]
     marks: dict[int, GroupEnd]
     journal_count: int
@@ -81,7 +81,7 @@ def write_plan(
         )
         # In the middle of a replay a directory may be ahead: the crash came between it and the next.
         marks = {j: max(end, index.marks.get(j, end)) for j, end in plan.marks.items()}
-        index.commit(IndexDelta(state, marks, plan.facts, plan.tombstones, rows))
+        index.commit(IndexDelta(state, marks, plan.handles, plan.tombstones, rows))
         rows_by_directory.append(rows)
     deleted = 0
     for journal_index, directory in enumerate(journal_directories):

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bookie_server.core.handle_state import UNASSIGNED, LedgerFacts
+from bookie_server.core.handle_state import UNASSIGNED, LedgerHandleState
 from bookie_server.core.ledger_ranges import LedgerRanges
 from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import MASTER_KEY_SIZE_MAX
 from bookie_server.storage.journal.journal import JournalPosition
-from bookie_server.storage.logs.id_pattern import EVERY_ID, Stripe, clip
+from bookie_server.storage.logs.id_pattern import clip
 from bookie_server.storage.logs.write_cache import WriteCache
 from bookie_server.storage.read_plan import ReadPlan, Stored, merge_stored
 from bookie_server.wire.record import Run
+from bookie_server.wire.stripe import EVERY_ID, Stripe
 from bookkeeper_metadata.foundation.invariant import invariant
 
 ENTRY_ID_MAX = 2**63 - 1
@@ -44,7 +45,7 @@ class Contents:
         self._ledgers_of_directory = [0] * len(self._indexes)
         self.applied: dict[int, GroupEnd] = {}
         """Per journal: the end of the last group whose records are applied."""
-        self.ledgers: dict[int, LedgerFacts] = {}
+        self.ledgers: dict[int, LedgerHandleState] = {}
         """Every ledger this bookie knows. Read it freely on the loop thread; change it by ``apply``
         and ``set_limbo`` only, or the change is never stored."""
         self.tombstones = LedgerRanges()
@@ -59,9 +60,9 @@ class Contents:
 
     def journal_of(self, ledger_id: int) -> int:
         """The journal that takes the ledger's records: recorded, else the one with fewest ledgers."""
-        facts = self.ledgers.get(ledger_id)
-        if facts is not None and facts.journal_index != UNASSIGNED:
-            return facts.journal_index
+        handle = self.ledgers.get(ledger_id)
+        if handle is not None and handle.journal_index != UNASSIGNED:
+            return handle.journal_index
         if ledger_id not in self._assigned:
             counts = self._ledgers_of_journal
             chosen = min(range(len(counts)), key=counts.__getitem__)
@@ -75,7 +76,7 @@ class Contents:
         if last is None or run.first_entry > last:
             return [run]
         stored: set[int] = set()
-        for item in self._stored(run.ledger_id, run.first_entry, run.last_entry):
+        for item in self._find_stored(run.ledger_id, run.first_entry, run.last_entry):
             stored.update(item.ids)
         if not stored:
             return [run]
@@ -106,20 +107,20 @@ class Contents:
     def _apply(self, record: JournalRecord, journal_index: int) -> None:
         match record:
             case Add(run):
-                facts = self._facts_of(run.ledger_id, journal_index)
+                handle = self._handle_of(run.ledger_id, journal_index)
                 for part in self.missing(run):
                     self._cache.insert(part)
-                facts.last_add_confirmed = max(facts.last_add_confirmed, run.last_add_confirmed())
+                handle.last_add_confirmed = max(handle.last_add_confirmed, run.last_add_confirmed())
             case MasterKey(ledger_id, key):
-                facts = self._facts_of(ledger_id, journal_index)
+                handle = self._handle_of(ledger_id, journal_index)
                 # Version 0.1 journalled keys of any size, and then could store no index: such a key
                 # is nobody's, and the fence that came with it stands without one.
-                if facts.master_key is None and len(key) <= MASTER_KEY_SIZE_MAX:
-                    facts.master_key = key
+                if handle.master_key is None and len(key) <= MASTER_KEY_SIZE_MAX:
+                    handle.master_key = key
             case Fence(ledger_id):
-                self._facts_of(ledger_id, journal_index).is_fenced = True
+                self._handle_of(ledger_id, journal_index).is_fenced = True
             case ExplicitLac(ledger_id, packet):
-                _take_over(packet, self._facts_of(ledger_id, journal_index))
+                _take_over(packet, self._handle_of(ledger_id, journal_index))
             case Tombstone(first_ledger, last_ledger):
                 self.tombstones.add(first_ledger, last_ledger)
                 self._new_tombstones.append((first_ledger, last_ledger))
@@ -129,25 +130,25 @@ class Contents:
         _take_over(packet, self.ledgers[ledger_id])
         self._dirty.add(ledger_id)
 
-    def _facts_of(self, ledger_id: int, journal_index: int) -> LedgerFacts:
+    def _handle_of(self, ledger_id: int, journal_index: int) -> LedgerHandleState:
         """The ledger's facts, about to change."""
-        facts = self.ledgers.get(ledger_id)
-        if facts is None:
-            facts = self.ledgers[ledger_id] = LedgerFacts()
-        if facts.journal_index == UNASSIGNED:
-            facts.journal_index = journal_index
+        handle = self.ledgers.get(ledger_id)
+        if handle is None:
+            handle = self.ledgers[ledger_id] = LedgerHandleState()
+        if handle.journal_index == UNASSIGNED:
+            handle.journal_index = journal_index
             if self._assigned.pop(ledger_id, UNASSIGNED) == UNASSIGNED:
                 self._ledgers_of_journal[journal_index] += 1
         self._dirty.add(ledger_id)
-        return facts
+        return handle
 
-    def restore_facts(self, ledger_id: int, facts: LedgerFacts) -> None:
+    def restore_handle(self, ledger_id: int, handle: LedgerHandleState) -> None:
         """Take facts over from the index, before anything is replayed."""
-        self.ledgers[ledger_id] = facts
-        if facts.directory_index != UNASSIGNED:
-            self._ledgers_of_directory[facts.directory_index] += 1
-        if facts.journal_index != UNASSIGNED:
-            self._ledgers_of_journal[facts.journal_index] += 1
+        self.ledgers[ledger_id] = handle
+        if handle.directory_index != UNASSIGNED:
+            self._ledgers_of_directory[handle.directory_index] += 1
+        if handle.journal_index != UNASSIGNED:
+            self._ledgers_of_journal[handle.journal_index] += 1
 
     def set_limbo(self, ledger_ids: Sequence[int], fenced_ids: Sequence[int]) -> None:
         """Record that these ledgers are in limbo, or fenced, known here or not.
@@ -156,22 +157,22 @@ class Contents:
         may concern. Durable after ``commit_facts`` or the next checkpoint.
         """
         for ledger_id in ledger_ids:
-            self._known(ledger_id).is_limbo = True
+            self._touch(ledger_id).is_limbo = True
         for ledger_id in fenced_ids:
-            self._known(ledger_id).is_fenced = True
+            self._touch(ledger_id).is_fenced = True
         self.is_damaged = False
         self._is_state_dirty = True
 
-    def _known(self, ledger_id: int) -> LedgerFacts:
+    def _touch(self, ledger_id: int) -> LedgerHandleState:
         self._dirty.add(ledger_id)
-        return self.ledgers.setdefault(ledger_id, LedgerFacts())
+        return self.ledgers.setdefault(ledger_id, LedgerHandleState())
 
     def suspect_everything(self) -> None:
         """Damage was found: put every known ledger in limbo and fence it until told otherwise."""
         self.is_damaged = True
         self._is_state_dirty = True
-        for ledger_id, facts in self.ledgers.items():
-            facts.is_limbo = facts.is_fenced = True
+        for ledger_id, handle in self.ledgers.items():
+            handle.is_limbo = handle.is_fenced = True
             self._dirty.add(ledger_id)
 
     def last_entry(self, ledger_id: int) -> int | None:
@@ -187,7 +188,7 @@ class Contents:
 
     def entry_ids(self, ledger_id: int) -> list[Sequence[int]]:
         """All stored ids of the ledger: ascending sequences, one behind the other."""
-        return [item.ids for item in self._stored(ledger_id, 0, ENTRY_ID_MAX)]
+        return [item.ids for item in self._find_stored(ledger_id, 0, ENTRY_ID_MAX)]
 
     def plan_read(
         self,
@@ -206,7 +207,7 @@ class Contents:
         wanted = stripe or EVERY_ID
         stored: list[Stored] = []
         size = 0
-        for item in self._stored(ledger_id, first, last):
+        for item in self._find_stored(ledger_id, first, last):
             ids = wanted.select(item.ids)
             if not ids:
                 continue
@@ -220,7 +221,7 @@ class Contents:
     def plan_compare(self, run: Run) -> ReadPlan:
         """Where the stored twins of a run's entries are; ``read_plan.runs_of`` makes them comparable."""
         items: list[Stored] = []
-        for item in self._stored(run.ledger_id, run.first_entry, run.last_entry):
+        for item in self._find_stored(run.ledger_id, run.first_entry, run.last_entry):
             asked = set(run.entry_ids)
             ids = [entry_id for entry_id in item.ids if entry_id in asked]
             if ids:
@@ -228,26 +229,26 @@ class Contents:
         first, last = run.first_entry, run.last_entry
         return ReadPlan(run.ledger_id, first, last, EVERY_ID, ENTRY_ID_MAX, tuple(items), last)
 
-    def _stored(self, ledger_id: int, first: int, last: int) -> Iterator[Stored]:
+    def _find_stored(self, ledger_id: int, first: int, last: int) -> Iterator[Stored]:
         """Everything stored in ``first..last``, ascending, each id once."""
         sources: list[Iterator[Stored]] = []
         for cache in (self._cache, self._snapshot):
             if cache is not None and ledger_id in cache.ledgers:
-                sources.append(_cached(cache, ledger_id, first, last))
+                sources.append(_find_in_cache(cache, ledger_id, first, last))
         for index in self._indexes:
             if ledger_id in index.rows:
-                sources.append(_indexed(index, ledger_id, first, last))
+                sources.append(_find_in_index(index, ledger_id, first, last))
         return merge_stored(sources) if len(sources) != 1 else sources[0]
 
     def _directory_of(self, ledger_id: int) -> int:
         """The ledger's directory; at its first checkpoint the one with the fewest ledgers."""
-        facts = self.ledgers[ledger_id]
-        if facts.directory_index == UNASSIGNED:
+        handle = self.ledgers[ledger_id]
+        if handle.directory_index == UNASSIGNED:
             counts = self._ledgers_of_directory
-            facts.directory_index = min(range(len(counts)), key=counts.__getitem__)
-            counts[facts.directory_index] += 1
+            handle.directory_index = min(range(len(counts)), key=counts.__getitem__)
+            counts[handle.directory_index] += 1
             self._dirty.add(ledger_id)
-        return facts.directory_index
+        return handle.directory_index
 
 
 def lac_of_packet(packet: bytes) -> int:
@@ -255,21 +256,23 @@ def lac_of_packet(packet: bytes) -> int:
     return int.from_bytes(packet[8:16], "big", signed=True) if len(packet) >= 16 else -1
 
 
-def _take_over(packet: bytes, facts: LedgerFacts) -> None:
+def _take_over(packet: bytes, handle: LedgerHandleState) -> None:
     lac = lac_of_packet(packet)
-    if facts.explicit_lac is None or lac >= facts.last_add_confirmed:
-        facts.explicit_lac = packet
-    facts.last_add_confirmed = max(facts.last_add_confirmed, lac)
+    if handle.explicit_lac is None or lac >= handle.last_add_confirmed:
+        handle.explicit_lac = packet
+    handle.last_add_confirmed = max(handle.last_add_confirmed, lac)
 
 
-def _cached(cache: WriteCache, ledger_id: int, first: int, last: int) -> Iterator[Stored]:
+def _find_in_cache(cache: WriteCache, ledger_id: int, first: int, last: int) -> Iterator[Stored]:
     for run in cache.between(ledger_id, first, last):
         ids = clip(run.entry_ids, first, last)
         if ids:
             yield Stored(ids, run)
 
 
-def _indexed(index: DirectoryIndex, ledger_id: int, first: int, last: int) -> Iterator[Stored]:
+def _find_in_index(
+    index: DirectoryIndex, ledger_id: int, first: int, last: int
+) -> Iterator[Stored]:
     for row in index.rows[ledger_id].between(first, last):
         ids = clip(row.pattern.ids(), first, last)
         if ids:

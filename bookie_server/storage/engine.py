@@ -22,7 +22,7 @@ from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.disk.files import File, FileSystem
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.index.directory import DirectoryIndex
-from bookie_server.storage.index.handle_state import encode_facts
+from bookie_server.storage.index.handle_state import encode_handle_state
 from bookie_server.storage.journal.journal import Journal
 from bookie_server.storage.logs.write_cache import WriteCache
 from bookie_server.storage.read_plan import ReadOutcome, ReadPlan, execute_plan
@@ -128,7 +128,9 @@ class Storage(Contents):
             number=self.checkpoint_number + 1,
             cache=self._cache,
             ledgers_by_directory=tuple(map(tuple, by_directory)),
-            facts={ledger_id: encode_facts(self.ledgers[ledger_id]) for ledger_id in self._dirty},
+            handles={
+                ledger_id: encode_handle_state(self.ledgers[ledger_id]) for ledger_id in self._dirty
+            },
             tombstones=self._new_tombstones,
             marks=dict(self.applied),
             journal_count=len(self._settings.journal_directories),

@@ -17,11 +17,12 @@ from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.group import crc32c_of
 from bookie_server.storage.journal.record import decode_records
 from bookie_server.storage.logs.entry_log import file_name
-from bookie_server.storage.logs.id_pattern import Stripe, clip
+from bookie_server.storage.logs.id_pattern import clip
 from bookie_server.storage.logs.rows import Row
 from bookie_server.storage.logs.write_cache import pieces_of
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
+from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.foundation.invariant import invariant
 
 PREAD_SIZE_MAX = 1024 * 1024
@@ -125,7 +126,7 @@ class _Collector:
     _joint: tuple[memoryview, int, int] | None = None
     """The last chunk as part of a larger buffer, so that neighbours become one chunk."""
 
-    def found(self, run: Run, within: tuple[memoryview, int] | None = None) -> None:
+    def take(self, run: Run, within: tuple[memoryview, int] | None = None) -> None:
         """Take as much of a run of asked ids as the limit allows.
 
         ``within`` says which buffer, and where in it, the run's bytes are.
@@ -193,7 +194,7 @@ def execute_plan(files: FileSystem, plan: ReadPlan) -> ReadOutcome:
                 assert isinstance(item.place, Run)
                 for piece in pieces_of(item.place, item.ids):
                     if not into.is_full:
-                        into.found(piece)
+                        into.take(piece)
         else:
             _read_batch(files, plan.ledger_id, batch, into)
     if not into.is_full and into.cursor <= plan.planned_last:
@@ -252,7 +253,7 @@ def _read_batch(
             continue
         for offset, run in runs:
             if not into.is_full:
-                into.found(run, (within, at + offset))
+                into.take(run, (within, at + offset))
 
 
 def _read(files: FileSystem, path: str, offset: int, size: int) -> bytes:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from bookie_server.core.handle_state import UNASSIGNED, LedgerFacts
+from bookie_server.core.handle_state import UNASSIGNED, LedgerHandleState
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.damage import Damage
 from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
@@ -23,7 +23,7 @@ from bookie_server.storage.disk.files import File, FileSystem
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.index.delta import IndexState
 from bookie_server.storage.index.directory import DirectoryIndex
-from bookie_server.storage.index.handle_state import decode_facts
+from bookie_server.storage.index.handle_state import decode_handle_state
 from bookie_server.storage.journal.journal import Journal, JournalPlace, file_ids
 from bookie_server.storage.journal.replay import ORIGIN, Replay
 from bookie_server.storage.logs.entry_log import file_name as log_name
@@ -224,29 +224,29 @@ class _Recovery:
 
     def restore(self, storage: Storage) -> None:
         """Hand facts, tombstones and marks over; the newest checkpoint's facts win."""
-        merged: dict[int, LedgerFacts] = {}
+        merged: dict[int, LedgerHandleState] = {}
         for index in sorted(self._indexes, key=lambda index: index.state.checkpoint):
-            for ledger_id, content in index.facts.items():
+            for ledger_id, content in index.handles.items():
                 before = merged.get(ledger_id)
                 try:
-                    facts = decode_facts(content)
+                    handle = decode_handle_state(content)
                 except ValueError as cause:
                     self._damage(index.path, f"facts of ledger {ledger_id}: {cause}")
                     continue
                 if before is not None:
                     # What is never taken back holds wherever it is found.
-                    facts.is_fenced |= before.is_fenced
-                    facts.master_key = facts.master_key or before.master_key
-                merged[ledger_id] = facts
+                    handle.is_fenced |= before.is_fenced
+                    handle.master_key = handle.master_key or before.master_key
+                merged[ledger_id] = handle
             for first, last in index.tombstones:
                 storage.tombstones.add(first, last)
         for number, index in enumerate(self._indexes):
             for ledger_id in index.rows:
-                facts = merged.setdefault(ledger_id, LedgerFacts())
-                if facts.directory_index == UNASSIGNED:
-                    facts.directory_index = number
-        for ledger_id, facts in merged.items():
-            storage.restore_facts(ledger_id, facts)
+                handle = merged.setdefault(ledger_id, LedgerHandleState())
+                if handle.directory_index == UNASSIGNED:
+                    handle.directory_index = number
+        for ledger_id, handle in merged.items():
+            storage.restore_handle(ledger_id, handle)
         storage.checkpoint_number = max(index.state.checkpoint for index in self._indexes)
         storage.applied.update(self.marks)
         storage.recovery = self.report

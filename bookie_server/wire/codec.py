@@ -26,9 +26,9 @@ from bookie_server.wire.messages import (
     SectionReply,
     Status,
     StoredReply,
-    Stripe,
 )
 from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
+from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.model import DigestType
 
 FRAME_SIZE_MAX = 8 * 1024 * 1024

@@ -41,7 +41,7 @@ class LedgerIds:
         self._is_long = False
 
     @contextlib.asynccontextmanager
-    async def drawn(self) -> AsyncIterator[int]:
+    async def draw(self) -> AsyncIterator[int]:
         """A number that no caller of any client was given before.
 
         It may belong to a ledger all the same, of whoever chose the id themselves. The node that

@@ -41,14 +41,14 @@ from bookkeeper_metadata.store.operations import (
 )
 from bookkeeper_metadata.update import LedgerNode, T, fresh_token, read_back, update_metadata
 
-__all__ = ["CREATE_ATTEMPTS_MAX", "Accompany", "LedgerStore", "Versioned"]
+__all__ = ["CREATE_ATTEMPTS_MAX", "ExtraOperations", "LedgerStore", "Versioned"]
 
 _LOGGER = logging.getLogger(__name__)
 
 CREATE_ATTEMPTS_MAX = 20
 """Ids tried, and attempts made at each, before a creation gives up."""
 
-Accompany = Callable[[int], Sequence[Operation]]
+ExtraOperations = Callable[[int], Sequence[Operation]]
 """Operations to perform in the same multi as the creation of the ledger of this id."""
 
 _BRANCHES = ((re.compile(r"\d{2}"), 1), (re.compile(r"\d{3}"), 3))
@@ -82,7 +82,7 @@ class LedgerStore:
         metadata: LedgerMetadata,
         *,
         ledger_id: int | None = None,
-        accompany: Accompany | None = None,
+        extra_operations: ExtraOperations | None = None,
     ) -> tuple[int, Versioned]:
         """Create a ledger, under an id of its own or the one given; returns id and metadata.
 
@@ -101,10 +101,10 @@ class LedgerStore:
         stamped = replace(metadata, writer_token=fresh_token(self._random))
         await self._ledger_layout()  # Without a cluster no id is drawn.
         for _ in range(CREATE_ATTEMPTS_MAX):
-            drawn = self._ids.drawn() if ledger_id is None else contextlib.nullcontext(ledger_id)
+            drawn = self._ids.draw() if ledger_id is None else contextlib.nullcontext(ledger_id)
             async with drawn as candidate:
                 ledger = await self._node(candidate)
-                operations = [] if accompany is None else list(accompany(candidate))
+                operations = [] if extra_operations is None else list(extra_operations(candidate))
                 created = await self._create_at(
                     ledger, stamped, operations, is_chosen=ledger_id is not None
                 )
@@ -153,7 +153,7 @@ class LedgerStore:
                     break
         else:
             raise MetadataUnavailableError(self._store.service, "every reply to a delete was lost")
-        await self._prune(path)
+        await self._delete_empty_parents(path)
 
     async def list_ids(self) -> AsyncIterator[int]:
         """Every ledger id, ascending. Ledgers created or deleted meanwhile may or may not appear.
@@ -199,7 +199,7 @@ class LedgerStore:
         self,
         ledger: LedgerNode,
         metadata: LedgerMetadata,
-        accompanying: Sequence[Operation],
+        extra: Sequence[Operation],
         *,
         is_chosen: bool,
     ) -> Versioned | None:
@@ -208,8 +208,8 @@ class LedgerStore:
         for attempt in range(CREATE_ATTEMPTS_MAX):
             await back_off(attempt, self._random)
             try:
-                if accompanying:
-                    await self._store.multi([create, *accompanying])
+                if extra:
+                    await self._store.multi([create, *extra])
                 else:
                     await self._store.create(create.path, create.value)
                 return Versioned(metadata, 0)
@@ -239,7 +239,7 @@ class LedgerStore:
         with contextlib.suppress(NodeExistsError, MetadataUnavailableError):
             await self._store.create(path.rpartition("/")[0], b"", make_parents=True)
 
-    async def _prune(self, path: str) -> None:
+    async def _delete_empty_parents(self, path: str) -> None:
         """Delete the parents that became empty: best effort, a folder more or less harms nobody."""
         parent = path.rpartition("/")[0]
         with contextlib.suppress(NotEmptyError, NoNodeError, MetadataUnavailableError):

@@ -99,7 +99,7 @@ class HandOver(Generic[F]):
         self.check_process()
         self._thread.run(self._behind(act))
 
-    def released(self, size_bytes: int) -> None:
+    def on_released(self, size_bytes: int) -> None:
         """On the loop: nobody holds these bytes any more."""
         with self._lock:
             self._held_bytes -= size_bytes

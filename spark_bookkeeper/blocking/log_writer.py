@@ -72,14 +72,14 @@ class _Batch:
         self._waiters = waiters
         self._done = 0
 
-    def acknowledged(self, positions: Sequence[Position]) -> None:
+    def on_acknowledged(self, positions: Sequence[Position]) -> None:
         end = self._done + len(positions)
         for future, position in zip(self._futures[self._done : end], positions, strict=True):
             future.complete(position)
         self._done = end
         self._waiters.wake()
 
-    def failed(self, error: BookKeeperError) -> None:
+    def on_failed(self, error: BookKeeperError) -> None:
         for future in self._futures[self._done :]:
             future.fail(error)
         self._waiters.wake()
@@ -100,7 +100,7 @@ class LogWriter(Closing):
             take=self._push,
             closed=lambda: ClientClosedError("log writer"),
         )
-        writer.on_release = self._appends.released
+        writer.on_release = self._appends.on_released
 
     @property
     def ledger_id(self) -> int:
@@ -172,5 +172,5 @@ class LogWriter(Closing):
         try:
             self._writer.push(payloads, batch)
         except BookKeeperError as error:
-            self._appends.released(sum(map(len, payloads)))
-            batch.failed(error)
+            self._appends.on_released(sum(map(len, payloads)))
+            batch.on_failed(error)

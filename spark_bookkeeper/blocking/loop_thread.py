@@ -131,10 +131,10 @@ class LoopThread:
             self.loop.close()
 
 
-def _forked() -> None:
+def _on_fork() -> None:
     """In a forked child: the threads of its parent are not here."""
     for thread in _made:
         thread.is_foreign = True
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_on_fork)

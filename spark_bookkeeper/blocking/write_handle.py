@@ -53,7 +53,7 @@ class WriteHandle(Closing):
             take=self._push,
             closed=lambda: LedgerClosedError(self.ledger_id),
         )
-        handle.on_release = self._appends.released
+        handle.on_release = self._appends.on_released
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -140,12 +140,12 @@ class WriteHandle(Closing):
             return await self._handle.append_many(payloads)
         finally:
             if self._handle.last_add_pushed < first_entry:  # refused as a whole
-                self._appends.released(sum(map(len, payloads)))
+                self._appends.on_released(sum(map(len, payloads)))
 
     def _push(self, payloads: list[bytes], futures: list[AddFuture]) -> None:
         complete = _Batch(self._handle.last_add_pushed + 1, futures, self._waiters)
         try:
             self._handle.push(payloads, complete)
         except BookKeeperError as error:
-            self._appends.released(sum(map(len, payloads)))
+            self._appends.on_released(sum(map(len, payloads)))
             complete(-1, error)

@@ -196,7 +196,7 @@ def report(error: BookKeeperError) -> SourceError:
     return SourceError(error.name, f"{message}. {added}" if added else message)
 
 
-def reported(call: Callable[P, R]) -> Callable[P, R]:
+def with_source_errors(call: Callable[P, R]) -> Callable[P, R]:
     """Let ``call`` raise :class:`SourceError` where it would raise a ``BookKeeperError``."""
 
     @functools.wraps(call)
@@ -204,12 +204,12 @@ def reported(call: Callable[P, R]) -> Callable[P, R]:
         try:
             return call(*args, **kwargs)
         except (BookKeeperError, ModuleNotFoundError) as error:
-            raise told(error) from error
+            raise as_source_error(error) from error
 
     return wrapper
 
 
-def told(error: BookKeeperError | ModuleNotFoundError) -> SourceError:
+def as_source_error(error: BookKeeperError | ModuleNotFoundError) -> SourceError:
     """The error as a Spark user sees it, also where a package is missing on an executor."""
     if isinstance(error, BookKeeperError):
         return report(error)

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from bookkeeper_metadata.errors import MetadataCorruptError
-from bookkeeper_metadata.ledgers import Accompany
+from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.store.interface import MetadataStore
 from spark_bookkeeper.bookkeeper import shared
@@ -107,7 +107,7 @@ class Client(Protocol):
         settings: LogSettings,
         password: bytes,
         custom_metadata: Mapping[str, bytes],
-        accompany: Accompany,
+        extra_operations: ExtraOperations,
     ) -> LedgerWriter:
         """Create a ledger together with ``accompany``'s operations."""
 
@@ -117,7 +117,7 @@ class Client(Protocol):
     def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
         """What the metadata says of the ledger."""
 
-    async def last_confirmed(self, ledger_id: int, password: bytes) -> int:
+    async def read_last_confirmed(self, ledger_id: int, password: bytes) -> int:
         """The ledger's last entry known to be confirmed."""
 
     async def length(self, ledger_id: int, last_entry: int, password: bytes) -> int:
@@ -155,14 +155,14 @@ class ClusterClient:
         settings: LogSettings,
         password: bytes,
         custom_metadata: Mapping[str, bytes],
-        accompany: Accompany,
+        extra_operations: ExtraOperations,
     ) -> LedgerWriter:
         """Create a ledger together with ``accompany``'s operations."""
         return self._shared.create_ledger(
             **replication_of(settings),
             password=password,
             custom_metadata=custom_metadata,
-            accompany=accompany,
+            extra_operations=extra_operations,
         )
 
     def open_ledger(self, ledger_id: int, password: bytes) -> LedgerReader:
@@ -173,7 +173,7 @@ class ClusterClient:
         """What the metadata says of the ledger."""
         return self._shared.ledger_metadata(ledger_id)
 
-    async def last_confirmed(self, ledger_id: int, password: bytes) -> int:
+    async def read_last_confirmed(self, ledger_id: int, password: bytes) -> int:
         """The ledger's last entry known to be confirmed."""
         ledger = await self._ledgers.open_ledger(ledger_id, password=password)
         return ledger.last_add_confirmed
@@ -256,8 +256,8 @@ class _OpenLedgers:
         self._client = client
         self._password = password
 
-    async def last_confirmed(self, ledger_id: int) -> int:
-        return await self._client.last_confirmed(ledger_id, self._password)
+    async def read_last_confirmed(self, ledger_id: int) -> int:
+        return await self._client.read_last_confirmed(ledger_id, self._password)
 
     async def length(self, ledger_id: int, last_entry: int) -> int:
         return await self._client.length(ledger_id, last_entry, self._password)

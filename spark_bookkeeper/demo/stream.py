@@ -169,7 +169,7 @@ def run_killed_stream(driver: StreamDriver, log: StreamLog, report: Report) -> N
     replays = _kill(driver, log, report)
 
     _start_again(driver, log, report)
-    with _rows_counted("stream on, until tasks write", log, report):
+    with _count_rows("stream on, until tasks write", log, report):
         driver.wait_for(
             lambda: log.last_batch() + 1 >= SECOND_KILL_BATCH and log.unpublished_ledgers() > 0,
             _SHARP_POLL_INTERVAL_S,
@@ -177,7 +177,7 @@ def run_killed_stream(driver: StreamDriver, log: StreamLog, report: Report) -> N
     replays += _kill(driver, log, report)
 
     _start_again(driver, log, report)
-    with _rows_counted("stream the rest", log, report):
+    with _count_rows("stream the rest", log, report):
         driver.wait_for_end()
     log.collect()
     report.compare("batches in the log", BATCHES, log.last_batch() + 1)
@@ -204,7 +204,7 @@ def _start_again(driver: StreamDriver, log: StreamLog, report: Report) -> None:
 
 
 @contextmanager
-def _rows_counted(name: str, log: StreamLog, report: Report) -> Iterator[None]:
+def _count_rows(name: str, log: StreamLog, report: Report) -> Iterator[None]:
     """A step whose rows are what was committed meanwhile."""
     before = log.rows()
     with report.step(name) as step:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from bookkeeper_metadata.ledgers import Accompany
+from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata
-from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import LedgerInUseError, UnauthorizedError
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
 from spark_bookkeeper.ledger.read_handle import ReadHandle
@@ -31,7 +31,7 @@ class BookieStatus:
 class LedgerClient:
     """The ledger operations; use within one event loop."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: LedgerContext) -> None:
         self.cluster = cluster
 
     async def create_ledger(
@@ -44,7 +44,7 @@ class LedgerClient:
         password: bytes = b"",
         custom_metadata: Mapping[str, bytes] | None = None,
         ledger_id: int | None = None,
-        accompany: Accompany | None = None,
+        extra_operations: ExtraOperations | None = None,
     ) -> WriteHandle:
         """Create a ledger and become its writer.
 
@@ -78,7 +78,7 @@ class LedgerClient:
         for bookie_id in ensemble:
             self.cluster.client(bookie_id)
         created_id, versioned = await self.cluster.ledgers.create(
-            metadata, ledger_id=ledger_id, accompany=accompany
+            metadata, ledger_id=ledger_id, extra_operations=extra_operations
         )
         return WriteHandle(self.cluster, created_id, versioned)
 

@@ -23,14 +23,14 @@ from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailabl
 from bookkeeper_metadata.foundation.backoff import back_off
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import LedgerMetadata, Stop, Versioned
-from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.protocol.events import ChangeEnsemble
 from spark_bookkeeper.ledger.protocol.placement import Replacement
 from spark_bookkeeper.ledger.protocol.transitions import put_in_force
 
 
 async def change_ensemble(
-    cluster: Cluster, ledger_id: int, known: Versioned, change: ChangeEnsemble
+    cluster: LedgerContext, ledger_id: int, known: Versioned, change: ChangeEnsemble
 ) -> tuple[Versioned, Replacement]:
     """Carry out a change; returns the metadata as it stands, and what was replaced.
 
@@ -53,7 +53,7 @@ async def change_ensemble(
         raise MetadataUnavailableError(cluster.store.service, detail) from cause
 
 
-async def _choose(cluster: Cluster, change: ChangeEnsemble) -> Replacement | None:
+async def _choose(cluster: LedgerContext, change: ChangeEnsemble) -> Replacement | None:
     """Replacements for what failed; None: nobody can say who is there, and it can wait."""
     attempt = 0
     while True:
@@ -67,7 +67,7 @@ async def _choose(cluster: Cluster, change: ChangeEnsemble) -> Replacement | Non
 
 
 async def _commit(
-    cluster: Cluster,
+    cluster: LedgerContext,
     ledger_id: int,
     known: Versioned,
     change: ChangeEnsemble,
@@ -96,7 +96,7 @@ class EnsembleChanger:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: LedgerContext,
         ledger_id: int,
         *,
         changed: Callable[[Versioned, Replacement], None],

@@ -17,7 +17,7 @@ import asyncio
 from bookie_server.wire.digest import Digest
 from bookie_server.wire.record import encode_lac_packet
 from bookkeeper_metadata.model import NO_ENTRY_ID
-from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.context import LedgerContext
 
 _UNSETTLED_INTERVALS = 10
 """How many intervals entries in flight may keep from readers what is confirmed: a bookie that hangs
@@ -27,7 +27,9 @@ or is being replaced holds their acknowledgement up for seconds."""
 class ExplicitLac:
     """One per writer; use on its event loop. Nothing is left running once it is stopped."""
 
-    def __init__(self, cluster: Cluster, ledger_id: int, digest: Digest, master_key: bytes) -> None:
+    def __init__(
+        self, cluster: LedgerContext, ledger_id: int, digest: Digest, master_key: bytes
+    ) -> None:
         self._cluster = cluster
         self._ledger_id = ledger_id
         self._digest = digest
@@ -43,7 +45,7 @@ class ExplicitLac:
         self._telling: dict[str, asyncio.Task[None]] = {}
         self._is_stopped = False
 
-    def acknowledged(
+    def on_acknowledged(
         self, last_add_confirmed: int, ensemble: tuple[str, ...], *, is_settled: bool
     ) -> None:
         """Note an acknowledgement: ``ensemble`` is the last one, ``is_settled`` whether no entry is
@@ -59,9 +61,9 @@ class ExplicitLac:
             self._timer.cancel()
             self._timer = None
         if self._timer is None:
-            self._timer = self._loop.call_at(self._due_s, self._rested)
+            self._timer = self._loop.call_at(self._due_s, self._on_rest)
 
-    def carried(self, last_lac_sent_in_entries: int) -> None:
+    def on_carried(self, last_lac_sent_in_entries: int) -> None:
         """Note the newest LAC any packaged entry carries: it need not be told by itself."""
         self._known = max(self._known, last_lac_sent_in_entries)
 
@@ -78,12 +80,12 @@ class ExplicitLac:
     def _is_on(self) -> bool:
         return self._interval_s > 0 and not self._is_stopped
 
-    def _rested(self) -> None:
+    def _on_rest(self) -> None:
         self._timer = None
         if self._last_add_confirmed <= self._known:
             return
         if self._loop.time() < self._due_s:  # acknowledged something since: not at rest yet
-            self._timer = self._loop.call_at(self._due_s, self._rested)
+            self._timer = self._loop.call_at(self._due_s, self._on_rest)
             return
         self._known = self._last_add_confirmed
         for bookie_id in self._ensemble:

@@ -20,7 +20,7 @@ from bookie_server.wire.record import Run, first_unverified
 from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.model import Fragment
-from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.read_rules import (
     DIGEST_MISMATCH,
@@ -71,7 +71,7 @@ class FragmentFetcher:
     """Reads of one ledger; keeps nothing between calls but which bookies were slow lately."""
 
     def __init__(
-        self, cluster: Cluster, ledger_id: int, quorum: QuorumConfig, digest: Digest
+        self, cluster: LedgerContext, ledger_id: int, quorum: QuorumConfig, digest: Digest
     ) -> None:
         self._cluster = cluster
         self._ledger_id = ledger_id

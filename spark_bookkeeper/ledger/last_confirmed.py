@@ -26,7 +26,7 @@ from bookie_server.wire.record import (
 )
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata
-from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import (
     EntryUnreadableError,
     LedgerRecoveryError,
@@ -51,7 +51,7 @@ class LacEvidence:
 
 
 async def read_last_confirmed(
-    cluster: Cluster, ledger_id: int, metadata: LedgerMetadata, *, is_fencing: bool
+    cluster: LedgerContext, ledger_id: int, metadata: LedgerMetadata, *, is_fencing: bool
 ) -> int:
     """The highest LAC a coverage of the last ensemble knows; -1 if none confirmed anything.
 
@@ -81,7 +81,7 @@ async def read_last_confirmed(
             position, evidence = await next_answer
             answers.append(f"{ensemble[position]}:{evidence.status.name}")
             heard.append(evidence)
-            progress.answered(position, evidence.status, evidence.proved)
+            progress.on_answer(position, evidence.status, evidence.proved)
             if progress.is_unauthorized:
                 raise UnauthorizedError(ledger_id)
             if progress.is_covered:

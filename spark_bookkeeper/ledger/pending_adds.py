@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import NO_ENTRY_ID
 
-Completion = Callable[[int, BookKeeperError | None], bool]
+AppendCallback = Callable[[int, BookKeeperError | None], bool]
 """``(acknowledged up to, error)`` -> whether it is complete: every entry told its outcome."""
 
 
@@ -22,13 +22,13 @@ class PendingAdds:
     """The queue of one writer."""
 
     def __init__(self) -> None:
-        self._completions: deque[Completion] = deque()
+        self._completions: deque[AppendCallback] = deque()
 
-    def push(self, complete: Completion) -> None:
+    def push(self, complete: AppendCallback) -> None:
         """Entries of this call come after all that were pushed before."""
         self._completions.append(complete)
 
-    def acknowledged(self, last_entry: int) -> None:
+    def on_acknowledged(self, last_entry: int) -> None:
         """Everything up to ``last_entry`` is."""
         self._complete(last_entry, None)
 
@@ -60,13 +60,13 @@ class QuorumDeadline:
         self._pushes: deque[_Push] = deque()
         self._timer: TimerHandle | None = None
 
-    def pushed(self, last_entry: int) -> None:
+    def on_pushed(self, last_entry: int) -> None:
         """An append call that ends with this entry was made."""
         self._pushes.append(_Push(last_entry, self._loop.time() + self._timeout_s))
         if self._timer is None:
             self._timer = self._loop.call_at(self._pushes[0].deadline_s, self._look)
 
-    def acknowledged(self, last_entry: int) -> None:
+    def on_acknowledged(self, last_entry: int) -> None:
         """Everything up to ``last_entry`` is."""
         while self._pushes and self._pushes[0].last_entry <= last_entry:
             self._pushes.popleft()

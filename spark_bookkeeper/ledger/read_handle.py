@@ -17,7 +17,7 @@ from bookkeeper_metadata.foundation.closing import AsyncClosing
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata, Versioned
-from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.entry import Entry, entries_of
 from spark_bookkeeper.ledger.errors import EntryUnreadableError, NoSuchEntryError
 from spark_bookkeeper.ledger.fetch import Fetched, FragmentFetcher
@@ -38,7 +38,7 @@ class ReadHandle(AsyncClosing):
     """Reads one ledger up to its LAC; use within one event loop."""
 
     def __init__(
-        self, cluster: Cluster, ledger_id: int, versioned: Versioned, last_add_confirmed: int
+        self, cluster: LedgerContext, ledger_id: int, versioned: Versioned, last_add_confirmed: int
     ) -> None:
         self.ledger_id = ledger_id
         self._cluster = cluster
@@ -82,7 +82,7 @@ class ReadHandle(AsyncClosing):
             EntryUnreadableError: too few bookies answered to be sure.
         """
         if not self.is_closed:
-            self._learned(await self._cluster.ledgers.read(self.ledger_id))
+            self._learn(await self._cluster.ledgers.read(self.ledger_id))
         if not self.is_closed:
             confirmed = await read_last_confirmed(
                 self._cluster, self.ledger_id, self.metadata, is_fencing=False
@@ -189,7 +189,7 @@ class ReadHandle(AsyncClosing):
                 await follower.start()
             while True:
                 if not self.is_closed:
-                    self._learned(follower.latest())  # raises when the ledger is gone
+                    self._learn(follower.latest())  # raises when the ledger is gone
                 try:
                     async for run in self.read_runs(next_entry, self._last_add_confirmed):
                         yield run
@@ -219,7 +219,7 @@ class ReadHandle(AsyncClosing):
     async def close(self) -> None:
         """Nothing is held: the connections are the client's. For symmetry with writers."""
 
-    def _learned(self, versioned: Versioned) -> None:
+    def _learn(self, versioned: Versioned) -> None:
         if versioned.version > self._versioned.version:
             self._versioned = versioned
         metadata = self.metadata
@@ -240,7 +240,7 @@ class ReadHandle(AsyncClosing):
             if not fetched.missing:
                 return end, fetched
             # Others may have been chosen for these entries since the metadata was read.
-            self._learned(await self._cluster.ledgers.read(self.ledger_id))
+            self._learn(await self._cluster.ledgers.read(self.ledger_id))
             if self.metadata.fragment_of(fetched.missing[0]) == fragment:
                 return end, fetched
 
@@ -266,7 +266,7 @@ class ReadHandle(AsyncClosing):
             latest = await self._cluster.ledgers.read(self.ledger_id)
             if latest.metadata.fragments == self.metadata.fragments:
                 raise
-            self._learned(latest)
+            self._learn(latest)
             runs = await self._fetch_from(first_entry, last_entry)
         size_bytes = sum(run.size_bytes for run in runs)
         self._entry_size = max(1, size_bytes // (last_entry - first_entry + 1))

@@ -22,12 +22,13 @@ from __future__ import annotations
 import asyncio
 
 from bookie_server.wire.digest import Digest, digest_for, master_key
-from bookie_server.wire.messages import ReadRequest, Status, Stripe
+from bookie_server.wire.messages import ReadRequest, Status
 from bookie_server.wire.record import parse_header
+from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.foundation.backoff import back_off
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.model import NO_ENTRY_ID, Fragment, LedgerMetadata, Stop, Versioned
-from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import LedgerRecoveryError, UnauthorizedError
 from spark_bookkeeper.ledger.fetch import FragmentFetcher, verified_runs
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
@@ -44,7 +45,7 @@ RECOVERY_ATTEMPTS_MAX = 5
 """Times a recovery starts over because somebody moved the fragment it had read."""
 
 
-async def recover_ledger(cluster: Cluster, ledger_id: int, password: bytes) -> Versioned:
+async def recover_ledger(cluster: LedgerContext, ledger_id: int, password: bytes) -> Versioned:
     """Fence, recover and close; returns the closed metadata. A closed ledger is returned as is.
 
     Raises:
@@ -69,7 +70,7 @@ async def recover_ledger(cluster: Cluster, ledger_id: int, password: bytes) -> V
 class _Recovery:
     """One attempt, on the metadata as it stood once IN_RECOVERY."""
 
-    def __init__(self, cluster: Cluster, ledger_id: int, versioned: Versioned) -> None:
+    def __init__(self, cluster: LedgerContext, ledger_id: int, versioned: Versioned) -> None:
         self._cluster = cluster
         self._ledger_id = ledger_id
         self._versioned = versioned
@@ -125,7 +126,7 @@ class _Recovery:
         ]
         try:
             for next_answer in asyncio.as_completed(asked):
-                window.answered(*await next_answer)
+                window.on_answer(*await next_answer)
                 if window.is_decided:
                     return window
         finally:

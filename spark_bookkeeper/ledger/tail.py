@@ -22,7 +22,7 @@ from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerErr
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata, Versioned
-from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.fetch import FragmentFetcher, verified_runs
 from spark_bookkeeper.ledger.last_confirmed import LacEvidence, believable_claim, lac_evidence
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
@@ -54,7 +54,7 @@ class News:
 class MetadataFollower:
     """The newest metadata of one ledger, and a signal for when there is a newer one."""
 
-    def __init__(self, cluster: Cluster, ledger_id: int, known: Versioned) -> None:
+    def __init__(self, cluster: LedgerContext, ledger_id: int, known: Versioned) -> None:
         self._cluster = cluster
         self._ledger_id = ledger_id
         self._latest: Versioned | None = known
@@ -64,7 +64,7 @@ class MetadataFollower:
 
     async def start(self) -> None:
         """Begin to watch; raises MetadataUnavailableError."""
-        self._end = await self._cluster.ledgers.watch(self._ledger_id, self._learned)
+        self._end = await self._cluster.ledgers.watch(self._ledger_id, self._learn)
 
     async def stop(self) -> None:
         """Leave nothing behind. Idempotent."""
@@ -85,7 +85,7 @@ class MetadataFollower:
             raise NoSuchLedgerError(self._ledger_id)
         return self._latest
 
-    async def changed(self) -> None:
+    async def wait_for_change(self) -> None:
         """Wait for something newer than :meth:`latest` returned."""
         await self._changed.wait()
 
@@ -96,14 +96,14 @@ class MetadataFollower:
 
     async def _look(self) -> None:
         try:
-            self._learned(await self._cluster.ledgers.read(self._ledger_id))
+            self._learn(await self._cluster.ledgers.read(self._ledger_id))
         except NoSuchLedgerError:
-            self._learned(None)
+            self._learn(None)
         except MetadataUnavailableError as away:
             # Bookies go on answering meanwhile; the next doubt looks again.
             _LOGGER.debug("no look at the metadata. ledger_id=%d error=%s", self._ledger_id, away)
 
-    def _learned(self, versioned: Versioned | None) -> None:
+    def _learn(self, versioned: Versioned | None) -> None:
         latest = self._latest
         if versioned is None or (latest is not None and versioned.version > latest.version):
             self._latest = versioned
@@ -140,7 +140,7 @@ class NewsPoller:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: LedgerContext,
         ledger_id: int,
         *,
         digest: Digest,
@@ -284,7 +284,7 @@ async def wait_for_news(
 ) -> News | None:
     """News of the bookies; ``None`` when there is newer metadata or the time is over."""
     loop = asyncio.get_running_loop()
-    changed = loop.create_task(follower.changed(), name="tail-metadata-changed")
+    changed = loop.create_task(follower.wait_for_change(), name="tail-metadata-changed")
     asking: asyncio.Task[News | None] | None = None
     try:
         while not changed.done() and not idle.is_over:

@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from bookie_server.wire.digest import digest_for
-from bookie_server.wire.messages import ReadReply, ReadRequest, Status, Stripe
+from bookie_server.wire.messages import ReadReply, ReadRequest, Status
 from bookie_server.wire.record import RECORD_OVERHEAD, parse_header
+from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.fetch import verified_runs

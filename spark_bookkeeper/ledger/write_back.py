@@ -19,7 +19,7 @@ from bookie_server.wire.digest import master_key
 from bookie_server.wire.messages import EncodedSection, Status
 from bookie_server.wire.record import Run
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
-from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import LedgerRecoveryError
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 
@@ -27,7 +27,7 @@ from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 class WriteBack:
     """One recovery's writes, in entry order."""
 
-    def __init__(self, cluster: Cluster, ledger_id: int, metadata: LedgerMetadata) -> None:
+    def __init__(self, cluster: LedgerContext, ledger_id: int, metadata: LedgerMetadata) -> None:
         self._cluster = cluster
         self._ledger_id = ledger_id
         self._quorum = QuorumConfig.of(metadata)

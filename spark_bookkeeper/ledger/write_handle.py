@@ -23,7 +23,7 @@ from bookkeeper_metadata.foundation.closing import AsyncClosing
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import has_failed
 from bookkeeper_metadata.model import LedgerMetadata, Stop, Versioned
-from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.ensemble_change import EnsembleChanger
 from spark_bookkeeper.ledger.errors import (
     AddQuorumTimeoutError,
@@ -33,7 +33,7 @@ from spark_bookkeeper.ledger.errors import (
     UnauthorizedError,
 )
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
-from spark_bookkeeper.ledger.pending_adds import Completion, PendingAdds, QuorumDeadline
+from spark_bookkeeper.ledger.pending_adds import AppendCallback, PendingAdds, QuorumDeadline
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
     ChangeEnsemble,
@@ -55,7 +55,7 @@ _CLOSES_BY_ITSELF = (NotEnoughBookiesError, AddQuorumTimeoutError, MetadataUnava
 class WriteHandle(AsyncClosing):
     """The single writer of one ledger; use within one event loop."""
 
-    def __init__(self, cluster: Cluster, ledger_id: int, created: Versioned) -> None:
+    def __init__(self, cluster: LedgerContext, ledger_id: int, created: Versioned) -> None:
         self.ledger_id = ledger_id
         self._cluster = cluster
         self._versioned = created
@@ -73,7 +73,7 @@ class WriteHandle(AsyncClosing):
         self._changer = EnsembleChanger(
             cluster,
             ledger_id,
-            changed=self._ensemble_changed,
+            changed=self._on_ensemble_changed,
             failed=self._end,
             retry=lambda: self._run(self._state.retry_change()),
         )
@@ -87,7 +87,7 @@ class WriteHandle(AsyncClosing):
         self._settled.set()
         self._closing: asyncio.Task[None] | None = None
         self.on_release: Callable[[int], None] | None = None
-        """Told how many payload bytes are no longer held; the synchronous face counts by it."""
+        """AppendListener how many payload bytes are no longer held; the synchronous face counts by it."""
 
     # -- what the ledger is -------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class WriteHandle(AsyncClosing):
         self.push(payloads, complete)
         return await future
 
-    def push(self, payloads: Sequence[bytes], complete: Completion) -> None:
+    def push(self, payloads: Sequence[bytes], complete: AppendCallback) -> None:
         """Append ``payloads`` and have ``complete`` called until it says it is complete.
 
         Raises:
@@ -186,7 +186,7 @@ class WriteHandle(AsyncClosing):
             self._room.clear()
         self._run(self._state.append(list(payloads)))
         if self._deadline is not None:
-            self._deadline.pushed(self.last_add_pushed)
+            self._deadline.on_pushed(self.last_add_pushed)
 
     async def flush(self) -> None:
         """Wait until every entry appended so far is acknowledged.
@@ -251,12 +251,12 @@ class WriteHandle(AsyncClosing):
     # -- driving the state machine ----------------------------------------------------------------
 
     def _run(self, effects: list[Effect]) -> None:
-        self._explicit_lac.carried(self._state.last_confirmed_sent)
+        self._explicit_lac.on_carried(self._state.last_confirmed_sent)
         for effect in effects:
             match effect:
                 case SendSection():
                     done = partial(
-                        self._answered,
+                        self._on_answer,
                         effect.position,
                         effect.ensemble_number,
                         effect.run_first_entry,
@@ -265,28 +265,28 @@ class WriteHandle(AsyncClosing):
                 case ChangeEnsemble():
                     self._changer.begin(self._versioned, effect)
                 case Acknowledge():
-                    self._acknowledged(effect.last_entry)
+                    self._on_acknowledged(effect.last_entry)
                 case FailPending():
-                    self._failed(effect.error)
+                    self._on_failed(effect.error)
                 case Release():
                     self._release(effect.size_bytes)
         if self._state.is_settled or self._state.error is not None:
             self._settled.set()
 
-    def _answered(
+    def _on_answer(
         self, position: int, ensemble_number: int, run_first_entry: int, status: Status
     ) -> None:
-        self._run(self._state.section_answered(position, ensemble_number, run_first_entry, status))
+        self._run(self._state.on_section_answer(position, ensemble_number, run_first_entry, status))
 
-    def _acknowledged(self, last_entry: int) -> None:
+    def _on_acknowledged(self, last_entry: int) -> None:
         if self._deadline is not None:
-            self._deadline.acknowledged(last_entry)
+            self._deadline.on_acknowledged(last_entry)
         state = self._state
-        self._explicit_lac.acknowledged(last_entry, state.ensemble, is_settled=state.is_settled)
-        self._pending.acknowledged(last_entry)
+        self._explicit_lac.on_acknowledged(last_entry, state.ensemble, is_settled=state.is_settled)
+        self._pending.on_acknowledged(last_entry)
         self._make_room()
 
-    def _failed(self, error: BookKeeperError) -> None:
+    def _on_failed(self, error: BookKeeperError) -> None:
         self._changer.cancel()
         self._explicit_lac.stop()
         if self._deadline is not None:
@@ -304,9 +304,9 @@ class WriteHandle(AsyncClosing):
     def _end(self, error: BookKeeperError) -> None:
         self._run(self._state.end(error))
 
-    def _ensemble_changed(self, versioned: Versioned, replacement: Replacement) -> None:
+    def _on_ensemble_changed(self, versioned: Versioned, replacement: Replacement) -> None:
         self._versioned = versioned
-        self._run(self._state.ensemble_changed(replacement.ensemble, replacement.positions))
+        self._run(self._state.on_ensemble_changed(replacement.ensemble, replacement.positions))
         if self._state.error is None and (missed := self._state.failed_bookies):
             self._changer.look_for(self._state.ensemble, missed)
 

@@ -10,14 +10,14 @@ from contextlib import aclosing
 from typing import Protocol, TypedDict
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from bookkeeper_metadata.ledgers import Accompany
+from bookkeeper_metadata.ledgers import ExtraOperations
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.entry import Entry, entries_of
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.log.format.model import LogSettings
 
-Completion = Callable[[int, BookKeeperError | None], bool]
-"""Told the last acknowledged entry or an error; says whether it need not be told again."""
+AppendCallback = Callable[[int, BookKeeperError | None], bool]
+"""AppendListener the last acknowledged entry or an error; says whether it need not be told again."""
 
 
 class Replication(TypedDict):
@@ -46,7 +46,7 @@ class LedgerAppender(Protocol):
     payload_size_max: int
     on_release: Callable[[int], None] | None
 
-    def push(self, payloads: Sequence[bytes], complete: Completion) -> None:
+    def push(self, payloads: Sequence[bytes], complete: AppendCallback) -> None:
         """Append; acknowledgements come in entry order."""
 
     async def close(self) -> None:
@@ -81,7 +81,7 @@ class Ledgers(Protocol):
         *,
         password: bytes,
         custom_metadata: Mapping[str, bytes],
-        accompany: Accompany,
+        extra_operations: ExtraOperations,
     ) -> LedgerAppender:
         """Create a ledger together with ``accompany``'s operations and become its writer."""
 
@@ -101,14 +101,14 @@ class ClusterLedgers:
         *,
         password: bytes,
         custom_metadata: Mapping[str, bytes],
-        accompany: Accompany,
+        extra_operations: ExtraOperations,
     ) -> LedgerAppender:
         """See :meth:`spark_bookkeeper.ledger.client.LedgerClient.create_ledger`."""
         return await self._client.create_ledger(
             **replication_of(settings),
             password=password,
             custom_metadata=custom_metadata,
-            accompany=accompany,
+            extra_operations=extra_operations,
         )
 
     async def open(self, ledger_id: int, password: bytes) -> LedgerEntries:

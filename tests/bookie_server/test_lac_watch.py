@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bookie_server.core.handle_state import LedgerFacts
+from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.ledger_ranges import LedgerRanges
 from bookie_server.core.records import Add, ExplicitLac, Fence, Tombstone
 from bookie_server.lac_watch import LacWatch
@@ -22,7 +22,7 @@ LONG_MS = 60_000
 class Known:
     """What a storage knows, as far as a watch asks."""
 
-    ledgers: dict[int, LedgerFacts] = field(default_factory=dict)
+    ledgers: dict[int, LedgerHandleState] = field(default_factory=dict)
     tombstones: LedgerRanges = field(default_factory=LedgerRanges)
 
 
@@ -41,18 +41,18 @@ async def begun(watch: LacWatch, ledger_id: int, previous: int) -> asyncio.Task[
 
 def test_a_waiter_is_released_by_a_lac_above_the_one_it_knows() -> None:
     async def main() -> None:
-        known = Known({7: LedgerFacts(last_add_confirmed=3)})
+        known = Known({7: LedgerHandleState(last_add_confirmed=3)})
         watch = LacWatch(known)
         behind, abreast = await begun(watch, 7, 2), await begun(watch, 7, 3)
         assert await behind
 
-        watch.applied([add_of(7)])
+        watch.on_applied([add_of(7)])
         known.ledgers[7].last_add_confirmed = 4
-        watch.applied([add_of(8)])  # another ledger's
+        watch.on_applied([add_of(8)])  # another ledger's
         await asyncio.sleep(0)
         assert not abreast.done()
 
-        watch.applied([ExplicitLac(7, b"")])
+        watch.on_applied([ExplicitLac(7, b"")])
         assert await abreast
         assert watch.waiter_count == 0
 
@@ -74,12 +74,12 @@ def delete(known: Known) -> None:
 @pytest.mark.parametrize("end", [fence, limbo, delete])
 def test_where_no_news_can_come_nobody_waits(end: Callable[[Known], None]) -> None:
     async def main() -> None:
-        known = Known({7: LedgerFacts(), 30: LedgerFacts()})
+        known = Known({7: LedgerHandleState(), 30: LedgerHandleState()})
         watch = LacWatch(known)
         waiting, elsewhere = await begun(watch, 7, -1), await begun(watch, 30, -1)
 
         end(known)
-        watch.applied([Tombstone(5, 9) if end is delete else Fence(7)])
+        watch.on_applied([Tombstone(5, 9) if end is delete else Fence(7)])
 
         assert await waiting
         assert await watch.wait(7, -1, LONG_MS)
@@ -114,7 +114,7 @@ def test_a_waiter_that_is_over_or_cancelled_leaves_no_trace() -> None:
 
 def test_more_waiters_than_allowed_are_told_to_come_again() -> None:
     async def main() -> None:
-        known = Known({8: LedgerFacts(last_add_confirmed=0)})
+        known = Known({8: LedgerHandleState(last_add_confirmed=0)})
         watch = LacWatch(known, waiters_max=2)
         waiting = [await begun(watch, 7, -1) for _ in range(2)]
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from bookie_server.bookie import Bookie
-from bookie_server.limbo import judge_damage
+from bookie_server.limbo import put_ledgers_in_limbo
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
@@ -101,7 +101,7 @@ def test_a_journal_damaged_in_the_middle_never_becomes_absence(tmp_path: Path) -
         assert storage.recovery.damage
         bookie = Bookie(storage, settings)
         assert await status_of(bookie, 999, 0) is Status.UNKNOWN  # until the damage is judged
-        await judge_damage(storage, store, ROOT, "b0:1")
+        await put_ledgers_in_limbo(storage, store, ROOT, "b0:1")
         await bookie.start()
 
         assert await status_of(bookie, ids["open"], 0) is Status.UNKNOWN
@@ -213,7 +213,7 @@ def test_a_failed_fsync_answers_unknown_and_stops_the_bookie(
 
 
 def test_an_emptied_bookie_denies_nothing_of_the_ledgers_that_name_it(tmp_path: Path) -> None:
-    """Issue 10: ``judge_damage`` ran for damaged directories only, and an empty one denied."""
+    """Issue 10: ``put_ledgers_in_limbo`` ran for damaged directories only, and an empty one denied."""
 
     async def main() -> None:
         # given a ledger that names this bookie, and one that does not
@@ -241,7 +241,7 @@ def test_an_emptied_bookie_denies_nothing_of_the_ledgers_that_name_it(tmp_path: 
 
         # then it denies nothing; asked, it denies only what never was its own
         assert await status_of(bookie, 999, 0) is Status.UNKNOWN
-        await judge_damage(storage, store, ROOT, "b0:1")
+        await put_ledgers_in_limbo(storage, store, ROOT, "b0:1")
         await bookie.start()
         assert await status_of(bookie, ids[0], 0) is Status.UNKNOWN
         assert await status_of(bookie, ids[1], 0) is Status.NO_LEDGER

@@ -133,7 +133,9 @@ def test_a_creation_whose_message_is_lost_happens_once(
     async def scenario(scene: Scene) -> None:
         scene.loses("multi" if accompanied else "create", 1, fault)
         made, created = await scene.ledgers.create(
-            open_ledger(), ledger_id=ledger_id, accompany=mark("mark") if accompanied else None
+            open_ledger(),
+            ledger_id=ledger_id,
+            extra_operations=mark("mark") if accompanied else None,
         )
         assert made == (ledger_id or 0)
         assert created.version == 0
@@ -216,7 +218,9 @@ def test_a_refused_companion_prevents_the_ledger_and_names_itself() -> None:
             (Create(PATHS.layout, b""), NodeExistsError),
         ):
             with pytest.raises(error) as refused:
-                await scene.ledgers.create(open_ledger(), accompany=lambda _, c=companion: [c])  # type: ignore[misc]
+                await scene.ledgers.create(
+                    open_ledger(), extra_operations=lambda _, c=companion: [c]
+                )  # type: ignore[misc]
             assert getattr(refused.value, "path", None) == PATHS.layout
         assert await scene.ids() == [99]
 

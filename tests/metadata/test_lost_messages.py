@@ -111,7 +111,9 @@ def test_a_ledger_is_created_changed_and_deleted_exactly_once(
         ledger_id, created = await ledgers.create(
             open_ledger(),
             ledger_id=50,
-            accompany=(lambda made: [Create(f"{root}/mark-{made}", b"")]) if accompanied else None,
+            extra_operations=(lambda made: [Create(f"{root}/mark-{made}", b"")])
+            if accompanied
+            else None,
         )
         proxy.lose(Request.SET_DATA, fault)
         updated: Versioned | Stop[object] = await ledgers.update(

@@ -34,7 +34,7 @@ class Holding:
     def __init__(self) -> None:
         self.changes: list[Sent] = []
         self.held = asyncio.Event()
-        self.released = asyncio.Event()
+        self.on_released = asyncio.Event()
         self.answered = asyncio.Event()
 
     async def request(self, sent: Sent) -> bool:
@@ -42,7 +42,7 @@ class Holding:
             self.changes.append(sent)
         if sent.kind == Request.CREATE:
             self.held.set()
-            await self.released.wait()
+            await self.on_released.wait()
         return True
 
     async def reply(self, sent: Sent) -> bool:
@@ -89,7 +89,7 @@ def test_a_held_request_is_applied_long_after_its_sender_was_killed(
         # given twice as long as the session of a silent client would live
         await asyncio.sleep(2 * SESSION_TIMEOUT_S)
         assert await other.get("/late") is None
-        holding.released.set()
+        holding.on_released.set()
         await holding.answered.wait()
 
         assert await other.get("/late") is not None

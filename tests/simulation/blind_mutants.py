@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from bookie_server.storage.checkpoint import CheckpointPlan
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.index.handle_state import encode_facts
+from bookie_server.storage.index.handle_state import encode_handle_state
 from bookie_server.storage.logs.write_cache import WriteCache
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.errors import MetadataUnavailableError
@@ -28,7 +28,7 @@ from spark_bookkeeper.ledger.write_back import WriteBack
 def sealed_writer_replaces_nobody() -> Iterator[None]:
     """A writer that is closing asks for no ensemble change, whether or not it is settled.
 
-    Patched: ``WriterState._bookie_failed``. The bug: ``self._is_sealed and self.is_settled`` was
+    Patched: ``WriterState._on_bookie_failed``. The bug: ``self._is_sealed and self.is_settled`` was
     shortened to ``self._is_sealed``. Plausible: "a ledger about to be closed gets no more entries,
     so it needs no new bookies" - and it is true once everything is acknowledged, which is what most
     closes look like.
@@ -44,7 +44,7 @@ def sealed_writer_replaces_nobody() -> Iterator[None]:
     first failure came before the close, the change under way saves the day.
     """
 
-    def _bookie_failed(self: WriterState, position: int, status: Status) -> list[Effect]:
+    def _on_bookie_failed(self: WriterState, position: int, status: Status) -> list[Effect]:
         if status is Status.FENCED:
             return self.end(LedgerFencedError(self.ledger_id))
         if status is Status.UNAUTHORIZED:
@@ -57,7 +57,7 @@ def sealed_writer_replaces_nobody() -> Iterator[None]:
             return []
         return self._change()
 
-    with patch.object(WriterState, "_bookie_failed", _bookie_failed):
+    with patch.object(WriterState, "_on_bookie_failed", _on_bookie_failed):
         yield
 
 
@@ -188,7 +188,9 @@ def checkpoint_marks_run_ahead() -> Iterator[None]:
             number=self.checkpoint_number + 1,
             cache=self._cache,
             ledgers_by_directory=tuple(map(tuple, by_directory)),
-            facts={ledger_id: encode_facts(self.ledgers[ledger_id]) for ledger_id in self._dirty},
+            handles={
+                ledger_id: encode_handle_state(self.ledgers[ledger_id]) for ledger_id in self._dirty
+            },
             tombstones=self._new_tombstones,
             marks=self.applied,  # MUTANT: not a copy
             journal_count=len(self._settings.journal_directories),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from bookie_server.bookie import Bookie
 from bookie_server.client.local import LocalBookieClient
-from bookie_server.limbo import judge_damage
+from bookie_server.limbo import put_ledgers_in_limbo
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.engine import Storage
@@ -132,7 +132,7 @@ class SimBookie:
                 clock_ms=self._now_ms,
             )
             if storage.is_damaged:
-                await judge_damage(storage, store, ROOT, self.name)
+                await put_ledgers_in_limbo(storage, store, ROOT, self.name)
             self._workers = SimWorkers(
                 self.name,
                 self.files,
@@ -225,7 +225,7 @@ class SimBookie:
         bookie, self._bookie = self._bookie, None
         assert bookie is not None
         try:
-            await bookie.settled()
+            await bookie.wait_until_settled()
             await bookie.stop()
         except SimulatedCrash:
             self.lose_power()

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
-from bookie_server.wire.messages import Status, Stripe
+from bookie_server.wire.messages import Status
+from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.model import LedgerMetadata
 
 

@@ -73,7 +73,7 @@ class Network:
         self.random = random
         self.faults = faults
         self.count = count
-        """Told of each fault injected, by its class."""
+        """AppendListener of each fault injected, by its class."""
         self._blocked: dict[tuple[str, str], tuple[int, bool]] = {}
         self._last_us: dict[tuple[str, str], int] = {}
 

@@ -277,7 +277,7 @@ def test_a_product_invariant_that_fails_is_a_violation(monkeypatch: pytest.Monke
     def stop(*_: object) -> None:
         raise InvariantViolation("planted")
 
-    monkeypatch.setattr(WriterState, "section_answered", stop)
+    monkeypatch.setattr(WriterState, "on_section_answer", stop)
 
     assert any(v.startswith("P: the product stops") for v in run_schedule(0, record={}).violations)
 

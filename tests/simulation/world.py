@@ -15,7 +15,7 @@ from random import Random
 from bookie_server.client.interface import BookieClient
 from bookkeeper_metadata.cluster import initialize
 from spark_bookkeeper.ledger.client import LedgerClient
-from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.settings import ClientSettings
 from tests.simulation.bookies import BookiePlan, SimBookie
 from tests.simulation.history import History, Injected
@@ -38,7 +38,7 @@ class SimClient:
         self._world = world
         self.store = SimStore(world.tree, self.owner, world.weather)
         self.ledgers = LedgerClient(
-            Cluster(
+            LedgerContext(
                 self.store,
                 ROOT,
                 settings=settings,

@@ -24,7 +24,7 @@ _SCAN_SIZE = 1024 * 1024
 
 
 @unique
-class Verdict(Enum):
+class PlaceKind(Enum):
     """What the bytes at a group's place are."""
 
     VALID = "valid"
@@ -40,7 +40,7 @@ class Verdict(Enum):
 class Place:
     """What stands at one offset of a file."""
 
-    verdict: Verdict
+    kind: PlaceKind
     offset: int
     detail: str = ""
     header: GroupHeader | None = None
@@ -63,7 +63,7 @@ class GroupReader:
         try:
             return self._read(offset)
         except OSError as cause:
-            return Place(Verdict.AMBIGUOUS, offset, f"unreadable: {cause}")
+            return Place(PlaceKind.AMBIGUOUS, offset, f"unreadable: {cause}")
 
     def next_valid(self, offset: int) -> Place | None:
         """The first valid group at or behind ``offset``, for going on behind damage."""
@@ -74,7 +74,7 @@ class GroupReader:
             while at >= 0:
                 if (offset + at) % self._format.alignment == 0:
                     place = self.read(offset + at)
-                    if place.verdict is Verdict.VALID:
+                    if place.kind is PlaceKind.VALID:
                         return place
                 at = window.find(self._format.magic, at + 1)
             # A magic never straddles windows: it stands at an aligned offset, and so do they.
@@ -87,31 +87,33 @@ class GroupReader:
         if header is None:
             return self._without_header(offset)
         if header.file_id != self._file_id:
-            return Place(Verdict.AMBIGUOUS, offset, f"group of another file {header.file_id:016x}")
+            return Place(
+                PlaceKind.AMBIGUOUS, offset, f"group of another file {header.file_id:016x}"
+            )
         size = HEADER_SIZE + header.body_size
         data = self._file.read_at(offset, min(size, self.size_bytes - offset))
         body = memoryview(data)[HEADER_SIZE:]
         end = offset + self._format.aligned(size)
         if body_is_valid(head, header, body):
-            return Place(Verdict.VALID, offset, "", header, body, end)
+            return Place(PlaceKind.VALID, offset, "", header, body, end)
         if not self._is_zero_from(end):
-            return Place(Verdict.AMBIGUOUS, offset, "bad checksum before further bytes")
+            return Place(PlaceKind.AMBIGUOUS, offset, "bad checksum before further bytes")
         if len(data) < size:
-            return Place(Verdict.TORN, offset, "file ends within a group", header)
+            return Place(PlaceKind.TORN, offset, "file ends within a group", header)
         padded = self._file.read_at(offset, end - offset)
         zero = count_zero_sectors(0, [padded])
         if zero > header.zero_sectors:
             unwritten = f"{zero - header.zero_sectors} sectors unwritten"
-            return Place(Verdict.TORN, offset, unwritten, header)
-        return Place(Verdict.AMBIGUOUS, offset, "bad checksum though every sector is written")
+            return Place(PlaceKind.TORN, offset, unwritten, header)
+        return Place(PlaceKind.AMBIGUOUS, offset, "bad checksum though every sector is written")
 
     def _without_header(self, offset: int) -> Place:
         first = self._file.read_at(offset, SECTOR_SIZE)
         if not is_zero(first):
-            return Place(Verdict.AMBIGUOUS, offset, "no group header in a written sector")
+            return Place(PlaceKind.AMBIGUOUS, offset, "no group header in a written sector")
         if self._is_zero_from(offset):
-            return Place(Verdict.END, offset)
-        return Place(Verdict.TORN, offset, "header sector unwritten")
+            return Place(PlaceKind.END, offset)
+        return Place(PlaceKind.TORN, offset, "header sector unwritten")
 
     def _is_zero_from(self, offset: int) -> bool:
         for start in range(offset, self.size_bytes, _SCAN_SIZE):

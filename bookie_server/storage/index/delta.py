@@ -19,7 +19,7 @@ _STATE = struct.Struct(">qqHHB")
 _MARK = struct.Struct(">Hqqq")
 _LEDGER = struct.Struct(">q")
 _RANGE = struct.Struct(">qq")
-_STATE_TAG, _MARK_TAG, _FACTS_TAG, _ROWS_TAG, _TOMBSTONE_TAG = 1, 2, 3, 4, 5
+_STATE_TAG, _MARK_TAG, _HANDLE_TAG, _ROWS_TAG, _TOMBSTONE_TAG = 1, 2, 3, 4, 5
 _DAMAGED = 1
 _GROUP_BODY_SIZE = 4 * 1024 * 1024
 
@@ -49,7 +49,7 @@ class IndexDelta:
     state: IndexState
     marks: dict[int, GroupEnd]
     """Per journal: all records before it are in entry logs, facts included."""
-    facts: dict[int, bytes] = field(default_factory=dict)
+    handles: dict[int, bytes] = field(default_factory=dict)
     tombstones: list[tuple[int, int]] = field(default_factory=list)
     rows: dict[int, bytes] = field(default_factory=dict)
     """Packed rows per ledger, ascending."""
@@ -87,8 +87,8 @@ def _items(delta: IndexDelta) -> Iterator[bytes]:
     )
     for journal_index, end in delta.marks.items():
         yield _item(_MARK_TAG, _MARK.pack(journal_index, end.file_id, end.offset, end.sequence))
-    for ledger_id, content in delta.facts.items():
-        yield _item(_FACTS_TAG, _LEDGER.pack(ledger_id) + content)
+    for ledger_id, content in delta.handles.items():
+        yield _item(_HANDLE_TAG, _LEDGER.pack(ledger_id) + content)
     for first, last in delta.tombstones:
         yield _item(_TOMBSTONE_TAG, _RANGE.pack(first, last))
     for ledger_id, packed in delta.rows.items():
@@ -130,7 +130,7 @@ def _decode_item(delta: IndexDelta, tag: int, content: bytes) -> None:
             journal_index, file_id, offset, sequence = _MARK.unpack(content)
             delta.marks[journal_index] = GroupEnd(file_id, offset, sequence)
         case 3 if len(content) > _LEDGER.size:
-            delta.facts[_LEDGER.unpack_from(content)[0]] = content[_LEDGER.size :]
+            delta.handles[_LEDGER.unpack_from(content)[0]] = content[_LEDGER.size :]
         case 4 if len(content) > _LEDGER.size and (len(content) - _LEDGER.size) % ROW_SIZE == 0:
             delta.rows[_LEDGER.unpack_from(content)[0]] = content[_LEDGER.size :]
         case 5 if len(content) == _RANGE.size:

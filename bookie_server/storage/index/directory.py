@@ -25,7 +25,7 @@ from bookie_server.storage.disk.group import (
     crc32c_of,
     encode_group,
 )
-from bookie_server.storage.disk.group_reader import GroupReader, Place, Verdict
+from bookie_server.storage.disk.group_reader import GroupReader, Place, PlaceKind
 from bookie_server.storage.index.delta import (
     IndexDelta,
     IndexState,
@@ -72,7 +72,7 @@ class DirectoryIndex:
         """The last delta was cut short and dropped."""
         self.state = _NO_STATE
         self.marks: dict[int, GroupEnd] = {}
-        self.facts: dict[int, bytes] = {}
+        self.handles: dict[int, bytes] = {}
         self.tombstones = LedgerRanges()
         self.rows: dict[int, LedgerRows] = {}
         self.damage: list[Damage] = []
@@ -85,7 +85,7 @@ class DirectoryIndex:
     def is_blank(self) -> bool:
         """Nothing was ever stored under it: no file, or one whose start was never answered."""
         is_unanswered = self.is_new or (self.state.is_damaged and not self.damage)
-        return is_unanswered and not (self.facts or self.rows or self.tombstones)
+        return is_unanswered and not (self.handles or self.rows or self.tombstones)
 
     def load(self) -> None:
         """Read the index file, as far as it can be trusted; see ``damage`` and ``is_torn``.
@@ -140,23 +140,23 @@ class DirectoryIndex:
         while True:
             place: Place | None = reader.read(self._end.offset)
             assert place is not None
-            if place.verdict is not Verdict.VALID:
+            if place.kind is not PlaceKind.VALID:
                 broken, place = place, reader.next_valid(self._end.offset + 1)
                 if place is None:
-                    return self._judge_tail(broken, snapshot_groups)
+                    return self._classify_tail(broken, snapshot_groups)
                 self._report(broken.offset, f"deltas behind a broken one: {broken.detail}")
             self._apply_group(place)
             if self._end.sequence == snapshot_groups:
                 self._snapshot_end = self._end.offset
 
-    def _judge_tail(self, broken: Place, snapshot_groups: int) -> bool:
+    def _classify_tail(self, broken: Place, snapshot_groups: int) -> bool:
         if self._end.sequence < snapshot_groups:
             self._report(broken.offset, f"snapshot incomplete: {broken.detail or 'missing groups'}")
-        elif broken.verdict is Verdict.AMBIGUOUS:
+        elif broken.kind is PlaceKind.AMBIGUOUS:
             self._report(broken.offset, f"last delta: {broken.detail}")
-        elif broken.verdict is Verdict.TORN:
+        elif broken.kind is PlaceKind.TORN:
             self.is_torn = True
-        return broken.verdict is Verdict.END and not self.damage
+        return broken.kind is PlaceKind.END and not self.damage
 
     def _apply_group(self, place: Place) -> None:
         header = place.header
@@ -175,7 +175,7 @@ class DirectoryIndex:
     def _adopt(self, delta: IndexDelta) -> None:
         self.state = delta.state
         self.marks.update(delta.marks)
-        self.facts.update(delta.facts)
+        self.handles.update(delta.handles)
         for first, last in delta.tombstones:
             self.tombstones.add(first, last)
 
@@ -249,7 +249,7 @@ class DirectoryIndex:
         file = self._files.create(temporary)
         try:
             end = GroupEnd(generation, SECTOR_SIZE, 0)
-            everything = IndexDelta(self.state, self.marks, self.facts, list(self.tombstones))
+            everything = IndexDelta(self.state, self.marks, self.handles, list(self.tombstones))
             everything.rows = {ledger: rows.packed() for ledger, rows in self.rows.items()}
             for part in (everything, IndexDelta(self.state, {}, rows=delta.rows)):
                 for body in encode_snapshot(part):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from bookie_server.core.handle_state import LedgerFacts
+from bookie_server.core.handle_state import LedgerHandleState
 
-_FACTS = struct.Struct(">BhhqHI")
+_HANDLE = struct.Struct(">BhhqHI")
 _FENCED, _LIMBO, _KEYED, _HAS_LAC = 1, 2, 4, 8
 
 
@@ -14,37 +14,37 @@ MASTER_KEY_SIZE_MAX = 0xFFFF
 """What the index's format can hold; requests are limited far below."""
 
 
-def encode_facts(facts: LedgerFacts) -> bytes:
+def encode_handle_state(handle: LedgerHandleState) -> bytes:
     """The facts as an index delta carries them."""
-    key, packet = facts.master_key, facts.explicit_lac
+    key, packet = handle.master_key, handle.explicit_lac
     flags = (
-        _FENCED * facts.is_fenced
-        | _LIMBO * facts.is_limbo
+        _FENCED * handle.is_fenced
+        | _LIMBO * handle.is_limbo
         | _KEYED * (key is not None)
         | _HAS_LAC * (packet is not None)
     )
     key, packet = key or b"", packet or b""
-    lac = facts.last_add_confirmed
-    head = _FACTS.pack(
-        flags, facts.journal_index, facts.directory_index, lac, len(key), len(packet)
+    lac = handle.last_add_confirmed
+    head = _HANDLE.pack(
+        flags, handle.journal_index, handle.directory_index, lac, len(key), len(packet)
     )
     return head + key + packet
 
 
-def decode_facts(content: bytes) -> LedgerFacts:
-    """The inverse of ``encode_facts``.
+def decode_handle_state(content: bytes) -> LedgerHandleState:
+    """The inverse of ``encode_handle_state``.
 
     Raises:
         ValueError: the bytes are something else.
     """
-    if len(content) < _FACTS.size:
+    if len(content) < _HANDLE.size:
         raise ValueError(f"facts of {len(content)} bytes")
-    flags, journal, directory, lac, key_size, packet_size = _FACTS.unpack_from(content)
-    if len(content) != _FACTS.size + key_size + packet_size or flags > 15:
+    flags, journal, directory, lac, key_size, packet_size = _HANDLE.unpack_from(content)
+    if len(content) != _HANDLE.size + key_size + packet_size or flags > 15:
         raise ValueError(f"facts of {len(content)} bytes; flags={flags}")
-    key = content[_FACTS.size : _FACTS.size + key_size]
-    packet = content[_FACTS.size + key_size :]
-    return LedgerFacts(
+    key = content[_HANDLE.size : _HANDLE.size + key_size]
+    packet = content[_HANDLE.size + key_size :]
+    return LedgerHandleState(
         master_key=key if flags & _KEYED else None,
         is_fenced=bool(flags & _FENCED),
         is_limbo=bool(flags & _LIMBO),

@@ -21,7 +21,7 @@ from bookie_server.storage.disk.damage import Damage
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.disk.files import File, FileSystem
 from bookie_server.storage.disk.group import GroupEnd
-from bookie_server.storage.disk.group_reader import GroupReader, Place, Verdict
+from bookie_server.storage.disk.group_reader import GroupReader, Place, PlaceKind
 from bookie_server.storage.journal.journal import (
     BLOCK_SIZE,
     FORMAT_VERSION,
@@ -113,7 +113,7 @@ class Replay:
             self.report.last = GroupEnd(file_id, BLOCK_SIZE, self.report.last.sequence)
         place = reader.read(offset)
         while True:
-            if place.verdict is Verdict.VALID:
+            if place.kind is PlaceKind.VALID:
                 self._link(place, path)
                 group = self._decoded(place, path)
                 if group is not None:
@@ -121,7 +121,7 @@ class Replay:
                 place = reader.read(place.end)
                 continue
             behind = None
-            if place.verdict is not Verdict.END:
+            if place.kind is not PlaceKind.END:
                 self._leave_debris(place, path)
                 behind = reader.next_valid(place.offset + 1)
             if behind is None:
@@ -169,7 +169,7 @@ class Replay:
         """Something sound says that it follows ``previous``: explain debris by it, or report a gap."""
         last = self.report.last
         if previous == last:
-            if self._debris is not None and self._debris.verdict is Verdict.TORN:
+            if self._debris is not None and self._debris.kind is PlaceKind.TORN:
                 self._count_torn(self._debris)
             self._debris = None
             return
@@ -189,7 +189,7 @@ class Replay:
         debris, self._debris = self._debris, None
         if debris is None:
             return
-        if debris.verdict is Verdict.TORN and is_last:
+        if debris.kind is PlaceKind.TORN and is_last:
             self._count_torn(debris)
         else:
             self._damage(self._debris_path, debris.offset, debris.detail)

@@ -56,7 +56,7 @@ class _Waiter:
             elif before is None:
                 return
             else:
-                await self._gone(f"{self._path}/{before}")
+                await self._wait_until_gone(f"{self._path}/{before}")
 
     async def release(self) -> None:
         """Delete every node of this waiter; idempotent."""
@@ -88,7 +88,7 @@ class _Waiter:
                 if (await self._place())[0] is not None:
                     return
 
-    async def _gone(self, path: str) -> None:
+    async def _wait_until_gone(self, path: str) -> None:
         gone = asyncio.Event()
         stop = await self._store.watch(path, lambda node: gone.set() if node is None else None)
         try:

@@ -49,7 +49,7 @@ class ZooKeeperStore(MetadataStore):
     """One ZooKeeper client; make it with :meth:`connect`, on the event loop that will use it."""
 
     def __init__(self, servers: Sequence[str], session_timeout_ms: int) -> None:
-        self._session = ZooKeeperSession(servers, session_timeout_ms, self._renewed)
+        self._session = ZooKeeperSession(servers, session_timeout_ms, self._on_session_renewed)
         self._client = self._session.client
         self._locks = 0
         self._followers: set[Follower[Any]] = set()
@@ -198,7 +198,7 @@ class ZooKeeperStore(MetadataStore):
     async def _stat(self, path: str, fire: Callable[[object], None]) -> Any:
         return await self._session.read(path, lambda: self._client.exists_async(path, watch=fire))
 
-    def _renewed(self) -> None:
+    def _on_session_renewed(self) -> None:
         """A new session: what the old one had registered is gone."""
         for registration in self._registrations:
             registration.lost.set()

@@ -70,7 +70,7 @@ class ZooKeeperSession:
             connection_retry=dict(_RECONNECT),
             logger=_KAZOO_LOGGER,
         )
-        self._renewed = renewed
+        self._on_session_renewed = renewed
         self._loop = asyncio.get_running_loop()
         self._connected = asyncio.Event()
         self._waiting: set[asyncio.Future[Any]] = set()
@@ -99,7 +99,7 @@ class ZooKeeperSession:
         try:
             return await self._once(submit)
         except kazoo_errors.KazooException as refusal:
-            raise self._translated(path, refusal) from refusal
+            raise self._as_refusal(path, refusal) from refusal
 
     async def read(self, path: str, submit: Submit) -> Any:
         """Ask until answered, at most for a session timeout.
@@ -125,7 +125,7 @@ class ZooKeeperSession:
         ]
         for path, refusal in refusals:
             if not isinstance(refusal, _NOT_THE_CAUSE):
-                raise self._translated(path, refusal) from refusal
+                raise self._as_refusal(path, refusal) from refusal
         if refusals:
             raise MetadataUnavailableError(self.service, "a multi failed without a cause")
 
@@ -176,7 +176,7 @@ class ZooKeeperSession:
         self._connected.set()
         _LOGGER.info("metadata connected; service=%s session=%#x", self.service, session_id)
         if is_new:
-            self._renewed()
+            self._on_session_renewed()
 
     async def _connection(self, timeout_s: float) -> None:
         """Wait until there is a connection."""
@@ -208,7 +208,7 @@ class ZooKeeperSession:
         finally:
             self._waiting.discard(future)
 
-    def _translated(self, path: str, refusal: Exception) -> Exception:
+    def _as_refusal(self, path: str, refusal: Exception) -> Exception:
         """Our name for a definite refusal; everything else leaves the outcome open."""
         conflict = _CONFLICTS.get(type(refusal))
         if conflict is not None:

@@ -33,7 +33,7 @@ def gc(log: str | None, dry_run: bool, uri: str, as_json: bool) -> int:
 
     session = session_with(uri)
     if log is not None:
-        report = _collected(session, log, is_dry_run=dry_run)
+        report = _collect(session, log, is_dry_run=dry_run)
         if as_json:
             print_json({"log": log, "dry_run": dry_run, **report})
         else:
@@ -52,10 +52,10 @@ def _collected_all(session: Session, *, is_dry_run: bool) -> dict[str, Any]:
     deletions: list[dict[str, Any]] = []
     failed: list[dict[str, str]] = []
     for name in session.run(session.catalog.names()):
-        with _noted(failed, f"log {name}"):
-            logs.append({"log": name, **_collected(session, name, is_dry_run=is_dry_run)})
+        with _note_failure(failed, f"log {name}"):
+            logs.append({"log": name, **_collect(session, name, is_dry_run=is_dry_run)})
     for log_id in session.run(session.catalog.deletions()):
-        with _noted(failed, f"deleted log {log_id}"):
+        with _note_failure(failed, f"deleted log {log_id}"):
             left = (
                 {} if is_dry_run else asdict(session.run(session.catalog.finish_deletion(log_id)))
             )
@@ -64,7 +64,7 @@ def _collected_all(session: Session, *, is_dry_run: bool) -> dict[str, Any]:
 
 
 @contextmanager
-def _noted(failed: list[dict[str, str]], what: str) -> Iterator[None]:
+def _note_failure(failed: list[dict[str, str]], what: str) -> Iterator[None]:
     """Keep what goes wrong for the end; a log deleted since it was listed is no failure."""
     from spark_bookkeeper.log.errors import NoSuchLogError
 
@@ -76,7 +76,7 @@ def _noted(failed: list[dict[str, str]], what: str) -> Iterator[None]:
         failed.append({"what": what, "cause": f"{cause.name}: {cause}"})
 
 
-def _collected(session: Session, log: str, *, is_dry_run: bool) -> dict[str, list[Any]]:
+def _collect(session: Session, log: str, *, is_dry_run: bool) -> dict[str, list[Any]]:
     log_id = session.run(session.catalog.find(log)).log_id
     collect = session.collector.collect(log_id, log=log, is_dry_run=is_dry_run)
     return asdict(session.run(collect))

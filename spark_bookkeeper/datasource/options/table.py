@@ -68,7 +68,7 @@ class Option:
 
 OPTIONS: tuple[Option, ...] = (
     Option("metadataServiceUri", "metadata_service_uri", text, _ALL,
-           "Cluster, as `zk+hierarchical://host:2181/ledgers`.", default=f"${METADATA_URI_VARIABLE}"),
+           "LedgerContext, as `zk+hierarchical://host:2181/ledgers`.", default=f"${METADATA_URI_VARIABLE}"),
     Option("log", "log", text, _ALL,
            "Name of the log; `load(\"name\")` and `save(\"name\")` do the same.", default="the path"),
     Option("ledger", "ledgers", ledger_ids, _BATCH, "Raw ledgers by id, `42` or `7,8,9`, instead of a log."),

@@ -12,16 +12,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_bookkeeper.datasource.errors import OptionsError, reported
+from spark_bookkeeper.datasource.errors import OptionsError, with_source_errors
 from spark_bookkeeper.datasource.options.model import ReadOptions
 from spark_bookkeeper.datasource.options.values import Position
 from spark_bookkeeper.datasource.read.bounds import ranges_that_may_hold
 from spark_bookkeeper.datasource.read.partitions import PlanLimits, Slice, plan
 from spark_bookkeeper.datasource.read.pruning import ALL_ROWS, Predicate, predicate_of
 from spark_bookkeeper.datasource.read.readable import Readable, find_readable
+from spark_bookkeeper.datasource.read.reports import tell
 from spark_bookkeeper.datasource.read.task import ReadPartition, run_task
 from spark_bookkeeper.datasource.read.times import row_before, row_since
-from spark_bookkeeper.datasource.read.told import tell
 from spark_bookkeeper.datasource.session import Session, open_session
 from spark_bookkeeper.log.format.model import LedgerRange
 from spark_bookkeeper.log.reading.view import LogView, RowRanges
@@ -58,7 +58,7 @@ class BookKeeperBatchReader(DataSourceReader):  # type: ignore[misc, unused-igno
         self._pushed = PushedFilters(readable, schema)
         self.pushFilters = self._pushed  # type: ignore[method-assign, unused-ignore]
 
-    @reported
+    @with_source_errors
     def partitions(self) -> list[InputPartition]:
         """Never an empty list: Spark would put a partition of its own there."""
         session, predicate = open_session(self._options), self._pushed.predicate
@@ -150,17 +150,17 @@ def _first_row(session: Session, options: ReadOptions, view: LogView) -> int | N
         )
     if options.starting.symbol == "earliest":
         return None
-    return _pinned(session, view, options.starting)
+    return _pin_rows(session, view, options.starting)
 
 
 def _end_row(session: Session, options: ReadOptions, view: LogView) -> int | None:
     """The row the options end before; ``None``: the end of the very head that is read."""
     if options.ending_timestamp_ms is not None:
         return row_before(session, view, options.ending_timestamp_ms)
-    return None if options.ending.symbol == "latest" else _pinned(session, view, options.ending)
+    return None if options.ending.symbol == "latest" else _pin_rows(session, view, options.ending)
 
 
-def _pinned(session: Session, view: LogView, position: Position) -> int:
+def _pin_rows(session: Session, view: LogView, position: Position) -> int:
     return session.run(view.pin(position.row if position.symbol == "row" else position.symbol))
 
 

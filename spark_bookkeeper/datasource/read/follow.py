@@ -100,7 +100,7 @@ class LogFollower:
         place = self._parsed(start)
         limits = trigger_limits(self._options, limit)
         if isinstance(place, StartSymbol):
-            row, extent = self._resolved(place)
+            row, extent = self._resolve_start(place)
             self._tell_retention(row)
             end = self._batch_end(row, extent.end_row, limits)
             return RowOffset(self.log_id, end, row).to_json()
@@ -118,7 +118,7 @@ class LogFollower:
         """
         place = self._parsed(end)
         if self._cursor is not None and isinstance(place, RowOffset):
-            self._run(self._cursor.has_read(place.row))
+            self._run(self._cursor.advance(place.row))
 
     def end_offset(self) -> Offset | None:
         """Where the log ended when it was last looked at."""
@@ -153,7 +153,7 @@ class LogFollower:
                 was_handed_out=True,
             )
         )
-        self._tell_skipped(row, found.from_row, until.row)
+        self._log_skipped(row, found.from_row, until.row)
         return plan(
             found.ranges,
             found.from_row,
@@ -162,7 +162,7 @@ class LogFollower:
             row_is_entry=self._readable.is_raw,
         )
 
-    def _resolved(self, symbol: StartSymbol) -> tuple[int, LogExtent]:
+    def _resolve_start(self, symbol: StartSymbol) -> tuple[int, LogExtent]:
         """The row a new query begins with, and the log it was found in."""
         if symbol.start in (EARLIEST, LATEST):
             extent = self._run(self._view.extent(is_latest=True))
@@ -174,7 +174,7 @@ class LogFollower:
             extent = self._run(self._view.extent_reaching(row))
         self._end_seen = extent.end_row
         first = self._first_row(extent.head, row)
-        self._tell_skipped(row, first, extent.end_row)
+        self._log_skipped(row, first, extent.end_row)
         return first, extent
 
     def _row_at(self, timestamp_ms: int) -> int:
@@ -212,9 +212,9 @@ class LogFollower:
 
     def _tell_retention(self, row: int) -> None:
         if self._cursor is not None:
-            self._run(self._cursor.is_there(row))
+            self._run(self._cursor.heartbeat(row))
 
-    def _tell_skipped(self, row: int, first: int, end: int) -> None:
+    def _log_skipped(self, row: int, first: int, end: int) -> None:
         if first > row:
             _log.warning(
                 "rows are gone and were skipped, as failOnDataLoss=false or ignoreOverwrites=true "

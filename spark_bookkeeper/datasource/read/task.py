@@ -18,12 +18,13 @@ from pyspark.sql.types import StructType
 from bookkeeper_metadata.errors import MetadataCorruptError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import LedgerMetadata
-from spark_bookkeeper.datasource.errors import told
+from spark_bookkeeper.datasource.errors import as_source_error
 from spark_bookkeeper.datasource.options.model import ReadOptions
 from spark_bookkeeper.datasource.read.decoders import Decoders
 from spark_bookkeeper.datasource.read.partitions import Slice
 from spark_bookkeeper.datasource.read.pruning import ALL_ROWS, Predicate
 from spark_bookkeeper.datasource.read.readable import Readable
+from spark_bookkeeper.datasource.read.reports import tell
 from spark_bookkeeper.datasource.read.slice_reader import (
     Fetching,
     Rows,
@@ -31,7 +32,6 @@ from spark_bookkeeper.datasource.read.slice_reader import (
     read_log,
     read_raw,
 )
-from spark_bookkeeper.datasource.read.told import tell
 from spark_bookkeeper.datasource.schema import arrow_schema, cast_array, cast_batch
 from spark_bookkeeper.datasource.session import (
     BATCH_ID_KEY,
@@ -72,7 +72,7 @@ def run_task(
         slices = partition.slices
         yield from read_slices(session, options, readable, schema, slices, predicate=predicate)
     except (BookKeeperError, ModuleNotFoundError) as error:
-        raise told(error) from error
+        raise as_source_error(error) from error
 
 
 def read_slices(
@@ -96,7 +96,7 @@ def read_slices(
     fetching = Fetching(predicate, readable.schema.arrow)
     rows_given = 0
     try:
-        for item, ledger in _opened(session, password, slices):
+        for item, ledger in _open_slice(session, password, slices):
             if readable.is_raw:
                 rows = read_raw(ledger, item, readable.schema.arrow, fetching)
             elif readable.log_id is None:
@@ -114,7 +114,7 @@ def read_slices(
         )
 
 
-def _opened(
+def _open_slice(
     session: Session, password: bytes, slices: tuple[Slice, ...]
 ) -> Iterator[tuple[Slice, LedgerReader]]:
     if len(slices) <= 1:
@@ -146,13 +146,13 @@ class _Shape:
     def __init__(self, schema: StructType, stored: list[str]) -> None:
         self._target = arrow_schema(schema)
         self._stored = {name: at for at, name in enumerate(stored)}
-        self._made = [name for name in self._target.names if name not in self._stored]
+        self._metadata_column = [name for name in self._target.names if name not in self._stored]
 
     def batch(
         self, rows: Rows, item: Slice, ledger: LedgerReader, *, is_raw: bool
     ) -> pa.RecordBatch:
         """The rows in Spark's order and types."""
-        if not self._made:
+        if not self._metadata_column:
             return cast_batch(rows.batch, self._target)
         columns = []
         for field in self._target:
@@ -160,12 +160,12 @@ class _Shape:
             if at is not None:
                 column = rows.batch.column(at)
             else:
-                column = _made(field, rows, item, ledger, is_raw=is_raw)
+                column = _metadata_column(field, rows, item, ledger, is_raw=is_raw)
             columns.append(cast_array(column, field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._target)
 
 
-def _made(
+def _metadata_column(
     field: pa.Field, rows: Rows, item: Slice, ledger: LedgerReader, *, is_raw: bool
 ) -> pa.Array:
     """A metadata column: where the rows lie, and who wrote them when."""

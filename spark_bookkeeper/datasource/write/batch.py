@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_bookkeeper.datasource.errors import reported
+from spark_bookkeeper.datasource.errors import with_source_errors
 from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.session import Session, open_session, open_write_session
 from spark_bookkeeper.datasource.write.finish import WriteMessage, commit_write, task_messages
@@ -28,20 +28,20 @@ class BookKeeperBatchWriter(DataSourceArrowWriter):  # type: ignore[misc, unused
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
-    @reported
+    @with_source_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one partition's rows to a ledger of their own (in a task)."""
         session = open_session(self._plan.options)
         task = WriteTask(session, self._plan, batch_task(self._plan), session.clock_ms)
         return WriteMessage(task.run(iterator))
 
-    @reported
+    @with_source_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all rows visible at once, then clean up (on the driver)."""
         session = open_write_session(self._plan.options)
         commit_write(session, self._plan.epoch.log, task_messages(messages))
 
-    @reported
+    @with_source_errors
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Give this write up unless it is committed: Spark calls this after a failed commit too."""
         abort_batch(open_write_session(self._plan.options), self._plan, task_messages(messages))

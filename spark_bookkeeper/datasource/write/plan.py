@@ -148,7 +148,7 @@ async def _check_password(
         ranges = (await view.ranges(head.next_row - 1, is_trimmed_skipped=True)).ranges
     try:
         if ranges:
-            await session.client.last_confirmed(ranges[-1].ledger_id, password)
+            await session.client.read_last_confirmed(ranges[-1].ledger_id, password)
     except NoSuchLedgerError:
         return  # Trimmed since the head was read, so its password binds nobody.
 

@@ -122,9 +122,9 @@ class WriteTask:
         if txn is not None and txn.is_stream:
             marks[QUERY_ID_KEY] = txn.app_id.encode()
             marks[BATCH_ID_KEY] = str(txn.version).encode()
-        with claim.refusals_told():
+        with claim.explain_refusals():
             return self._session.client.create_ledger(
-                plan.settings, plan.options.read_password(), marks, claim.accompany
+                plan.settings, plan.options.read_password(), marks, claim.extra_operations
             )
 
     def _write_batches(

@@ -11,7 +11,7 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError
 
 @dataclass(frozen=True, slots=True)
 class SendSection:
-    """Send these bytes to one bookie, and report its answer as ``section_answered``."""
+    """Send these bytes to one bookie, and report its answer as ``on_section_answer``."""
 
     position: int
     """Of the bookie in the ensemble."""
@@ -25,7 +25,7 @@ class SendSection:
 
 @dataclass(frozen=True, slots=True)
 class ChangeEnsemble:
-    """Replace these bookies from ``first_entry`` on; report as ``ensemble_changed`` or ``end``.
+    """Replace these bookies from ``first_entry`` on; report as ``on_ensemble_changed`` or ``end``.
 
     Nothing is acknowledged until then.
     """

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from bookie_server.wire.messages import Status, Stripe
+from bookie_server.wire.messages import Status
+from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.ledger.errors import (
     DigestMismatchError,

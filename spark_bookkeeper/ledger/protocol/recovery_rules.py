@@ -6,7 +6,7 @@ Three rules, each a lost ledger when broken (reliability: #2614, #2615, BOOKKEEP
   in any write set (:class:`FenceProgress`). The recovery starts at the highest LAC heard, and never
   below the last fragment's first entry - 1, for what lies before is confirmed by its being there.
 * An entry exists if *one* copy verifies; it never existed if a coverage of its write set swears so
-  and nobody has it; anything else is *unknown* and aborts the recovery (:class:`EntryVerdict`).
+  and nobody has it; anything else is *unknown* and aborts the recovery (:class:`EntryReadResult`).
 * The ledger ends before the first entry that never existed, whatever lies behind the gap
   (:class:`RecoveryWindow`).
 
@@ -36,7 +36,7 @@ class FenceProgress:
         """Highest LAC in a verified answer so far."""
         self.is_unauthorized = False
 
-    def answered(self, position: int, status: Status, last_add_confirmed: int) -> None:
+    def on_answer(self, position: int, status: Status, last_add_confirmed: int) -> None:
         """A bookie's answer; only proof counts towards coverage.
 
         ``OK`` must have been verified by the caller: an answer whose digest is wrong is UNKNOWN.
@@ -60,7 +60,7 @@ def first_entry_to_recover(last_add_confirmed: int, last_fragment_first_entry: i
 
 
 @unique
-class Verdict(Enum):
+class ReadResult(Enum):
     """What is known about one entry."""
 
     EXISTS = "exists"
@@ -69,7 +69,7 @@ class Verdict(Enum):
 
 
 @dataclass(slots=True)
-class EntryVerdict:
+class EntryReadResult:
     """Collects the write set's answers for one entry of a fenced ledger."""
 
     quorum: QuorumConfig
@@ -89,13 +89,13 @@ class EntryVerdict:
             self.negatives.add(position)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ReadResult:
         """Positive is generous, negative is strict."""
         if self.has_copy:
-            return Verdict.EXISTS
+            return ReadResult.EXISTS
         if len(self.negatives) >= self.quorum.coverage:
-            return Verdict.NEVER_EXISTED
-        return Verdict.OPEN
+            return ReadResult.NEVER_EXISTED
+        return ReadResult.OPEN
 
     def _from_write_set(self, position: int) -> None:
         invariant(
@@ -143,7 +143,7 @@ class RecoveryWindow:
         """Whether more testimonies can add nothing: the end, the last one wanted, or a part of the
         window that fills a reply, after which one asks anew."""
 
-    def answered(self, position: int, testimony: Testimony) -> None:
+    def on_answer(self, position: int, testimony: Testimony) -> None:
         """Hear a position of the ensemble, once."""
         invariant(position not in self._testimonies, "every bookie is heard once")
         self._testimonies[position] = testimony
@@ -153,7 +153,7 @@ class RecoveryWindow:
     def _decide_next(self) -> bool:
         """Whether the first undecided entry exists; then the one behind it is next."""
         entry_id = self.next_entry
-        verdict = EntryVerdict(self._quorum, entry_id)
+        verdict = EntryReadResult(self._quorum, entry_id)
         is_cut_off = False
         for position in self._quorum.write_set(entry_id):
             testimony = self._testimonies.get(position)
@@ -167,12 +167,12 @@ class RecoveryWindow:
             verdict.no_copy(position, status)
             is_cut_off = is_cut_off or status is Status.NOT_REACHED
         match verdict.verdict:
-            case Verdict.EXISTS:
+            case ReadResult.EXISTS:
                 self.next_entry += 1
                 self.is_decided = entry_id == self._last_wanted
                 return True
-            case Verdict.NEVER_EXISTED:
+            case ReadResult.NEVER_EXISTED:
                 self.ends_ledger = self.is_decided = True
-            case Verdict.OPEN:
+            case ReadResult.OPEN:
                 self.is_decided = is_cut_off and bool(self.found)
         return False

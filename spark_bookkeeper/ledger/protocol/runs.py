@@ -36,7 +36,7 @@ class RunLimits:
 
 
 @dataclass(slots=True)
-class Run:
+class PendingRun:
     """Consecutive entries packaged together, and who stored them so far."""
 
     first_entry: int
@@ -88,7 +88,7 @@ class RunCutter:
         self._waiting.clear()
         return forgotten
 
-    def cut(self, unacknowledged_runs: int, last_add_confirmed: int) -> Run | None:
+    def cut(self, unacknowledged_runs: int, last_add_confirmed: int) -> PendingRun | None:
         """The next run, if one is due."""
         if not self._waiting:
             return None
@@ -108,7 +108,7 @@ class RunCutter:
             taken.append(self._waiting.popleft())
         return taken
 
-    def _package(self, payloads: list[bytes], last_add_confirmed: int) -> Run:
+    def _package(self, payloads: list[bytes], last_add_confirmed: int) -> PendingRun:
         first_entry, size_bytes = self._next_entry, sum(map(len, payloads))
         parts = encode_records(
             self._digest,
@@ -122,7 +122,7 @@ class RunCutter:
         self._waiting_bytes -= size_bytes
         self._length += size_bytes
         sections = self._sections(parts, range(first_entry, self._next_entry))
-        return Run(
+        return PendingRun(
             first_entry,
             self._next_entry - 1,
             size_bytes,

@@ -50,7 +50,7 @@ from spark_bookkeeper.ledger.protocol.events import (
     SendSection,
 )
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
-from spark_bookkeeper.ledger.protocol.runs import Run, RunCutter, RunLimits
+from spark_bookkeeper.ledger.protocol.runs import PendingRun, RunCutter, RunLimits
 
 
 class WriterState:
@@ -79,7 +79,7 @@ class WriterState:
         self._cutter = RunCutter(
             ledger_id, self.quorum, digest, section_header=header, limits=limits
         )
-        self._runs: deque[Run] = deque()
+        self._runs: deque[PendingRun] = deque()
         """Runs with an answer outstanding or not yet acknowledged, oldest first."""
         self._unacknowledged_runs = 0
         self._failed: dict[int, Status] = {}
@@ -102,7 +102,7 @@ class WriterState:
         self._cutter.push(payloads)
         return self._cut_runs()
 
-    def section_answered(
+    def on_section_answer(
         self, position: int, ensemble_number: int, first_entry: int, status: Status
     ) -> list[Effect]:
         """A bookie answered for its part of the run that starts at ``first_entry``.
@@ -119,10 +119,10 @@ class WriterState:
         if status is Status.OK:
             run.stored.add(position)
         elif self.error is None:
-            effects += self._bookie_failed(position, status)
+            effects += self._on_bookie_failed(position, status)
         return effects + self._advance()
 
-    def ensemble_changed(
+    def on_ensemble_changed(
         self, ensemble: tuple[str, ...], replaced: Collection[int]
     ) -> list[Effect]:
         """The change asked for is in the metadata; ``replaced`` positions have new bookies there.
@@ -184,7 +184,7 @@ class WriterState:
             ]
         return effects
 
-    def _send(self, run: Run, position: int) -> SendSection:
+    def _send(self, run: PendingRun, position: int) -> SendSection:
         run.waiting.add(position)
         return SendSection(
             position,
@@ -196,7 +196,7 @@ class WriterState:
 
     # -- a bookie failed ---------------------------------------------------------------------------
 
-    def _bookie_failed(self, position: int, status: Status) -> list[Effect]:
+    def _on_bookie_failed(self, position: int, status: Status) -> list[Effect]:
         if status is Status.FENCED:
             return self.end(LedgerFencedError(self.ledger_id))
         if status is Status.UNAUTHORIZED:
@@ -296,7 +296,7 @@ class WriterState:
         self.last_add_confirmed = confirmed
         return [Acknowledge(confirmed)]
 
-    def _is_complete(self, run: Run) -> bool:
+    def _is_complete(self, run: PendingRun) -> bool:
         if not self.quorum.is_striped:
             return len(run.stored) >= self.quorum.ack_quorum
         return self.quorum.can_acknowledge(run.stored, run.first_entry, run.last_entry)
@@ -308,7 +308,7 @@ class WriterState:
             released += self._runs.popleft().size_bytes
         return [Release(released)] if released else []
 
-    def _run_at(self, first_entry: int) -> Run | None:
+    def _run_at(self, first_entry: int) -> PendingRun | None:
         for run in self._runs:
             if run.first_entry == first_entry:
                 return run

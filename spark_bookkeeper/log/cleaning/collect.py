@@ -20,7 +20,7 @@ from bookkeeper_metadata.store.operations import Check, Delete, Operation, Store
 from spark_bookkeeper.log.cleaning.sweep import (
     Sweeper,
     SweepReport,
-    referenced,
+    find_referenced,
     referenced_chunks,
     remove_job,
 )
@@ -109,7 +109,7 @@ class Collector:
                 continue
             others = [other for other in await nodes.garbage_epochs() if other != epoch]
             await nodes.sync()
-            kept = await referenced(nodes, ledger_ids, besides=epoch)
+            kept = await find_referenced(nodes, ledger_ids, besides=epoch)
             doomed = sorted(ledger_ids - kept)
             if is_dry_run:
                 report.ledgers_deleted += doomed

@@ -104,15 +104,15 @@ class CursorHolder:
         self._clock_ms = clock_ms
         self._cursor: Cursor | None = None
 
-    async def has_read(self, row: int) -> None:
+    async def advance(self, row: int) -> None:
         """The rows before ``row`` are not needed any more; raises as :meth:`Consumers.advance`."""
         if self._cursor is not None and row <= self._cursor.row and not self._is_due():
             return
         self._cursor = await self._consumers.advance(self._consumer, row, self._timeout_ms)
 
-    async def is_there(self, row: int) -> None:
-        """As :meth:`has_read` of the first call; later ones only keep the cursor from expiring."""
-        await self.has_read(row if self._cursor is None else self._cursor.row)
+    async def heartbeat(self, row: int) -> None:
+        """As :meth:`advance` of the first call; later ones only keep the cursor from expiring."""
+        await self.advance(row if self._cursor is None else self._cursor.row)
 
     def _is_due(self) -> bool:
         assert self._cursor is not None

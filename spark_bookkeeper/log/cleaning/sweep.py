@@ -155,7 +155,7 @@ class Sweeper:
             doomed = [child for child in children if child.ledger_id not in visible]
             if state is TokenState.COMMITTED and doomed:
                 await nodes.sync()
-                named = await referenced(nodes, {child.ledger_id for child in doomed})
+                named = await find_referenced(nodes, {child.ledger_id for child in doomed})
                 doomed = [child for child in doomed if child.ledger_id not in named]
             if is_dry_run:
                 report.ledgers_deleted += [child.ledger_id for child in doomed]
@@ -217,7 +217,7 @@ async def remove_job(nodes: LogNodes, job: str, report: SweepReport) -> None:
         report.jobs_removed.append(job)
 
 
-async def referenced(
+async def find_referenced(
     nodes: LogNodes, ledger_ids: Collection[int], *, besides: int | None = None
 ) -> set[int]:
     """Which of ``ledger_ids`` the log or its garbage names (garbage of ``besides`` aside).
@@ -239,7 +239,7 @@ async def referenced(
                 found |= {head.open_ledger.ledger_id} & set(ledger_ids)
             for epoch in await nodes.garbage_epochs():
                 if epoch != besides:
-                    found |= await _named_by_garbage(nodes, epoch, ledger_ids)
+                    found |= await _find_named_by_garbage(nodes, epoch, ledger_ids)
             return found
         except ChunkMissingError:
             await nodes.sync()
@@ -269,7 +269,9 @@ async def referenced_chunks(nodes: LogNodes) -> set[str]:
     )
 
 
-async def _named_by_garbage(nodes: LogNodes, epoch: int, ledger_ids: Collection[int]) -> set[int]:
+async def _find_named_by_garbage(
+    nodes: LogNodes, epoch: int, ledger_ids: Collection[int]
+) -> set[int]:
     garbage = await nodes.garbage(epoch)
     if garbage is None:
         return set()  # Removed since it was listed: its ledgers were dealt with before.

@@ -34,7 +34,7 @@ async def truncate_log(
                 f"the log has no row {before_row}; first_row={head.base_row} "
                 f"next_row={head.next_row}"
             )
-        opened = await _opened(nodes, head, before_row)
+        opened = await _open_chunks(nodes, head, before_row)
         transition = truncate(head, before_row, opened, change.names, change.now_ms)
         if transition is None:
             return head.base_row
@@ -44,7 +44,7 @@ async def truncate_log(
     return await change_head(nodes, attempt, clock_ms=clock_ms, pause=pause)
 
 
-async def _opened(nodes: LogNodes, head: LogHead, before_row: int) -> dict[str, Chunk]:
+async def _open_chunks(nodes: LogNodes, head: LogHead, before_row: int) -> dict[str, Chunk]:
     """The chunks that hold rows on both sides, level by level: one of each."""
     opened: dict[str, Chunk] = {}
     ref = chunk_to_cut(head.chunks, before_row)

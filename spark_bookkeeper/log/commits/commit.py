@@ -56,11 +56,11 @@ from spark_bookkeeper.log.nodes.paths import LogPaths, job_name
 from spark_bookkeeper.log.nodes.reads import LIVE_TOKEN_VERSION, HeadAt, LogNodes, TxnAt
 from spark_bookkeeper.log.rules.commit import (
     CommitRequest,
-    HeadVerdict,
-    TxnVerdict,
+    HeadStatus,
+    TxnStatus,
     agree,
-    judge_commit,
-    judge_head,
+    commit_status,
+    head_status,
 )
 from spark_bookkeeper.log.rules.transitions import ChunkNames, Transition, append, replace_all
 
@@ -171,10 +171,10 @@ class Committer:
                 await self._pause(attempt - 1)
             try:
                 await nodes.sync()
-                outcome = await self._settled(nodes, request) if attempt > 1 else None
+                outcome = await self._find_outcome(nodes, request) if attempt > 1 else None
                 if outcome is not None:
                     return outcome, attempt
-                operations = await self._prepared(nodes, request, attempted)
+                operations = await self._plan_multi(nodes, request, attempted)
             except (StoreConflict, MetadataUnavailableError) as cause:
                 failure = cause  # Nothing but unreferenced chunks was sent.
                 continue
@@ -198,7 +198,7 @@ class Committer:
             f"log {epoch.log}", f"other writers won {self._attempts_max} times"
         ) from failure
 
-    async def _prepared(
+    async def _plan_multi(
         self, nodes: LogNodes, request: CommitRequest, attempted: _Attempts
     ) -> list[Operation] | CommitOutcome:
         """The multi to send, or the outcome where there is nothing to send.
@@ -223,14 +223,14 @@ class Committer:
             return operations
         if attempted.is_unknown:
             await nodes.sync()
-            outcome = await self._settled(nodes, request)
+            outcome = await self._find_outcome(nodes, request)
             if outcome is not None:
                 return outcome
         if refusal is not None:
             raise refusal
         return CommitOutcome.REPLAYED
 
-    async def _settled(self, nodes: LogNodes, request: CommitRequest) -> CommitOutcome | None:
+    async def _find_outcome(self, nodes: LogNodes, request: CommitRequest) -> CommitOutcome | None:
         """What became of earlier attempts of this commit; ``None``: they did not happen (yet).
 
         Raises:
@@ -253,8 +253,8 @@ class Committer:
         if txn is None:
             raise CommitUnknownError(epoch.log, epoch.number, "its token is gone")
         stored = await nodes.txn(txn.app_id)
-        verdict = _allowed(request, None if stored is None else stored.txn)
-        if verdict is TxnVerdict.NEW:
+        status = _require_txn(request, None if stored is None else stored.txn)
+        if status is TxnStatus.NEW:
             raise CommitRefusedError(epoch.log, epoch.number, "its token is gone")
         return CommitOutcome.REPLAYED
 
@@ -266,11 +266,11 @@ class Committer:
         txn = request.job.txn
         # Read after the head: whoever changed it since makes the multi fail.
         stored = None if txn is None else await nodes.txn(txn.app_id)
-        if _allowed(request, None if stored is None else stored.txn) is TxnVerdict.STORED:
+        if _require_txn(request, None if stored is None else stored.txn) is TxnStatus.STORED:
             return None
         attempted.is_first_of_app = txn is not None and stored is None
         _require_free(request.epoch, found)
-        head, schema = await _evolved(nodes, request.epoch, found.head, attempted.covers)
+        head, schema = await _evolve_head(nodes, request.epoch, found.head, attempted.covers)
         now_ms = self._clock_ms()
         change = replace_all if request.epoch.is_overwrite else append
         transition = change(head, request.written, attempted.names, now_ms)
@@ -292,7 +292,7 @@ class Committer:
         await self._store.create(nodes.tree.chunk(ref.name), value)
 
 
-async def _evolved(
+async def _evolve_head(
     nodes: LogNodes, epoch: Epoch, head: LogHead, covers: Covers
 ) -> tuple[LogHead, bytes | None]:
     """The head with the columns the write adds, and the value of the schema node that needs.
@@ -352,31 +352,31 @@ def _operations(
     return operations
 
 
-def _allowed(request: CommitRequest, stored: StoredTxn | None) -> TxnVerdict:
+def _require_txn(request: CommitRequest, stored: StoredTxn | None) -> TxnStatus:
     """NEW or STORED.
 
     Raises:
         TxnRegressedError, TxnAppReusedError: the stored transaction forbids the commit.
     """
-    verdict = judge_commit(request, stored)
+    status = commit_status(request, stored)
     txn = request.job.txn
-    if verdict is TxnVerdict.REGRESSED:
+    if status is TxnStatus.REGRESSED:
         raise TxnRegressedError(
             request.epoch.log,
             "none" if txn is None else txn.app_id,
             -1 if txn is None else txn.version,
             None if stored is None else stored.version,
         )
-    if verdict is TxnVerdict.REUSED and txn is not None and stored is not None:
+    if status is TxnStatus.REUSED and txn is not None and stored is not None:
         raise TxnAppReusedError(
             request.epoch.log, txn.app_id, txn.version, (stored.version, stored.query_id)
         )
-    return verdict
+    return status
 
 
 def _require_free(epoch: Epoch, found: HeadAt) -> None:
-    verdict = judge_head(epoch, found.head, found.version)
-    if verdict is HeadVerdict.CONFLICT:
+    status = head_status(epoch, found.head, found.version)
+    if status is HeadStatus.CONFLICT:
         raise LogConflictError(epoch.log, epoch.head_version, found.version)
-    if verdict is HeadVerdict.HAS_WRITER and found.head.open_ledger is not None:
+    if status is HeadStatus.HAS_WRITER and found.head.open_ledger is not None:
         raise LogHasWriterError(epoch.log, found.head.open_ledger.ledger_id)

@@ -46,7 +46,7 @@ from spark_bookkeeper.log.format.epoch import (
 from spark_bookkeeper.log.format.serde import encode_token, encode_token_child
 from spark_bookkeeper.log.nodes.paths import LogPaths, job_name
 from spark_bookkeeper.log.nodes.reads import LIVE_TOKEN_VERSION, HeadAt, LogNodes
-from spark_bookkeeper.log.rules.commit import TxnVerdict, judge_txn
+from spark_bookkeeper.log.rules.commit import TxnStatus, txn_status
 
 PLAN_ATTEMPTS_MAX = 5
 """Tokens drawn for one plan while replies get lost; each lost one expires unused."""
@@ -58,7 +58,7 @@ FENCE_CONCURRENCY_MAX = 8
 T = TypeVar("T")
 FenceLedger = Callable[[int], Awaitable[None]]
 """Recovers a ledger so that its writer can add nothing more; idempotent."""
-Accompany = Callable[[int], Sequence[Operation]]
+ExtraOperations = Callable[[int], Sequence[Operation]]
 """What must happen in the multi that creates the ledger of that id."""
 
 _log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Claim:
     partition: int
     task_attempt_id: int
 
-    def accompany(self, ledger_id: int) -> list[Operation]:
+    def extra_operations(self, ledger_id: int) -> list[Operation]:
         """Operations that go into the multi that creates ledger ``ledger_id``."""
         child = TokenChild(self.partition, self.task_attempt_id, ledger_id)
         tree = self.nodes.tree
@@ -82,7 +82,7 @@ class Claim:
             Create(tree.token_child(self.epoch.number, child), encode_token_child(child)),
         ]
 
-    async def create_ledger(self, create: Callable[[Accompany], Awaitable[T]]) -> T:
+    async def create_ledger(self, create: Callable[[ExtraOperations], Awaitable[T]]) -> T:
         """``create(accompany)``, with a refusal by the token told as what it is.
 
         ``create`` must send what ``accompany`` returns in the very multi that creates the ledger's
@@ -91,11 +91,11 @@ class Claim:
         Raises:
             EpochFencedError: the token is not LIVE any more; no ledger was created.
         """
-        with self.refusals_told():
-            return await create(self.accompany)
+        with self.explain_refusals():
+            return await create(self.extra_operations)
 
     @contextmanager
-    def refusals_told(self) -> Iterator[None]:
+    def explain_refusals(self) -> Iterator[None]:
         """For who creates a ledger with :meth:`accompany` but cannot await it.
 
         Raises: as :meth:`create_ledger`.
@@ -191,7 +191,7 @@ class Jobs:
         nodes = LogNodes(self._store, self._paths, epoch.log_id, epoch.log)
         if job.txn is not None:
             stored = await nodes.txn(job.txn.app_id)
-            if judge_txn(job.txn, None if stored is None else stored.txn) is not TxnVerdict.NEW:
+            if txn_status(job.txn, None if stored is None else stored.txn) is not TxnStatus.NEW:
                 return None
         name = job_name(job)
         await self._announce(nodes, name, epoch)
@@ -255,7 +255,7 @@ class Jobs:
         lost: Exception | None = None
         for attempt in range(CLAIM_ATTEMPTS_MAX):
             try:
-                if attempt == 0 and await self._made_with_its_job(nodes, job, path):
+                if attempt == 0 and await self._create_with_job(nodes, job, path):
                     return
                 await self._store.create(path, b"")
                 return
@@ -268,7 +268,7 @@ class Jobs:
                 await self._make_job(nodes, job)
         raise MetadataUnavailableError(self._store.service, f"claim got no reply {path}") from lost
 
-    async def _made_with_its_job(self, nodes: LogNodes, job: str, path: str) -> bool:
+    async def _create_with_job(self, nodes: LogNodes, job: str, path: str) -> bool:
         """Make both at once, as the first claim of a job can; ``False``: the job is there."""
         try:
             await self._store.multi([Create(nodes.tree.job(job), b""), Create(path, b"")])

@@ -87,7 +87,7 @@ class LogReader(AsyncClosing):
             await self._batches.aclose()
 
     async def _read(self) -> AsyncGenerator[Rows, None]:
-        row = self.next_row = await self._pinned()
+        row = self.next_row = await self._resolve_start()
         failures = 0
         idle = IdleTime(self._timeout_s)
         async with _HeadWatch(self._nodes) as watch:
@@ -103,13 +103,13 @@ class LogReader(AsyncClosing):
                             idle.restart()
                 except _LOST:
                     failures += 1
-                    if failures == READ_ATTEMPTS_MAX or await self._is_as_it_was(head, row):
+                    if failures == READ_ATTEMPTS_MAX or await self._require_unchanged(head, row):
                         raise
                     continue
                 if not self._is_following or not await watch.head_changes(idle):
                     return
 
-    async def _pinned(self) -> int:
+    async def _resolve_start(self) -> int:
         """The row to begin with. The latest row is the one behind all that is confirmed now."""
         # What its caller has seen acknowledged, in whatever session, is there for the reader.
         await self._nodes.sync()
@@ -119,7 +119,7 @@ class LogReader(AsyncClosing):
         head = (await self._nodes.head()).head
         if head.open_ledger is None:
             return head.next_row
-        opened = await self._opened(head.open_ledger)
+        opened = await self._open_ledger(head.open_ledger)
         return head.next_row + opened.last_add_confirmed + 1
 
     async def _head(self, row: int) -> LogHead:
@@ -158,7 +158,7 @@ class LogReader(AsyncClosing):
         self, opened: OpenLedger, row: int, idle: IdleTime
     ) -> AsyncGenerator[Rows, None]:
         """Rows of the open ledger from ``row`` on; a follower goes on until it is closed."""
-        ledger = await self._opened(opened)
+        ledger = await self._open_ledger(opened)
         next_entry = row - opened.first_row
         if self._is_following:
             found = ledger.tail(next_entry, timeout_s=idle.left_s)
@@ -170,10 +170,10 @@ class LogReader(AsyncClosing):
             async for entries in found:
                 yield _placed(entries, opened.first_row)
 
-    async def _opened(self, opened: OpenLedger) -> LedgerEntries:
+    async def _open_ledger(self, opened: OpenLedger) -> LedgerEntries:
         return await self._ledgers.open(opened.ledger_id, self._password)
 
-    async def _is_as_it_was(self, seen: LogHead, row: int) -> bool:
+    async def _require_unchanged(self, seen: LogHead, row: int) -> bool:
         """Whether a ledger really cannot be read: the log still is as it was when that began."""
         await self._nodes.sync()
         return await self._head(row) == seen

@@ -50,7 +50,7 @@ class RowRanges:
 class OpenLedgers(Protocol):
     """What can be asked of a ledger that its writer has not closed."""
 
-    async def last_confirmed(self, ledger_id: int) -> int:
+    async def read_last_confirmed(self, ledger_id: int) -> int:
         """Its last entry known to be confirmed; -1: none is. May be less than somebody else saw."""
 
     async def length(self, ledger_id: int, last_entry: int) -> int:
@@ -132,7 +132,7 @@ class LogView:
         if head.open_ledger is None or self._open_ledgers is None:
             return LogExtent(head, head.next_row)
         try:
-            confirmed = await self._open_ledgers.last_confirmed(head.open_ledger.ledger_id)
+            confirmed = await self._open_ledgers.read_last_confirmed(head.open_ledger.ledger_id)
         except NoSuchLedgerError:
             if is_latest:
                 raise

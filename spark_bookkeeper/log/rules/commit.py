@@ -18,7 +18,7 @@ from spark_bookkeeper.log.format.model import LogHead
 
 
 @unique
-class TxnVerdict(Enum):
+class TxnStatus(Enum):
     """What a stored transaction says about a write."""
 
     NEW = "not committed yet"
@@ -28,7 +28,7 @@ class TxnVerdict(Enum):
 
 
 @unique
-class HeadVerdict(Enum):
+class HeadStatus(Enum):
     """What the head says about a commit."""
 
     FREE = "may be changed"
@@ -87,7 +87,7 @@ def agree(messages: Sequence[TaskMessage | None], log: str) -> CommitRequest:
     )
 
 
-def judge_txn(txn: Txn | None, stored: StoredTxn | None) -> TxnVerdict:
+def txn_status(txn: Txn | None, stored: StoredTxn | None) -> TxnStatus:
     """What ``stored`` says about committing ``txn``.
 
     A stream's own batch must be the stored one or a later one. A user's transaction id is skipped
@@ -95,28 +95,28 @@ def judge_txn(txn: Txn | None, stored: StoredTxn | None) -> TxnVerdict:
     the same id would lose its rows silently.
     """
     if txn is None or stored is None or stored.version < txn.version:
-        return TxnVerdict.NEW
+        return TxnStatus.NEW
     if txn.is_stream:
-        return TxnVerdict.STORED if stored.version == txn.version else TxnVerdict.REGRESSED
-    return TxnVerdict.STORED if stored.query_id == txn.query_id else TxnVerdict.REUSED
+        return TxnStatus.STORED if stored.version == txn.version else TxnStatus.REGRESSED
+    return TxnStatus.STORED if stored.query_id == txn.query_id else TxnStatus.REUSED
 
 
-def judge_commit(request: CommitRequest, stored: StoredTxn | None) -> TxnVerdict:
+def commit_status(request: CommitRequest, stored: StoredTxn | None) -> TxnStatus:
     """What ``stored`` says about committing all of ``request``.
 
     A task that found its transaction stored must be explained by what is stored now; if it is not,
     the log it saw is not this one, and the rows the task skipped would be lost.
     """
-    verdict = judge_txn(request.job.txn, stored)
-    if verdict is TxnVerdict.NEW and request.is_already_committed:
-        return TxnVerdict.REGRESSED
-    return verdict
+    status = txn_status(request.job.txn, stored)
+    if status is TxnStatus.NEW and request.is_already_committed:
+        return TxnStatus.REGRESSED
+    return status
 
 
-def judge_head(epoch: Epoch, head: LogHead, version: int) -> HeadVerdict:
+def head_status(epoch: Epoch, head: LogHead, version: int) -> HeadStatus:
     """What the head at ``version`` says about a commit of ``epoch``."""
     if head.open_ledger is not None:
-        return HeadVerdict.HAS_WRITER
+        return HeadStatus.HAS_WRITER
     if epoch.is_overwrite and version != epoch.head_version:
-        return HeadVerdict.CONFLICT
-    return HeadVerdict.FREE
+        return HeadStatus.CONFLICT
+    return HeadStatus.FREE

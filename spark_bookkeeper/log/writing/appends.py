@@ -10,23 +10,23 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.log.format.position import Position
 
 
-class Told(Protocol):
+class AppendListener(Protocol):
     """Whoever handed payloads over together."""
 
-    def acknowledged(self, positions: Sequence[Position]) -> None:
+    def on_acknowledged(self, positions: Sequence[Position]) -> None:
         """The next of them are in the log, here."""
 
-    def failed(self, error: BookKeeperError) -> None:
+    def on_failed(self, error: BookKeeperError) -> None:
         """None of the rest will be acknowledged. Called once."""
 
 
 class Batch:
     """Payloads handed over together, perhaps to several ledgers."""
 
-    def __init__(self, payloads: Sequence[bytes], told: Told) -> None:
+    def __init__(self, payloads: Sequence[bytes], listener: AppendListener) -> None:
         self.payloads = payloads
         self.sent = 0
-        self._told = told
+        self._listener = listener
         self._is_failed = False
 
     @property
@@ -36,13 +36,13 @@ class Batch:
 
     def acknowledge(self, positions: Sequence[Position]) -> None:
         """The next of them are in the log, here."""
-        self._told.acknowledged(positions)
+        self._listener.on_acknowledged(positions)
 
     def fail(self, error: BookKeeperError) -> None:
         """None of the rest will be acknowledged; told once, however many ledgers say so."""
         if not self._is_failed:
             self._is_failed = True
-            self._told.failed(error)
+            self._listener.on_failed(error)
 
 
 class One:
@@ -51,13 +51,13 @@ class One:
     def __init__(self, future: asyncio.Future[Position]) -> None:
         self.future = future
 
-    def acknowledged(self, positions: Sequence[Position]) -> None:
-        """See :class:`Told`."""
+    def on_acknowledged(self, positions: Sequence[Position]) -> None:
+        """See :class:`AppendListener`."""
         if not self.future.done():
             self.future.set_result(positions[0])
 
-    def failed(self, error: BookKeeperError) -> None:
-        """See :class:`Told`."""
+    def on_failed(self, error: BookKeeperError) -> None:
+        """See :class:`AppendListener`."""
         if not self.future.done():
             self.future.set_exception(error)
 
@@ -70,13 +70,13 @@ class Many:
         self._count = count
         self._positions: list[Position] = []
 
-    def acknowledged(self, positions: Sequence[Position]) -> None:
-        """See :class:`Told`."""
+    def on_acknowledged(self, positions: Sequence[Position]) -> None:
+        """See :class:`AppendListener`."""
         self._positions += positions
         if len(self._positions) == self._count and not self.future.done():
             self.future.set_result(self._positions)
 
-    def failed(self, error: BookKeeperError) -> None:
-        """See :class:`Told`."""
+    def on_failed(self, error: BookKeeperError) -> None:
+        """See :class:`AppendListener`."""
         if not self.future.done():
             self.future.set_exception(error)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bookkeeper_metadata.ledgers import Accompany
+from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.store.operations import Operation
 from spark_bookkeeper.ledger.client import LOG_MARK
 from spark_bookkeeper.log.errors import LogFencedError
@@ -64,14 +64,16 @@ class Leader:
         self._own = {tenure.appender.ledger_id}
         return tenure
 
-    async def _create(self, settings: LogSettings, accompany: Accompany) -> LedgerAppender:
+    async def _create(
+        self, settings: LogSettings, extra_operations: ExtraOperations
+    ) -> LedgerAppender:
         def remembering(ledger_id: int) -> Sequence[Operation]:
             self._own.add(ledger_id)
-            return accompany(ledger_id)
+            return extra_operations(ledger_id)
 
         return await self._ledgers.create(
             settings,
             password=self._password,
             custom_metadata={LOG_MARK: self.log.encode()},
-            accompany=remembering,
+            extra_operations=remembering,
         )

@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from bookkeeper_metadata.foundation.backoff import Pause
-from bookkeeper_metadata.ledgers import Accompany
+from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.store.operations import Operation
 from spark_bookkeeper.ledger.errors import LedgerRecoveryError
@@ -41,7 +41,7 @@ from spark_bookkeeper.log.rules.transitions import (
     register_open_ledger,
 )
 
-CreateLedger = Callable[[LogSettings, Accompany], Awaitable[LedgerAppender]]
+CreateLedger = Callable[[LogSettings, ExtraOperations], Awaitable[LedgerAppender]]
 Recover = Callable[[int], Awaitable[LedgerMetadata]]
 """Takes a ledger over from its writer and closes it; returns its metadata then."""
 
@@ -82,7 +82,7 @@ class LogTail:
             opened = found.head.open_ledger
             if opened is None or (only is not None and opened.ledger_id not in only):
                 return found.head
-            transition = await self._ended(found.head, change.names)
+            transition = await self._end_open_ledger(found.head, change.names)
             await change.apply(found, transition)
             return transition.head
 
@@ -104,19 +104,19 @@ class LogTail:
             require_raw(self.nodes.log, found.head)
             opened = found.head.open_ledger
             check(None if opened is None else opened.ledger_id)
-            ended = await self._ended(found.head, change.names)
+            ended = await self._end_open_ledger(found.head, change.names)
             await change.write_chunks(ended)
 
-            def accompany(ledger_id: int) -> list[Operation]:
+            def extra_operations(ledger_id: int) -> list[Operation]:
                 head = register_open_ledger(ended.head, ledger_id, change.now_ms)
                 return change.operations(found, replace(ended, head=head))
 
-            appender = await create(found.head.settings, accompany)
+            appender = await create(found.head.settings, extra_operations)
             return Tenure(appender, ended.head.next_row)
 
         return await change_head(self.nodes, attempt, clock_ms=self._clock_ms, pause=self._pause)
 
-    async def _ended(self, head: LogHead, names: ChunkNames) -> Transition:
+    async def _end_open_ledger(self, head: LogHead, names: ChunkNames) -> Transition:
         """The head without an open ledger."""
         if head.open_ledger is None:
             return Transition(head)

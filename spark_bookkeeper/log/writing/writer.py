@@ -23,7 +23,7 @@ from spark_bookkeeper.ledger.errors import EntryTooLargeError, LedgerFencedError
 from spark_bookkeeper.log.errors import LogFencedError
 from spark_bookkeeper.log.format.position import Position
 from spark_bookkeeper.log.settings import LogWriterSettings
-from spark_bookkeeper.log.writing.appends import Batch, Many, One, Told
+from spark_bookkeeper.log.writing.appends import AppendListener, Batch, Many, One
 from spark_bookkeeper.log.writing.leader import Leader
 from spark_bookkeeper.log.writing.tail import Tenure
 
@@ -48,7 +48,7 @@ class LogWriter(AsyncClosing):
         self._room = asyncio.Event()
         self._room.set()
         self.on_release: Callable[[int], None] | None = None
-        """Told how many payload bytes are no longer held; the synchronous face counts by it."""
+        """AppendListener how many payload bytes are no longer held; the synchronous face counts by it."""
         self._ledger = self._open(tenure)
 
     # -- what it writes to ------------------------------------------------------------------------
@@ -83,9 +83,9 @@ class LogWriter(AsyncClosing):
 
     def append_async(self, payload: bytes) -> asyncio.Future[Position]:
         """Append without waiting; futures complete in row order."""
-        told = One(asyncio.get_running_loop().create_future())
-        self.push([payload], told)
-        return told.future
+        listener = One(asyncio.get_running_loop().create_future())
+        self.push([payload], listener)
+        return listener.future
 
     async def append_many(self, payloads: Sequence[bytes]) -> list[Position]:
         """Append all, pipelined and in order; returns when the last one is acknowledged.
@@ -95,11 +95,11 @@ class LogWriter(AsyncClosing):
         if not payloads:
             return []
         await self._wait_for_room()
-        told = Many(len(payloads), asyncio.get_running_loop().create_future())
-        self.push(payloads, told)
-        return await told.future
+        listener = Many(len(payloads), asyncio.get_running_loop().create_future())
+        self.push(payloads, listener)
+        return await listener.future
 
-    def push(self, payloads: Sequence[bytes], told: Told) -> None:
+    def push(self, payloads: Sequence[bytes], listener: AppendListener) -> None:
         """Append ``payloads`` behind all that was pushed before; ``told`` learns what became of it.
 
         Raises:
@@ -118,7 +118,7 @@ class LogWriter(AsyncClosing):
         self._hold(sum(map(len, payloads)))
         self._unacknowledged += len(payloads)
         self._settled.clear()
-        self._queue.append(Batch(payloads, told))
+        self._queue.append(Batch(payloads, listener))
         self._pump()
 
     async def flush(self) -> None:
@@ -176,9 +176,9 @@ class LogWriter(AsyncClosing):
 
     def _open(self, tenure: Tenure) -> _Ledger:
         ledger = _Ledger(tenure)
-        tenure.appender.on_release = ledger.released(self._release)
+        tenure.appender.on_release = ledger.on_released(self._release)
         if self.settings.roll_interval_ms:
-            ledger.start_timer(self.settings.roll_interval_ms, self._age_reached)
+            ledger.start_timer(self.settings.roll_interval_ms, self._on_age_reached)
         return ledger
 
     def _pump(self) -> None:
@@ -196,13 +196,13 @@ class LogWriter(AsyncClosing):
             if ledger.is_full(self.settings):
                 self._begin_roll()
 
-    def _age_reached(self) -> None:
+    def _on_age_reached(self) -> None:
         if self._roll is not None or self._closing is not None or self._error is not None:
             return
         if self._ledger.entries:
             self._begin_roll()
         else:
-            self._ledger.start_timer(self.settings.roll_interval_ms, self._age_reached)
+            self._ledger.start_timer(self.settings.roll_interval_ms, self._on_age_reached)
 
     def _begin_roll(self) -> None:
         self._roll = asyncio.create_task(self._run_roll(), name=f"roll-{self.log}")
@@ -304,7 +304,7 @@ class _Ledger:
             or (settings.roll_bytes and self._size_bytes >= settings.roll_bytes)
         )
 
-    def released(self, release: Callable[[int], None]) -> Callable[[int], None]:
+    def on_released(self, release: Callable[[int], None]) -> Callable[[int], None]:
         """What the appender tells of bytes it holds no longer, until they are forgotten."""
 
         def on_release(size_bytes: int) -> None:

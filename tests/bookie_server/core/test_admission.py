@@ -9,7 +9,7 @@ import pytest
 from bookie_server.core.absence import status_of, status_of_absence
 from bookie_server.core.admission import Admission
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply
-from bookie_server.core.handle_state import LedgerFacts
+from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.presence import Presence
 from bookie_server.core.records import Add, ExplicitLac, Fence, MasterKey
 from bookie_server.wire.digest import Crc32cDigest, DummyDigest
@@ -27,7 +27,7 @@ PACKET = encode_lac_packet(Crc32cDigest(), 7, 3)
 class Durable:
     """Storage as admission sees it; ``apply`` is what the shell does when a group is synced."""
 
-    ledgers: dict[int, LedgerFacts] = field(default_factory=dict)
+    ledgers: dict[int, LedgerHandleState] = field(default_factory=dict)
     tombstones: set[int] = field(default_factory=set)
     stored: dict[int, set[int]] = field(default_factory=dict)
 
@@ -43,12 +43,12 @@ class Durable:
         for record in persist.records:
             match record:
                 case Add(run):
-                    self.ledgers.setdefault(run.ledger_id, LedgerFacts())
+                    self.ledgers.setdefault(run.ledger_id, LedgerHandleState())
                     self.stored.setdefault(run.ledger_id, set()).update(run.entry_ids)
                 case MasterKey(ledger_id, key):
-                    self.ledgers.setdefault(ledger_id, LedgerFacts()).master_key = key
+                    self.ledgers.setdefault(ledger_id, LedgerHandleState()).master_key = key
                 case Fence(ledger_id):
-                    self.ledgers.setdefault(ledger_id, LedgerFacts()).is_fenced = True
+                    self.ledgers.setdefault(ledger_id, LedgerHandleState()).is_fenced = True
                 case _:
                     continue
 
@@ -86,7 +86,7 @@ class Scene:
         """The oldest persist's group becomes durable."""
         persist = self.persists.pop(0)
         self.durable.apply(persist)
-        released = self.admission.durable(persist.ticket)
+        released = self.admission.on_durable(persist.ticket)
         self.run(list(persist.then))
         self.run(released)
 
@@ -263,7 +263,7 @@ def test_a_failed_group_tells_nobody_ok() -> None:
     scene.add("first", 0)
     scene.add("again", 0)
 
-    scene.run(scene.admission.failed(scene.persists[0].ticket))
+    scene.run(scene.admission.on_failed(scene.persists[0].ticket))
 
     assert scene.told == [("again", Status.UNKNOWN)]
     assert not scene.admission.is_pending(7, 0, 0)
@@ -276,7 +276,7 @@ def test_a_fence_that_was_not_stored_is_not_answered() -> None:
     scene.fence("recoverer")
     scene.fence("another")
 
-    scene.run(scene.admission.failed(scene.persists[0].ticket))
+    scene.run(scene.admission.on_failed(scene.persists[0].ticket))
 
     assert {status for _, status in scene.told} <= {Status.UNKNOWN}
     assert scene.durable.ledgers == {}
@@ -353,15 +353,15 @@ def test_settle_waits_for_everything_admitted() -> None:
     ("facts", "damaged", "expected"),
     [
         (None, False, Status.NO_LEDGER),
-        (LedgerFacts(), False, Status.NO_ENTRY),
-        (LedgerFacts(is_limbo=True), False, Status.UNKNOWN),
+        (LedgerHandleState(), False, Status.NO_ENTRY),
+        (LedgerHandleState(is_limbo=True), False, Status.UNKNOWN),
         (None, True, Status.UNKNOWN),
-        (LedgerFacts(), True, Status.UNKNOWN),
+        (LedgerHandleState(), True, Status.UNKNOWN),
     ],
 )
 @pytest.mark.conformance("BookieSendsReadResponse")
 def test_absence_is_claimed_only_where_it_is_known(
-    facts: LedgerFacts | None, damaged: bool, expected: Status
+    facts: LedgerHandleState | None, damaged: bool, expected: Status
 ) -> None:
     assert status_of_absence(facts, is_storage_damaged=damaged) is expected
 

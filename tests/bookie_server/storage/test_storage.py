@@ -14,9 +14,9 @@ from bookie_server.core.presence import Presence
 from bookie_server.core.records import Add, Fence, JournalRecord, MasterKey
 from bookie_server.storage.checkpoint import CheckpointPlan
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.logs.id_pattern import Stripe
 from bookie_server.storage.logs.rows import Row
 from bookie_server.storage.read_plan import ReadOutcome, runs_of
+from bookie_server.wire.stripe import Stripe
 from tests.simulation.files import SimFileSystem
 from tests.simulation.storage_model import READ_SIZE, Model, open_storage, records_of, run_of
 

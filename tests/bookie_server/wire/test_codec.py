@@ -18,9 +18,9 @@ from bookie_server.wire.messages import (
     SectionReply,
     Status,
     StoredReply,
-    Stripe,
 )
 from bookie_server.wire.record import encode_records
+from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.model import DigestType
 
 KEY = b"k" * 20

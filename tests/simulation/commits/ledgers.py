@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
+from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.store.operations import Create
 from spark_bookkeeper.ledger.errors import LedgerFencedError, NotEnoughBookiesError
-from spark_bookkeeper.log.commits.jobs import Accompany
 from tests.simulation.commits.history import Actor, Fenced, History, LedgerClosed
 from tests.simulation.commits.sessions import Session
 from tests.simulation.commits.tree import PastTree
@@ -53,7 +53,7 @@ class Ledgers:
         """Whether it was created and not deleted."""
         return self.tree.node(f"{PREFIX}{ledger_id}") is not None
 
-    async def create(self, session: Session, accompany: Accompany) -> SimLedger:
+    async def create(self, session: Session, extra_operations: ExtraOperations) -> SimLedger:
         """Create one together with the operations; a new id after every lost reply."""
         lost: MetadataUnavailableError | None = None
         for _ in range(CREATE_ATTEMPTS_MAX):
@@ -61,7 +61,7 @@ class Ledgers:
             self.made[ledger.ledger_id] = ledger
             node = Create(f"{PREFIX}{ledger.ledger_id}", b"")
             try:
-                await session.multi([node, *accompany(ledger.ledger_id)])
+                await session.multi([node, *extra_operations(ledger.ledger_id)])
                 return ledger
             except MetadataUnavailableError as cause:
                 lost = cause

@@ -24,10 +24,10 @@ _CLAIMING: ContextVar[int] = ContextVar("_CLAIMING")
 
 @planted("claim_unguarded", "a ledger is created without a look at the token", "R1")
 def _claim_unguarded(patch: Patch) -> None:
-    accompany = Claim.accompany
+    extra_operations = Claim.extra_operations
 
     def unguarded(self: Claim, ledger_id: int) -> list[Operation]:
-        return [part for part in accompany(self, ledger_id) if not isinstance(part, Check)]
+        return [part for part in extra_operations(self, ledger_id) if not isinstance(part, Check)]
 
     patch.method(Claim, "accompany", unguarded)
 
@@ -36,10 +36,10 @@ def _claim_unguarded(patch: Patch) -> None:
     "ledger_not_registered", "a ledger is created with no child of its token", "R5", "X5", "R1"
 )
 def _ledger_not_registered(patch: Patch) -> None:
-    accompany = Claim.accompany
+    extra_operations = Claim.extra_operations
 
     def unregistered(self: Claim, ledger_id: int) -> list[Operation]:
-        return [part for part in accompany(self, ledger_id) if not isinstance(part, Create)]
+        return [part for part in extra_operations(self, ledger_id) if not isinstance(part, Create)]
 
     patch.method(Claim, "accompany", unregistered)
 

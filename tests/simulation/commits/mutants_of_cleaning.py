@@ -190,7 +190,7 @@ def _sweep_of_committed_unread(patch: Patch) -> None:
     async def nothing(*asked: Any, **how: Any) -> set[int]:
         return set()
 
-    patch.function(sweep.referenced, nothing)
+    patch.function(sweep.find_referenced, nothing)
 
 
 @planted(
@@ -200,14 +200,14 @@ def _garbage_not_looked_at(patch: Patch) -> None:
     async def nothing(*asked: Any, **how: Any) -> set[int]:
         return set()
 
-    patch.function(sweep._named_by_garbage, nothing)
+    patch.function(sweep._find_named_by_garbage, nothing)
 
 
 @planted(
     "garbage_read_before_head", "a range that moves to the garbage meanwhile is seen nowhere", "X7"
 )
 def _garbage_read_before_head(patch: Patch) -> None:
-    referenced = sweep.referenced
+    find_referenced = sweep.find_referenced
 
     async def reversed_(
         nodes: LogNodes, ledger_ids: Collection[int], *, besides: int | None = None
@@ -219,9 +219,9 @@ def _garbage_read_before_head(patch: Patch) -> None:
             return epochs
 
         earlier.garbage_epochs = as_read  # type: ignore[method-assign]
-        return await referenced(earlier, ledger_ids, besides=besides)
+        return await find_referenced(earlier, ledger_ids, besides=besides)
 
-    patch.function(referenced, reversed_)
+    patch.function(find_referenced, reversed_)
 
 
 @planted("child_before_ledger", "a ledger is forgotten before it is deleted", "R5")

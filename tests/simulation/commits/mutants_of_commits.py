@@ -21,7 +21,7 @@ from spark_bookkeeper.log.errors import CommitRefusedError, CommitUnknownError
 from spark_bookkeeper.log.format.epoch import Epoch, StoredTxn, TaskMessage, TokenState, Txn
 from spark_bookkeeper.log.nodes.reads import LogNodes, TxnAt
 from spark_bookkeeper.log.rules import commit as commit_rules
-from spark_bookkeeper.log.rules.commit import CommitRequest, HeadVerdict, TxnVerdict
+from spark_bookkeeper.log.rules.commit import CommitRequest, HeadStatus, TxnStatus
 from spark_bookkeeper.log.rules.transitions import ChunkNames
 from tests.simulation.loop import OWNER
 from tests.simulation.rules.patching import Mutant, Patch, mutant
@@ -154,23 +154,23 @@ def _chunk_names_reused(patch: Patch) -> None:
 
 @planted("txn_equal_only", "only the very batch stored last counts as committed", "X1")
 def _txn_equal_only(patch: Patch) -> None:
-    def judge(txn: Txn | None, stored: StoredTxn | None) -> TxnVerdict:
+    def judge(txn: Txn | None, stored: StoredTxn | None) -> TxnStatus:
         if txn is None or stored is None or stored.version != txn.version:
-            return TxnVerdict.NEW
+            return TxnStatus.NEW
         if txn.is_stream or stored.query_id == txn.query_id:
-            return TxnVerdict.STORED
-        return TxnVerdict.REUSED
+            return TxnStatus.STORED
+        return TxnStatus.REUSED
 
-    patch.function(commit_rules.judge_txn, judge)
+    patch.function(commit_rules.txn_status, judge)
 
 
 @planted("txn_of_another_query", "an application id used by another query skips its rows", "X8")
 def _txn_of_another_query(patch: Patch) -> None:
-    judge = commit_rules.judge_txn
+    judge = commit_rules.txn_status
 
-    def blind(txn: Txn | None, stored: StoredTxn | None) -> TxnVerdict:
+    def blind(txn: Txn | None, stored: StoredTxn | None) -> TxnStatus:
         verdict = judge(txn, stored)
-        return TxnVerdict.STORED if verdict is TxnVerdict.REUSED else verdict
+        return TxnStatus.STORED if verdict is TxnStatus.REUSED else verdict
 
     patch.function(judge, blind)
 
@@ -180,8 +180,8 @@ def _txn_of_another_query(patch: Patch) -> None:
 )
 def _already_committed_unexplained(patch: Patch) -> None:
     patch.function(
-        commit_rules.judge_commit,
-        lambda request, stored: commit_rules.judge_txn(request.job.txn, stored),
+        commit_rules.commit_status,
+        lambda request, stored: commit_rules.txn_status(request.job.txn, stored),
     )
 
 
@@ -198,9 +198,9 @@ def _missing_messages(patch: Patch) -> None:
 
 @planted("overwrite_blind", "an overwrite does not care what was committed since its plan", "R7")
 def _overwrite_blind(patch: Patch) -> None:
-    judge = commit_rules.judge_head
+    judge = commit_rules.head_status
 
-    def blind(epoch: Epoch, head: Any, version: int) -> HeadVerdict:
+    def blind(epoch: Epoch, head: Any, version: int) -> HeadStatus:
         return judge(replace(epoch, is_overwrite=False), head, version)
 
     patch.function(judge, blind)
@@ -210,14 +210,14 @@ def _overwrite_blind(patch: Patch) -> None:
     "writer_outside_ignored", "Spark appends although a writer holds the last ledger", "P", "X6"
 )
 def _writer_outside_ignored(patch: Patch) -> None:
-    patch.function(commit_rules.judge_head, lambda epoch, head, version: HeadVerdict.FREE)
+    patch.function(commit_rules.head_status, lambda epoch, head, version: HeadStatus.FREE)
 
 
 @planted(
     "newer_schema_taken", "a write that adds columns goes by a newer schema without them", "X9"
 )
 def _newer_schema_taken(patch: Patch) -> None:
-    evolved = commit._evolved
+    evolved = commit._evolve_head
 
     async def careless(nodes: LogNodes, epoch: Epoch, head: Any, covers: Any) -> Any:
         return await evolved(nodes, epoch, head, lambda newer, older: True)
@@ -227,7 +227,7 @@ def _newer_schema_taken(patch: Patch) -> None:
 
 @planted("newer_schema_replaced", "a write that adds columns makes its own schema the newest", "X9")
 def _newer_schema_replaced(patch: Patch) -> None:
-    evolved = commit._evolved
+    evolved = commit._evolve_head
 
     async def careless(nodes: LogNodes, epoch: Epoch, head: Any, covers: Any) -> Any:
         return await evolved(nodes, replace(epoch, evolved_from=head.schema_id), head, covers)
@@ -259,7 +259,7 @@ def _commit_without_sync(patch: Patch) -> None:
 
 @planted("dead_tried_again", "a commit whose token is DEAD tries on", "R9")
 def _dead_tried_again(patch: Patch) -> None:
-    settled = Committer._settled
+    settled = Committer._find_outcome
 
     async def stubborn(
         self: Committer, nodes: LogNodes, request: CommitRequest
@@ -297,7 +297,7 @@ def _gone_is_refused(patch: Patch) -> None:
 
 @planted("conflict_with_itself", "a refusal after a lost reply is believed at once", "X8")
 def _conflict_with_itself(patch: Patch) -> None:
-    prepared = Committer._prepared
+    prepared = Committer._plan_multi
 
     async def at_once(
         self: Committer, nodes: LogNodes, request: CommitRequest, attempted: Any

@@ -32,7 +32,7 @@ def _garbage_never_kept(patch: Patch) -> None:
 
 @planted("shared_garbage", "garbage takes a ledger that other garbage names", "X7")
 def _shared_garbage(patch: Patch) -> None:
-    referenced = sweep.referenced
+    find_referenced = sweep.find_referenced
 
     async def selfish(
         nodes: LogNodes, ledger_ids: Collection[int], *, besides: int | None = None
@@ -43,9 +43,9 @@ def _shared_garbage(patch: Patch) -> None:
         if besides is not None:
             nodes = copy(nodes)
             nodes.garbage_epochs = none  # type: ignore[method-assign]
-        return await referenced(nodes, ledger_ids, besides=besides)
+        return await find_referenced(nodes, ledger_ids, besides=besides)
 
-    patch.function(referenced, selfish)
+    patch.function(find_referenced, selfish)
 
 
 @planted(
@@ -91,17 +91,17 @@ def _chunk_under_live(patch: Patch) -> None:
 
 @planted("chunks_read_before_tokens", "references are read before the tokens are", "X7")
 def _chunks_read_before_tokens(patch: Patch) -> None:
-    chunks, referenced = Collector._chunks, sweep.referenced_chunks
+    chunks, find_referenced = Collector._chunks, sweep.referenced_chunks
 
     async def reversed_(self: Collector, nodes: LogNodes, *rest: Any) -> None:
-        _EARLIER.set(await referenced(nodes))
+        _EARLIER.set(await find_referenced(nodes))
         await chunks(self, nodes, *rest)
 
     async def as_read(nodes: LogNodes) -> set[str]:
         return _EARLIER.get()
 
     patch.method(Collector, "_chunks", reversed_)
-    patch.function(referenced, as_read)
+    patch.function(find_referenced, as_read)
 
 
 _EARLIER: ContextVar[set[str]] = ContextVar("_EARLIER")

@@ -143,7 +143,7 @@ class Observer:
         if actor.kind == "commit" and operation == "multi" and path.startswith(self._log.head):
             self._history.record(CommitSent(actor, actor.epoch))
 
-    def answered(self, actor: Actor, path: str, value: object) -> None:
+    def on_answer(self, actor: Actor, path: str, value: object) -> None:
         """A process gets an answer."""
         if actor.kind != "commit" or not path.startswith(f"{self._log.tokens}/"):
             return

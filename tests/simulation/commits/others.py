@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from bookkeeper_metadata.ledgers import Accompany
+from bookkeeper_metadata.ledgers import ExtraOperations
 from spark_bookkeeper.ledger.errors import LedgerFencedError
+from spark_bookkeeper.ledger.pending_adds import AppendCallback
 from spark_bookkeeper.log.errors import DataLossError
 from spark_bookkeeper.log.format.model import LogSettings
-from spark_bookkeeper.log.ledgers import Completion
 from spark_bookkeeper.log.writing.tail import Tenure
 from tests.simulation.commits.history import Actor, Read, ReadRefused
 from tests.simulation.commits.ledgers import SimLedger
@@ -71,7 +71,7 @@ class _Appender:
         self.payload_size_max = 1 << 20
         self.on_release: Callable[[int], None] | None = None
 
-    def push(self, payloads: Sequence[bytes], complete: Completion) -> None:
+    def push(self, payloads: Sequence[bytes], complete: AppendCallback) -> None:
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -89,8 +89,8 @@ async def writer(world: World, name: str) -> None:
     if stream.one_in(2):
         process.kill_in(1_000 * stream.below(300))
 
-    async def create(settings: LogSettings, accompany: Accompany) -> _Appender:
-        return _Appender(await world.ledgers.create(process.store, accompany))
+    async def create(settings: LogSettings, extra_operations: ExtraOperations) -> _Appender:
+        return _Appender(await world.ledgers.create(process.store, extra_operations))
 
     async def lead() -> None:
         own: set[int | None] = set()

@@ -38,12 +38,12 @@ T = TypeVar("T")
 
 
 class Spy(Protocol):
-    """Told what a process does and sees."""
+    """AppendListener what a process does and sees."""
 
     def sent(self, actor: Actor, operation: str, path: str) -> None:
         """A request leaves."""
 
-    def answered(self, actor: Actor, path: str, value: object) -> None:
+    def on_answer(self, actor: Actor, path: str, value: object) -> None:
         """A read's or mutation's answer arrived."""
 
 
@@ -137,7 +137,7 @@ class Session(MemoryStore):
         elif fate is not Fate.LOST_REQUEST:
             self._loop.after(self._travel_us(), self._arrive, call)
         value = await reply
-        self._spy.answered(self.actor, path, value)
+        self._spy.on_answer(self.actor, path, value)
         return value
 
     def _look(self) -> int:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from bookie_server.core.absence import status_of, status_of_absence
 from bookie_server.core.admission import Admission, same_entries
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply
-from bookie_server.core.handle_state import LedgerFacts
+from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.presence import Presence
 from bookie_server.core.records import Add, ExplicitLac, Fence, MasterKey
-from bookie_server.limbo import assumed
-from bookie_server.storage.index.handle_state import decode_facts, encode_facts
+from bookie_server.limbo import state_after_loss
+from bookie_server.storage.index.handle_state import decode_handle_state, encode_handle_state
 from bookie_server.wire.messages import IdRange, ReadRequest, Section, Status
 from bookie_server.wire.record import Run, parse_header
 from tests.simulation.rules.history import Answered, Denied, Hinted, Stored
@@ -38,7 +38,7 @@ class BookieTwin:
         self.is_up = True
         self.calls: list[Call] = []
         """Arrived and not answered."""
-        self.ledgers: dict[int, LedgerFacts] = {}
+        self.ledgers: dict[int, LedgerHandleState] = {}
         self.tombstones: frozenset[int] = frozenset()
         self.entries: dict[int, Run] = {}
         """On disk."""
@@ -59,7 +59,7 @@ class BookieTwin:
         self._syncing: list[Persist] = []
 
     @property
-    def facts(self) -> LedgerFacts | None:
+    def facts(self) -> LedgerHandleState | None:
         return self.ledgers.get(LEDGER)
 
     @property
@@ -249,7 +249,7 @@ class BookieTwin:
         group = self._syncing
         self._apply(group)
         for persist in group:
-            effects = self._admission.durable(persist.ticket)
+            effects = self._admission.on_durable(persist.ticket)
             self._run(persist.then)
             self._run(effects)
         self._syncing = []
@@ -259,7 +259,7 @@ class BookieTwin:
     def _apply(self, group: Sequence[Persist]) -> None:
         for persist in group:
             for record in persist.records:
-                facts = self.ledgers.setdefault(LEDGER, LedgerFacts())
+                facts = self.ledgers.setdefault(LEDGER, LedgerHandleState())
                 match record:
                     case Add(run):
                         self._store(run, self._is_recovery.get(persist.ticket, False))
@@ -334,7 +334,7 @@ class BookieTwin:
         if self.facts is not None:
             if self.facts.explicit_lac is not None and self._draw.below(2):
                 self.facts.explicit_lac = self._synced_hint
-            self.ledgers = {LEDGER: decode_facts(encode_facts(self.facts))}
+            self.ledgers = {LEDGER: decode_handle_state(encode_handle_state(self.facts))}
         self._admission = Admission(self)
         self.is_up = True
         if self._model.trace is not None:
@@ -353,7 +353,7 @@ class BookieTwin:
         self.power_cut(500)
         self.ledgers, self.entries, self.damaged, self._synced_hint = {}, {}, set(), None
         metadata = model.register.committed.metadata
-        was_fenced, facts = self.ever_fenced, assumed(metadata, self.bookie_id)
+        was_fenced, facts = self.ever_fenced, state_after_loss(metadata, self.bookie_id)
         self.was_named_when_wiped = facts is not None
         # Whoever is not named has nothing that anybody was promised, a fence included.
         self.ever_fenced = facts is not None and (was_fenced or facts.is_fenced)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from bookie_server.core.admission import Admission
 from bookie_server.core.effects import Compare, Persist, Remember, Reply
 from bookie_server.core.effects import Effect as BookieEffect
-from bookie_server.core.handle_state import LedgerFacts
+from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.records import Add, Fence, JournalRecord, MasterKey
 from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import Run, encode_records, parse_run
@@ -101,12 +101,12 @@ class WriterDesk:
         number = int(words.pop()[1:]) if words[-1].startswith("@") else self._number
         bookie_id, first_entry, status = words
         position = self._positions[bookie_id]
-        return self._state.section_answered(position, number, int(first_entry), Status[status])
+        return self._state.on_section_answer(position, number, int(first_entry), Status[status])
 
     def _changed(self, ensemble: list[str]) -> list[Effect]:
         if not ensemble:
             self._number += 1
-            return self._state.ensemble_changed(self._state.ensemble, ())
+            return self._state.on_ensemble_changed(self._state.ensemble, ())
         kept = [bookie_id for bookie_id in ensemble if not bookie_id.endswith("!")]
         members = tuple(bookie_id.rstrip("!") for bookie_id in ensemble)
         before = self._state.ensemble
@@ -114,7 +114,7 @@ class WriterDesk:
         replaced = [i for i, b in enumerate(members) if b != before[i] or b not in kept]
         self._number += 1
         self._positions.update({b: i for i, b in enumerate(members)})
-        return self._state.ensemble_changed(members, replaced)
+        return self._state.on_ensemble_changed(members, replaced)
 
     def _say(self, effect: Effect) -> str:
         match effect:
@@ -142,7 +142,7 @@ class BookieDesk:
     """One bookie's admission over a dictionary, addressed in words."""
 
     def __init__(self) -> None:
-        self.ledgers: dict[int, LedgerFacts] = {}
+        self.ledgers: dict[int, LedgerHandleState] = {}
         self.tombstones: frozenset[int] = frozenset()
         self.entries: set[int] = set()
         self._admission = Admission(self)
@@ -182,7 +182,7 @@ class BookieDesk:
     def _sync(self) -> None:
         group = self._groups.pop(0)
         for record in group.records:
-            facts = self.ledgers.setdefault(LEDGER, LedgerFacts())
+            facts = self.ledgers.setdefault(LEDGER, LedgerHandleState())
             match record:
                 case Add(run):
                     self.entries.update(run.entry_ids)
@@ -192,13 +192,13 @@ class BookieDesk:
                     facts.is_fenced = True
                 case _:
                     raise AssertionError("no other record is written here")
-        effects = self._admission.durable(group.ticket)
+        effects = self._admission.on_durable(group.ticket)
         self._run(group.then)
         self._run(effects)
 
     def _fail(self) -> None:
         group = self._groups.pop(0)
-        self._run(self._admission.failed(group.ticket))
+        self._run(self._admission.on_failed(group.ticket))
         self._run([Reply(effect.to, Status.UNKNOWN) for effect in group.then])
 
     def _run(self, effects: Iterable[BookieEffect]) -> None:

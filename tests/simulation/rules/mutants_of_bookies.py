@@ -5,11 +5,11 @@ from __future__ import annotations
 from bookie_server.core.absence import status_of, status_of_absence
 from bookie_server.core.admission import Admission
 from bookie_server.core.effects import Effect, Persist, Reply, ReplyTo
-from bookie_server.core.handle_state import LedgerFacts
+from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.presence import Presence
-from bookie_server.limbo import assumed
+from bookie_server.limbo import state_after_loss
 from bookie_server.storage.contents import Contents
-from bookie_server.storage.index.handle_state import encode_facts
+from bookie_server.storage.index.handle_state import encode_handle_state
 from bookie_server.wire.messages import Section, Status
 from bookkeeper_metadata.model import LedgerMetadata
 from tests.simulation.rules.patching import Always, Patch, mutant
@@ -17,16 +17,16 @@ from tests.simulation.rules.patching import Always, Patch, mutant
 
 @mutant("fence_volatile", "BOOKKEEPER-500, -815: a restart forgets the fence", "I8", "I11", "I1")
 def _fence_volatile(patch: Patch) -> None:
-    original = encode_facts  # by this name, since the patch replaces the other one here too
+    original = encode_handle_state  # by this name, since the patch replaces the other one here too
 
-    def encode(facts: LedgerFacts) -> bytes:
+    def encode(facts: LedgerHandleState) -> bytes:
         was, facts.is_fenced = facts.is_fenced, False
         try:
             return original(facts)
         finally:
             facts.is_fenced = was
 
-    patch.function(encode_facts, encode)
+    patch.function(encode_handle_state, encode)
 
 
 @mutant("fence_answered_before_sync", "a fence is answered before it is durable", "I9")
@@ -148,8 +148,8 @@ def _corrupt_noentry(patch: Patch) -> None:
 def _limbo_forgotten(patch: Patch) -> None:
     original = status_of_absence
 
-    def absence(facts: LedgerFacts | None, *, is_storage_damaged: bool) -> Status:
-        known = None if facts is None else LedgerFacts()
+    def absence(facts: LedgerHandleState | None, *, is_storage_damaged: bool) -> Status:
+        known = None if facts is None else LedgerHandleState()
         return original(known, is_storage_damaged=is_storage_damaged)
 
     patch.function(status_of_absence, absence)
@@ -157,22 +157,22 @@ def _limbo_forgotten(patch: Patch) -> None:
 
 @mutant("wiped_not_fenced", "BP-46: a lost disk forgets its fence", "I8", "I10")
 def _wiped_not_fenced(patch: Patch) -> None:
-    original = assumed
+    original = state_after_loss
 
-    def forgetful(metadata: LedgerMetadata, bookie_id: str) -> LedgerFacts | None:
-        return original(metadata, bookie_id) and LedgerFacts(is_limbo=True)
+    def forgetful(metadata: LedgerMetadata, bookie_id: str) -> LedgerHandleState | None:
+        return original(metadata, bookie_id) and LedgerHandleState(is_limbo=True)
 
-    patch.function(assumed, forgetful)
+    patch.function(state_after_loss, forgetful)
     set_limbo = Contents.set_limbo
     patch.method(Contents, "set_limbo", lambda self, limbo, fenced: set_limbo(self, limbo, ()))
 
 
 @mutant("closed_not_fenced", "a lost disk fences open ledgers only", "I8", "I1")
 def _closed_not_fenced(patch: Patch) -> None:
-    original = assumed
+    original = state_after_loss
 
-    def forgiving(metadata: LedgerMetadata, bookie_id: str) -> LedgerFacts | None:
+    def forgiving(metadata: LedgerMetadata, bookie_id: str) -> LedgerHandleState | None:
         facts = original(metadata, bookie_id)
-        return facts and LedgerFacts(is_limbo=True, is_fenced=not metadata.is_closed)
+        return facts and LedgerHandleState(is_limbo=True, is_fenced=not metadata.is_closed)
 
-    patch.function(assumed, forgiving)
+    patch.function(state_after_loss, forgiving)

@@ -10,10 +10,10 @@ from bookie_server.wire.record import Run as Records
 from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig, coverage_threshold
 from spark_bookkeeper.ledger.protocol.recovery_rules import (
-    EntryVerdict,
+    EntryReadResult,
     FenceProgress,
+    ReadResult,
     RecoveryWindow,
-    Verdict,
     first_entry_to_recover,
 )
 from spark_bookkeeper.ledger.recovery import _Recovery
@@ -39,34 +39,34 @@ def _start_beyond(patch: Patch) -> None:
 
 @mutant("unknown_is_neg", "a timeout counts as a denial", "I11", "I1")
 def _unknown_is_neg(patch: Patch) -> None:
-    original = EntryVerdict.no_copy
+    original = EntryReadResult.no_copy
 
-    def no_copy(self: EntryVerdict, position: int, status: Status) -> None:
+    def no_copy(self: EntryReadResult, position: int, status: Status) -> None:
         original(self, position, status)
         self.negatives.add(position)
 
-    patch.method(EntryVerdict, "no_copy", no_copy)
+    patch.method(EntryReadResult, "no_copy", no_copy)
 
 
 @mutant("negative_generous", "one denial ends a ledger", "I11", "I1")
 def _negative_generous(patch: Patch) -> None:
-    def verdict(self: EntryVerdict) -> Verdict:
+    def verdict(self: EntryReadResult) -> ReadResult:
         if self.has_copy:
-            return Verdict.EXISTS
-        return Verdict.NEVER_EXISTED if self.negatives else Verdict.OPEN
+            return ReadResult.EXISTS
+        return ReadResult.NEVER_EXISTED if self.negatives else ReadResult.OPEN
 
-    patch.method(EntryVerdict, "verdict", property(verdict))
+    patch.method(EntryReadResult, "verdict", property(verdict))
 
 
 @mutant("positive_strict", "one copy is not enough where somebody denies it", "L1", "I1")
 def _positive_strict(patch: Patch) -> None:
-    def verdict(self: EntryVerdict) -> Verdict:
+    def verdict(self: EntryReadResult) -> ReadResult:
         if self.has_copy and not self.negatives:
-            return Verdict.EXISTS
+            return ReadResult.EXISTS
         is_denied = len(self.negatives) >= self.quorum.coverage
-        return Verdict.NEVER_EXISTED if is_denied else Verdict.OPEN
+        return ReadResult.NEVER_EXISTED if is_denied else ReadResult.OPEN
 
-    patch.method(EntryVerdict, "verdict", property(verdict))
+    patch.method(EntryReadResult, "verdict", property(verdict))
 
 
 @mutant("coverage_too_small", "WQ - AQ answers pass for coverage", "I10", "I11")
@@ -95,9 +95,9 @@ def _fence_short_and_recread_nofence(patch: Patch) -> None:
 
 @mutant("silence_is_fenced", "a bookie that did not answer counts as fenced", "I10")
 def _silence_is_fenced(patch: Patch) -> None:
-    original = FenceProgress.answered
+    original = FenceProgress.on_answer
 
-    def answered(self: FenceProgress, position: int, status: Status, lac: int) -> None:
+    def on_answer(self: FenceProgress, position: int, status: Status, lac: int) -> None:
         original(self, position, status, lac)
         self._answered.add(position)
 

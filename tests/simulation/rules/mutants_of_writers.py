@@ -14,7 +14,7 @@ from spark_bookkeeper.ledger.protocol.events import (
     ChangeEnsemble,
     Effect,
 )
-from spark_bookkeeper.ledger.protocol.runs import Run, RunCutter
+from spark_bookkeeper.ledger.protocol.runs import PendingRun, RunCutter
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer, put_in_force
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 from spark_bookkeeper.ledger.write_handle import WriteHandle
@@ -128,7 +128,7 @@ def _change_start_off_by_one(patch: Patch) -> None:
 
 @mutant("ack_quorum_minus_one", "entries are acknowledged one bookie early", "I17")
 def _ack_quorum_minus_one(patch: Patch) -> None:
-    def is_complete(self: WriterState, run: Run) -> bool:
+    def is_complete(self: WriterState, run: PendingRun) -> bool:
         fewer = replace(self.quorum, ack_quorum=max(1, self.quorum.ack_quorum - 1))
         return fewer.can_acknowledge(run.stored, run.first_entry, run.last_entry)
 
@@ -154,12 +154,12 @@ def _acks_out_of_order(patch: Patch) -> None:
 
 @mutant("fenced_ignored", "a writer that was fenced goes on (F15)", "I20", "L3")
 def _fenced_ignored(patch: Patch) -> None:
-    original = WriterState._bookie_failed
+    original = WriterState._on_bookie_failed
 
     def bookie_failed(self: WriterState, position: int, status: Status) -> list[Effect]:
         return [] if status is Status.FENCED else original(self, position, status)
 
-    patch.method(WriterState, "_bookie_failed", bookie_failed)
+    patch.method(WriterState, "_on_bookie_failed", bookie_failed)
 
 
 @mutant("hopeless_goes_on", "a writer without an ack quorum waits for ever", "L3")
@@ -170,21 +170,23 @@ def _hopeless_goes_on(patch: Patch) -> None:
 
 @mutant("late_failure_forgotten", "a failure during a change is forgotten", "L3")
 def _late_failure_forgotten(patch: Patch) -> None:
-    original = WriterState._bookie_failed
+    original = WriterState._on_bookie_failed
 
     def bookie_failed(self: WriterState, position: int, status: Status) -> list[Effect]:
         ends = status in (Status.FENCED, Status.UNAUTHORIZED)
         is_lost = self._changing is not None and not ends
         return [] if is_lost else original(self, position, status)
 
-    patch.method(WriterState, "_bookie_failed", bookie_failed)
+    patch.method(WriterState, "_on_bookie_failed", bookie_failed)
 
 
 @mutant("lac_ahead_of_acks", "entries carry a LAC that is not confirmed yet", "I7")
 def _lac_ahead_of_acks(patch: Patch) -> None:
     original = RunCutter.cut
 
-    def cut(self: RunCutter, unacknowledged_runs: int, last_add_confirmed: int) -> Run | None:
+    def cut(
+        self: RunCutter, unacknowledged_runs: int, last_add_confirmed: int
+    ) -> PendingRun | None:
         ahead = min(last_add_confirmed + 1, self._next_entry - 1)
         return original(self, unacknowledged_runs, ahead)
 
@@ -231,9 +233,9 @@ def _change_despite_recovery(patch: Patch) -> None:
     "explicit_lac_ahead", "an explicit LAC is not confirmed yet", "I7", where="product and model"
 )
 def _explicit_lac_ahead(patch: Patch) -> None:
-    original = ExplicitLac.acknowledged
+    original = ExplicitLac.on_acknowledged
 
-    def acknowledged(
+    def on_acknowledged(
         self: ExplicitLac, lac: int, ensemble: tuple[str, ...], *, is_settled: bool
     ) -> None:
         original(self, lac + 1, ensemble, is_settled=is_settled)

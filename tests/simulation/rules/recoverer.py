@@ -11,8 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bookie_server.wire.messages import ReadRequest, Section, Status, Stripe
+from bookie_server.wire.messages import ReadRequest, Section, Status
 from bookie_server.wire.record import parse_run
+from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState, Stop, Versioned
 from spark_bookkeeper.ledger.protocol.placement import replace_bookies
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
@@ -95,7 +96,7 @@ class RecovererTwin:
             return
         self._waiting -= 1
         lac = answer if isinstance(answer, LacAnswer) else LacAnswer(Status.UNREACHABLE)
-        progress.answered(position, lac.status, lac.last_add_confirmed)
+        progress.on_answer(position, lac.status, lac.last_add_confirmed)
         if progress.is_covered:
             self._progress = None
             self._model.moment("recovery covered", None)
@@ -138,9 +139,9 @@ class RecovererTwin:
         self._waiting -= 1
         if isinstance(answer, ReadAnswer):
             self._answers[position] = answer
-            window.answered(position, Testimony(answer.copies, frozenset(), answer.missing))
+            window.on_answer(position, Testimony(answer.copies, frozenset(), answer.missing))
         else:
-            window.answered(position, Testimony({}, frozenset(), ()))
+            window.on_answer(position, Testimony({}, frozenset(), ()))
         if not window.is_decided and self._waiting:
             return
         self._window = None

@@ -201,7 +201,7 @@ class WriterTwin:
         if status is not Status.OK and state._changing is not None:
             marks["failure during a change"] += 1
         self._run(
-            state.section_answered(
+            state.on_section_answer(
                 sent.position, sent.ensemble_number, sent.run_first_entry, status
             )
         )
@@ -213,9 +213,9 @@ class WriterTwin:
             holders = model.holders(model.register.committed.metadata, entry_id)
             acked.append(Acked(entry_id, holders, model.swarm.ack_quorum, self._knows_end))
         if model.swarm.rest_us:
-            self._heap.after(model.swarm.rest_us, self._rested, self.hint())
+            self._heap.after(model.swarm.rest_us, self._on_rest, self.hint())
 
-    def _rested(self, last_entry: int) -> None:
+    def _on_rest(self, last_entry: int) -> None:
         self._do(partial(self._tell_lac, last_entry))
 
     def _tell_lac(self, last_entry: int) -> None:
@@ -292,7 +292,7 @@ class WriterTwin:
         self._changed(replacement.ensemble, replacement.positions)
 
     def _changed(self, ensemble: tuple[str, ...], positions: tuple[int, ...]) -> None:
-        self._run(self.state.ensemble_changed(ensemble, positions))
+        self._run(self.state.on_ensemble_changed(ensemble, positions))
         if self.state.error is None and self.state.failed_bookies and not self._is_looking:
             self._is_looking = True
             self._heap.after(LOOK_AGAIN_US, self._look)

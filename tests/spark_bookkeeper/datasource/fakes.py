@@ -18,7 +18,7 @@ from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructType
 
 from bookkeeper_metadata.errors import NoSuchLedgerError
-from bookkeeper_metadata.ledgers import Accompany
+from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.datasource.options.parse import parse_read_options, parse_write_options
@@ -165,20 +165,20 @@ class FakeClient:
         settings: LogSettings,
         password: bytes,
         custom_metadata: Mapping[str, bytes],
-        accompany: Accompany,
+        extra_operations: ExtraOperations,
     ) -> FakeWriter:
-        return self.run(self.created(settings, password, custom_metadata, accompany))
+        return self.run(self.created(settings, password, custom_metadata, extra_operations))
 
     async def created(
         self,
         settings: LogSettings,
         password: bytes,
         custom_metadata: Mapping[str, bytes],
-        accompany: Accompany,
+        extra_operations: ExtraOperations,
     ) -> FakeWriter:
         """As :meth:`create_ledger`, on the event loop."""
         ledger_id, self._next_ledger_id = self._next_ledger_id, self._next_ledger_id + 1
-        await self.store.multi(list(accompany(ledger_id)))
+        await self.store.multi(list(extra_operations(ledger_id)))
         bookies = tuple(f"b{n}" for n in range(settings.ensemble_size))
         self.ledgers[ledger_id] = FakeLedger(
             LedgerMetadata(
@@ -205,7 +205,7 @@ class FakeClient:
             raise NoSuchLedgerError(ledger_id)
         return self.ledgers[ledger_id].metadata
 
-    async def last_confirmed(self, ledger_id: int, password: bytes) -> int:
+    async def read_last_confirmed(self, ledger_id: int, password: bytes) -> int:
         return self.open_ledger(ledger_id, password).last_add_confirmed
 
     async def length(self, ledger_id: int, last_entry: int, password: bytes) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
-from bookkeeper_metadata.ledgers import Accompany
+from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata, LedgerState
 from spark_bookkeeper.datasource.options.parse import parse_stream_read_options
 from spark_bookkeeper.datasource.read.follow import LogFollower
@@ -140,8 +140,8 @@ class OutsideWriter:
         """End the open ledger; nobody leads the log then."""
         self._world.client.run(self._tail.close())
 
-    async def _create(self, settings: LogSettings, accompany: Accompany) -> Any:
-        made = await self._world.client.created(settings, b"", {}, accompany)
+    async def _create(self, settings: LogSettings, extra_operations: ExtraOperations) -> Any:
+        made = await self._world.client.created(settings, b"", {}, extra_operations)
         ledger = self._world.client.ledgers[made.ledger_id]
         ledger.metadata = replace(ledger.metadata, created_ms=self._world.now_ms)
         return made

@@ -14,7 +14,7 @@ import pyspark_bookkeeper
 from spark_bookkeeper.datasource.errors import (
     OptionsError,
     SourceError,
-    reported,
+    with_source_errors,
 )
 from spark_bookkeeper.datasource.options.client import client_settings
 from spark_bookkeeper.datasource.source import BookKeeperSource
@@ -79,7 +79,7 @@ def test_the_copy_of_a_source_that_spark_commits_with_plans_no_write(kind: type)
 
 
 def test_a_reported_error_has_its_name_first_and_what_to_do_last() -> None:
-    @reported
+    @with_source_errors
     def fails() -> None:
         raise NotEnoughBookiesError(3, ("b1",))
 

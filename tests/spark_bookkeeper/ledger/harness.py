@@ -17,7 +17,7 @@ from bookie_server.bookie import Bookie
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.local import LocalBookieClient
 from bookie_server.client.read_stream import unreachable
-from bookie_server.limbo import judge_damage
+from bookie_server.limbo import put_ledgers_in_limbo
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
@@ -43,7 +43,7 @@ from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.store.interface import Registration
 from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.ledger.client import LedgerClient
-from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.settings import ClientSettings
 
 ROOT = "/ledgers"
@@ -179,14 +179,14 @@ class TestCluster:
             clock_ms=lambda: 1,
         )
         if storage.is_damaged:
-            await judge_damage(storage, self.store, ROOT, bookie_id)
+            await put_ledgers_in_limbo(storage, self.store, ROOT, bookie_id)
         bookie = self.bookies[bookie_id] = Bookie(storage, settings)
         await bookie.start()
         self.faults.setdefault(bookie_id, Faults())
 
     def client(self, seed: int = 1) -> LedgerClient:
         """A client of its own, as another process would have."""
-        cluster = Cluster(
+        cluster = LedgerContext(
             self.store,
             ROOT,
             settings=self._settings,

@@ -26,7 +26,7 @@ from bookkeeper_metadata.bookies import (
 )
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.store.memory import MemoryStore
-from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.settings import ClientSettings
 
 ROOT = "/ledgers"
@@ -74,13 +74,15 @@ async def registered(store: MemoryStore, bookie_id: str, port: int) -> None:
     await BookieRegistry(store, ROOT).register(bookie_id, BookieServiceInfo((endpoint,)))
 
 
-async def new_cluster(store: MemoryStore, made: list[Connection]) -> Cluster:
+async def new_cluster(store: MemoryStore, made: list[Connection]) -> LedgerContext:
     def connect(bookie_id: str, address: str, settings: ClientSettings) -> BookieClient:
         made.append(Connection(bookie_id, address))
         return made[-1]
 
     await initialize(store, ROOT, random=Random(0))
-    return Cluster(store, ROOT, settings=ClientSettings(), random=Random(0), make_client=connect)
+    return LedgerContext(
+        store, ROOT, settings=ClientSettings(), random=Random(0), make_client=connect
+    )
 
 
 def test_a_bookie_that_moved_is_found_where_it_is_now() -> None:

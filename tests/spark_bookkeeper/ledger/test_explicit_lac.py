@@ -17,7 +17,7 @@ from bookie_server.wire.digest import Crc32cDigest, DummyDigest, HmacDigest, mas
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import encode_lac_packet, is_possible_lac_packet, parse_lac_packet
 from bookkeeper_metadata.store.memory import MemoryStore
-from spark_bookkeeper.ledger.cluster import Cluster
+from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
 from spark_bookkeeper.settings import ClientSettings
 from tests.simulation.loop import SimLoop
@@ -76,10 +76,10 @@ def test_a_packet_that_is_cut_or_of_another_ledger_proves_nothing(digest: Crc32c
 def test_a_resting_writer_tells_every_bookie_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with scene(tmp_path) as (cluster, explicit_lac):
-            explicit_lac.acknowledged(3, ENSEMBLE, is_settled=True)
-            explicit_lac.acknowledged(5, ENSEMBLE, is_settled=True)
+            explicit_lac.on_acknowledged(3, ENSEMBLE, is_settled=True)
+            explicit_lac.on_acknowledged(5, ENSEMBLE, is_settled=True)
             await until(lambda: all(each.lacs_seen for each in cluster.faults.values()))
-            explicit_lac.acknowledged(5, ENSEMBLE, is_settled=True)
+            explicit_lac.on_acknowledged(5, ENSEMBLE, is_settled=True)
             await asyncio.sleep(REST_S)
 
             assert [told(each) for each in cluster.faults.values()] == [[5], [5], [5]]
@@ -90,8 +90,8 @@ def test_a_resting_writer_tells_every_bookie_once(tmp_path: Path) -> None:
 def test_what_an_entry_carries_is_not_told_again(tmp_path: Path) -> None:
     async def main() -> None:
         async with scene(tmp_path) as (cluster, explicit_lac):
-            explicit_lac.acknowledged(3, ENSEMBLE, is_settled=True)
-            explicit_lac.carried(3)  # entry 4 follows at once
+            explicit_lac.on_acknowledged(3, ENSEMBLE, is_settled=True)
+            explicit_lac.on_carried(3)  # entry 4 follows at once
             await asyncio.sleep(REST_S)
 
             assert all(each.lacs_seen == [] for each in cluster.faults.values())
@@ -103,10 +103,10 @@ def test_what_an_entry_carries_is_not_told_again(tmp_path: Path) -> None:
 def test_a_writer_told_to_be_silent_is(tmp_path: Path, how: str) -> None:
     async def main() -> None:
         async with scene(tmp_path, 0 if how == "off" else 1) as (cluster, explicit_lac):
-            explicit_lac.acknowledged(3, ENSEMBLE, is_settled=True)
+            explicit_lac.on_acknowledged(3, ENSEMBLE, is_settled=True)
             if how == "stopped":
                 explicit_lac.stop()
-                explicit_lac.acknowledged(4, ENSEMBLE, is_settled=True)
+                explicit_lac.on_acknowledged(4, ENSEMBLE, is_settled=True)
             await asyncio.sleep(REST_S)
 
             assert all(each.lacs_seen == [] for each in cluster.faults.values())
@@ -120,7 +120,7 @@ def test_a_bookie_that_hangs_holds_up_nobody_and_gets_the_newest_later(tmp_path:
             before = asyncio.all_tasks()
             cluster.faults["b1:1"].hangs = True
             for lac in (1, 2, 3):
-                explicit_lac.acknowledged(lac, ENSEMBLE, is_settled=True)
+                explicit_lac.on_acknowledged(lac, ENSEMBLE, is_settled=True)
                 for name in ("b0:1", "b2:1"):
                     faults = cluster.faults[name]
                     await until(lambda lac=lac, faults=faults: told(faults)[-1:] == [lac])  # type: ignore[misc]
@@ -141,7 +141,7 @@ class Heard:
         settings = ClientSettings(explicit_lac_interval_ms=interval_ms)
         bookie = create_autospec(BookieClient, instance=True)
         bookie.write_lac.side_effect = self._write_lac
-        cluster = Cluster(
+        cluster = LedgerContext(
             MemoryStore(),
             "/ledgers",
             settings=settings,
@@ -166,7 +166,7 @@ def test_a_writer_with_entries_in_flight_waits_for_their_acknowledgements() -> N
         heard = Heard(interval_ms=10)
 
         for lac in range(5):
-            heard.explicit_lac.acknowledged(lac, ENSEMBLE[:1], is_settled=lac == 4)
+            heard.explicit_lac.on_acknowledged(lac, ENSEMBLE[:1], is_settled=lac == 4)
             await asyncio.sleep(0.06)
 
         assert heard.told == [(250, 4)]
@@ -178,7 +178,7 @@ def test_entries_that_stay_in_flight_keep_readers_waiting_for_ten_intervals_only
     async def main() -> None:
         heard = Heard(interval_ms=10)
 
-        heard.explicit_lac.acknowledged(0, ENSEMBLE[:1], is_settled=False)
+        heard.explicit_lac.on_acknowledged(0, ENSEMBLE[:1], is_settled=False)
         await asyncio.sleep(1)
 
         assert heard.told == [(100, 0)]

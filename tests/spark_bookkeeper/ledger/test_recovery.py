@@ -32,7 +32,7 @@ async def settle_adds(cluster: TestCluster) -> None:
     """Let every add that reached a bookie become durable."""
     await asyncio.sleep(0)
     for bookie in cluster.bookies.values():
-        await bookie.settled()
+        await bookie.wait_until_settled()
     await asyncio.sleep(0)
 
 

@@ -14,7 +14,7 @@ from random import Random
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from bookkeeper_metadata.ledgers import Accompany, LedgerStore
+from bookkeeper_metadata.ledgers import ExtraOperations, LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState, Stop, Versioned
 from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.serde import parse_metadata
@@ -24,13 +24,13 @@ from bookkeeper_metadata.store.operations import Operation
 from spark_bookkeeper.ledger.client import LOG_MARK
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.ledger.errors import LedgerClosedError, LedgerFencedError, LedgerRecoveryError
+from spark_bookkeeper.ledger.pending_adds import AppendCallback
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer, marked_in_recovery
 from spark_bookkeeper.log.format.model import LogHead, LogSettings
 from spark_bookkeeper.log.format.position import Position
 from spark_bookkeeper.log.format.raw import settings_and_schema
 from spark_bookkeeper.log.handle import Log
 from spark_bookkeeper.log.layer import LogLayer
-from spark_bookkeeper.log.ledgers import Completion
 from spark_bookkeeper.log.settings import LogWriterSettings
 from spark_bookkeeper.log.writing.writer import LogWriter
 from tests.spark_bookkeeper.log.chain_checkers import (
@@ -89,12 +89,12 @@ class Appender:
         self._client = client
         self._versioned = versioned
         self._inbox: list[bytes] = []
-        self._untold: list[Completion] = []
+        self._untold: list[AppendCallback] = []
         self._serving: asyncio.Task[None] | None = None
         self._error: BookKeeperError | None = None
         self._is_closed = False
 
-    def push(self, payloads: Sequence[bytes], complete: Completion) -> None:
+    def push(self, payloads: Sequence[bytes], complete: AppendCallback) -> None:
         if self._error is not None:
             raise self._error
         if self._is_closed:
@@ -273,7 +273,7 @@ class Client:
         *,
         password: bytes,
         custom_metadata: Mapping[str, bytes],
-        accompany: Accompany,
+        extra_operations: ExtraOperations,
     ) -> Appender:
         metadata = LedgerMetadata(
             ensemble_size=1,
@@ -283,7 +283,9 @@ class Client:
             password=password,
             custom_metadata=dict(custom_metadata),
         )
-        ledger_id, versioned = await self._metadata.create(metadata, accompany=accompany)
+        ledger_id, versioned = await self._metadata.create(
+            metadata, extra_operations=extra_operations
+        )
         return Appender(self, ledger_id, versioned)
 
     async def open(self, ledger_id: int, password: bytes) -> Entries:

@@ -158,16 +158,16 @@ def test_a_cursor_of_a_deleted_log_is_not_made_again() -> None:
 def test_a_forgotten_consumer_holds_nothing_back_until_it_is_heard_of_again() -> None:
     async def scene(world: World) -> None:
         holder = CursorHolder(world.consumers, "slow", DAY_MS, lambda: world.now_ms)
-        await holder.has_read(3)
+        await holder.advance(3)
         await world.consumers.advance("fast", 50, DAY_MS)
 
         assert await world.consumers.forget("slow") == Cursor(3, world.now_ms, DAY_MS)
 
         assert await world.consumers.forget("slow") is None
         assert await world.consumers.consumed_row() == 50
-        await holder.is_there(3)
+        await holder.heartbeat(3)
         assert await world.consumers.consumed_row() == 50
-        await holder.has_read(7)
+        await holder.advance(7)
         assert await world.consumers.consumed_row() == 7
 
     play(scene)
@@ -179,18 +179,18 @@ def test_a_holder_writes_only_what_moves_or_is_about_to_expire() -> None:
         writes: list[str] = []
         world.store.fault = lambda name, path: writes.append(name) if name != "get" else None
 
-        await holder.is_there(10)
-        await holder.is_there(50)
-        await holder.has_read(10)
-        await holder.has_read(5)
+        await holder.heartbeat(10)
+        await holder.heartbeat(50)
+        await holder.advance(10)
+        await holder.advance(5)
         assert writes == ["create"]
-        await holder.has_read(20)
+        await holder.advance(20)
         assert writes == ["create", "put"]
         world.now_ms += 999
-        await holder.is_there(50)
+        await holder.heartbeat(50)
         assert writes == ["create", "put"]
         world.now_ms += 1
-        await holder.is_there(50)
+        await holder.heartbeat(50)
         world.store.fault = None
 
         assert writes == ["create", "put", "put"]

@@ -9,11 +9,11 @@ from random import Random
 import pytest
 
 from bookkeeper_metadata.cluster import initialize
-from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.ledgers import ExtraOperations, LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from bookkeeper_metadata.store.operations import Check, Create, Put
-from spark_bookkeeper.log.commits.jobs import Accompany, Claim
+from spark_bookkeeper.log.commits.jobs import Claim
 from spark_bookkeeper.log.errors import EpochFencedError, NoSuchLogError
 from spark_bookkeeper.log.format.epoch import Epoch, Job, TokenState, Txn
 from tests.spark_bookkeeper.log.world import LoseNth, World
@@ -224,7 +224,7 @@ def test_what_accompanies_a_ledger_is_a_check_and_a_child() -> None:
         log_id = await world.create_log()
         found = await claim(world, await plan(world, log_id))
 
-        operations = found.accompany(42)
+        operations = found.extra_operations(42)
 
         assert [type(operation) for operation in operations] == [Check, Create]
 
@@ -254,8 +254,8 @@ def test_ledger_store_creates_a_ledger_only_under_a_live_token(fault: Fault | No
             ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b1:1",)),)
         )
 
-        async def create(accompany: Accompany) -> int:
-            return (await ledgers.create(metadata, accompany=accompany))[0]
+        async def create(extra_operations: ExtraOperations) -> int:
+            return (await ledgers.create(metadata, extra_operations=extra_operations))[0]
 
         ledger_id = await found.create_ledger(create)
         await world.nodes(log_id).kill(epoch.number, 1)
@@ -275,8 +275,8 @@ def test_refusals_that_are_not_the_tokens_pass_unchanged() -> None:
         log_id = await world.create_log()
         found = await claim(world, await plan(world, log_id))
 
-        async def create(accompany: Accompany) -> None:
-            await world.store.multi([Put("/elsewhere", b"", 0), *accompany(1)])
+        async def create(extra_operations: ExtraOperations) -> None:
+            await world.store.multi([Put("/elsewhere", b"", 0), *extra_operations(1)])
 
         with pytest.raises(Exception, match="/elsewhere"):
             await found.create_ledger(create)

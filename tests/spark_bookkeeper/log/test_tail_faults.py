@@ -262,8 +262,8 @@ class Contest:
         claim = await jobs.claim(epoch, job, partition=0, task_attempt_id=1)
         assert claim is not None
         appender = await claim.create_ledger(
-            lambda accompany: client.create(
-                LogSettings(), password=b"", custom_metadata={}, accompany=accompany
+            lambda extra_operations: client.create(
+                LogSettings(), password=b"", custom_metadata={}, extra_operations=extra_operations
             )
         )
         self.history.planned.add(appender.ledger_id)

@@ -11,11 +11,10 @@ from random import Random
 import pytest
 
 from bookkeeper_metadata.cluster import initialize
-from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.ledgers import ExtraOperations, LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
-from spark_bookkeeper.log.commits.jobs import Accompany
 from spark_bookkeeper.log.errors import NoSuchLogError
 from spark_bookkeeper.log.format.epoch import Epoch, Job, LedgerWritten, TaskMessage
 from spark_bookkeeper.log.format.model import LogSettings
@@ -62,8 +61,8 @@ class Client:
             ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b1:1",)),)
         )
 
-        async def create(accompany: Accompany) -> int:
-            return (await self.ledgers.create(metadata, accompany=accompany))[0]
+        async def create(extra_operations: ExtraOperations) -> int:
+            return (await self.ledgers.create(metadata, extra_operations=extra_operations))[0]
 
         ledger_id = await claim.create_ledger(create)
         return TaskMessage(

@@ -9,6 +9,7 @@ from random import Random
 from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.backoff import Pause, jittered_pause
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from bookkeeper_metadata.store.memory_tree import MemoryTree
@@ -18,7 +19,7 @@ from spark_bookkeeper.log.cleaning.collect import Collector
 from spark_bookkeeper.log.cleaning.deletion import LogDeletion
 from spark_bookkeeper.log.cleaning.sweep import LedgerAction, Sweeper
 from spark_bookkeeper.log.commits.commit import CommitSummary, Committer
-from spark_bookkeeper.log.commits.jobs import Accompany, Claim, Jobs
+from spark_bookkeeper.log.commits.jobs import Claim, Jobs
 from spark_bookkeeper.log.format.epoch import Epoch, Job, LedgerWritten, TaskMessage
 from spark_bookkeeper.log.format.model import LedgerRange, LogSettings
 from spark_bookkeeper.log.nodes.paths import LogPaths
@@ -189,11 +190,11 @@ class World:
         """What a task does: a ledger under its claim, a new id after every lost reply."""
         session = store or self.store
 
-        async def create(accompany: Accompany) -> int:
+        async def create(extra_operations: ExtraOperations) -> int:
             while True:
                 self._ledger_id += 1
                 ledger_id = self._ledger_id
-                operations = [Create(f"{ROOT}/L{ledger_id}", b""), *accompany(ledger_id)]
+                operations = [Create(f"{ROOT}/L{ledger_id}", b""), *extra_operations(ledger_id)]
                 try:
                     await session.multi(operations)
                     return ledger_id

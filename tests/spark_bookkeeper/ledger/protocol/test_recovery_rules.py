@@ -15,9 +15,9 @@ from spark_bookkeeper.ledger.protocol.read_rules import (
     unreadable,
 )
 from spark_bookkeeper.ledger.protocol.recovery_rules import (
-    EntryVerdict,
+    EntryReadResult,
     FenceProgress,
-    Verdict,
+    ReadResult,
     first_entry_to_recover,
 )
 
@@ -28,10 +28,10 @@ QUORUM = QuorumConfig(3, 3, 2)
 @pytest.mark.conformance("ClientReceivesFencingReadLacResponse")
 def test_proof_counts_towards_coverage(status: Status) -> None:
     progress = FenceProgress(QUORUM)
-    progress.answered(0, status, 4)
+    progress.on_answer(0, status, 4)
     before = progress.is_covered
 
-    progress.answered(2, status, 9)
+    progress.on_answer(2, status, 9)
 
     assert (before, progress.is_covered) == (False, True)
     assert progress.last_add_confirmed == (9 if status is Status.OK else -1)
@@ -44,7 +44,7 @@ def test_silence_never_counts_towards_coverage(status: Status) -> None:
     progress = FenceProgress(QUORUM)
 
     for position in range(3):
-        progress.answered(position, status, 99)
+        progress.on_answer(position, status, 99)
 
     assert not progress.is_covered
     assert progress.last_add_confirmed == -1
@@ -54,9 +54,9 @@ def test_a_striped_ensemble_must_be_covered_in_every_write_set() -> None:
     progress = FenceProgress(QuorumConfig(5, 2, 2))  # one answer per neighbouring pair
 
     for position in (0, 2):
-        progress.answered(position, Status.OK, 0)
+        progress.on_answer(position, Status.OK, 0)
     assert not progress.is_covered
-    progress.answered(4, Status.OK, 0)
+    progress.on_answer(4, Status.OK, 0)
 
     assert progress.is_covered
 
@@ -70,37 +70,37 @@ def test_recovery_never_starts_below_the_last_fragment() -> None:
 
 
 def test_one_copy_is_enough() -> None:
-    verdict = EntryVerdict(QUORUM, 4)
+    verdict = EntryReadResult(QUORUM, 4)
     verdict.no_copy(0, Status.NO_ENTRY)
     verdict.no_copy(2, Status.NO_ENTRY)
     verdict.copy(1)
 
-    assert verdict.verdict is Verdict.EXISTS
+    assert verdict.verdict is ReadResult.EXISTS
 
 
 def test_absence_needs_a_coverage_of_explicit_negatives() -> None:
-    verdict = EntryVerdict(QUORUM, 4)
+    verdict = EntryReadResult(QUORUM, 4)
     verdict.no_copy(0, Status.NO_ENTRY)
     before = verdict.verdict
 
     verdict.no_copy(1, Status.NO_LEDGER)
 
-    assert (before, verdict.verdict) == (Verdict.OPEN, Verdict.NEVER_EXISTED)
+    assert (before, verdict.verdict) == (ReadResult.OPEN, ReadResult.NEVER_EXISTED)
 
 
 @pytest.mark.parametrize("status", [Status.UNKNOWN, Status.UNREACHABLE, Status.NOT_REACHED])
 @pytest.mark.conformance("ClientReceivesRecoveryReadResponse")
 def test_dont_know_is_never_no(status: Status) -> None:
-    verdict = EntryVerdict(QUORUM, 4)
+    verdict = EntryReadResult(QUORUM, 4)
     verdict.no_copy(0, status)
     verdict.no_copy(1, status)
     verdict.no_copy(2, Status.NO_ENTRY)
 
-    assert verdict.verdict is Verdict.OPEN
+    assert verdict.verdict is ReadResult.OPEN
 
 
 def test_only_the_write_set_may_testify() -> None:
-    verdict = EntryVerdict(QuorumConfig(5, 3, 2), 0)
+    verdict = EntryReadResult(QuorumConfig(5, 3, 2), 0)
 
     with pytest.raises(InvariantViolation):
         verdict.no_copy(4, Status.NO_ENTRY)

@@ -47,7 +47,7 @@ def sends(effects: list[Effect]) -> list[SendSection]:
 def answer(state: WriterState, position: int, first_entry: int, status: Status) -> list[Effect]:
     """What the bookie that stands there now answers."""
     number = state._ensemble_number
-    return state.section_answered(position, number, first_entry, status)
+    return state.on_section_answer(position, number, first_entry, status)
 
 
 def changes(effects: list[Effect]) -> list[ChangeEnsemble]:
@@ -137,7 +137,7 @@ def test_a_bookie_nobody_can_replace_is_left_out_while_an_ack_quorum_is_left() -
     (change,) = changes(answer(state, 1, 0, Status.UNREACHABLE))
     assert not change.is_needed
 
-    assert state.ensemble_changed(change.ensemble, ()) == []
+    assert state.on_ensemble_changed(change.ensemble, ()) == []
 
     assert [send.position for send in sends(state.append([b"b"]))] == [0, 2]
 
@@ -147,10 +147,10 @@ def test_beyond_that_the_writer_ends_and_says_which_bookies_failed() -> None:
     state.append([b"a", b"b"])
     (change,) = changes(answer(state, 1, 0, Status.UNREACHABLE))
     assert answer(state, 2, 0, Status.READ_ONLY) == []
-    (again,) = changes(state.ensemble_changed(change.ensemble, ()))
+    (again,) = changes(state.on_ensemble_changed(change.ensemble, ()))
     assert again.is_needed
 
-    effects = state.ensemble_changed(again.ensemble, ())
+    effects = state.on_ensemble_changed(again.ensemble, ())
 
     (failed,) = [effect for effect in effects if isinstance(effect, FailPending)]
     assert isinstance(failed.error, NotEnoughBookiesError)
@@ -183,7 +183,7 @@ def test_nothing_is_acknowledged_while_a_change_is_undecided() -> None:
     assert acked(answer(state, 0, 0, Status.OK)) == []
     assert acked(answer(state, 1, 0, Status.OK)) == []
 
-    assert acked(state.ensemble_changed(("b0", "b1", "b9"), (2,))) == [0]
+    assert acked(state.on_ensemble_changed(("b0", "b1", "b9"), (2,))) == [0]
 
 
 def test_a_change_begins_behind_the_last_acknowledged_entry() -> None:
@@ -192,7 +192,7 @@ def test_a_change_begins_behind_the_last_acknowledged_entry() -> None:
     state.append([b"a"])
     (first,) = changes(answer(state, 0, 0, Status.UNREACHABLE))
     assert (first.first_entry, first.failed) == (0, {0: "b0"})
-    state.ensemble_changed(("b9", "b1", "b2"), (0,))
+    state.on_ensemble_changed(("b9", "b1", "b2"), (0,))
     answer(state, 1, 0, Status.OK)
     answer(state, 2, 0, Status.OK)
 
@@ -215,7 +215,7 @@ def test_replaced_bookies_lose_their_acknowledgements_and_get_the_same_bytes() -
     answer(state, 0, 0, Status.OK)
     answer(state, 1, 0, Status.UNREACHABLE)
 
-    effects = state.ensemble_changed(("b0", "b9", "b2"), (1,))
+    effects = state.on_ensemble_changed(("b0", "b9", "b2"), (1,))
 
     again = sends(effects)
     assert [(send.bookie_id, send.run_first_entry) for send in again] == [
@@ -242,7 +242,7 @@ def test_all_acknowledgements_are_taken_back_before_anything_is_acknowledged() -
     answer(state, 1, 0, Status.UNREACHABLE)
 
     # when the bookie that stored both is the one replaced
-    effects = state.ensemble_changed(("b0", "b8", "b9"), (1, 2))
+    effects = state.on_ensemble_changed(("b0", "b8", "b9"), (1, 2))
 
     assert acked(effects) == []
     assert len(sends(effects)) == 4
@@ -253,10 +253,10 @@ def test_two_changes_that_cancel_out_send_everything_again() -> None:
     state = writer()
     state.append([b"a"])
     answer(state, 2, 0, Status.UNREACHABLE)
-    state.ensemble_changed(("b0", "b1", "b9"), (2,))
+    state.on_ensemble_changed(("b0", "b1", "b9"), (2,))
     answer(state, 2, 0, Status.UNREACHABLE)
 
-    effects = state.ensemble_changed(("b0", "b1", "b2"), (2,))
+    effects = state.on_ensemble_changed(("b0", "b1", "b2"), (2,))
 
     assert [send.bookie_id for send in sends(effects)] == ["b2"]
     answer(state, 0, 0, Status.OK)
@@ -267,11 +267,11 @@ def test_late_answers_of_a_replaced_bookie_change_nothing() -> None:
     state = writer()
     state.append([b"a"])
     answer(state, 2, 0, Status.UNREACHABLE)
-    state.ensemble_changed(("b0", "b1", "b9"), (2,))
+    state.on_ensemble_changed(("b0", "b1", "b9"), (2,))
     answer(state, 0, 0, Status.OK)
 
     for status in (Status.OK, Status.UNREACHABLE, Status.FENCED):
-        assert state.section_answered(2, 0, 0, status) == []
+        assert state.on_section_answer(2, 0, 0, status) == []
 
     assert acked(answer(state, 2, 0, Status.OK)) == [0]
 
@@ -288,13 +288,13 @@ def test_a_failure_during_a_change_begins_another_before_anything_is_acknowledge
     answer(state, 0, 1, Status.OK)
     answer(state, 1, 1, Status.OK)
 
-    effects = state.ensemble_changed(("b0", "b1", "b8", "b3"), (2,))
+    effects = state.on_ensemble_changed(("b0", "b1", "b8", "b3"), (2,))
 
     (second,) = changes(effects)
     assert (first.first_entry, second.first_entry) == (1, 1)
     assert second.failed == {3: "b3"}
     assert acked(effects) == []
-    assert acked(state.ensemble_changed(("b0", "b1", "b8", "b9"), (3,))) == [1]
+    assert acked(state.on_ensemble_changed(("b0", "b1", "b8", "b9"), (3,))) == [1]
 
 
 def test_a_partial_replacement_keeps_the_rest_in_mind() -> None:
@@ -303,9 +303,9 @@ def test_a_partial_replacement_keeps_the_rest_in_mind() -> None:
     state.append([b"a"])
     answer(state, 1, 0, Status.UNREACHABLE)
     answer(state, 2, 0, Status.UNREACHABLE)
-    state.ensemble_changed(("b0", "b9", "b2"), (1,))  # asks again, for 2 failed meanwhile
+    state.on_ensemble_changed(("b0", "b9", "b2"), (1,))  # asks again, for 2 failed meanwhile
 
-    effects = state.ensemble_changed(("b0", "b9", "b2"), ())
+    effects = state.on_ensemble_changed(("b0", "b9", "b2"), ())
 
     assert state.error is None
     assert state.failed_bookies == {2: "b2"}
@@ -325,7 +325,7 @@ def test_a_failure_outside_the_write_set_still_releases_what_is_complete() -> No
     answer(state, 2, 1, Status.UNREACHABLE)
     answer(state, 1, 1, Status.OK)
 
-    effects = state.ensemble_changed(("b0", "b1", "b9"), (2,))
+    effects = state.on_ensemble_changed(("b0", "b1", "b9"), (2,))
 
     assert [send.run_first_entry for send in sends(effects)] == [1]
     assert acked(answer(state, 2, 1, Status.OK)) == [1]
@@ -341,7 +341,7 @@ def test_a_failure_after_the_last_acknowledgement_changes_the_ensemble_for_what_
 
     (change,) = changes(answer(state, 2, 0, Status.UNREACHABLE))
     assert change.first_entry == 1
-    assert state.ensemble_changed(("b0", "b1", "b9"), (2,)) == []
+    assert state.on_ensemble_changed(("b0", "b1", "b9"), (2,)) == []
 
     assert [send.bookie_id for send in sends(state.append([b"b"]))] == ["b0", "b1", "b9"]
 
@@ -365,7 +365,7 @@ def test_an_end_during_a_change_is_final() -> None:
     answer(state, 0, 0, Status.OK)
     answer(state, 1, 0, Status.FENCED)
 
-    assert state.ensemble_changed(("b0", "b1", "b9"), (2,)) == []
+    assert state.on_ensemble_changed(("b0", "b1", "b9"), (2,)) == []
     assert isinstance(state.error, LedgerFencedError)
     assert state.last_add_confirmed == -1
 
@@ -441,7 +441,7 @@ class World:
         self.stored: dict[str, set[int]] = {}
         self.fragments = [(0, state.ensemble)]
         self.spares = [f"s{i}" for i in range(6)]
-        self.released = 0
+        self.on_released = 0
         self.confirmed = -1
 
     def run(self, effects: list[Effect]) -> None:
@@ -460,7 +460,7 @@ class World:
                         self.check_quorum(entry_id)
                     self.confirmed = last_entry
                 case Release(size_bytes):
-                    self.released += size_bytes
+                    self.on_released += size_bytes
                 case FailPending():
                     assert self.state.error is effect.error
 
@@ -481,7 +481,7 @@ class World:
         if status is Status.OK:
             self.held(send.bookie_id).update(section.run.entry_ids)
         self.run(
-            self.state.section_answered(
+            self.state.on_section_answer(
                 send.position, send.ensemble_number, send.run_first_entry, status
             )
         )
@@ -500,7 +500,7 @@ class World:
             if self.fragments[-1][0] == change.first_entry:
                 self.fragments.pop()
             self.fragments.append((change.first_entry, tuple(members)))
-        self.run(self.state.ensemble_changed(tuple(members), replaced))
+        self.run(self.state.on_ensemble_changed(tuple(members), replaced))
 
 
 ANSWERS = [Status.OK] * 24 + [Status.UNREACHABLE, Status.UNKNOWN] * 3 + [Status.FENCED]
@@ -530,6 +530,6 @@ def test_whatever_happens_order_quorum_and_accounting_hold(quorum, payloads, ran
         else:
             world.decide()
     assert world.confirmed == state.last_add_confirmed
-    assert world.released == appended
+    assert world.on_released == appended
     if state.error is None:
         assert world.confirmed == len(payloads) - 1

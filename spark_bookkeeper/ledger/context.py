@@ -1,4 +1,4 @@
-"""Cluster: what every ledger operation stands on - metadata, bookies, settings, randomness.
+"""LedgerContext: what every ledger operation stands on - metadata, bookies, settings, randomness.
 
 Bookie clients are made on first use and kept: one connection per bookie and event loop. Which
 transport a bookie speaks is read from its registration. A bookie that is not registered at the
@@ -28,7 +28,7 @@ MakeClient = Callable[[str, str, ClientSettings], BookieClient]
 """(bookie id, address, settings) -> client; grpc in production, in-process in tests."""
 
 
-class Cluster:
+class LedgerContext:
     """Made on, and used from, one event loop."""
 
     def __init__(
