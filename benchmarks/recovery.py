@@ -7,7 +7,7 @@ import os
 import time
 
 from benchmarks.figures import Figure, percentile
-from bookkeeper_metadata.errors import ClientClosedError
+from bookkeeper_metadata.foundation.errors import ClientClosedError
 from bookkeeper_metadata.store.connect import connect
 from spark_bookkeeper import LocalCluster, aio
 from spark_bookkeeper.blocking.loop_thread import shared_loop_thread

@@ -35,7 +35,8 @@ from bookkeeper_metadata.bookies import (
     Endpoint,
 )
 from bookkeeper_metadata.cluster import instance_id, read_layout
-from bookkeeper_metadata.errors import BookKeeperError, ClusterNotInitializedError
+from bookkeeper_metadata.errors import ClusterNotInitializedError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.interface import MetadataStore, Registration

@@ -18,6 +18,8 @@ from functools import cache
 from ipaddress import ip_address
 from typing import Any
 
+from bookkeeper_metadata.foundation.settings import Settings, setting
+
 _MIB = 1024 * 1024
 ENVIRONMENT_PREFIX = "BOOKKEEPER_"
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -25,79 +27,85 @@ LOG_FORMATS = ("text", "json")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StorageSettings:
-    """How a bookie lays its bytes out; see ``BookieSettings`` for what each number trades."""
-
-    journal_directories: tuple[str, ...]
-    ledger_directories: tuple[str, ...]
-    journal_file_size_bytes: int = 256 * _MIB
-    journal_zero_chunk_bytes: int = 8 * _MIB
-    write_cache_size_bytes: int = 64 * _MIB
-    block_size_bytes: int = 64 * 1024
-
-    def __post_init__(self) -> None:
-        defects = []
-        for name in ("journal_directories", "ledger_directories"):
-            directories = getattr(self, name)
-            if not directories or len(set(directories)) != len(directories):
-                defects.append(f"{name} must name at least one directory, each once")
-        if set(self.journal_directories) & set(self.ledger_directories):
-            defects.append("journal_directories and ledger_directories must not share a directory")
-        for name, least in (
-            ("journal_file_size_bytes", 64 * 1024),
-            ("journal_zero_chunk_bytes", 4096),
-            ("write_cache_size_bytes", 4096),
-            ("block_size_bytes", 512),
-        ):
-            if getattr(self, name) < least:
-                defects.append(f"{name} must be at least {least}; {name}={getattr(self, name)}")
-        if defects:
-            raise ValueError("; ".join(defects))
-
-
-@dataclass(frozen=True, kw_only=True)
-class BookieSettings:
-    """Everything one bookie process is told."""
+class PlaceSettings(Settings):
+    """Where a bookie listens, and where and as what it registers."""
 
     bookie_id: str = ""
     """Name under which the bookie registers for good. Empty: `host:port`, which ties its data to its address."""
     host: str = "127.0.0.1"
     """Address to listen on. Beyond loopback there is neither TLS nor authentication yet: needs `insecure`."""
-    port: int = 3181
+    port: int = setting(3181, minimum=0, maximum=65535)
     """TCP port of the gRPC service. 0 takes a free one, of use only with a `bookie_id` of its own."""
     metadata_service_uri: str = "zk+hierarchical://127.0.0.1:2181/ledgers"
     """Where the cluster's metadata lives, in Apache's notation."""
+    insecure: bool = False
+    """Allow a host beyond loopback without TLS: anybody who reaches the port can read and write."""
+
+    def defects(self) -> list[str]:
+        """A name that ZooKeeper could not hold, and a host that anybody reaches."""
+        found = []
+        if "/" in self.bookie_id or self.bookie_id == "readonly":
+            found.append(
+                f"bookie_id must not contain '/' nor be 'readonly'; bookie_id={self.bookie_id}"
+            )
+        if not self.insecure and not is_loopback(self.host):
+            found.append(
+                "BK_INSECURE: a host beyond loopback has no TLS and no authentication; "
+                f"set insecure to accept that; host={self.host}"
+            )
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutSettings(Settings):
+    """How a bookie lays its bytes out."""
+
     journal_directories: tuple[str, ...] = ()
     """Directories of the journals, one thread and one sync queue each; best a disk of their own each."""
     ledger_directories: tuple[str, ...] = ()
     """Directories of entry logs and index; a ledger stays in one. Append new ones at the end only."""
-    insecure: bool = False
-    """Allow a host beyond loopback without TLS: anybody who reaches the port can read and write."""
-    journal_file_size_bytes: int = 256 * _MIB
+    journal_file_size_bytes: int = setting(256 * _MIB, minimum=64 * 1024)
     """Size at which a journal file is left for the next. Larger: fewer rolls, more disk kept after a checkpoint."""
-    journal_zero_chunk_bytes: int = 8 * _MIB
+    journal_zero_chunk_bytes: int = setting(8 * _MIB, minimum=4096)
     """How much is zero-filled ahead at a time. Larger: fewer syncs in the background, each competing longer."""
-    group_bytes_max: int = 4 * _MIB
-    """Bytes one journal write takes at most. Larger: more throughput, longer waits behind a group."""
-    write_cache_size_bytes: int = 64 * _MIB
+    write_cache_size_bytes: int = setting(64 * _MIB, minimum=4096)
     """Synced bytes kept in memory before a checkpoint starts. Larger: fewer, larger entry logs, longer replay."""
+    block_size_bytes: int = setting(64 * 1024, minimum=512)
+    """Unit of index and checksum in an entry log. Larger: smaller index, more read for one small entry."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageSettings(LayoutSettings):
+    """What the storage needs: a layout whose directories are there, each for one purpose."""
+
+    def defects(self) -> list[str]:
+        """Directories that are missing or clash."""
+        found = []
+        for name in ("journal_directories", "ledger_directories"):
+            directories = getattr(self, name)
+            if not directories or len(set(directories)) != len(directories):
+                found.append(f"{name} must name at least one directory, each once")
+        if set(self.journal_directories) & set(self.ledger_directories):
+            found.append("journal_directories and ledger_directories must not share a directory")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class BookieSettings(LayoutSettings, PlaceSettings):
+    """All settings of one bookie process."""
+
+    group_bytes_max: int = setting(4 * _MIB, minimum=4096)
+    """Bytes one journal write takes at most. Larger: more throughput, longer waits behind a group."""
     checkpoint_interval_ms: int = 10_000
     """Longest time between checkpoints when something changed (Apache's flushInterval is 10 s)."""
-    block_size_bytes: int = 64 * 1024
-    """Unit of index and checksum in an entry log. Larger: smaller index, more read for one small entry."""
     read_threads: int = 4
     """Threads that read entry logs; each holds one read of about 1 MiB at a time."""
-    drain_timeout_ms: int = 10_000
+    drain_timeout_ms: int = setting(10_000, minimum=0)
     """How long a stopping bookie waits for what it has begun; a second SIGTERM ends it at once."""
-    log_level: str = "info"
+    log_level: str = setting("info", one_of=LOG_LEVELS)
     """Least severe event logged: debug, info, warning or error."""
-    log_format: str = "text"
+    log_format: str = setting("text", one_of=LOG_FORMATS)
     """One line per event: `text` with key=value facts, or `json` for machines."""
-
-    def __post_init__(self) -> None:
-        defects = _defects(self)
-        if defects:
-            raise ValueError("; ".join(defects))
 
     @property
     def storage(self) -> StorageSettings:
@@ -106,48 +114,8 @@ class BookieSettings:
         Raises:
             ValueError: directories are missing or clash.
         """
-        return StorageSettings(
-            **{
-                field.name: getattr(self, field.name)
-                for field in dataclasses.fields(StorageSettings)
-            }
-        )
-
-
-def _defects(settings: BookieSettings) -> list[str]:
-    found: list[str] = []
-    if not 0 <= settings.port <= 65535:
-        found.append(f"port must be 0..65535; port={settings.port}")
-    if "/" in settings.bookie_id or settings.bookie_id == "readonly":
-        found.append(
-            f"bookie_id must not contain '/' nor be 'readonly'; bookie_id={settings.bookie_id}"
-        )
-    if not settings.insecure and not is_loopback(settings.host):
-        found.append(
-            "BK_INSECURE: a host beyond loopback has no TLS and no authentication; "
-            f"set insecure to accept that; host={settings.host}"
-        )
-    for name, least in (
-        ("journal_file_size_bytes", 64 * 1024),
-        ("journal_zero_chunk_bytes", 4096),
-        ("group_bytes_max", 4096),
-        ("write_cache_size_bytes", 4096),
-        ("checkpoint_interval_ms", 1),
-        ("block_size_bytes", 512),
-        ("read_threads", 1),
-        ("drain_timeout_ms", 0),
-    ):
-        if getattr(settings, name) < least:
-            found.append(f"{name} must be at least {least}; {name}={getattr(settings, name)}")
-    if settings.log_level not in LOG_LEVELS:
-        found.append(
-            f"log_level must be one of {', '.join(LOG_LEVELS)}; log_level={settings.log_level}"
-        )
-    if settings.log_format not in LOG_FORMATS:
-        found.append(
-            f"log_format must be one of {', '.join(LOG_FORMATS)}; log_format={settings.log_format}"
-        )
-    return found
+        names = (field.name for field in dataclasses.fields(StorageSettings))
+        return StorageSettings(**{name: getattr(self, name) for name in names})
 
 
 def is_loopback(host: str) -> bool:
@@ -182,7 +150,9 @@ class Setting:
 @cache
 def bookie_settings_table() -> tuple[Setting, ...]:
     """All settings of a bookie in the order of their declaration."""
-    helps = _field_helps(BookieSettings)
+    helps: dict[str, str] = {}
+    for owner in BookieSettings.__mro__[:-1]:
+        helps |= _field_helps(owner)
     return tuple(
         Setting(field.name, type(field.default), field.default, helps[field.name])
         for field in dataclasses.fields(BookieSettings)

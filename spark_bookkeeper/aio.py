@@ -14,8 +14,8 @@ from typing import Self
 from bookie_server.client.grpc_client import GrpcBookieClient, grpc_works_here
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
-from bookkeeper_metadata.errors import BookKeeperError, ClientClosedError
 from bookkeeper_metadata.foundation.closing import AsyncClosing
+from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.store.connect import connect

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
-from bookkeeper_metadata.errors import ClientClosedError
 from bookkeeper_metadata.foundation.closing import Closing
+from bookkeeper_metadata.foundation.errors import ClientClosedError
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper import aio

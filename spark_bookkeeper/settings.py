@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from bookie_server.client.settings import ConnectionSettings
-
-_MAY_BE_OFF = (
-    "add_quorum_timeout_ms",
-    "explicit_lac_interval_ms",
-    "speculative_read_timeout_ms",
-)
+from bookkeeper_metadata.foundation.settings import Settings, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
+class ClientSettings(Settings):
     """Numbers of one :class:`spark_bookkeeper.BookKeeper`; validated on construction."""
 
     max_in_flight_bytes: int = 64 * 1024 * 1024
@@ -26,20 +21,20 @@ class ClientSettings:
     """Asked of a bookie at once. One message of this size costs the CPU of one of 1 KiB."""
     reads_in_flight: int = 4
     """Requests a sequential read keeps going ahead of its consumer."""
-    speculative_read_timeout_ms: int = 1_000
+    speculative_read_timeout_ms: int = setting(1_000, minimum=0)
     """How long a replica may keep a reader waiting before the next is asked too; 0: never. Shorter
     sends more reads twice when bookies are merely busy. Half of Apache's 2 s, which allow for a
     Java collector's pause; a cold read of 1 MiB takes a tenth of it."""
     long_poll_timeout_ms: int = 1_000
     """How long a bookie holds the question for news back; also how long a tail may trust a bookie
     that has fallen silent or behind. An idle tail costs one message a period."""
-    explicit_lac_interval_ms: int = 1
+    explicit_lac_interval_ms: int = setting(1, minimum=0)
     """A writer at rest for this long tells the bookies its last add confirmed, which otherwise only
     its next entry would; 0: off. Tailing readers wait for it; shorter sends more small messages.
     One with entries in flight gives their acknowledgements ten times as long."""
     metadata_timeout_ms: int = 10_000
     """Longest wait for the metadata service (Apache's ``zkTimeout``)."""
-    add_quorum_timeout_ms: int = 0
+    add_quorum_timeout_ms: int = setting(0, minimum=0)
     """Longest an add may wait for its ack quorum; then the writer ends and closes the ledger at its
     last acknowledged entry. 0: no limit beyond each bookie's own (Apache's default is off too)."""
     bookie_quarantine_ms: int = 30_000
@@ -54,13 +49,3 @@ class ClientSettings:
     writers keep in flight."""
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
     """Per-bookie time limits and frame sizes."""
-
-    def __post_init__(self) -> None:
-        wrong = [
-            f"{spec.name}={value}"
-            for spec in fields(self)
-            if isinstance(value := getattr(self, spec.name), int)
-            and (value < 0 or (value == 0 and spec.name not in _MAY_BE_OFF))
-        ]
-        if wrong:
-            raise ValueError(f"client settings must be positive: {', '.join(wrong)}")

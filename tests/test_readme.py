@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bookkeeper_metadata.errors import BookKeeperError
+from scripts.generate_documents import errors_document, with_table
 from spark_bookkeeper.cli import commands
-from spark_bookkeeper.datasource.errors import report
-from spark_bookkeeper.datasource.explanations import EXPLANATIONS, errors_document
-from spark_bookkeeper.datasource.options.table import option_table
 
 DOCUMENTS = (
     "README.md",
@@ -29,56 +25,14 @@ DOCUMENTS = (
 def test_the_option_table_is_the_codes(repository: Path) -> None:
     text = (repository / "docs" / "options.md").read_text(encoding="utf-8")
 
-    (table,) = re.findall(r"<!-- options -->\n(.*?)\n<!-- /options -->", text, re.DOTALL)
-
-    assert table == option_table()
+    assert "<!-- options -->" in text
+    assert text == with_table(text), "run: python -m scripts.generate_documents"
 
 
 def test_the_document_of_errors_is_the_codes(repository: Path) -> None:
     text = (repository / "docs" / "errors.md").read_text(encoding="utf-8")
 
-    assert text == errors_document(), "run: python -m spark_bookkeeper.datasource.explanations"
-
-
-def test_every_error_that_reaches_spark_is_explained_and_no_other(repository: Path) -> None:
-    modules = (
-        "bookkeeper_metadata.errors",
-        "spark_bookkeeper.log.errors",
-        "spark_bookkeeper.datasource.errors",
-    )
-    names = {kind.name for kind in _subclasses(BookKeeperError) if kind.__module__ in modules}
-    source = (repository / "spark_bookkeeper/datasource/errors.py").read_text(encoding="utf-8")
-    names |= set(re.findall(r'SourceError\(\s*"(BK_\w+)"', source))
-
-    assert set(EXPLANATIONS) == names | {BookKeeperError.name}
-    for name, found in EXPLANATIONS.items():
-        for text in (found.cause, found.safety, found.action):
-            assert re.fullmatch(r"[A-Z`].*\.", text), f"{name}: a sentence, please: {text}"
-
-
-def test_an_error_tells_spark_its_name_whether_data_is_safe_and_what_to_do() -> None:
-    class Lost(BookKeeperError):
-        name = "BK_ENTRY_UNREADABLE"
-
-        def __str__(self) -> str:
-            return "no replica returned the entry. ledger_id=7"
-
-    class Said(BookKeeperError):
-        name = "BK_LOG_CONFLICT"
-
-    assert str(report(Lost())) == (
-        "[BK_ENTRY_UNREADABLE] no replica returned the entry. ledger_id=7. Nothing is known to be "
-        "lost. Bring the ledger's bookies back, and read again."
-    )
-    assert str(report(Said("run it again. log=orders"))) == (
-        "[BK_LOG_CONFLICT] run it again. log=orders"
-    )
-
-
-def _subclasses(of: type[BookKeeperError]) -> Iterator[type[BookKeeperError]]:
-    for kind in of.__subclasses__():
-        yield kind
-        yield from _subclasses(kind)
+    assert text == errors_document(), "run: python -m scripts.generate_documents"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bookkeeper_metadata.foundation.settings import Settings
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionSettings:
+class ConnectionSettings(Settings):
     """How long to wait for one bookie, and how much to send it at once."""
 
     add_timeout_ms: int = 10_000
@@ -23,12 +25,3 @@ class ConnectionSettings:
     """Sections are joined up to this size. A message costs the same CPU whatever its size."""
     frames_in_flight_max: int = 3
     """Unanswered frames per bookie; more adds only latency."""
-
-    def __post_init__(self) -> None:
-        wrong = [
-            f"{name}={getattr(self, name)}"
-            for name in self.__dataclass_fields__
-            if getattr(self, name) <= 0
-        ]
-        if wrong:
-            raise ValueError(f"connection settings must be positive: {', '.join(wrong)}")

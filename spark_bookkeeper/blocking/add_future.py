@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from time import monotonic
 
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 
 
 class Waiters:

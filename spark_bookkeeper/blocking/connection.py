@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from typing import Protocol
 
-from bookkeeper_metadata.errors import BookKeeperError, ClientClosedError
+from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
 from spark_bookkeeper import aio
 from spark_bookkeeper.blocking.loop_thread import shared_loop_thread
 from spark_bookkeeper.settings import ClientSettings

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from bookkeeper_metadata.errors import BookKeeperError, ClientClosedError
+from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 
 F = TypeVar("F")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bookkeeper_metadata.errors import BookKeeperError, ClientClosedError, EntryTooLargeError
 from bookkeeper_metadata.foundation.closing import Closing
+from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
 from spark_bookkeeper.blocking.add_future import AddFuture, Waiters
 from spark_bookkeeper.blocking.hand_over import HandOver
 from spark_bookkeeper.blocking.loop_thread import LoopThread
+from spark_bookkeeper.ledger.errors import EntryTooLargeError
 from spark_bookkeeper.log.format.position import Position
 from spark_bookkeeper.log.writing import writer as aio
 

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
-from bookkeeper_metadata.errors import ClientClosedError
+from bookkeeper_metadata.foundation.errors import ClientClosedError
 
 T = TypeVar("T")
 

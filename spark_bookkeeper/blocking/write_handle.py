@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bookkeeper_metadata.errors import BookKeeperError, EntryTooLargeError, LedgerClosedError
 from bookkeeper_metadata.foundation.closing import Closing
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.blocking.add_future import AddFuture, Waiters
 from spark_bookkeeper.blocking.hand_over import HandOver
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.ledger import write_handle as aio
+from spark_bookkeeper.ledger.errors import EntryTooLargeError, LedgerClosedError
 
 
 class _Batch:

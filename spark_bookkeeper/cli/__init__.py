@@ -1,7 +1,7 @@
 """The ``bookkeeper`` command: one file per noun, and here what all of them share at the end.
 
-Exit codes: 0 done, 1 failed, 2 wrong use. An error is one line, ``BK_NAME: message``; ``--debug``
-adds the traceback. Results go to standard output, everything else to standard error. Commands
+Exit codes: 0 done, 1 failed, 2 wrong use. An error is one line, ``BK_NAME: message``, and says when
+trying again can help; ``--debug`` adds the traceback. Results go to standard output, everything else to standard error. Commands
 import what they need when they run, so ``--help`` stays quick and works with half an installation.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import click
 
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.cli.bookie import bookie
 from spark_bookkeeper.cli.bookies import bookies
 from spark_bookkeeper.cli.cluster import cluster
@@ -65,7 +65,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = None
         return EXIT_FAILED
     except BookKeeperError as error:
-        _report(error.name, str(error), state)
+        advice = " (trying again can help)" if error.retryable else ""
+        _report(error.name, f"{error}{advice}", state)
         return EXIT_FAILED
     except SourceError as error:
         _report(error.name, error.message, state)

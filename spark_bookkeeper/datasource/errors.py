@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.datasource.explanations import advice
 
 P = ParamSpec("P")
@@ -25,12 +25,8 @@ class OptionsError(BookKeeperError, ValueError):
     name = "BK_OPTION_INVALID"
     definite = True
 
-    def __init__(self, defects: tuple[str, ...]) -> None:
-        super().__init__(defects)
-        self.defects = defects
-
-    def __str__(self) -> str:
-        return "; ".join(self.defects)
+    defects: tuple[str, ...]
+    message = "{defects:; }"
 
 
 class OptionUnknownError(OptionsError):
@@ -45,13 +41,9 @@ class SchemaMismatchError(BookKeeperError, ValueError):
     name = "BK_SCHEMA_MISMATCH"
     definite = True
 
-    def __init__(self, log: str, differences: tuple[str, ...]) -> None:
-        super().__init__(log, differences)
-        self.log = log
-        self.differences = differences
-
-    def __str__(self) -> str:
-        return f"columns do not fit the log: {'; '.join(self.differences)}. log={self.log}"
+    log: str
+    differences: tuple[str, ...]
+    message = "columns do not fit the log: {differences:; }. log={log}"
 
 
 class UnsupportedTypeError(BookKeeperError, ValueError):
@@ -60,12 +52,8 @@ class UnsupportedTypeError(BookKeeperError, ValueError):
     name = "BK_TYPE_UNSUPPORTED"
     definite = True
 
-    def __init__(self, columns: tuple[str, ...]) -> None:
-        super().__init__(columns)
-        self.columns = columns
-
-    def __str__(self) -> str:
-        return f"columns of types that cannot be stored. columns={','.join(self.columns)}"
+    columns: tuple[str, ...]
+    message = "columns of types that cannot be stored. columns={columns}"
 
 
 class RowTooLargeError(BookKeeperError, ValueError):
@@ -74,17 +62,13 @@ class RowTooLargeError(BookKeeperError, ValueError):
     name = "BK_ROW_TOO_LARGE"
     definite = True
 
-    def __init__(self, row: int, size_bytes: int, size_bytes_max: int) -> None:
-        super().__init__(row, size_bytes, size_bytes_max)
-        self.row = row
-        self.size_bytes = size_bytes
-        self.size_bytes_max = size_bytes_max
-
-    def __str__(self) -> str:
-        return (
-            "one row does not fit into an entry; split its large columns. "
-            f"row_of_partition={self.row} size_bytes={self.size_bytes} size_bytes_max={self.size_bytes_max}"
-        )
+    row: int
+    size_bytes: int
+    size_bytes_max: int
+    message = (
+        "one row does not fit into an entry; split its large columns. row_of_partition={row} "
+        "size_bytes={size_bytes} size_bytes_max={size_bytes_max}"
+    )
 
 
 class RawNullError(BookKeeperError, ValueError):
@@ -93,15 +77,10 @@ class RawNullError(BookKeeperError, ValueError):
     name = "BK_RAW_NULL"
     definite = True
 
-    def __init__(self, row: int) -> None:
-        super().__init__(row)
-        self.row = row
-
-    def __str__(self) -> str:
-        return (
-            "payloadFormat=raw cannot store null values; filter or replace them. "
-            f"row_of_partition={self.row}"
-        )
+    row: int
+    message = (
+        "payloadFormat=raw cannot store null values; filter or replace them. row_of_partition={row}"
+    )
 
 
 class ValueInvalidError(BookKeeperError, ValueError):
@@ -110,16 +89,12 @@ class ValueInvalidError(BookKeeperError, ValueError):
     name = "BK_VALUE_INVALID"
     definite = True
 
-    def __init__(self, column: str, detail: str) -> None:
-        super().__init__(column, detail)
-        self.column = column
-        self.detail = detail
-
-    def __str__(self) -> str:
-        return (
-            "a value is none of its column's type, so no reader would take it. "
-            f"column={self.column} cause={self.detail}"
-        )
+    column: str
+    detail: str
+    message = (
+        "a value is none of its column's type, so no reader would take it. column={column} "
+        "cause={detail}"
+    )
 
 
 class PayloadCorruptError(BookKeeperError):
@@ -127,14 +102,10 @@ class PayloadCorruptError(BookKeeperError):
 
     name = "BK_PAYLOAD_CORRUPT"
 
-    def __init__(self, ledger_id: int, entry_id: int, detail: str) -> None:
-        super().__init__(ledger_id, entry_id, detail)
-        self.ledger_id = ledger_id
-        self.entry_id = entry_id
-        self.detail = detail
-
-    def __str__(self) -> str:
-        return f"entry cannot be decoded: {self.detail}. ledger_id={self.ledger_id} entry_id={self.entry_id}"
+    ledger_id: int
+    entry_id: int
+    detail: str
+    message = "entry cannot be decoded: {detail}. ledger_id={ledger_id} entry_id={entry_id}"
 
 
 class RowsMissingError(BookKeeperError):
@@ -142,17 +113,13 @@ class RowsMissingError(BookKeeperError):
 
     name = "BK_ROWS_MISSING"
 
-    def __init__(self, ledger_id: int, expected: int, found: int) -> None:
-        super().__init__(ledger_id, expected, found)
-        self.ledger_id = ledger_id
-        self.expected = expected
-        self.found = found
-
-    def __str__(self) -> str:
-        return (
-            "a ledger does not hold the rows its log names. "
-            f"ledger_id={self.ledger_id} expected={self.expected} found={self.found}"
-        )
+    ledger_id: int
+    expected: int
+    found: int
+    message = (
+        "a ledger does not hold the rows its log names. ledger_id={ledger_id} expected={expected} "
+        "found={found}"
+    )
 
 
 class ContinuousUnsupportedError(BookKeeperError):
@@ -161,18 +128,13 @@ class ContinuousUnsupportedError(BookKeeperError):
     name = "BK_CONTINUOUS_UNSUPPORTED"
     definite = True
 
-    def __init__(self, log: str, batch_id: int) -> None:
-        super().__init__(log, batch_id)
-        self.log = log
-        self.batch_id = batch_id
-
-    def __str__(self) -> str:
-        return (
-            "no task of this batch sent a message: Spark's continuous trigger drops the rows of "
-            "every Python sink; what was committed before is safe, nothing of this batch was "
-            "written; use trigger(processingTime=...) or trigger(availableNow=True). "
-            f"log={self.log} batch_id={self.batch_id}"
-        )
+    log: str
+    batch_id: int
+    message = (
+        "no task of this batch sent a message: Spark's continuous trigger drops the rows of every "
+        "Python sink; what was committed before is safe, nothing of this batch was written; use "
+        "trigger(processingTime=...) or trigger(availableNow=True). log={log} batch_id={batch_id}"
+    )
 
 
 class StreamIdentityError(BookKeeperError):
@@ -181,17 +143,13 @@ class StreamIdentityError(BookKeeperError):
     name = "BK_STREAM_IDENTITY"
     definite = True
 
-    def __init__(self, query_id: str | None, batch_id: str | None) -> None:
-        super().__init__(query_id, batch_id)
-        self.query_id = query_id
-        self.batch_id = batch_id
-
-    def __str__(self) -> str:
-        return (
-            "Spark did not tell this task its streaming query and micro-batch, so a replay could "
-            "not be recognised; nothing was written; this version of Spark is not supported as a "
-            f"streaming writer. query_id={self.query_id} batch_id={self.batch_id}"
-        )
+    query_id: str | None
+    batch_id: str | None
+    message = (
+        "Spark did not tell this task its streaming query and micro-batch, so a replay could not "
+        "be recognised; nothing was written; this version of Spark is not supported as a streaming "
+        "writer. query_id={query_id} batch_id={batch_id}"
+    )
 
 
 class OffsetInvalidError(BookKeeperError, ValueError):
@@ -200,17 +158,13 @@ class OffsetInvalidError(BookKeeperError, ValueError):
     name = "BK_OFFSET_INVALID"
     definite = True
 
-    def __init__(self, log: str, value: str) -> None:
-        super().__init__(log, value)
-        self.log = log
-        self.value = value
-
-    def __str__(self) -> str:
-        return (
-            "the checkpoint holds a position that is not one of this source, so nothing was read; it "
-            "is another source's checkpoint, or damaged; start with a new one, or with startingOffsets. "
-            f"log={self.log} offset={self.value}"
-        )
+    log: str
+    value: str
+    message = (
+        "the checkpoint holds a position that is not one of this source, so nothing was read; it "
+        "is another source's checkpoint, or damaged; start with a new one, or with "
+        "startingOffsets. log={log} offset={value}"
+    )
 
 
 class NotSupportedYetError(BookKeeperError):
@@ -219,12 +173,8 @@ class NotSupportedYetError(BookKeeperError):
     name = "BK_NOT_SUPPORTED_YET"
     definite = True
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
-
-    def __str__(self) -> str:
-        return f"{self.what} is not supported yet by this version"
+    what: str
+    message = "{what} is not supported yet by this version"
 
 
 class SourceError(Exception):

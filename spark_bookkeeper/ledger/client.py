@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from bookkeeper_metadata.errors import LedgerInUseError, UnauthorizedError
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata
 from spark_bookkeeper.ledger.context import LedgerContext
+from spark_bookkeeper.ledger.errors import LedgerInUseError, UnauthorizedError
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.recovery import recover_ledger

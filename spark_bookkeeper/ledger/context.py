@@ -14,7 +14,7 @@ from random import Random
 
 from bookie_server.client.interface import BookieClient
 from bookkeeper_metadata.bookies import GRPC, BookieRegistry, BookieServiceInfo
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Stop, Transform, Versioned
 from bookkeeper_metadata.store.interface import MetadataStore

@@ -19,12 +19,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from bookkeeper_metadata.errors import (
-    BookKeeperError,
-    MetadataConflictError,
-    MetadataUnavailableError,
-)
+from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
 from bookkeeper_metadata.foundation.backoff import back_off
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import LedgerMetadata, Stop, Versioned
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.protocol.events import ChangeEnsemble

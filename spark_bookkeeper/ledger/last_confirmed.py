@@ -24,10 +24,14 @@ from bookie_server.wire.record import (
     parse_run,
     run_verifies,
 )
-from bookkeeper_metadata.errors import EntryUnreadableError, LedgerRecoveryError, UnauthorizedError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata
 from spark_bookkeeper.ledger.context import LedgerContext
+from spark_bookkeeper.ledger.errors import (
+    EntryUnreadableError,
+    LedgerRecoveryError,
+    UnauthorizedError,
+)
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.recovery_rules import FenceProgress
 

@@ -12,17 +12,14 @@ from collections.abc import AsyncGenerator
 
 from bookie_server.wire.digest import digest_for
 from bookie_server.wire.record import Run
-from bookkeeper_metadata.errors import (
-    BookKeeperError,
-    EntryUnreadableError,
-    MetadataUnavailableError,
-    NoSuchEntryError,
-)
+from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.closing import AsyncClosing
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata, Versioned
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.entry import Entry, entries_of
+from spark_bookkeeper.ledger.errors import EntryUnreadableError, NoSuchEntryError
 from spark_bookkeeper.ledger.fetch import Fetched, FragmentFetcher
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig

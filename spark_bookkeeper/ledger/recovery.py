@@ -25,11 +25,11 @@ from bookie_server.wire.digest import Digest, digest_for, master_key
 from bookie_server.wire.messages import ReadRequest, Status
 from bookie_server.wire.record import parse_header
 from bookie_server.wire.stripe import Stripe
-from bookkeeper_metadata.errors import LedgerRecoveryError, UnauthorizedError
 from bookkeeper_metadata.foundation.backoff import back_off
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.model import NO_ENTRY_ID, Fragment, LedgerMetadata, Stop, Versioned
 from spark_bookkeeper.ledger.context import LedgerContext
+from spark_bookkeeper.ledger.errors import LedgerRecoveryError, UnauthorizedError
 from spark_bookkeeper.ledger.fetch import FragmentFetcher, verified_runs
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig

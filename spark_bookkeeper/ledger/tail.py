@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from bookie_server.wire.digest import Digest
 from bookie_server.wire.messages import LongPoll, ReadLacReply, ReadReply, ReadRequest, Status
 from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
-from bookkeeper_metadata.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
+from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata, Versioned
 from spark_bookkeeper.ledger.context import LedgerContext

@@ -18,9 +18,9 @@ from bookie_server.wire.codec import encode_section, encode_section_header
 from bookie_server.wire.digest import master_key
 from bookie_server.wire.messages import EncodedSection, Status
 from bookie_server.wire.record import Run
-from bookkeeper_metadata.errors import LedgerRecoveryError
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.ledger.context import LedgerContext
+from spark_bookkeeper.ledger.errors import LedgerRecoveryError
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 
 

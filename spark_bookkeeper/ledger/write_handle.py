@@ -18,20 +18,20 @@ from functools import partial
 from bookie_server.wire.digest import digest_for, master_key
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import ENTRY_SIZE_MAX, HEADER_SIZE
-from bookkeeper_metadata.errors import (
-    AddQuorumTimeoutError,
-    BookKeeperError,
-    EntryTooLargeError,
-    LedgerClosedError,
-    MetadataUnavailableError,
-    NotEnoughBookiesError,
-    UnauthorizedError,
-)
+from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.closing import AsyncClosing
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import has_failed
 from bookkeeper_metadata.model import LedgerMetadata, Stop, Versioned
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.ensemble_change import EnsembleChanger
+from spark_bookkeeper.ledger.errors import (
+    AddQuorumTimeoutError,
+    EntryTooLargeError,
+    LedgerClosedError,
+    NotEnoughBookiesError,
+    UnauthorizedError,
+)
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
 from spark_bookkeeper.ledger.pending_adds import AppendCallback, PendingAdds, QuorumDeadline
 from spark_bookkeeper.ledger.protocol.events import (
@@ -87,7 +87,7 @@ class WriteHandle(AsyncClosing):
         self._settled.set()
         self._closing: asyncio.Task[None] | None = None
         self.on_release: Callable[[int], None] | None = None
-        """AppendListener how many payload bytes are no longer held; the synchronous face counts by it."""
+        """Called with how many payload bytes are no longer held; the synchronous face counts by it."""
 
     # -- what the ledger is -------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from pathlib import Path
 
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 
 LOG_TAIL_LINES = 20
 """How much of a failed process's log an error carries."""
@@ -17,15 +17,13 @@ class LocalStartError(BookKeeperError):
     name = "BK_LOCAL_START"
     retryable = True
 
-    def __init__(self, what: str, detail: str, log_tail: str) -> None:
-        super().__init__(what, detail, log_tail)
-        self.what = what
-        self.detail = detail
-        self.log_tail = log_tail
+    what: str
+    detail: str
+    log_tail: str
+    message = "{what} did not start: {detail}."
 
     def __str__(self) -> str:
-        tail = f"\n{self.log_tail}" if self.log_tail else ""
-        return f"{self.what} did not start: {self.detail}.{tail}"
+        return super().__str__() + (f"\n{self.log_tail}" if self.log_tail else "")
 
 
 class LocalDirectoryInUseError(BookKeeperError):
@@ -34,12 +32,8 @@ class LocalDirectoryInUseError(BookKeeperError):
     name = "BK_LOCAL_DIRECTORY_IN_USE"
     definite = True
 
-    def __init__(self, directory: str) -> None:
-        super().__init__(directory)
-        self.directory = directory
-
-    def __str__(self) -> str:
-        return f"another local cluster runs in this directory. directory={self.directory}"
+    directory: str
+    message = "another local cluster runs in this directory. directory={directory}"
 
 
 def log_tail(path: Path) -> str:

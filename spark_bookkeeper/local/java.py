@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 
 JAVA_VERSION_MIN = 17
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
@@ -22,15 +22,11 @@ class JavaNotFoundError(BookKeeperError):
     name = "BK_NO_JAVA"
     definite = True
 
-    def __init__(self, found: str) -> None:
-        super().__init__(found)
-        self.found = found
-
-    def __str__(self) -> str:
-        return (
-            f"Java {JAVA_VERSION_MIN} or newer is needed; on Debian or Ubuntu type "
-            f"`apt-get install default-jre-headless`, or set JAVA_HOME. found={self.found}"
-        )
+    found: str
+    message = (
+        f"Java {JAVA_VERSION_MIN} or newer is needed; on Debian or Ubuntu type "
+        "`apt-get install default-jre-headless`, or set JAVA_HOME. found={found}"
+    )
 
 
 def find_java() -> Path:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from bookkeeper_metadata.errors import BookKeeperError, LedgerFencedError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
+from spark_bookkeeper.ledger.errors import LedgerFencedError
 
 
 class NoSuchLogError(BookKeeperError):
@@ -13,12 +14,8 @@ class NoSuchLogError(BookKeeperError):
     name = "BK_NO_SUCH_LOG"
     definite = True
 
-    def __init__(self, log: str) -> None:
-        super().__init__(log)
-        self.log = log
-
-    def __str__(self) -> str:
-        return f"no such log; check its name, or create it by a first append. log={self.log}"
+    log: str
+    message = "no such log; check its name, or create it by a first append. log={log}"
 
 
 class LogExistsError(BookKeeperError):
@@ -27,53 +24,42 @@ class LogExistsError(BookKeeperError):
     name = "BK_LOG_EXISTS"
     definite = True
 
-    def __init__(self, log: str) -> None:
-        super().__init__(log)
-        self.log = log
-
-    def __str__(self) -> str:
-        return f"log exists already and was not touched; open it instead. log={self.log}"
+    log: str
+    message = "log exists already and was not touched; open it instead. log={log}"
 
 
 class LogConflictError(BookKeeperError):
     """Another commit came between planning and committing an overwrite; nothing was written."""
 
     name = "BK_LOG_CONFLICT"
+    retryable = True
     definite = True
 
-    def __init__(self, log: str, planned_version: int, found_version: int) -> None:
-        super().__init__(log, planned_version, found_version)
-        self.log = log
-        self.planned_version = planned_version
-        self.found_version = found_version
-
-    def __str__(self) -> str:
-        return (
-            "log changed since this overwrite was planned; the log is as the other commit left it "
-            f"and nothing of this write is visible; run it again. log={self.log} "
-            f"planned_version={self.planned_version} found_version={self.found_version}"
-        )
+    log: str
+    planned_version: int
+    found_version: int
+    message = (
+        "log changed since this overwrite was planned; the log is as the other commit left it and "
+        "nothing of this write is visible; run it again. log={log} "
+        "planned_version={planned_version} found_version={found_version}"
+    )
 
 
 class SchemaConflictError(BookKeeperError):
     """Another commit gave the log columns since this write, which adds some, was planned."""
 
     name = "BK_SCHEMA_CONFLICT"
+    retryable = True
     definite = True
 
-    def __init__(self, log: str, planned_schema_id: int, found_schema_id: int) -> None:
-        super().__init__(log, planned_schema_id, found_schema_id)
-        self.log = log
-        self.planned_schema_id = planned_schema_id
-        self.found_schema_id = found_schema_id
-
-    def __str__(self) -> str:
-        return (
-            "log got other columns since this write, which adds columns, was planned; the log is "
-            "as the other commit left it and nothing of this write is visible; run it again. "
-            f"log={self.log} planned_schema_id={self.planned_schema_id} "
-            f"found_schema_id={self.found_schema_id}"
-        )
+    log: str
+    planned_schema_id: int
+    found_schema_id: int
+    message = (
+        "log got other columns since this write, which adds columns, was planned; the log is as "
+        "the other commit left it and nothing of this write is visible; run it again. log={log} "
+        "planned_schema_id={planned_schema_id} found_schema_id={found_schema_id}"
+    )
 
 
 class LogHasWriterError(BookKeeperError):
@@ -82,18 +68,13 @@ class LogHasWriterError(BookKeeperError):
     name = "BK_LOG_HAS_WRITER"
     definite = True
 
-    def __init__(self, log: str, ledger_id: int) -> None:
-        super().__init__(log, ledger_id)
-        self.log = log
-        self.ledger_id = ledger_id
-
-    def __str__(self) -> str:
-        return (
-            "log has a writer outside Spark; nothing was written; close that writer first, or, if "
-            "it is dead, take the log from it with `bookkeeper logs recover` or, in Spark, the "
-            "option takeOver=true. "
-            f"log={self.log} ledger_id={self.ledger_id}"
-        )
+    log: str
+    ledger_id: int
+    message = (
+        "log has a writer outside Spark; nothing was written; close that writer first, or, if it "
+        "is dead, take the log from it with `bookkeeper logs recover` or, in Spark, the option "
+        "takeOver=true. log={log} ledger_id={ledger_id}"
+    )
 
 
 class LogFencedError(LedgerFencedError):
@@ -103,17 +84,12 @@ class LogFencedError(LedgerFencedError):
     over decided, and nothing of them changes any more. Ask the log for a new writer to go on.
     """
 
-    def __init__(self, log: str, ledger_id: int) -> None:
-        super().__init__(ledger_id)
-        self.args = (log, ledger_id)
-        self.log = log
-
-    def __str__(self) -> str:
-        return (
-            "log was taken over from this writer; what it acknowledged is in the log, and what it "
-            "did not may be: read the end of the log before appending it again. "
-            f"log={self.log} ledger_id={self.ledger_id}"
-        )
+    log: str
+    message = (
+        "log was taken over from this writer; what it acknowledged is in the log, and what it did "
+        "not may be: read the end of the log before appending it again. log={log} "
+        "ledger_id={ledger_id}"
+    )
 
 
 class LogPayloadError(BookKeeperError):
@@ -122,17 +98,13 @@ class LogPayloadError(BookKeeperError):
     name = "BK_LOG_PAYLOAD_FORMAT"
     definite = True
 
-    def __init__(self, log: str, payload_format: str) -> None:
-        super().__init__(log, payload_format)
-        self.log = log
-        self.payload_format = payload_format
-
-    def __str__(self) -> str:
-        return (
-            "only a log of payload format raw is written and read entry by entry; nothing was "
-            'changed; read this one\'s rows with spark.read.format("bookkeeper"). '
-            f"log={self.log} payload_format={self.payload_format}"
-        )
+    log: str
+    payload_format: str
+    message = (
+        "only a log of payload format raw is written and read entry by entry; nothing was changed; "
+        'read this one\'s rows with spark.read.format("bookkeeper"). log={log} '
+        "payload_format={payload_format}"
+    )
 
 
 class LogRecreatedError(BookKeeperError):
@@ -141,20 +113,15 @@ class LogRecreatedError(BookKeeperError):
     name = "BK_LOG_RECREATED"
     definite = True
 
-    def __init__(self, log: str, expected_log_id: int, found_log_id: int) -> None:
-        super().__init__(log, expected_log_id, found_log_id)
-        self.log = log
-        self.expected_log_id = expected_log_id
-        self.found_log_id = found_log_id
-
-    def __str__(self) -> str:
-        return (
-            "the position belongs to another log: this one was deleted and created again, or the "
-            "checkpoint or offsets are those of a log of another name; nothing was read or written; "
-            "start with a new checkpoint. "
-            f"log={self.log} expected_log_id={self.expected_log_id} "
-            f"found_log_id={self.found_log_id}"
-        )
+    log: str
+    expected_log_id: int
+    found_log_id: int
+    message = (
+        "the position belongs to another log: this one was deleted and created again, or the "
+        "checkpoint or offsets are those of a log of another name; nothing was read or written; "
+        "start with a new checkpoint. log={log} expected_log_id={expected_log_id} "
+        "found_log_id={found_log_id}"
+    )
 
 
 class EpochFencedError(BookKeeperError):
@@ -163,17 +130,13 @@ class EpochFencedError(BookKeeperError):
     code = -101
     name = "BK_FENCED"
 
-    def __init__(self, log: str, epoch: int, detail: str) -> None:
-        super().__init__(log, epoch, detail)
-        self.log = log
-        self.epoch = epoch
-        self.detail = detail
-
-    def __str__(self) -> str:
-        return (
-            f"this write was superseded and nothing of this attempt becomes visible: {self.detail}; "
-            f"nothing to do, the newer attempt goes on. log={self.log} epoch={self.epoch}"
-        )
+    log: str
+    epoch: int
+    detail: str
+    message = (
+        "this write was superseded and nothing of this attempt becomes visible: {detail}; nothing "
+        "to do, the newer attempt goes on. log={log} epoch={epoch}"
+    )
 
 
 class TxnRegressedError(BookKeeperError):
@@ -182,20 +145,16 @@ class TxnRegressedError(BookKeeperError):
     name = "BK_TXN_REGRESSED"
     definite = True
 
-    def __init__(self, log: str, app_id: str, version: int, stored_version: int | None) -> None:
-        super().__init__(log, app_id, version, stored_version)
-        self.log = log
-        self.app_id = app_id
-        self.version = version
-        self.stored_version = stored_version
-
-    def __str__(self) -> str:
-        return (
-            "batch does not follow the last committed one: an older checkpoint was restored or a "
-            "second driver runs; committed data is safe and nothing was written; stop the other "
-            f"driver, or start with a new checkpoint. log={self.log} app_id={self.app_id} "
-            f"version={self.version} stored_version={self.stored_version}"
-        )
+    log: str
+    app_id: str
+    version: int
+    stored_version: int | None
+    message = (
+        "batch does not follow the last committed one: an older checkpoint was restored or a "
+        "second driver runs; committed data is safe and nothing was written; stop the other "
+        "driver, or start with a new checkpoint. log={log} app_id={app_id} version={version} "
+        "stored_version={stored_version}"
+    )
 
 
 class TxnAppReusedError(BookKeeperError):
@@ -204,20 +163,20 @@ class TxnAppReusedError(BookKeeperError):
     name = "BK_TXN_APP_REUSED"
     definite = True
 
-    def __init__(self, log: str, app_id: str, version: int, stored: tuple[int, str]) -> None:
-        super().__init__(log, app_id, version, stored)
-        self.log = log
-        self.app_id = app_id
-        self.version = version
-        self.stored = stored
+    log: str
+    app_id: str
+    version: int
+    stored: tuple[int, str]
+    message = (
+        "txnAppId was used by another query for this version or a later one; nothing was written "
+        "and nothing was skipped silently; choose another txnAppId, or forget the stored one. "
+        "log={log} app_id={app_id} version={version} stored_version={stored[0]} "
+        "stored_query_id={_stored_query_id}"
+    )
 
-    def __str__(self) -> str:
-        return (
-            "txnAppId was used by another query for this version or a later one; nothing was "
-            "written and nothing was skipped silently; choose another txnAppId, or forget the "
-            f"stored one. log={self.log} app_id={self.app_id} version={self.version} "
-            f"stored_version={self.stored[0]} stored_query_id={self.stored[1] or 'none'}"
-        )
+    @property
+    def _stored_query_id(self) -> str | None:
+        return self.stored[1] or None
 
 
 class CommitUnknownError(BookKeeperError):
@@ -225,37 +184,30 @@ class CommitUnknownError(BookKeeperError):
 
     name = "BK_COMMIT_UNKNOWN"
 
-    def __init__(self, log: str, epoch: int, detail: str) -> None:
-        super().__init__(log, epoch, detail)
-        self.log = log
-        self.epoch = epoch
-        self.detail = detail
-
-    def __str__(self) -> str:
-        return (
-            f"cannot tell whether the commit happened: {self.detail}; either all of its rows are "
-            "visible or none; count them before writing again, or use txnAppId and txnVersion, "
-            f"which make a repeat safe. log={self.log} epoch={self.epoch}"
-        )
+    log: str
+    epoch: int
+    detail: str
+    message = (
+        "cannot tell whether the commit happened: {detail}; either all of its rows are visible or "
+        "none; count them before writing again, or use txnAppId and txnVersion, which make a "
+        "repeat safe. log={log} epoch={epoch}"
+    )
 
 
 class CommitRefusedError(BookKeeperError):
     """The commit may not go ahead; nothing of it is or becomes visible."""
 
     name = "BK_COMMIT_REFUSED"
+    retryable = True
     definite = True
 
-    def __init__(self, log: str, epoch: int | None, detail: str) -> None:
-        super().__init__(log, epoch, detail)
-        self.log = log
-        self.epoch = epoch
-        self.detail = detail
-
-    def __str__(self) -> str:
-        return (
-            f"commit refused and nothing of it becomes visible: {self.detail}; run the write again. "
-            f"log={self.log} epoch={self.epoch}"
-        )
+    log: str
+    epoch: int | None
+    detail: str
+    message = (
+        "commit refused and nothing of it becomes visible: {detail}; run the write again. "
+        "log={log} epoch={epoch}"
+    )
 
 
 class NoConsumerError(BookKeeperError):
@@ -264,17 +216,13 @@ class NoConsumerError(BookKeeperError):
     name = "BK_NO_CONSUMER"
     definite = True
 
-    def __init__(self, log: str, expired: tuple[str, ...]) -> None:
-        super().__init__(log, expired)
-        self.log = log
-        self.expired = expired
-
-    def __str__(self) -> str:
-        return (
-            "no live consumer says how far the log was read, and nothing was dropped; start the "
-            "queries that name one with the option consumer, or drop rows by number. "
-            f"log={self.log} expired={','.join(self.expired) or 'none'}"
-        )
+    log: str
+    expired: tuple[str, ...]
+    message = (
+        "no live consumer says how far the log was read, and nothing was dropped; start the "
+        "queries that name one with the option consumer, or drop rows by number. log={log} "
+        "expired={expired}"
+    )
 
 
 class LogOverwrittenError(BookKeeperError):
@@ -283,18 +231,14 @@ class LogOverwrittenError(BookKeeperError):
     name = "BK_LOG_OVERWRITTEN"
     definite = True
 
-    def __init__(self, log: str, wanted_row: int, first_row: int) -> None:
-        super().__init__(log, wanted_row, first_row)
-        self.log = log
-        self.wanted_row = wanted_row
-        self.first_row = first_row
-
-    def __str__(self) -> str:
-        return (
-            "log was overwritten before this stream had read it to the end; what replaced it is "
-            "safe; set ignoreOverwrites=true to go on with the first row of that, or start with a "
-            f"new checkpoint. log={self.log} wanted_row={self.wanted_row} first_row={self.first_row}"
-        )
+    log: str
+    wanted_row: int
+    first_row: int
+    message = (
+        "log was overwritten before this stream had read it to the end; what replaced it is safe; "
+        "set ignoreOverwrites=true to go on with the first row of that, or start with a new "
+        "checkpoint. log={log} wanted_row={wanted_row} first_row={first_row}"
+    )
 
 
 class DataLossError(BookKeeperError):
@@ -302,25 +246,21 @@ class DataLossError(BookKeeperError):
 
     name = "BK_DATA_LOSS"
 
-    def __init__(self, log: str, wanted_row: int, available: tuple[int, int], detail: str) -> None:
-        super().__init__(log, wanted_row, available, detail)
-        self.log = log
-        self.wanted_row = wanted_row
-        self.available = available
-        self.detail = detail
+    log: str
+    wanted_row: int
+    available: tuple[int, int]
+    detail: str
+    message = (
+        "wanted rows are not in the log: {detail}; rows outside this gap are safe; {_action}. "
+        "log={log} wanted_row={wanted_row} first_row={available[0]} next_row={available[1]}"
+    )
 
-    def __str__(self) -> str:
+    @property
+    def _action(self) -> str:
         # Behind the end there is nothing to go on with, whatever failOnDataLoss says.
-        action = (
-            "ask for rows up to next_row"
-            if self.wanted_row > self.available[1]
-            else "start from a later row, or set failOnDataLoss=false to go on after the gap"
-        )
-        return (
-            f"wanted rows are not in the log: {self.detail}; rows outside this gap are safe; "
-            f"{action}. log={self.log} wanted_row={self.wanted_row} first_row={self.available[0]} "
-            f"next_row={self.available[1]}"
-        )
+        if self.wanted_row > self.available[1]:
+            return "ask for rows up to next_row"
+        return "start from a later row, or set failOnDataLoss=false to go on after the gap"
 
 
 class NoMatchingTimestampError(BookKeeperError):
@@ -329,20 +269,26 @@ class NoMatchingTimestampError(BookKeeperError):
     name = "BK_NO_MATCHING_TIMESTAMP"
     definite = True
 
-    def __init__(self, log: str, timestamp_ms: int, last_commit_ms: int) -> None:
-        super().__init__(log, timestamp_ms, last_commit_ms)
-        self.log = log
-        self.timestamp_ms = timestamp_ms
-        self.last_commit_ms = last_commit_ms
+    log: str
+    timestamp_ms: int
+    last_commit_ms: int
+    message = (
+        "nothing was committed at startingTimestamp or later; no data is missing; {_begin}, or "
+        "at the log's end with startingTimestampStrategy=latest. "
+        "log={log} starting_timestamp={_starting_timestamp} last_commit={_last_commit}"
+    )
 
-    def __str__(self) -> str:
-        begin = "begin earlier" if self.last_commit_ms else "begin when it has rows"
-        return (
-            f"nothing was committed at startingTimestamp or later; no data is missing; {begin}, or "
-            "at the log's end with startingTimestampStrategy=latest. "
-            f"log={self.log} starting_timestamp={iso8601(self.timestamp_ms)} "
-            f"last_commit={iso8601(self.last_commit_ms) if self.last_commit_ms else 'none'}"
-        )
+    @property
+    def _begin(self) -> str:
+        return "begin earlier" if self.last_commit_ms else "begin when it has rows"
+
+    @property
+    def _starting_timestamp(self) -> str:
+        return iso8601(self.timestamp_ms)
+
+    @property
+    def _last_commit(self) -> str | None:
+        return iso8601(self.last_commit_ms) if self.last_commit_ms else None
 
 
 def iso8601(time_ms: int) -> str:

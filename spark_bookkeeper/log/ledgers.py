@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Protocol, TypedDict
 
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import ExtraOperations
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.entry import Entry, entries_of

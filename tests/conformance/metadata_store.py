@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from bookkeeper_metadata.errors import ClientClosedError
+from bookkeeper_metadata.foundation.errors import ClientClosedError
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import (
     VALUE_SIZE_BYTES_MAX,

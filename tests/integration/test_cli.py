@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from bookkeeper_metadata.errors import LedgerFencedError
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.cli import run
+from spark_bookkeeper.ledger.errors import LedgerFencedError
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.ports import free_port
 from tests.integration.processes import eventually, is_alive, processes_of

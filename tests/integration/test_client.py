@@ -10,16 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bookkeeper_metadata.errors import (
-    BookKeeperError,
-    ClientClosedError,
-    EntryTooLargeError,
-    LedgerClosedError,
-    MetadataUnavailableError,
-    UnauthorizedError,
-)
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
 from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
 from spark_bookkeeper.blocking.add_future import AddFuture
+from spark_bookkeeper.ledger.errors import EntryTooLargeError, LedgerClosedError, UnauthorizedError
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.log.errors import LogExistsError, NoSuchLogError
 

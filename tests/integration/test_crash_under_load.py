@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from bookie_server.client.settings import ConnectionSettings
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
 from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.ledger.verify import EntryReport, verify_ledger

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bookkeeper_metadata.errors import BookieUnavailableError, ClientClosedError
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.errors import ClientClosedError
 from spark_bookkeeper import BookKeeper, LocalCluster, LogWriterSettings, Position
 from spark_bookkeeper.admin.log_documents import session_with
 from spark_bookkeeper.cli import run
@@ -385,7 +386,7 @@ def test_a_deletion_that_was_interrupted_is_finished_by_a_collection_of_all_logs
     log_id = bk.open_log("doomed").log_id
 
     async def interrupted(deletion: LogDeletion, nodes: LogNodes) -> SweepReport:
-        raise BookieUnavailableError("b1:1", "interrupted on purpose")
+        raise MetadataUnavailableError("zk:2181", "interrupted on purpose")
 
     with monkeypatch.context() as patch:
         patch.setattr(LogDeletion, "finish", interrupted)

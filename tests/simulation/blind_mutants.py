@@ -12,16 +12,12 @@ from bookie_server.storage.contents import Contents
 from bookie_server.storage.index.handle_state import encode_handle_state
 from bookie_server.storage.logs.write_cache import WriteCache
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.errors import (
-    BookKeeperError,
-    LedgerFencedError,
-    LedgerRecoveryError,
-    MetadataUnavailableError,
-    UnauthorizedError,
-)
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.model import LedgerMetadata, LedgerState, Versioned
 from spark_bookkeeper.ledger.ensemble_change import EnsembleChanger, change_ensemble
+from spark_bookkeeper.ledger.errors import LedgerFencedError, LedgerRecoveryError, UnauthorizedError
 from spark_bookkeeper.ledger.protocol.events import ChangeEnsemble, Effect
 from spark_bookkeeper.ledger.protocol.placement import Replacement
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState

@@ -73,7 +73,7 @@ class Network:
         self.random = random
         self.faults = faults
         self.count = count
-        """AppendListener of each fault injected, by its class."""
+        """Called with each fault injected, by its class."""
         self._blocked: dict[tuple[str, str], tuple[int, bool]] = {}
         self._last_us: dict[tuple[str, str], int] = {}
 

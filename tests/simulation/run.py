@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.settings import ClientSettings
 from tests.simulation.checkers import violations_of
 from tests.simulation.faults import Nemesis, Swarm, draw_swarm

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bookie_server.wire.record import Run
-from bookkeeper_metadata.errors import EntryUnreadableError
 from bookkeeper_metadata.model import Fragment
+from spark_bookkeeper.ledger.errors import EntryUnreadableError
 from spark_bookkeeper.ledger.fetch import FragmentFetcher
 from tests.spark_bookkeeper.ledger.harness import running_cluster
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 
 from bookie_server.client.settings import ConnectionSettings
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import LedgerState
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle

@@ -13,10 +13,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from bookkeeper_metadata.errors import LedgerFencedError
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.admin.log_documents import session_with
 from spark_bookkeeper.cli import run
+from spark_bookkeeper.ledger.errors import LedgerFencedError
 from tests.spark.conftest import Logs, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
-from bookkeeper_metadata.errors import ClientClosedError
+from bookkeeper_metadata.foundation.errors import ClientClosedError
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.blocking.turns import iterate
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 
 
 class StorageFailedError(BookKeeperError):
@@ -14,13 +14,9 @@ class StorageFailedError(BookKeeperError):
 
     name = "BK_STORAGE_FAILED"
 
-    def __init__(self, path: str, detail: str) -> None:
-        super().__init__(path, detail)
-        self.path = path
-        self.detail = detail
-
-    def __str__(self) -> str:
-        return f"storage failed, the bookie must stop: {self.detail}. path={self.path}"
+    path: str
+    detail: str
+    message = "storage failed, the bookie must stop: {detail}. path={path}"
 
 
 class StorageRefusedError(BookKeeperError):
@@ -29,13 +25,9 @@ class StorageRefusedError(BookKeeperError):
     name = "BK_STORAGE_REFUSED"
     definite = True
 
-    def __init__(self, path: str, detail: str) -> None:
-        super().__init__(path, detail)
-        self.path = path
-        self.detail = detail
-
-    def __str__(self) -> str:
-        return f"storage refuses to open: {self.detail}. path={self.path}"
+    path: str
+    detail: str
+    message = "storage refuses to open: {detail}. path={path}"
 
 
 class DamagedFileError(BookKeeperError):
@@ -43,10 +35,6 @@ class DamagedFileError(BookKeeperError):
 
     name = "BK_STORAGE_DAMAGED"
 
-    def __init__(self, path: str, detail: str) -> None:
-        super().__init__(path, detail)
-        self.path = path
-        self.detail = detail
-
-    def __str__(self) -> str:
-        return f"stored file is damaged: {self.detail}. path={self.path}"
+    path: str
+    detail: str
+    message = "stored file is damaged: {detail}. path={path}"

@@ -1,7 +1,7 @@
 """Stops the program when the program itself is wrong.
 
 ``invariant`` is for claims that only a defect of ours can break. Whatever a peer, a disk or a user
-can cause is checked explicitly and raised as an error of :mod:`bookkeeper_metadata.errors`.
+can cause is checked explicitly and raised as an error of :mod:`bookkeeper_metadata.foundation.errors`.
 """
 
 

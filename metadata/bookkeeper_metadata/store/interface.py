@@ -41,7 +41,7 @@ class MetadataStore(ABC):
     """What the project needs of ZooKeeper; see the module for the three outcomes of a mutation.
 
     Every method may raise :class:`bookkeeper_metadata.errors.MetadataUnavailableError`, after ``close`` also
-    :class:`bookkeeper_metadata.errors.ClientClosedError`. A value above ``VALUE_SIZE_BYTES_MAX`` is a
+    :class:`bookkeeper_metadata.foundation.errors.ClientClosedError`. A value above ``VALUE_SIZE_BYTES_MAX`` is a
     ``ValueError``, and nothing was sent.
     """
 

@@ -13,7 +13,8 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
-from bookkeeper_metadata.errors import ClientClosedError, MetadataUnavailableError
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.errors import ClientClosedError
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import NodeExistsError, NoNodeError
 

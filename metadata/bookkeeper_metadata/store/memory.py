@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum, unique
 from typing import Generic, TypeVar
 
-from bookkeeper_metadata.errors import ClientClosedError, MetadataUnavailableError
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.errors import ClientClosedError
 from bookkeeper_metadata.store.interface import MetadataStore, Registration
 from bookkeeper_metadata.store.lock import acquire_lock
 from bookkeeper_metadata.store.memory_tree import MemoryTree

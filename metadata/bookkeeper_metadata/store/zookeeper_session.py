@@ -20,7 +20,8 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
-from bookkeeper_metadata.errors import ClientClosedError, MetadataUnavailableError
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.errors import ClientClosedError
 from bookkeeper_metadata.store.operations import (
     BadVersionError,
     NodeExistsError,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.cli.options import debug_option, json_option, uri_option
 from spark_bookkeeper.cli.output import print_facts, print_json, print_table
 

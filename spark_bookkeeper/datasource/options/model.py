@@ -12,9 +12,11 @@ from itertools import pairwise
 
 from spark_bookkeeper.datasource.errors import OptionsError
 from spark_bookkeeper.datasource.options.values import EARLIEST, LATEST, Position
+from spark_bookkeeper.log.settings import RetentionSettings
 
 ENTRY_BYTES_MAX = 4 * 1024 * 1024
 """Largest ``entryBytes``: leaves room below BookKeeper's 5 MiB for what the estimate misses."""
+_RETENTION = RetentionSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +143,8 @@ class WriteOptions(TargetOptions):
     """Columns the log does not have are added to it by the commit."""
     takes_over: bool = False
     """A writer outside Spark is fenced and its ledger recorded first."""
-    deleted_ledger_retention_ms: int = 3_600_000
-    job_timeout_ms: int = 7 * 86_400_000
+    deleted_ledger_retention_ms: int = _RETENTION.deleted_ledger_retention_ms
+    job_timeout_ms: int = _RETENTION.job_timeout_ms
     txn_app_id: str | None = None
     txn_version: int | None = None
 

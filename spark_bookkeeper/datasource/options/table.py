@@ -1,12 +1,11 @@
 """The table of options: how each is read, where it applies, and what the documentation says.
 
 Names are Kafka's and Delta's where these have one. The dataclasses of
-:mod:`spark_bookkeeper.datasource.options.model` hold the defaults; the table tells them to people.
+:mod:`spark_bookkeeper.datasource.options.model` hold the defaults, which the documentation shows.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, unique
@@ -26,6 +25,7 @@ from spark_bookkeeper.datasource.options.values import (
     text,
     whole,
 )
+from spark_bookkeeper.log.format.model import COMPRESSIONS, PAYLOAD_FORMATS
 
 METADATA_URI_VARIABLE = "BOOKKEEPER_METADATA_URI"
 CLIENT_PREFIX = "bookkeeper.client."
@@ -60,94 +60,76 @@ class Option:
     """Of the dataclass that is made of it."""
     parse: Callable[[str], Any]
     applies: tuple[Way, ...]
-    default: str
     help: str
+    default: str = ""
+    """What the documentation calls the default where the dataclass's own would not tell a reader."""
     aliases: tuple[str, ...] = ()
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("metadataServiceUri", "metadata_service_uri", text, _ALL, f"${METADATA_URI_VARIABLE}",
-           "LedgerContext, as `zk+hierarchical://host:2181/ledgers`."),
-    Option("log", "log", text, _ALL, "the path", "Name of the log; `load(\"name\")` and `save(\"name\")` do the same."),
-    Option("ledger", "ledgers", ledger_ids, _BATCH, "none", "Raw ledgers by id, `42` or `7,8,9`, instead of a log."),
-    Option("password", "password", any_text, _ALL, "empty", "Password of the ledgers."),
-    Option("passwordFile", "password_file", text, _ALL, "none",
+    Option("metadataServiceUri", "metadata_service_uri", text, _ALL,
+           "Cluster, as `zk+hierarchical://host:2181/ledgers`.", default=f"${METADATA_URI_VARIABLE}"),
+    Option("log", "log", text, _ALL,
+           "Name of the log; `load(\"name\")` and `save(\"name\")` do the same.", default="the path"),
+    Option("ledger", "ledgers", ledger_ids, _BATCH, "Raw ledgers by id, `42` or `7,8,9`, instead of a log."),
+    Option("password", "password", any_text, _ALL, "Password of the ledgers.", default="empty"),
+    Option("passwordFile", "password_file", text, _ALL,
            "File with the password (its first line), on driver and executors."),
-    Option("startingOffsets", "starting", parse_position, READS, "earliest; stream latest",
+    Option("startingOffsets", "starting", parse_position, READS,
            "First row: `earliest`, `latest` or `{\"log\": id, \"row\": n}`; inclusive. A stream asks once, when it is new."),
-    Option("startingTimestamp", "starting_timestamp_ms", parse_timestamp_ms, READS, "none",
+    Option("startingTimestamp", "starting_timestamp_ms", parse_timestamp_ms, READS,
            "First row committed at this time or later: milliseconds or ISO 8601."),
     Option("startingTimestampStrategy", "is_latest_without_match",
-           lambda value: one_of("error", "latest")(value) == "latest", READS, "error",
-           "When nothing was committed since `startingTimestamp`: `error`, or begin at the end with `latest`."),
-    Option("endingOffsets", "ending", parse_position, _BATCH, "latest",
+           lambda value: one_of("error", "latest")(value) == "latest", READS,
+           "When nothing was committed since `startingTimestamp`: `error`, or begin at the end with `latest`.", default="error"),
+    Option("endingOffsets", "ending", parse_position, _BATCH,
            "End of the read: `latest`, `earliest` or JSON; exclusive."),
-    Option("endingTimestamp", "ending_timestamp_ms", parse_timestamp_ms, _BATCH, "none",
-           "Rows committed before this time."),
-    Option("maxRowsPerTrigger", "trigger_rows_max", count, _STREAM, "none", "Rows of a micro-batch, exactly.",
-           ("maxOffsetsPerTrigger",)),
-    Option("maxBytesPerTrigger", "trigger_bytes_max", parse_size_bytes, _STREAM, "none",
+    Option("endingTimestamp", "ending_timestamp_ms", parse_timestamp_ms, _BATCH, "Rows committed before this time."),
+    Option("maxRowsPerTrigger", "trigger_rows_max", count, _STREAM,
+           "Rows of a micro-batch, exactly.", aliases=("maxOffsetsPerTrigger",)),
+    Option("maxBytesPerTrigger", "trigger_bytes_max", parse_size_bytes, _STREAM,
            "Stored bytes of a micro-batch, roughly; at least one entry."),
-    Option("minRowsPerTrigger", "trigger_rows_min", count, _STREAM, "none", "Rows to wait for before a micro-batch.",
-           ("minOffsetsPerTrigger",)),
-    Option("maxTriggerDelay", "trigger_delay_max_ms", parse_duration_ms, _STREAM, "15m",
+    Option("minRowsPerTrigger", "trigger_rows_min", count, _STREAM,
+           "Rows to wait for before a micro-batch.", aliases=("minOffsetsPerTrigger",)),
+    Option("maxTriggerDelay", "trigger_delay_max_ms", parse_duration_ms, _STREAM,
            "Longest wait for `minRowsPerTrigger`."),
-    Option("minPartitions", "partitions_min", count, READS, "none", "At least this many partitions, when there are enough entries."),
-    Option("maxBytesPerPartition", "partition_bytes_max", parse_size_bytes, READS, "128m",
+    Option("minPartitions", "partitions_min", count, READS,
+           "At least this many partitions, when there are enough entries.", default="none"),
+    Option("maxBytesPerPartition", "partition_bytes_max", parse_size_bytes, READS,
            "Stored bytes of a partition; larger ranges are split, small ones packed."),
-    Option("maxRowsPerPartition", "partition_rows_max", count, READS, "none", "Rows of a partition, kept up to one entry.",
-           ("maxRecordsPerPartition",)),
-    Option("failOnDataLoss", "fails_on_data_loss", boolean, READS, "true",
+    Option("maxRowsPerPartition", "partition_rows_max", count, READS,
+           "Rows of a partition, kept up to one entry.", aliases=("maxRecordsPerPartition",)),
+    Option("failOnDataLoss", "fails_on_data_loss", boolean, READS,
            "Fail when rows asked for were trimmed; `false` starts at the first row there is."),
-    Option("ignoreOverwrites", "ignores_overwrites", boolean, _STREAM, "false",
+    Option("ignoreOverwrites", "ignores_overwrites", boolean, _STREAM,
            "Go on with the new rows when the log was overwritten; `false` fails with `BK_LOG_OVERWRITTEN`."),
-    Option("consumer", "consumer", text, _STREAM, "none",
-           "Names a cursor in the log that follows this query, for retention."),
-    Option("consumerTimeout", "consumer_timeout_ms", parse_duration_ms, _STREAM, "7d",
+    Option("consumer", "consumer", text, _STREAM, "Names a cursor in the log that follows this query, for retention."),
+    Option("consumerTimeout", "consumer_timeout_ms", parse_duration_ms, _STREAM,
            "Age at which a cursor that does not move no longer counts."),
-    Option("columns", "columns", column_names, READS, "all", "Columns to decode, in this order."),
-    Option("includeMetadata", "includes_metadata", boolean, READS, "false",
+    Option("columns", "columns", column_names, READS, "Columns to decode, in this order.", default="all"),
+    Option("includeMetadata", "includes_metadata", boolean, READS,
            "Adds `_ledger`, `_entry`, `_position`, `_batch_id`, `_query_id`, `_timestamp`."),
-    Option("ensembleSize", "ensemble_size", count, WRITES, "the log's, else 3", "Bookies a ledger is spread over."),
-    Option("writeQuorum", "write_quorum", count, WRITES, "the log's, else 3", "Replicas of an entry."),
-    Option("ackQuorum", "ack_quorum", count, WRITES, "the log's, else 2", "Replicas on disk before a write counts."),
-    Option("digestType", "digest_type", one_of("CRC32C", "CRC32", "HMAC", "DUMMY"), WRITES, "the log's, else CRC32C",
-           "Checksum of the entries."),
-    Option("payloadFormat", "payload_format", one_of("arrow", "avro", "raw"), WRITES, "the log's, else arrow",
+    Option("ensembleSize", "ensemble_size", count, WRITES, "Bookies a ledger is spread over."),
+    Option("writeQuorum", "write_quorum", count, WRITES, "Replicas of an entry."),
+    Option("ackQuorum", "ack_quorum", count, WRITES, "Replicas on disk before a write counts."),
+    Option("digestType", "digest_type", one_of("CRC32C", "CRC32", "HMAC", "DUMMY"), WRITES, "Checksum of the entries."),
+    Option("payloadFormat", "payload_format", one_of(*PAYLOAD_FORMATS), WRITES,
            "`arrow`: record batches. `avro`: rows any Avro library reads. `raw`: one binary or string column, one row one entry."),
-    Option("compression", "compression", one_of("zstd", "lz4", "none"), WRITES, "the log's, else zstd", "Of Arrow payloads."),
-    Option("entryBytes", "entry_bytes", parse_size_bytes, WRITES, "the log's, else 1m", "Encoded size entries are cut at."),
-    Option("maxInFlightBytes", "in_flight_bytes_max", parse_size_bytes, WRITES, "64m",
+    Option("compression", "compression", one_of(*COMPRESSIONS), WRITES, "Of Arrow payloads."),
+    Option("entryBytes", "entry_bytes", parse_size_bytes, WRITES, "Encoded size entries are cut at."),
+    Option("maxInFlightBytes", "in_flight_bytes_max", parse_size_bytes, WRITES,
            "Encoded bytes a task keeps unacknowledged; bounds its memory."),
-    Option("statsColumns", "stats_columns", whole, WRITES, "8", "First columns whose min and max are kept, 0 for none."),
-    Option("createLog", "creates_log", boolean, WRITES, "true", "Create the log at its first write."),
-    Option("mergeSchema", "merges_schema", boolean, WRITES, "false", "Add columns the log does not have yet."),
-    Option("takeOver", "takes_over", boolean, WRITES, "false",
+    Option("statsColumns", "stats_columns", whole, WRITES, "First columns whose min and max are kept, 0 for none."),
+    Option("createLog", "creates_log", boolean, WRITES, "Create the log at its first write."),
+    Option("mergeSchema", "merges_schema", boolean, WRITES, "Add columns the log does not have yet."),
+    Option("takeOver", "takes_over", boolean, WRITES,
            "Fence a writer outside Spark that holds the log open, and go on behind its rows."),
-    Option("deletedLedgerRetention", "deleted_ledger_retention_ms", parse_duration_ms, WRITES, "1h",
+    Option("deletedLedgerRetention", "deleted_ledger_retention_ms", parse_duration_ms, WRITES,
            "How long overwritten ledgers stay for running readers."),
-    Option("jobTimeout", "job_timeout_ms", parse_duration_ms, WRITES, "7d", "Age at which an unfinished write is cleaned up."),
-    Option("txnAppId", "txn_app_id", text, (Way.BATCH_WRITE,), "none", "Names a sequence of writes that are made at most once each."),
-    Option("txnVersion", "txn_version", whole, (Way.BATCH_WRITE,), "none", "Number in that sequence; not above the last one: skipped."),
+    Option("jobTimeout", "job_timeout_ms", parse_duration_ms, WRITES,
+           "Age at which an unfinished write is cleaned up."),
+    Option("txnAppId", "txn_app_id", text, (Way.BATCH_WRITE,),
+           "Names a sequence of writes that are made at most once each."),
+    Option("txnVersion", "txn_version", whole, (Way.BATCH_WRITE,),
+           "Number in that sequence; not above the last one: skipped."),
 )  # fmt: skip
-
-
-def option_table() -> str:
-    """The table of the documentation, as Markdown."""
-    lines = [
-        f"| option | {' | '.join(way.value for way in Way)} | default | meaning |",
-        f"|{'---|' * (len(Way) + 3)}",
-    ]
-    for option in OPTIONS:
-        marks = " | ".join("x" if way in option.applies else "" for way in Way)
-        also = "".join(f" Also `{alias}`." for alias in option.aliases)
-        lines.append(f"| `{option.name}` | {marks} | {option.default} | {option.help}{also} |")
-    everywhere = " | ".join("x" for _ in Way)
-    lines.append(
-        f"| `{CLIENT_PREFIX}<setting>` | {everywhere} | | Passed to the client's settings. |"
-    )
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(option_table() + "\n")

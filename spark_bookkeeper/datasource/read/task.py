@@ -15,7 +15,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from bookkeeper_metadata.errors import BookKeeperError, MetadataCorruptError
+from bookkeeper_metadata.errors import MetadataCorruptError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.datasource.errors import as_source_error
 from spark_bookkeeper.datasource.options.model import ReadOptions

@@ -11,7 +11,8 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from bookkeeper_metadata.errors import BookKeeperError, NoSuchLedgerError
+from bookkeeper_metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import DigestType
 from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
 from spark_bookkeeper.datasource.evolution import merged

@@ -16,7 +16,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.datasource.payload.codec import encoder_of, ledger_marks
 from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry, EntryCutter
 from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, FOOTER_VERSION, FooterBuilder

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.store.operations import StoreConflict
 from spark_bookkeeper.datasource.session import Session
 

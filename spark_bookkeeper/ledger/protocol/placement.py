@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
-from bookkeeper_metadata.errors import NotEnoughBookiesError
+from spark_bookkeeper.ledger.errors import NotEnoughBookiesError
 
 
 class Sampler(Protocol):

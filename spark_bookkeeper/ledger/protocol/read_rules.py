@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from bookie_server.wire.messages import Status
 from bookie_server.wire.stripe import Stripe
-from bookkeeper_metadata.errors import (
-    BookKeeperError,
+from bookkeeper_metadata.foundation.errors import BookKeeperError
+from spark_bookkeeper.ledger.errors import (
     DigestMismatchError,
     EntryUnreadableError,
     NoSuchEntryError,

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bookkeeper_metadata.errors import (
-    BookKeeperError,
-    LedgerClosedError,
-    LedgerFencedError,
-    MetadataConflictError,
-)
+from bookkeeper_metadata.errors import MetadataConflictError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState, Stop
+from spark_bookkeeper.ledger.errors import LedgerClosedError, LedgerFencedError
 
 
 def put_in_force(

@@ -33,14 +33,14 @@ from collections.abc import Collection
 from bookie_server.wire.codec import encode_section_header
 from bookie_server.wire.digest import Digest
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.errors import (
-    BookKeeperError,
+from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.foundation.invariant import invariant
+from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata
+from spark_bookkeeper.ledger.errors import (
     LedgerFencedError,
     NotEnoughBookiesError,
     UnauthorizedError,
 )
-from bookkeeper_metadata.foundation.invariant import invariant
-from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
     ChangeEnsemble,

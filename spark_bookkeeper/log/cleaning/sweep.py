@@ -16,8 +16,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from bookkeeper_metadata.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
+from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.bounded import each
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import StoreConflict
 from spark_bookkeeper.log.commits.commit import CommitOutcome, CommitSummary

@@ -21,13 +21,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, unique
 
-from bookkeeper_metadata.errors import (
-    BookKeeperError,
-    MetadataConflictError,
-    MetadataUnavailableError,
-)
+from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
 from bookkeeper_metadata.foundation.backoff import Pause
 from bookkeeper_metadata.foundation.bounded import each
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import (
     BadVersionError,

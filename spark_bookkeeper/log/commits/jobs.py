@@ -20,8 +20,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from bookkeeper_metadata.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
+from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.bounded import each
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.store.interface import MetadataStore

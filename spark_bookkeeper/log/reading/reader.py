@@ -16,9 +16,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Self
 
-from bookkeeper_metadata.errors import EntryUnreadableError, NoSuchEntryError, NoSuchLedgerError
+from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.closing import AsyncClosing
 from spark_bookkeeper.ledger.entry import Entry
+from spark_bookkeeper.ledger.errors import EntryUnreadableError, NoSuchEntryError
 from spark_bookkeeper.ledger.tail import IdleTime
 from spark_bookkeeper.log.errors import DataLossError
 from spark_bookkeeper.log.format.model import LogHead, OpenLedger

@@ -51,7 +51,7 @@ class Leader:
 
         def check(found: int | None) -> None:
             if found not in self._own:
-                raise LogFencedError(self.log, own)
+                raise LogFencedError(own, self.log)
 
         return await self._follow(check)
 

@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from bookkeeper_metadata.errors import LedgerRecoveryError
 from bookkeeper_metadata.foundation.backoff import Pause
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.store.operations import Operation
+from spark_bookkeeper.ledger.errors import LedgerRecoveryError
 from spark_bookkeeper.log.commits.change import HeadChange, change_head
 from spark_bookkeeper.log.format.model import LogHead, LogSettings
 from spark_bookkeeper.log.format.raw import require_raw

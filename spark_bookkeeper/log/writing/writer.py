@@ -16,14 +16,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from bookkeeper_metadata.errors import (
-    BookKeeperError,
-    ClientClosedError,
-    EntryTooLargeError,
-    LedgerFencedError,
-)
 from bookkeeper_metadata.foundation.closing import AsyncClosing
+from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
 from bookkeeper_metadata.foundation.tasks import has_failed
+from spark_bookkeeper.ledger.errors import EntryTooLargeError, LedgerFencedError
 from spark_bookkeeper.log.errors import LogFencedError
 from spark_bookkeeper.log.format.position import Position
 from spark_bookkeeper.log.settings import LogWriterSettings
@@ -52,7 +48,7 @@ class LogWriter(AsyncClosing):
         self._room = asyncio.Event()
         self._room.set()
         self.on_release: Callable[[int], None] | None = None
-        """AppendListener how many payload bytes are no longer held; the synchronous face counts by it."""
+        """Called with how many payload bytes are no longer held; the synchronous face counts by it."""
         self._ledger = self._open(tenure)
 
     # -- what it writes to ------------------------------------------------------------------------
@@ -256,7 +252,7 @@ class LogWriter(AsyncClosing):
     def _fenced(self, error: LedgerFencedError) -> LogFencedError:
         if isinstance(error, LogFencedError):
             return error
-        return LogFencedError(self.log, error.ledger_id)
+        return LogFencedError(error.ledger_id, self.log)
 
     # -- memory -----------------------------------------------------------------------------------
 

@@ -11,14 +11,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bookkeeper_metadata.errors import (
-    LedgerFencedError,
-    MetadataUnavailableError,
-    NoSuchLedgerError,
-    NotEnoughBookiesError,
-)
+from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.store.operations import Create
+from spark_bookkeeper.ledger.errors import LedgerFencedError, NotEnoughBookiesError
 from tests.simulation.commits.history import Actor, Fenced, History, LedgerClosed
 from tests.simulation.commits.sessions import Session
 from tests.simulation.commits.tree import PastTree

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.log.format.epoch import Job, Txn
 from spark_bookkeeper.log.rules import transitions
 from tests.simulation.commits import others

@@ -11,7 +11,8 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from bookkeeper_metadata.errors import BookKeeperError, MetadataUnavailableError
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.store.operations import StoreConflict
 from spark_bookkeeper.log.cleaning import sweep
 from spark_bookkeeper.log.cleaning.collect import Collector

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from bookkeeper_metadata.errors import BookKeeperError, LedgerFencedError, NoSuchLedgerError
+from bookkeeper_metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import ExtraOperations
+from spark_bookkeeper.ledger.errors import LedgerFencedError
 from spark_bookkeeper.ledger.pending_adds import AppendCallback
 from spark_bookkeeper.log.errors import DataLossError
 from spark_bookkeeper.log.format.model import LogSettings

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from bookkeeper_metadata.errors import ClientClosedError, MetadataUnavailableError
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.errors import ClientClosedError
 from bookkeeper_metadata.store.memory import MemoryStore
 from bookkeeper_metadata.store.operations import (
     Create,
@@ -37,7 +38,7 @@ T = TypeVar("T")
 
 
 class Spy(Protocol):
-    """AppendListener what a process does and sees."""
+    """Called with what a process does and sees."""
 
     def sent(self, actor: Actor, operation: str, path: str) -> None:
         """A request leaves."""

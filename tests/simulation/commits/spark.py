@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.log.commits.commit import CommitOutcome, CommitSummary
 from spark_bookkeeper.log.errors import LogHasWriterError
 from spark_bookkeeper.log.format.epoch import Epoch, Job, LedgerWritten, PlannedSchema, TaskMessage

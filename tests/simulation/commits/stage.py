@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.log.format.epoch import Job, TaskMessage
 from tests.simulation.commits.history import Actor, History, JobBegun
 from tests.simulation.commits.script import Hold

@@ -15,7 +15,7 @@ from bookkeeper_metadata.store.operations import Node, Operation
 from tests.simulation.commits.history import NOBODY, Actor
 
 Observe = Callable[[Actor, Sequence[str]], None]
-"""AppendListener who changed which paths, once the change is in the tree."""
+"""Called with who changed which paths, once the change is in the tree."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class PastTree(MemoryTree):
         self.actor = NOBODY
         self.observe: Observe = lambda actor, paths: None
         self.tried: Observe = lambda actor, paths: None
-        """AppendListener of every creation that was asked for, refused ones too."""
+        """Called with every creation that was asked for, refused ones too."""
         self._pasts: dict[str, _Past] = {}
 
     def create(self, path: str, value: bytes, owner: int | None = None) -> None:

@@ -22,8 +22,8 @@ from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.records import Add, Fence, JournalRecord, MasterKey
 from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import Run, encode_records, parse_run
-from bookkeeper_metadata.errors import LedgerFencedError
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
+from spark_bookkeeper.ledger.errors import LedgerFencedError
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
     ChangeEnsemble,

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import LedgerMetadata, LedgerState
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
 from spark_bookkeeper.ledger.protocol.events import (

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, TypeVarTuple
 
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import encode_lac_packet
-from bookkeeper_metadata.errors import (
+from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.model import LedgerMetadata, Stop, Versioned
+from spark_bookkeeper.ledger.errors import (
     AddQuorumTimeoutError,
-    BookKeeperError,
     LedgerClosedError,
     LedgerFencedError,
     NotEnoughBookiesError,
 )
-from bookkeeper_metadata.model import LedgerMetadata, Stop, Versioned
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
     ChangeEnsemble,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bookkeeper_metadata.errors import NoSuchEntryError
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.demo.stream import REPLAY_LINE
+from spark_bookkeeper.ledger.errors import NoSuchEntryError
 from tests.spark.checkers import check_rows
 from tests.spark.drivers import CALL_TIMEOUT_S, DRIVER_ENDED, Driver, DriverError
 from tests.spark.held_source import Hold

@@ -17,13 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructType
 
-from bookkeeper_metadata.errors import (
-    LedgerFencedError,
-    NoSuchEntryError,
-    NoSuchLedgerError,
-    NotEnoughBookiesError,
-    UnauthorizedError,
-)
+from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.store.memory import MemoryStore
@@ -38,6 +32,12 @@ from spark_bookkeeper.datasource.write.plan import WritePlan, make_plan
 from spark_bookkeeper.datasource.write.stream import commit_stream
 from spark_bookkeeper.datasource.write.task import TaskIdentity, WriteTask
 from spark_bookkeeper.ledger.entry import Entry
+from spark_bookkeeper.ledger.errors import (
+    LedgerFencedError,
+    NoSuchEntryError,
+    NotEnoughBookiesError,
+    UnauthorizedError,
+)
 from spark_bookkeeper.log.format.epoch import Job, TaskMessage
 from spark_bookkeeper.log.format.model import LogSettings
 from spark_bookkeeper.log.nodes.reads import LogNodes

@@ -87,9 +87,7 @@ def test_comments_and_nullability_do_not_make_a_mismatch() -> None:
 def test_a_mismatch_is_told_column_by_column() -> None:
     stored = columns(id=LongType(), Name=StringType(), at=TimestampType())
 
-    message = mismatch(
-        stored, columns(id=IntegerType(), name=StringType(), extra=DateType())
-    )
+    message = mismatch(stored, columns(id=IntegerType(), name=StringType(), extra=DateType()))
 
     assert message == (
         "id: is int, the log has bigint",

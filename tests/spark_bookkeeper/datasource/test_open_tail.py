@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from bookkeeper_metadata.errors import NoSuchEntryError
 from bookkeeper_metadata.store.operations import Node
+from spark_bookkeeper.ledger.errors import NoSuchEntryError
 from spark_bookkeeper.log.errors import DataLossError, NoMatchingTimestampError
 from tests.spark_bookkeeper.datasource.fakes import World
 from tests.spark_bookkeeper.datasource.streaming import (

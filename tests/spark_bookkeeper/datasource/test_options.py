@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scripts.generate_documents import option_table
 from spark_bookkeeper.datasource.errors import OptionsError, OptionUnknownError, report
 from spark_bookkeeper.datasource.options.parse import (
     KAFKA_HABITS,
@@ -12,7 +13,7 @@ from spark_bookkeeper.datasource.options.parse import (
     parse_stream_read_options,
     parse_write_options,
 )
-from spark_bookkeeper.datasource.options.table import OPTIONS, option_table
+from spark_bookkeeper.datasource.options.table import OPTIONS
 from spark_bookkeeper.datasource.options.values import EARLIEST, LATEST, Position
 
 URI = "zk+hierarchical://127.0.0.1:2181/ledgers"
@@ -46,15 +47,10 @@ def test_keys_are_compared_without_case() -> None:
 
 
 def test_all_defects_are_told_in_one_error() -> None:
-    message = read_defects(
-        minpartitions="0", maxrowsperpartition="many", ledger="7", log="orders"
-    )
+    message = read_defects(minpartitions="0", maxrowsperpartition="many", ledger="7", log="orders")
 
     assert "option minPartitions: must be a whole number above 0; value='0'" in message
-    assert (
-        "option maxRowsPerPartition: must be a whole number above 0; value='many'"
-        in message
-    )
+    assert "option maxRowsPerPartition: must be a whole number above 0; value='many'" in message
     assert "options log and ledger exclude each other" in message
 
 

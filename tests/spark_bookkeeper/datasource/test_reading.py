@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from bookkeeper_metadata.errors import NoSuchLedgerError, UnauthorizedError
+from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.datasource.errors import (
     OptionsError,
@@ -19,6 +19,7 @@ from spark_bookkeeper.datasource.errors import (
 from spark_bookkeeper.datasource.payload.arrow import ArrowEncoder
 from spark_bookkeeper.datasource.payload.envelope import parse_envelope
 from spark_bookkeeper.datasource.schema import arrow_schema
+from spark_bookkeeper.ledger.errors import UnauthorizedError
 from spark_bookkeeper.log.errors import (
     DataLossError,
     LogRecreatedError,

@@ -11,45 +11,16 @@ import pytest
 from pyspark.sql.types import StructType
 
 import pyspark_bookkeeper
-from bookkeeper_metadata.errors import BookKeeperError, NotEnoughBookiesError
-from spark_bookkeeper.datasource import errors
 from spark_bookkeeper.datasource.errors import (
-    ContinuousUnsupportedError,
-    NotSupportedYetError,
-    OffsetInvalidError,
     OptionsError,
-    OptionUnknownError,
-    PayloadCorruptError,
-    RawNullError,
-    RowsMissingError,
-    RowTooLargeError,
-    SchemaMismatchError,
     SourceError,
-    StreamIdentityError,
-    UnsupportedTypeError,
-    ValueInvalidError,
     with_source_errors,
 )
 from spark_bookkeeper.datasource.options.client import client_settings
 from spark_bookkeeper.datasource.source import BookKeeperSource
 from spark_bookkeeper.datasource.write.stream import BookKeeperStreamWriter
+from spark_bookkeeper.ledger.errors import NotEnoughBookiesError
 from spark_bookkeeper.settings import ClientSettings
-
-SAMPLES: tuple[BookKeeperError, ...] = (
-    OptionsError(("a", "b")),
-    OptionUnknownError(("a",)),
-    SchemaMismatchError("orders", ("x: missing",)),
-    UnsupportedTypeError(("x",)),
-    RowTooLargeError(1, 2, 3),
-    PayloadCorruptError(1, 2, "why"),
-    RowsMissingError(1, 2, 3),
-    RawNullError(1),
-    ValueInvalidError("x", "why"),
-    NotSupportedYetError("x"),
-    OffsetInvalidError("orders", "{}"),
-    ContinuousUnsupportedError("orders", 0),
-    StreamIdentityError(None, None),
-)
 
 WITHOUT_PACKAGES = """
 import sys
@@ -105,26 +76,6 @@ def test_the_copy_of_a_source_that_spark_commits_with_plans_no_write(kind: type)
     writer = copy.streamWriter(StructType([]), False)
 
     assert isinstance(writer, BookKeeperStreamWriter)
-
-
-@pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
-def test_an_error_survives_the_way_from_the_executor(error: BookKeeperError) -> None:
-    found = pickle.loads(pickle.dumps(error))
-
-    assert (type(found), str(found), found.name) == (type(error), str(error), error.name)
-
-
-def test_every_error_of_the_data_source_has_a_sample_and_a_name_of_its_own() -> None:
-    own = {
-        kind
-        for kind in vars(errors).values()
-        if isinstance(kind, type)
-        and issubclass(kind, BookKeeperError)
-        and kind is not BookKeeperError
-    }
-
-    assert own == {type(sample) for sample in SAMPLES}
-    assert len({kind.name for kind in own}) == len(own)
 
 
 def test_a_reported_error_has_its_name_first_and_what_to_do_last() -> None:

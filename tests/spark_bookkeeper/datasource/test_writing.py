@@ -17,7 +17,6 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from bookkeeper_metadata.errors import LedgerFencedError, NotEnoughBookiesError, UnauthorizedError
 from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.datasource.errors import (
     OptionsError,
@@ -25,6 +24,11 @@ from spark_bookkeeper.datasource.errors import (
     ValueInvalidError,
 )
 from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY
+from spark_bookkeeper.ledger.errors import (
+    LedgerFencedError,
+    NotEnoughBookiesError,
+    UnauthorizedError,
+)
 from spark_bookkeeper.log.errors import (
     CommitRefusedError,
     EpochFencedError,

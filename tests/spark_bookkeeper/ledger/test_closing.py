@@ -9,13 +9,10 @@ from pathlib import Path
 import pytest
 
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.errors import (
-    BookKeeperError,
-    LedgerClosedError,
-    NoSuchLedgerError,
-    NotEnoughBookiesError,
-)
+from bookkeeper_metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import LedgerMetadata
+from spark_bookkeeper.ledger.errors import LedgerClosedError, NotEnoughBookiesError
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.spark_bookkeeper.ledger.harness import running_cluster, until
 

@@ -10,17 +10,17 @@ from random import Random
 import pytest
 
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.errors import (
-    AddQuorumTimeoutError,
-    BookKeeperError,
-    LedgerClosedError,
-    LedgerFencedError,
-    MetadataUnavailableError,
-    NotEnoughBookiesError,
-)
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, Transform, Versioned
 from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.ledger.client import LedgerClient
+from spark_bookkeeper.ledger.errors import (
+    AddQuorumTimeoutError,
+    LedgerClosedError,
+    LedgerFencedError,
+    NotEnoughBookiesError,
+)
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster, until
 

@@ -10,7 +10,7 @@ import pytest
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.messages import ReadLacReply, Status
 from bookie_server.wire.record import encode_lac_packet, encode_records
-from bookkeeper_metadata.errors import EntryUnreadableError
+from spark_bookkeeper.ledger.errors import EntryUnreadableError
 from spark_bookkeeper.ledger.last_confirmed import LacEvidence, believable_claim, lac_evidence
 from tests.spark_bookkeeper.ledger.harness import running_cluster, until
 

@@ -9,13 +9,13 @@ import pytest
 
 from bookie_server.wire.messages import ReadReply, Status
 from bookie_server.wire.record import Run, parse_run
-from bookkeeper_metadata.errors import (
+from bookkeeper_metadata.errors import NoSuchLedgerError
+from spark_bookkeeper.ledger.client import LedgerClient
+from spark_bookkeeper.ledger.errors import (
     DigestMismatchError,
     EntryUnreadableError,
     NoSuchEntryError,
-    NoSuchLedgerError,
 )
-from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.verify import DIFFERENT, verify_ledger
 from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster

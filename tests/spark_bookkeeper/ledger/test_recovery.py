@@ -10,16 +10,16 @@ from typing import cast
 import pytest
 
 from bookie_server.wire.messages import IdRange, ReadReply, Status
-from bookkeeper_metadata.errors import (
-    BookKeeperError,
+from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.model import LedgerMetadata, LedgerState, Stop, Versioned
+from spark_bookkeeper.ledger.client import LedgerClient
+from spark_bookkeeper.ledger.errors import (
     EntryUnreadableError,
     LedgerFencedError,
     LedgerRecoveryError,
     NotEnoughBookiesError,
     UnauthorizedError,
 )
-from bookkeeper_metadata.model import LedgerMetadata, LedgerState, Stop, Versioned
-from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from tests.spark_bookkeeper.ledger.harness import Faults, TestCluster, running_cluster
 

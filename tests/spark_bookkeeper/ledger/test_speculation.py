@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bookie_server.wire.messages import ReadReply, Status
-from bookkeeper_metadata.errors import EntryUnreadableError
+from spark_bookkeeper.ledger.errors import EntryUnreadableError
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster
 

@@ -14,9 +14,10 @@ from bookie_server.bookie import Bookie
 from bookie_server.wire.digest import Crc32cDigest, master_key
 from bookie_server.wire.messages import LongPoll, ReadLacReply, Status
 from bookie_server.wire.record import encode_lac_packet, encode_records
-from bookkeeper_metadata.errors import EntryUnreadableError, NoSuchEntryError, NoSuchLedgerError
+from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.store.memory import Fault
+from spark_bookkeeper.ledger.errors import EntryUnreadableError, NoSuchEntryError
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster

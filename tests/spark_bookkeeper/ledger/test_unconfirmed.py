@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.errors import BookKeeperError, EntryUnreadableError, NoSuchEntryError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
+from spark_bookkeeper.ledger.errors import EntryUnreadableError, NoSuchEntryError
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from tests.spark_bookkeeper.ledger.harness import running_cluster
 

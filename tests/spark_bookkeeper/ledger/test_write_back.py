@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from bookie_server.wire.messages import IdRange, ReadReply, Status
-from bookkeeper_metadata.errors import LedgerClosedError, LedgerFencedError, LedgerRecoveryError
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState
 from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.ledger.client import LedgerClient
+from spark_bookkeeper.ledger.errors import LedgerClosedError, LedgerFencedError, LedgerRecoveryError
 from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster
 
 

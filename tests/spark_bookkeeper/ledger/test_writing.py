@@ -8,18 +8,16 @@ from pathlib import Path
 import pytest
 
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.errors import (
-    EntryTooLargeError,
-    LedgerClosedError,
-    LedgerExistsError,
-    LedgerFencedError,
-    LedgerInUseError,
-    MetadataConflictError,
-    NoSuchLedgerError,
-    NotEnoughBookiesError,
-)
+from bookkeeper_metadata.errors import LedgerExistsError, MetadataConflictError, NoSuchLedgerError
 from bookkeeper_metadata.model import LedgerMetadata, LedgerState
 from spark_bookkeeper.ledger.client import LedgerClient
+from spark_bookkeeper.ledger.errors import (
+    EntryTooLargeError,
+    LedgerClosedError,
+    LedgerFencedError,
+    LedgerInUseError,
+    NotEnoughBookiesError,
+)
 from tests.spark_bookkeeper.ledger.harness import running_cluster
 
 

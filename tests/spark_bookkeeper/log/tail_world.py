@@ -12,13 +12,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from random import Random
 
 from bookkeeper_metadata.cluster import initialize
-from bookkeeper_metadata.errors import (
-    BookKeeperError,
-    LedgerClosedError,
-    LedgerFencedError,
-    LedgerRecoveryError,
-    NoSuchLedgerError,
-)
+from bookkeeper_metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import ExtraOperations, LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState, Stop, Versioned
 from bookkeeper_metadata.paths import Paths
@@ -28,6 +23,7 @@ from bookkeeper_metadata.store.memory_tree import MemoryTree
 from bookkeeper_metadata.store.operations import Operation
 from spark_bookkeeper.ledger.client import LOG_MARK
 from spark_bookkeeper.ledger.entry import Entry
+from spark_bookkeeper.ledger.errors import LedgerClosedError, LedgerFencedError, LedgerRecoveryError
 from spark_bookkeeper.ledger.pending_adds import AppendCallback
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer, marked_in_recovery
 from spark_bookkeeper.log.format.model import LogHead, LogSettings

@@ -6,11 +6,7 @@ import asyncio
 
 import pytest
 
-from bookkeeper_metadata.errors import (
-    BookieUnavailableError,
-    MetadataConflictError,
-    MetadataUnavailableError,
-)
+from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from spark_bookkeeper.log.errors import LogExistsError, LogRecreatedError, NoSuchLogError
 from spark_bookkeeper.log.format.epoch import Job
@@ -119,7 +115,7 @@ async def test_deletion_without_bookies_says_so_frees_the_name_and_is_finished_l
     world = World()
     log_id = await world.create_log()
     await world.append(log_id, Job.of_stream("q", 0))
-    world.delete_failure = BookieUnavailableError("b1:1", "down")
+    world.delete_failure = MetadataUnavailableError("zk:2181", "down")
 
     with pytest.raises(MetadataConflictError, match="could not be deleted yet"):
         await world.logs.catalog.delete("orders")

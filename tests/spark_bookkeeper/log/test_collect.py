@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bookkeeper_metadata.errors import BookieUnavailableError
+from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from spark_bookkeeper.log.cleaning.collect import Collector
 from spark_bookkeeper.log.cleaning.sweep import SweepReport
@@ -150,7 +150,7 @@ async def test_garbage_whose_ledgers_cannot_be_deleted_now_stays() -> None:
     await world.append(log_id, JOB)
     await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
     world.now_ms += DAY_MS
-    world.delete_failure = BookieUnavailableError("b1:1", "down")
+    world.delete_failure = MetadataUnavailableError("zk:2181", "down")
 
     failed = await world.logs.collector.collect(log_id)
     world.delete_failure = None
@@ -287,7 +287,7 @@ async def test_ledger_that_cannot_be_deleted_now_is_found_again() -> None:
     world = World()
     log_id = await world.create_log()
     messages = await planned(world, log_id, JOB)
-    world.delete_failure = BookieUnavailableError("b1:1", "down")
+    world.delete_failure = MetadataUnavailableError("zk:2181", "down")
 
     report = await world.logs.sweeper.abort(messages, log="orders")
     indexed = await world.nodes(log_id).job_epochs("b-1")

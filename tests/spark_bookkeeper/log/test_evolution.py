@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from bookkeeper_metadata.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from spark_bookkeeper.log.commits.commit import CommitOutcome, CommitSummary
 from spark_bookkeeper.log.errors import CommitRefusedError, LogConflictError, SchemaConflictError

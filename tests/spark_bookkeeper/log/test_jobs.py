@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from random import Random
 
 import pytest
@@ -246,3 +247,9 @@ async def test_refusals_that_are_not_the_tokens_pass_unchanged() -> None:
 def test_jobs_with_a_transaction_are_the_transaction() -> None:
     assert Job.of_batch("a", Txn("etl", 1)) == Job.of_batch("b", Txn("etl", 1))
     assert Job.of_batch("a") != Job.of_batch("b")
+
+
+def test_epochs_pickle_to_tasks() -> None:
+    epoch = Epoch(1, "orders", 2, 3, 4)
+
+    assert pickle.loads(pickle.dumps(epoch)) == epoch

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from bookkeeper_metadata.errors import LedgerRecoveryError, NotEnoughBookiesError
+from spark_bookkeeper.ledger.errors import LedgerRecoveryError, NotEnoughBookiesError
 from spark_bookkeeper.log.errors import LogFencedError
 from spark_bookkeeper.log.format.raw import settings_and_schema
 from spark_bookkeeper.log.handle import Log

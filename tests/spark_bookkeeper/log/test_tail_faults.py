@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from bookkeeper_metadata.errors import BookKeeperError, ClientClosedError
+from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
 from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.log.errors import LogHasWriterError
 from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TaskMessage

@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from bookkeeper_metadata.errors import (
-    ClientClosedError,
+from bookkeeper_metadata.foundation.errors import ClientClosedError
+from bookkeeper_metadata.store.memory import Fault
+from bookkeeper_metadata.update import READ_BACK_ATTEMPTS_MAX
+from spark_bookkeeper.ledger.errors import (
     EntryTooLargeError,
     LedgerFencedError,
     LedgerRecoveryError,
     NotEnoughBookiesError,
 )
-from bookkeeper_metadata.store.memory import Fault
-from bookkeeper_metadata.update import READ_BACK_ATTEMPTS_MAX
 from spark_bookkeeper.log.errors import (
     LogFencedError,
     LogHasWriterError,

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from random import Random
 
-from bookkeeper_metadata.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
+from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.backoff import Pause, jittered_pause
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.memory import Fault, MemoryStore

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from bookkeeper_metadata.errors import NotEnoughBookiesError
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
+from spark_bookkeeper.ledger.errors import NotEnoughBookiesError
 from spark_bookkeeper.ledger.protocol.placement import choose_ensemble
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig, coverage_threshold
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.errors import DigestMismatchError, EntryUnreadableError
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
+from spark_bookkeeper.ledger.errors import DigestMismatchError, EntryUnreadableError
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.read_rules import (
     DIGEST_MISMATCH,

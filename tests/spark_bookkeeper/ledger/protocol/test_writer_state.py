@@ -12,8 +12,12 @@ from bookie_server.wire.codec import parse_frame
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import parse_header, run_verifies, split_records
-from bookkeeper_metadata.errors import LedgerFencedError, NotEnoughBookiesError, UnauthorizedError
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
+from spark_bookkeeper.ledger.errors import (
+    LedgerFencedError,
+    NotEnoughBookiesError,
+    UnauthorizedError,
+)
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
     ChangeEnsemble,

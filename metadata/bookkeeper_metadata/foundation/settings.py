@@ -1,0 +1,52 @@
+"""A setting is stated once: a field with its default, the values it may have, and its help below it.
+
+Every number is at least 1 unless its field says otherwise; a default says where it comes from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TypeVar
+
+from bookkeeper_metadata.foundation.defects import raise_all
+
+T = TypeVar("T")
+
+
+def setting(
+    default: T, *, minimum: int = 1, maximum: int | None = None, one_of: tuple[T, ...] = ()
+) -> T:
+    """The default of a field of :class:`Settings`, and what else the field may be."""
+    limits = {"minimum": minimum, "maximum": maximum, "one_of": one_of}
+    return dataclasses.field(default=default, metadata=limits)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Parent of all settings: frozen dataclasses of values, checked on construction, all at once."""
+
+    def __post_init__(self) -> None:
+        found = []
+        for field in dataclasses.fields(self):
+            if said := _defect(getattr(self, field.name), **field.metadata):
+                found.append(
+                    f"{field.name} must be {said}; {field.name}={getattr(self, field.name)}"
+                )
+        raise_all([*found, *self.defects()], None)
+
+    def defects(self) -> list[str]:
+        """What is wrong beyond the limits of single fields."""
+        return []
+
+
+def _defect(
+    value: object, minimum: int = 1, maximum: int | None = None, one_of: tuple[object, ...] = ()
+) -> str | None:
+    """What ``value`` must be, if it is not."""
+    if one_of and value not in one_of:
+        return f"one of {', '.join(map(str, one_of))}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if maximum is not None and not minimum <= value <= maximum:
+        return f"{minimum}..{maximum}"
+    return f"at least {minimum}" if value < minimum else None

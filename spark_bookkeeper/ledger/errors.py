@@ -1,0 +1,156 @@
+"""What can go wrong with a ledger's entries: writing, reading, fencing and recovering them."""
+
+from __future__ import annotations
+
+from bookkeeper_metadata.foundation.errors import BookKeeperError
+
+
+class LedgerFencedError(BookKeeperError):
+    """Another client is recovering this ledger; stop writing to it and open a new one."""
+
+    code = -101
+    name = "BK_FENCED"
+
+    ledger_id: int
+    message = "ledger fenced by a recovering client. ledger_id={ledger_id}"
+
+
+class LedgerClosedError(BookKeeperError):
+    """The ledger is closed; entries already acknowledged are safe, this one was not written."""
+
+    code = -11
+    name = "BK_LEDGER_CLOSED"
+    definite = True
+
+    ledger_id: int
+    message = "ledger is closed. ledger_id={ledger_id}"
+
+
+class LedgerInUseError(BookKeeperError):
+    """The ledger belongs to a log, which alone may delete it."""
+
+    code = -100
+    name = "BK_LEDGER_IN_USE"
+    definite = True
+
+    ledger_id: int
+    log: str
+    message = (
+        "ledger belongs to a log; delete or truncate the log instead. ledger_id={ledger_id} "
+        "log={log}"
+    )
+
+
+class NoSuchEntryError(BookKeeperError):
+    """The entry lies outside what this ledger holds, as far as this reader may know."""
+
+    code = -13
+    name = "BK_NO_SUCH_ENTRY"
+    definite = True
+
+    ledger_id: int
+    entry_id: int
+    last_add_confirmed: int
+    message = (
+        "no such entry in this ledger. ledger_id={ledger_id} entry_id={entry_id} "
+        "last_add_confirmed={last_add_confirmed}"
+    )
+
+
+class EntryUnreadableError(BookKeeperError):
+    """No replica could answer for an entry that should exist; it may be readable later."""
+
+    code = -1
+    name = "BK_ENTRY_UNREADABLE"
+    retryable = True
+
+    ledger_id: int
+    entry_id: int
+    answers: tuple[str, ...]
+    message = (
+        "no replica returned the entry. ledger_id={ledger_id} entry_id={entry_id} answers={answers}"
+    )
+
+
+class DigestMismatchError(BookKeeperError):
+    """Every replica that answered returned bytes that do not match their digest."""
+
+    code = -5
+    name = "BK_DIGEST_MISMATCH"
+
+    ledger_id: int
+    entry_id: int
+    detail: str
+    message = "entry does not match its digest: {detail}. ledger_id={ledger_id} entry_id={entry_id}"
+
+
+class EntryTooLargeError(BookKeeperError, ValueError):
+    """The payload exceeds what an entry may hold; split it."""
+
+    code = -14
+    name = "BK_ENTRY_TOO_LARGE"
+    definite = True
+
+    size_bytes: int
+    size_bytes_max: int
+    message = (
+        "payload exceeds the entry limit. size_bytes={size_bytes} size_bytes_max={size_bytes_max}"
+    )
+
+
+class NotEnoughBookiesError(BookKeeperError):
+    """Too few bookies are usable to go on; nothing acknowledged is lost."""
+
+    code = -6
+    name = "BK_NOT_ENOUGH_BOOKIES"
+    retryable = True
+
+    needed: int
+    available: tuple[str, ...]
+    detail: str = ""
+    message = "not enough bookies; start more or lower ensembleSize. needed={needed} available={available}"
+
+    def __str__(self) -> str:
+        return super().__str__() + (f" detail={self.detail}" if self.detail else "")
+
+
+class AddQuorumTimeoutError(BookKeeperError):
+    """An entry did not reach its ack quorum in time; its writer ended, recovery decides about it."""
+
+    code = -21
+    name = "BK_ADD_QUORUM_TIMEOUT"
+
+    ledger_id: int
+    timeout_ms: int
+    message = (
+        "an add did not reach its ack quorum in time; raise add_quorum_timeout_ms or look at the "
+        "bookies. ledger_id={ledger_id} timeout_ms={timeout_ms}"
+    )
+
+
+class UnauthorizedError(BookKeeperError):
+    """The password does not open this ledger."""
+
+    code = -102
+    name = "BK_UNAUTHORIZED"
+    definite = True
+
+    ledger_id: int
+    message = (
+        "wrong ledger password; pass the one the ledger was created with. ledger_id={ledger_id}"
+    )
+
+
+class LedgerRecoveryError(BookKeeperError):
+    """Recovery met an answer it may not guess; the ledger stays IN_RECOVERY and loses nothing."""
+
+    code = -10
+    name = "BK_LEDGER_RECOVERY"
+    retryable = True
+
+    ledger_id: int
+    detail: str
+    message = (
+        "ledger recovery could not finish; retry when its bookies are back: {detail}. "
+        "ledger_id={ledger_id}"
+    )
