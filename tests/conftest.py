@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.patience import seconds
 
 # A loaded machine is no defect, and what CI runs is the same every time; the long suite looks for
 # what nobody has seen yet (`--hypothesis-profile=fresh`).
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.load_profile("steady")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test's limit, its own or everyone's, is as long as the machine needs at its start.
+
+    Before pytest-timeout, which reads the marker.
+    """
+    own = item.get_closest_marker("timeout")
+    asked = item.config.getoption("timeout")  # 0: none
+    everyones = item.config.getini("timeout") if asked is None else asked
+    quiet_s = float(everyones if own is None else own.args[0])
+    item.add_marker(pytest.mark.timeout(seconds(quiet_s)), append=False)
+    return (yield)
+
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

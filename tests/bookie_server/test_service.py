@@ -25,6 +25,7 @@ from bookie_server.wire.messages import EncodedSection, LongPoll, ReadLacReply, 
 from bookie_server.wire.record import encode_lac_packet, encode_records, parse_run
 from bookkeeper_metadata.model import DigestType
 from tests.doubles.storage import answer_new
+from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
 
@@ -69,7 +70,7 @@ async def served(
 
 
 async def waiters(bookie: Bookie, count: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(seconds(20)):
         while bookie.lac_watch.waiter_count != count:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
@@ -98,7 +99,7 @@ async def test_a_poll_is_answered_by_news_or_by_its_timeout(
 
         packet = encode_lac_packet(DIGEST, 7, 2)
         assert await client.write_lac(7, KEY, packet) is Status.OK
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             reply = await waiting
 
         assert (reply.status, reply.explicit_lac) == (Status.OK, packet)

@@ -26,6 +26,7 @@ from bookkeeper_metadata.store.operations import (
     NotEmptyError,
     Put,
 )
+from tests.patience import seconds
 
 DEADLINE_S = 20.0
 
@@ -57,14 +58,14 @@ class World(ABC):
 
 async def eventually(holds: Callable[[], bool]) -> None:
     """Wait until ``holds``; a real service takes its time."""
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(seconds(DEADLINE_S)):
         while not holds():  # noqa: ASYNC110 - another process is waited for
             await asyncio.sleep(0.01)
 
 
 async def eventually_counts(store: MetadataStore, path: str, count: int) -> None:
     """Wait until ``path`` has ``count`` children."""
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(seconds(DEADLINE_S)):
         while len(await store.children(path) or []) != count:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
 
@@ -73,7 +74,7 @@ async def eventually_reads(
     read: Callable[[], Awaitable[Node | None]], accept: Callable[[Node | None], bool]
 ) -> None:
     """Read until what is read is accepted."""
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(seconds(DEADLINE_S)):
         while not accept(await read()):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.02)
 
@@ -451,7 +452,7 @@ class MetadataStoreConformance:
                 assert len(await quitter.children(path) or []) == 2
                 assert not inheriting.done()
                 await holder.close()
-                async with asyncio.timeout(DEADLINE_S):
+                async with asyncio.timeout(seconds(DEADLINE_S)):
                     release = await inheriting
                 await release()
 

@@ -7,15 +7,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.patience import Deadline
+
 GONE_WITHIN_S = 5.0
 """After whoever started it was killed, no process of a local cluster may live longer."""
 
 
 def eventually(condition: Callable[[], bool], timeout_s: float = GONE_WITHIN_S) -> bool:
-    """Whether ``condition`` became true in time."""
-    deadline = time.monotonic() + timeout_s
+    """Whether ``condition`` became true in time, which a slow machine gets more of."""
+    deadline = Deadline(timeout_s)
     while not condition():
-        if time.monotonic() > deadline:
+        if deadline.has_passed:
             return False
         time.sleep(0.02)
     return True

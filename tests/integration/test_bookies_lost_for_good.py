@@ -9,6 +9,7 @@ import pytest
 
 from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
 from spark_bookkeeper.blocking.write_handle import WriteHandle
+from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
 
@@ -50,14 +51,14 @@ def test_a_writer_a_tail_and_a_recovery_go_on_without_two_of_five(cluster: Local
             ]
             futures.append(writer.append_async(b"end of round"))
             for future in futures:
-                future.result(60)
+                future.result(seconds(60))
 
         assert len(set(lost)) == 2
         assert not set(lost) & set(writer.metadata.last_fragment.ensemble)
         with BookKeeper(cluster.metadata_service_uri) as other:
             reader = other.open_ledger(writer.ledger_id, recovery=True)
             read = [bytes(e.payload) for e in reader.read(0, reader.last_add_confirmed)]
-        follower.join(60)
+        follower.join(seconds(60))
 
         rounds = [[b"%d-%d" % (r, n) for n in range(2_000)] + [b"end of round"] for r in range(3)]
         expected = [payload for entries in rounds for payload in entries]

@@ -20,6 +20,7 @@ from spark_bookkeeper.ledger.errors import LedgerFencedError
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.ports import free_port
 from tests.integration.processes import eventually, is_alive, processes_of
+from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
 
@@ -161,7 +162,7 @@ class TestWithACluster:
             writer = client.create_ledger()
             writer.append_many([b"a", b"b", b"\xff"])
 
-            idle = bookkeeper("ledgers", "tail", writer.ledger_id, "--timeout", 0.5)
+            idle = bookkeeper("ledgers", "tail", writer.ledger_id, "--timeout", seconds(0.5))
             writer.close()
 
             assert idle == "a\nb\n0xff\n"
@@ -266,7 +267,7 @@ class TestWithACluster:
                 lambda: f"127.0.0.1:{port}" in bookkeeper("bookies", "list"), timeout_s=30
             )
             bookie.send_signal(signal.SIGTERM)
-            code = bookie.wait(30)
+            code = bookie.wait(seconds(30))
 
         assert joined, (tmp_path / "log").read_text()
         assert code == 0
@@ -303,7 +304,7 @@ class TestLocal:
         bookie = document["bookies"][0]
 
         local.send_signal(number)
-        local.communicate(timeout=30)
+        local.communicate(timeout=seconds(30))
 
         assert local.returncode == 0
         assert not is_alive(bookie["pid"])

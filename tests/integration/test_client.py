@@ -17,6 +17,7 @@ from spark_bookkeeper.blocking.add_future import AddFuture
 from spark_bookkeeper.ledger.errors import EntryTooLargeError, LedgerClosedError, UnauthorizedError
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.log.errors import LogExistsError, NoSuchLogError
+from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
 
@@ -36,7 +37,7 @@ def bk(cluster: LocalCluster) -> Iterator[BookKeeper]:
 def test_the_readme_example_works(bk: BookKeeper) -> None:
     with bk.create_ledger(password=b"s") as writer:
         assert writer.append(b"one") == 0
-        assert writer.append_async(b"two").result(10) == 1
+        assert writer.append_async(b"two").result(seconds(10)) == 1
         assert writer.append_many([b"three", b"four"]) == range(2, 4)
     with bk.open_ledger(writer.ledger_id, password=b"s") as reader:
         entries = [(e.entry_id, bytes(e.payload), e.length) for e in reader.read(0, 3)]
@@ -52,7 +53,7 @@ def test_several_threads_share_one_writer_without_losing_an_entry(bk: BookKeeper
 
     def work(name: int) -> None:
         futures = [writer.append_async(b"%d-%d" % (name, i)) for i in range(300)]
-        ids.extend(future.result(30) for future in futures)
+        ids.extend(future.result(seconds(30)) for future in futures)
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
     for thread in threads:
@@ -88,7 +89,7 @@ def test_callbacks_run_once_whether_registered_before_or_after(bk: BookKeeper) -
         called: list[AddFuture] = []
         future = writer.append_async(b"x")
         future.add_done_callback(called.append)
-        future.result(10)
+        future.result(seconds(10))
         future.add_done_callback(called.append)
 
         assert future.done()
@@ -113,7 +114,7 @@ def test_a_small_window_slows_appends_and_loses_none(cluster: LocalCluster) -> N
     client = BookKeeper(cluster.metadata_service_uri, settings=settings)
     with client, client.create_ledger() as writer:
         futures = [writer.append_async(bytes(3_000)) for _ in range(200)]
-        assert [future.result(30) for future in futures] == list(range(200))
+        assert [future.result(seconds(30)) for future in futures] == list(range(200))
 
 
 def test_closing_the_client_fails_what_is_pending_and_hangs_nobody(cluster: LocalCluster) -> None:
@@ -129,7 +130,7 @@ def test_closing_the_client_fails_what_is_pending_and_hangs_nobody(cluster: Loca
             bookie.resume()
 
     with pytest.raises(BookKeeperError):
-        future.result(10)
+        future.result(seconds(10))
     with pytest.raises(ClientClosedError):
         client.create_ledger()
 
@@ -161,7 +162,7 @@ def test_an_interpreter_that_exits_tells_every_add_that_waits(cluster: LocalClus
         assert child.stdout.readline() == "ready\n"
         for bookie in cluster.bookies:
             bookie.pause()
-        out, _ = child.communicate("\n", timeout=60)
+        out, _ = child.communicate("\n", timeout=seconds(60))
     finally:
         for bookie in cluster.bookies:
             bookie.resume()
@@ -249,7 +250,7 @@ def test_a_forked_child_makes_its_own_connections(cluster: LocalCluster, parent:
     """Also when its parent had used gRPC, which works in no child of such a process."""
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORK, cluster.metadata_service_uri, parent],
-        timeout=60,
+        timeout=seconds(60),
         check=False,
         capture_output=True,
         text=True,

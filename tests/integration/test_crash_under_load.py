@@ -20,6 +20,7 @@ from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.ledger.verify import EntryReport, verify_ledger
 from spark_bookkeeper.local.bookie import wait_until_serving
 from tests.integration.processes import eventually
+from tests.patience import seconds
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -52,7 +53,7 @@ class Load:
                 futures = [self._writer.append_async(payload(number + i)) for i in range(50)]
                 number += len(futures)
                 for expected, future in enumerate(futures, number - 50):
-                    assert future.result(timeout=100) == expected
+                    assert future.result(timeout=seconds(100)) == expected
         except (BookKeeperError, AssertionError, TimeoutError) as error:
             self.errors.append(error)
 

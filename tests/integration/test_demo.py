@@ -23,6 +23,7 @@ from spark_bookkeeper.demo.run import LOG, STREAM_LOG, DemoSettings
 from spark_bookkeeper.demo.stream import BATCHES, kill_session
 from spark_bookkeeper.local.environment import child_environment
 from tests.integration.processes import is_alive, processes_of
+from tests.patience import seconds
 
 SCALE = "0.01"
 ROWS = 60_175
@@ -44,7 +45,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
         env=child_environment(),
         capture_output=True,
         text=True,
-        timeout=580,
+        timeout=seconds(580),
         check=False,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
@@ -121,7 +122,7 @@ class TestRun:
     def test_its_end_can_be_followed(self, kept: str, capfd: pytest.CaptureFixture[str]) -> None:
         uri = ["--metadata-service-uri", kept]
         read = ["logs", "read", LOG, "--first-row", str(ROWS - 3), *uri]
-        tail = ["logs", "tail", LOG, "--timeout", "0.1", *uri]
+        tail = ["logs", "tail", LOG, "--timeout", str(seconds(0.3)), *uri]
         capfd.readouterr()
 
         assert run(read) == 0

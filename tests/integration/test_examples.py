@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from spark_bookkeeper.local.environment import child_environment
+from tests.patience import seconds
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -43,7 +44,7 @@ def test_an_example_prints_what_it_promises(example: Path, tmp_path: Path) -> No
         env=child_environment(),
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=seconds(280),
         check=False,
     )
 

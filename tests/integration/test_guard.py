@@ -13,6 +13,7 @@ import pytest
 
 from spark_bookkeeper.local.guard import Guard
 from tests.integration.processes import eventually, is_alive
+from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
 
@@ -62,7 +63,7 @@ def test_exit_codes_and_output_arrive_like_those_of_own_children(
             cwd=tmp_path,
         )
 
-    assert child.wait(10) == 3
+    assert child.wait(seconds(10)) == 3
     assert (tmp_path / "log").read_text() == f"here {tmp_path}\n"
 
 
@@ -71,7 +72,7 @@ def test_a_signalled_child_reports_the_signal(guard: Guard) -> None:
 
     child.terminate()
 
-    assert child.wait(10) == -signal.SIGTERM
+    assert child.wait(seconds(10)) == -signal.SIGTERM
     child.kill()  # nothing happens to a process that has ended
 
 
@@ -111,7 +112,7 @@ def test_a_large_environment_passes_whole(guard: Guard, tmp_path: Path) -> None:
             env={**os.environ, "LARGE": large},
         )
 
-    assert child.wait(10) == 0
+    assert child.wait(seconds(10)) == 0
     assert (tmp_path / "log").read_text() == "100000\n"
 
 

@@ -22,6 +22,7 @@ from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.log.cleaning.deletion import LogDeletion
 from spark_bookkeeper.log.cleaning.sweep import SweepReport
 from spark_bookkeeper.log.nodes.reads import LogNodes
+from tests.patience import seconds
 
 pytestmark = [pytest.mark.integration, pytest.mark.zookeeper, pytest.mark.slow]
 
@@ -82,14 +83,16 @@ def test_several_threads_share_a_writer_that_holds_little(bk: BookKeeper) -> Non
     def work(name: int) -> None:
         mine = [b"%d-%d" % (name, number) for number in range(150)]
         futures = [writer.append_async(each) for each in mine]
-        positions.update((each, f.result(30).row) for each, f in zip(mine, futures, strict=True))
+        positions.update(
+            (each, f.result(seconds(30)).row) for each, f in zip(mine, futures, strict=True)
+        )
 
     with log.writer(settings=LogWriterSettings(roll_entries=90, max_in_flight_bytes=50)) as writer:
         threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(seconds(60))
         writer.flush()
 
     rows = payloads(bk, "threads")
@@ -154,7 +157,7 @@ def test_a_follower_in_another_client_sees_what_is_appended(
             appended += writer.append_many([b"%d-%d" % (number, each) for each in range(25)])
     with log.writer() as writer:
         appended.append(writer.append(b"end"))
-        thread.join(60)
+        thread.join(seconds(60))
 
     assert not thread.is_alive()
     assert [position for position, _ in found] == appended
@@ -273,12 +276,12 @@ def test_lines_become_rows_of_a_log_that_is_made_for_them(bookkeeper: CommandLin
     )
     assert json.loads(more) == {"log": "lines", "rows": 1, "next_row": 5}
 
-    tailed = bookkeeper("logs", "tail", "lines", "--from", "earliest", "--timeout", 0.1)
+    tailed = bookkeeper("logs", "tail", "lines", "--from", "earliest", "--timeout", seconds(0.3))
     assert tailed == "one\ntwo\n\nfour\n0x0a00\n"
     (line,) = bookkeeper("logs", "tail", "lines", "--from", 1, "--limit", 1, "--json").splitlines()
     document = json.loads(line)
     assert (document["row"], document["entry_id"], document["value"]) == (1, 1, "two")
-    assert bookkeeper("logs", "tail", "lines", "--timeout", 0.1) == ""
+    assert bookkeeper("logs", "tail", "lines", "--timeout", seconds(0.3)) == ""
     # The data source reads the same rows as a column of bytes.
     rows = [json.loads(row) for row in bookkeeper("logs", "read", "lines").splitlines()]
     assert [bytes.fromhex(row["value"]) for row in rows] == [b"one", b"two", b"", b"four", b"\n\0"]

@@ -11,6 +11,7 @@ import pytest
 
 from spark_bookkeeper import BookKeeper, LocalCluster
 from tests.integration.processes import eventually
+from tests.patience import seconds
 
 pytestmark = [pytest.mark.integration, pytest.mark.zookeeper, pytest.mark.slow]
 
@@ -57,7 +58,7 @@ def test_a_tail_keeps_up_with_a_writer_and_ends_with_it(
             assert reader.has(number + 1)  # without waiting for the next entry
         writer.append_many([b"%d" % number for number in range(20, 2_000)])
         assert reader.has(2_000)
-    reader.join(20)
+    reader.join(seconds(20))
 
     assert not reader.is_alive()
     assert reader.seen == [b"%d" % number for number in range(2_000)]
@@ -83,7 +84,7 @@ def test_a_tail_goes_on_beside_a_paused_bookie_and_a_killed_one(
             assert reader.has(5)
         finally:
             cluster.bookies[0].start()
-    reader.join(20)
+    reader.join(seconds(20))
 
     assert reader.seen == [b"0", b"1", b"2", b"3", b"4"]
 
@@ -104,7 +105,7 @@ def test_an_interrupted_tail_leaves_a_client_that_works(bk: BookKeeper) -> None:
         finally:
             interrupt.join()
             signal.signal(signal.SIGINT, handler)
-        assert [bytes(e.payload) for e in reader.tail(0, timeout=0.2)] == [b"x"]
+        assert [bytes(e.payload) for e in reader.tail(0, timeout=seconds(0.2))] == [b"x"]
         assert [bytes(e.payload) for e in reader.read_unconfirmed(0, 0)] == [b"x"]
 
 

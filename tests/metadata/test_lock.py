@@ -8,6 +8,7 @@ import pytest
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from tests.patience import seconds
 
 PATH = "/locks/x"
 
@@ -21,7 +22,7 @@ async def test_a_waiter_finds_its_own_node_again_after_a_lost_message(fault: Fau
     store.fault = lambda operation, path: next(faults, None) if operation == "sequence" else None
 
     # when the lock is taken, then there is one node, and none after its release
-    release = await asyncio.wait_for(store.lock(PATH), 5)
+    release = await asyncio.wait_for(store.lock(PATH), seconds(5))
     assert len(await store.children(PATH) or []) == 1
     await release()
     assert await store.children(PATH) == []
@@ -45,6 +46,6 @@ async def test_a_waiter_whose_session_is_lost_queues_anew() -> None:
         await holder.sync(PATH)
     waiter.expire()
     await release()
-    release = await asyncio.wait_for(waiting, 5)
+    release = await asyncio.wait_for(waiting, seconds(5))
     assert len(await holder.children(PATH) or []) == 1
     await release()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
 from spark_bookkeeper.local.ports import free_port
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
 from tests.conformance.metadata_store import MetadataStoreConformance, World, eventually
+from tests.patience import seconds
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
 
@@ -69,12 +69,11 @@ class TestZooKeeperStore(MetadataStoreConformance):
 
 async def test_a_service_that_is_not_there_is_named_with_its_address() -> None:
     address = f"127.0.0.1:{free_port(set())}"
-    started = time.monotonic()
     with pytest.raises(MetadataUnavailableError) as error:
-        await connect(f"zk+hierarchical://{address}/ledgers", connect_timeout_ms=500)
+        async with asyncio.timeout(seconds(5)):
+            await connect(f"zk+hierarchical://{address}/ledgers", connect_timeout_ms=500)
     assert address in str(error.value)
     assert "500 ms" in str(error.value)
-    assert time.monotonic() - started < 5
 
 
 async def test_a_killed_server_leaves_mutations_unknown_and_everything_resumes_with_it(
@@ -125,7 +124,7 @@ async def test_a_registration_survives_an_outage_longer_than_its_session(
 
 async def answered(store: MetadataStore, path: str) -> Node | None:
     """One read gives up after a session timeout; a server's restart may take longer."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(seconds(30)):
         while True:
             try:
                 return await store.get(path)
@@ -134,7 +133,7 @@ async def answered(store: MetadataStore, path: str) -> Node | None:
 
 
 async def eventually_own(store: MetadataStore, path: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(seconds(20)):
         while True:
             node = await store.get(path)
             if node is not None and node.is_own:
@@ -147,6 +146,5 @@ async def test_closing_does_not_wait_for_a_dead_server(own_zookeeper: ZooKeeperP
     await store.watch("/", lambda node: None)
     await store.ephemeral("/e", b"")
     own_zookeeper.kill()
-    started = time.monotonic()
-    await store.close()
-    assert time.monotonic() - started < 5
+    async with asyncio.timeout(seconds(5)):
+        await store.close()

@@ -14,6 +14,7 @@ from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
 from tests.metadata.zookeeper_relay import Part, Relay, Request, Sent
+from tests.patience import seconds
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
 
@@ -96,4 +97,4 @@ def test_a_held_request_is_applied_long_after_its_sender_was_killed(
         await other.close()
         await relay.stop()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), seconds(60)))

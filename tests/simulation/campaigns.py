@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,6 +26,23 @@ class Summable(Protocol):
 
 
 R = TypeVar("R", bound=Summable)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Some of a campaign's seeds: a test of its own, so with a limit of its own."""
+
+    first: int
+    """From the campaign's first seed on."""
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.first + self.count - 1}"
+
+
+def shares(count: int, size: int) -> list[Share]:
+    """``count`` seeds, ``size`` a share."""
+    return [Share(first, min(size, count - first)) for first in range(0, count, size)]
 
 
 def source_number(folders: Iterable[str]) -> int:

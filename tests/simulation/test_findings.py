@@ -13,6 +13,7 @@ from bookie_server.wire.record import Run
 from bookkeeper_metadata.model import Fragment
 from spark_bookkeeper.ledger.errors import EntryUnreadableError
 from spark_bookkeeper.ledger.fetch import FragmentFetcher
+from tests.patience import seconds
 from tests.spark_bookkeeper.ledger.harness import running_cluster
 
 
@@ -48,7 +49,7 @@ def test_a_reader_that_learns_of_the_end_in_the_middle_of_a_read_reads_to_the_en
     """
 
     async def main() -> tuple[list[int], int]:
-        async with asyncio.timeout(30), running_cluster(tmp_path, bookies=4) as cluster:
+        async with asyncio.timeout(seconds(30)), running_cluster(tmp_path, bookies=4) as cluster:
             writer = await cluster.client(1).create_ledger()
             for payload in (b"0", b"1", b"2"):  # each carries the LAC of the one before
                 await writer.append(payload)

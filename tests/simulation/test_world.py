@@ -19,7 +19,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from tests.simulation.campaigns import REPOSITORY, source_number
+from tests.simulation.campaigns import REPOSITORY, Share, shares, source_number
 from tests.simulation.marks import REACHABLE
 from tests.simulation.run import Outcome, run_seed
 
@@ -83,11 +83,12 @@ def run_on_all_cores(first: int, count: int) -> tuple[str, Counter[str]]:
 
 
 @pytest.mark.slow
-def test_every_promise_holds() -> None:
-    verdicts, reached = run_on_all_cores(first_seed(), SEEDS)
+@pytest.mark.parametrize("share", shares(SEEDS, 160), ids=str)
+def test_every_promise_holds(share: Share) -> None:
+    verdicts, reached = run_on_all_cores(first_seed() + share.first, share.count)
 
     assert verdicts == ""
-    assert sum(reached.values()) > SEEDS
+    assert sum(reached.values()) > share.count
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.patience import seconds
 from tests.spark.held_source import FORMAT, HeldSource
 
 ROWS = 8_000
@@ -88,7 +89,7 @@ def copy_log(spark: SparkSession, source: str, log: str, folder: str) -> list[st
         reader = spark.readStream.format("bookkeeper").option("log", source)
         options = {"log": log, "checkpointLocation": folder}
         run_stream(reader.option("startingOffsets", "earliest").load(), "bookkeeper", options)
-        if not is_told.wait(60):
+        if not is_told.wait(seconds(60)):
             raise TimeoutError("the listener was told nothing")
     finally:
         spark.streams.removeListener(listener)

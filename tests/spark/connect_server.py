@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +10,7 @@ from types import TracebackType
 from spark_bookkeeper.local.guard import Guard
 from spark_bookkeeper.local.java import pyspark_jars
 from spark_bookkeeper.local.ports import LOOPBACK, free_port, is_listening
+from tests.patience import Deadline, seconds
 from tests.spark.drivers import spark_environment
 
 START_TIMEOUT_S = 120.0
@@ -44,9 +44,9 @@ class ConnectServer:
             self._process = self._guard.popen(
                 command, stdout=log, env=environment, cwd=self._directory
             )
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = Deadline(START_TIMEOUT_S)
         while not is_listening(self._port):
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if self._process.poll() is not None or deadline.has_passed:
                 self._guard.close()
                 raise AssertionError(f"no Connect server: {output.read_text()[-3000:]}")
             threading.Event().wait(0.1)
@@ -60,7 +60,7 @@ class ConnectServer:
     ) -> None:
         assert self._guard is not None
         self._process.terminate()
-        self._process.wait(STOP_TIMEOUT_S)
+        self._process.wait(seconds(STOP_TIMEOUT_S))
         self._guard.close()
 
     def _settings(self) -> dict[str, str]:

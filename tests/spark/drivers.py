@@ -22,9 +22,12 @@ from typing import Any
 
 from spark_bookkeeper.demo.stream import kill_session
 from spark_bookkeeper.local.environment import child_environment
+from tests.patience import seconds
 from tests.spark import driver_process
 
 START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 30.0
+"""After which a driver is killed."""
 CALL_TIMEOUT_S = 240.0
 DRIVER_ENDED = "driver ended"
 """How the error of a call begins whose driver died."""
@@ -71,7 +74,7 @@ class Driver:
         self._reader = threading.Thread(target=self._read_answers, daemon=True)
         self._reader.start()
         try:
-            ready.result(START_TIMEOUT_S)
+            ready.result(seconds(START_TIMEOUT_S))
         except BaseException:
             self._end()
             raise
@@ -90,7 +93,7 @@ class Driver:
         Raises:
             DriverError: it raised there.
         """
-        return self.begin(function, **arguments).result(CALL_TIMEOUT_S)
+        return self.begin(function, **arguments).result(seconds(CALL_TIMEOUT_S))
 
     def begin(self, function: Callable[..., Any], **arguments: object) -> Future[Any]:
         """The same call, not waited for."""
@@ -136,12 +139,12 @@ class Driver:
         with suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
-            self._process.wait(START_TIMEOUT_S / 4)
+            self._process.wait(seconds(STOP_TIMEOUT_S))
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         assert self._reader is not None
-        self._reader.join(START_TIMEOUT_S / 4)
+        self._reader.join(seconds(STOP_TIMEOUT_S))
 
 
 def spark_environment() -> dict[str, str]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -31,6 +30,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_bookkeeper import DefaultSource
+from tests.patience import Deadline
 
 FORMAT = "held_bookkeeper"
 HOLD_TIMEOUT_S = 120.0
@@ -203,9 +203,9 @@ def _halfway(batches: list[pa.RecordBatch], wait: Any) -> Iterator[pa.RecordBatc
 
 
 def _wait_until(is_so: Any, what: str) -> None:
-    deadline = time.monotonic() + HOLD_TIMEOUT_S
+    deadline = Deadline(HOLD_TIMEOUT_S)
     while not is_so():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {HOLD_TIMEOUT_S} s for {what}")
+        if deadline.has_passed:
+            raise TimeoutError(f"waited in vain for {what}")
         with suppress(InterruptedError):
             threading.Event().wait(POLL_INTERVAL_S)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from types import TracebackType
 from spark_bookkeeper.local.guard import Guard, GuardedProcess
 from spark_bookkeeper.local.java import pyspark_jars
 from spark_bookkeeper.local.ports import LOOPBACK, free_port, is_listening
+from tests.patience import Deadline, seconds
 from tests.spark.drivers import spark_environment
 
 WORKER_HOSTS = ("127.0.0.1", "127.0.0.2")
@@ -68,7 +68,7 @@ class StandaloneSpark:
         for process in reversed(self._processes):
             process.terminate()
         for process in self._processes:
-            process.wait(START_TIMEOUT_S)
+            process.wait(seconds(START_TIMEOUT_S))
         self._guard.close()
 
     def _start(self, name: str, role: str, host: str, port: int, page: int, *more: str) -> None:
@@ -88,17 +88,19 @@ class StandaloneSpark:
             self._processes.append(self._guard.popen(command, stdout=log, env=environment))
 
     def _wait_until(self, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = Deadline(START_TIMEOUT_S)
         while not is_so():
             ended = [each for each in self._processes if each.poll() is not None]
-            if ended or time.monotonic() > deadline:
+            if ended or deadline.has_passed:
                 logs = {each.name: each.read_text()[-2000:] for each in self._logs()}
                 raise AssertionError(f"the standalone cluster did not start: {logs}")
             threading.Event().wait(0.1)
 
     def _workers_alive(self) -> int:
         try:
-            with urllib.request.urlopen(f"http://{LOOPBACK}:{self._page}/json/", timeout=5) as page:
+            with urllib.request.urlopen(
+                f"http://{LOOPBACK}:{self._page}/json/", timeout=seconds(5)
+            ) as page:
                 return int(json.load(page)["aliveworkers"])
         except OSError:
             return 0

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from pyspark.sql import functions as sf
 
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.local.environment import child_environment
+from tests.patience import Deadline, seconds
 from tests.spark import attempts_job
 from tests.spark.conftest import Logs
 
@@ -38,7 +38,7 @@ def start(cluster: LocalCluster, log: str, mode: str, flag: Path) -> subprocess.
 def run(cluster: LocalCluster, log: str, mode: str, flag: Path) -> None:
     job = start(cluster, log, mode, flag)
     try:
-        assert job.wait(START_TIMEOUT_S) == 0, flag.with_suffix(".log").read_text()[-3000:]
+        assert job.wait(seconds(START_TIMEOUT_S)) == 0, flag.with_suffix(".log").read_text()[-3000:]
     finally:
         kill(job)
 
@@ -81,10 +81,10 @@ def test_a_driver_killed_in_the_middle_shows_nothing_and_stops_nobody(
     flag = tmp_path / "flag"
     job = start(cluster, "killed", "hang", flag)
     try:
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = Deadline(START_TIMEOUT_S)
         while not flag.exists():
             assert job.poll() is None, flag.with_suffix(".log").read_text()[-3000:]
-            assert time.monotonic() < deadline
+            assert not deadline.has_passed
             threading.Event().wait(0.1)
     finally:
         kill(job)

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.datasource.listener import Lag, LagListener, lag
+from tests.patience import seconds
 from tests.spark.conftest import Logs
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -41,7 +42,7 @@ def test_lag_falls_with_every_batch_and_its_commit_is_the_logs_transaction(
         writer = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
         query = writer.start()
         query.awaitTermination()
-        assert all_told.wait(WAIT_TIMEOUT_S)
+        assert all_told.wait(seconds(WAIT_TIMEOUT_S))
     finally:
         spark.streams.removeListener(listener)
 

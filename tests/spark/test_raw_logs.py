@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.log.errors import LogPayloadError
+from tests.patience import seconds
 from tests.spark.conftest import Logs
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -100,7 +101,7 @@ def test_a_tail_sees_what_spark_commits_while_it_waits(
 ) -> None:
     log = "tailed"
     logs.write(frame(spark, 0, 2), log, payloadFormat="raw")
-    with bk.open_log(log).tail("earliest", timeout=60) as tail:
+    with bk.open_log(log).tail("earliest", timeout=seconds(60)) as tail:
         following = iter(tail)
         first = [next(following) for _ in range(2)]
 

@@ -19,9 +19,11 @@ import pytest
 from spark_bookkeeper import BookKeeper
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.ports import LOOPBACK
+from tests.patience import seconds
 from tests.spark import calls
 from tests.spark.drivers import CALL_TIMEOUT_S, Driver, DriverError
 from tests.spark.held_source import Hold
+from tests.spark.kills.query import ZOMBIE_LIFE_S
 from tests.spark.leftovers import assert_nothing_left
 from tests.spark.standalone import CORES_PER_WORKER, StandaloneSpark
 
@@ -43,10 +45,10 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
             "spark.executorEnv.PYTHONPATH": child_environment()["PYTHONPATH"],
             "spark.local.dir": str(directory / "scratch"),
             # A task that Spark has killed goes on in Python for as long as its test needs.
-            "spark.python.task.killTimeout": "120s",
+            "spark.python.task.killTimeout": f"{seconds(ZOMBIE_LIFE_S):.0f}s",
             # An executor that says nothing for so long is lost.
             "spark.executor.heartbeatInterval": "2s",
-            "spark.network.timeout": "45s",
+            "spark.network.timeout": f"{seconds(45):.0f}s",
             "spark.network.timeoutInterval": "5s",
             "spark.speculation": "true",
             "spark.speculation.interval": "50ms",
@@ -115,7 +117,7 @@ def test_a_copied_straggler_adds_nothing_not_even_after_the_commit(write: Write)
     writing = write.begin(holdPartitions=0)
     (straggler,) = write.hold.wait_for_held(1)
     begun = set(write.bk.list_ledgers()) - before
-    writing.result(CALL_TIMEOUT_S)
+    writing.result(seconds(CALL_TIMEOUT_S))
 
     assert begun - write.visible(), "the straggler had a ledger, and it did not become visible"
     # The sweep after the commit has deleted it under the straggler's hands.
@@ -135,7 +137,7 @@ def test_a_straggler_and_its_copy_may_finish_at_once(write: Write) -> None:
     writing = write.begin(holdPartitions=0, holdAttempts=2)
     attempts = write.hold.wait_for_held(2)
     write.hold.release()
-    writing.result(CALL_TIMEOUT_S)
+    writing.result(seconds(CALL_TIMEOUT_S))
 
     for attempt in attempts:
         write.hold.wait_for_end(attempt)
@@ -156,7 +158,7 @@ def test_a_killed_process_costs_its_attempts_and_no_row(write: Write, victim: st
     pid = getattr(attempts[0], victim)
     os.kill(pid, signal.SIGKILL)
     write.hold.release()
-    writing.result(CALL_TIMEOUT_S)
+    writing.result(seconds(CALL_TIMEOUT_S))
 
     survivors = [attempt for attempt in attempts if getattr(attempt, victim) != pid]
     ends = [write.hold.wait_for_end(attempt) for attempt in survivors]
@@ -183,7 +185,7 @@ def test_an_executor_that_is_cut_off_shows_nothing_of_what_it_writes(write: Writ
     try:
         write.hold.release(*(attempt for attempt in attempts if attempt != late))
         assert write.hold.wait_for_end(unheard) == "finished"
-        writing.result(CALL_TIMEOUT_S)
+        writing.result(seconds(CALL_TIMEOUT_S))
         write.hold.release()
         # The worker's host may have killed the executor for good by now, tasks included.
         end = write.hold.wait_for_end(late)
@@ -207,10 +209,10 @@ def test_a_driver_killed_in_the_middle_of_a_batch_is_followed_by_one_that_writes
     write.hold.wait_for_held(calls.PARTITIONS)
     write.driver.kill()
     with pytest.raises(DriverError):
-        writing.result(CALL_TIMEOUT_S)
+        writing.result(seconds(CALL_TIMEOUT_S))
     assert write.visible() == set()
     write.driver.start()
-    write.begin(holdPartitions="none").result(CALL_TIMEOUT_S)
+    write.begin(holdPartitions="none").result(seconds(CALL_TIMEOUT_S))
     write.hold.release()
 
     assert write.ids() == list(range(calls.ROWS))

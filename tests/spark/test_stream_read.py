@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.admin.log_documents import session_with
 from spark_bookkeeper.log.settings import LogWriterSettings
+from tests.patience import Deadline, seconds
 from tests.spark.conftest import Logs
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -65,19 +65,19 @@ class Streams:
     def finish(self, frame: DataFrame, **trigger: Any) -> StreamingQuery:
         """Run what is there to its end."""
         query = self.start(frame, **(trigger or {"availableNow": True}))
-        assert query.awaitTermination(DEADLINE_S)
+        assert query.awaitTermination(int(seconds(DEADLINE_S)))
         return query
 
     def rows(self) -> list[Row]:
         return [row for batch in self.batches.values() for row in batch]
 
     def wait_for(self, is_reached: Callable[[], bool]) -> None:
-        deadline, tick = time.monotonic() + DEADLINE_S, threading.Event()
+        deadline, tick = Deadline(DEADLINE_S), threading.Event()
         while not is_reached():
             for query in self._running:
                 if (error := query.exception()) is not None:
                     raise error
-            assert time.monotonic() < deadline, self.batches
+            assert not deadline.has_passed, self.batches
             tick.wait(0.05)
 
     def forget(self) -> None:
@@ -170,7 +170,7 @@ def test_a_latest_start_stays_where_it_was_although_the_first_batch_failed(
     frame = streams.read("pinned")
     query = streams.start(frame, collect=_fail)
     with pytest.raises(Exception, match="on purpose"):
-        query.awaitTermination(DEADLINE_S)
+        query.awaitTermination(int(seconds(DEADLINE_S)))
     logs.write(spark.range(10, 15), "pinned")
 
     streams.finish(frame)
@@ -240,7 +240,7 @@ def test_overwritten_rows_fail_a_stream_that_was_behind_or_are_passed_over(
     options = {"startingOffsets": "earliest", "maxRowsPerTrigger": 4}
     query = streams.start(streams.read("replaced", **options), once=True, collect=_fail)
     with pytest.raises(Exception, match="on purpose"):
-        query.awaitTermination(DEADLINE_S)
+        query.awaitTermination(int(seconds(DEADLINE_S)))
     logs.write(spark.range(100, 103), "replaced", mode="overwrite")
 
     with pytest.raises(Exception, match=r"BK_LOG_OVERWRITTEN.*wanted_row=0 first_row=10"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.admin.log_documents import session_with
 from spark_bookkeeper.cli import run
 from spark_bookkeeper.ledger.errors import LedgerFencedError
+from tests.patience import Deadline
 from tests.spark.conftest import Logs, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -217,9 +217,9 @@ def test_a_continuous_query_commits_nothing_and_names_the_reason_in_sparks_log(
         writer.option("checkpointLocation", str(tmp_path)).trigger(continuous="1 second").start()
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = Deadline(60)
         while "BK_CONTINUOUS_UNSUPPORTED" not in (spark_directory / "spark.log").read_text():
-            assert time.monotonic() < deadline
+            assert not deadline.has_passed
             query.awaitTermination(1)
     finally:
         query.stop()

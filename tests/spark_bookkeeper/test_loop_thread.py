@@ -10,6 +10,7 @@ import pytest
 from bookkeeper_metadata.foundation.errors import ClientClosedError
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.blocking.turns import iterate
+from tests.patience import seconds
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_an_iteration_collected_on_the_loop_itself_ends_without_waiting(thread: 
         held.clear()
         await asyncio.sleep(0.01)
 
-    asyncio.run_coroutine_threadsafe(forget(), thread.loop).result(10)
+    asyncio.run_coroutine_threadsafe(forget(), thread.loop).result(seconds(10))
     assert ended == [True]
 
 

@@ -17,11 +17,18 @@ from bookie_server.wire.digest import Crc32cDigest, master_key
 from bookie_server.wire.messages import EncodedSection, ReadRequest, SectionReply, Status
 from bookie_server.wire.record import encode_records
 from bookkeeper_metadata.model import DigestType
+from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
 
 LEDGER = 7
-SETTINGS = ConnectionSettings(add_timeout_ms=400, read_timeout_ms=400, reconnect_timeout_ms=200)
+TIMEOUT_S = seconds(0.4)
+LATE_S = 1.5 * TIMEOUT_S
+SETTINGS = ConnectionSettings(
+    add_timeout_ms=int(1000 * TIMEOUT_S),
+    read_timeout_ms=int(1000 * TIMEOUT_S),
+    reconnect_timeout_ms=int(500 * TIMEOUT_S),
+)
 OVERSIZED = [("grpc.max_send_message_length", -1)]
 OK = SectionReply(LEDGER, 0, 0, False, Status.OK)
 
@@ -111,7 +118,7 @@ WRONG_ENTRY = SectionReply(LEDGER, 5, 5, False, Status.OK)
         pytest.param([b"\xff" * 40], Status.UNREACHABLE, id="garbage"),
         pytest.param([bytes(9 * 1024 * 1024)], Status.UNREACHABLE, id="oversized"),
         pytest.param([], Status.UNREACHABLE, id="never"),
-        pytest.param([0.6, written(OK)], Status.UNREACHABLE, id="after the deadline"),
+        pytest.param([LATE_S, written(OK)], Status.UNREACHABLE, id="after the deadline"),
     ],
 )
 async def test_an_add_is_answered_once_whatever_a_bookie_says(
@@ -120,7 +127,7 @@ async def test_an_add_is_answered_once_whatever_a_bookie_says(
     async with client_of(lambda _: answers) as (client, _):
         told: list[Status] = []
         client.write(section(), told.append)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(seconds(10)):
             while not told:  # noqa: ASYNC110 - a callback from the stream
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)  # what comes later must change nothing
@@ -140,7 +147,7 @@ async def test_an_add_is_answered_once_whatever_a_bookie_says(
 async def test_a_read_or_lac_answered_with_nonsense_is_unreachable(answer: bytes) -> None:
     """Never "no such entry": nothing was said about it."""
 
-    async with client_of(lambda _: [answer]) as (client, _), asyncio.timeout(10):
+    async with client_of(lambda _: [answer]) as (client, _), asyncio.timeout(seconds(10)):
         request = ReadRequest(ledger_id=LEDGER, first_entry=0, last_entry=3)
         reply = await client.read(request)
         lac = await client.read_lac(LEDGER, is_fencing=True, master_key=master_key(b""))
@@ -163,7 +170,7 @@ async def test_a_bookie_that_comes_to_its_senses_is_used_again() -> None:
     async with client_of(answers) as (client, bookie):
         told: list[Status] = []
         client.write(section(), told.append)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(seconds(10)):
             while not told:  # noqa: ASYNC110 - a callback from the stream
                 await asyncio.sleep(0.01)
 

@@ -16,6 +16,7 @@ from random import Random
 
 from spark_bookkeeper.demo.stream import REPLAY_LINE
 from spark_bookkeeper.log.errors import NoSuchLogError
+from tests.patience import seconds
 from tests.spark.checkers import Block, ViolationError, check_batches_once, check_only_grows
 from tests.spark.drivers import CALL_TIMEOUT_S, DRIVER_ENDED, Driver, DriverError
 from tests.spark.held_source import Hold
@@ -170,7 +171,7 @@ class Campaign:
             hold.wait_for_held(1, lambda: not running.done())
             driver.kill()
         try:
-            running.result(CALL_TIMEOUT_S)
+            running.result(seconds(CALL_TIMEOUT_S))
         except DriverError as error:
             if kill is None or DRIVER_ENDED not in str(error):
                 raise

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, unique
 from types import TracebackType
 
 from tests.metadata.zookeeper_relay import Part, Relay, Request, Sent
+from tests.patience import Deadline, seconds
 
 TRAP_TIMEOUT_S = 120.0
 """A query that has not come to its point by then never will."""
@@ -102,9 +102,10 @@ class Trap:
         """Whether the point was reached, and the driver killed if it was to be."""
         return self._sprung.is_set()
 
-    def wait(self, timeout_s: float = TRAP_TIMEOUT_S) -> None:
+    def wait(self) -> None:
         """Until it has sprung."""
-        assert self._sprung.wait(timeout_s), f"{self} was not reached within {timeout_s} s"
+        limit_s = seconds(TRAP_TIMEOUT_S)
+        assert self._sprung.wait(limit_s), f"{self} was not reached within {limit_s:.0f} s"
 
     def release(self) -> None:
         """Let a held message go on."""
@@ -128,7 +129,7 @@ class Trap:
         self._sprung.set()
         if self.message is Message.LOST:
             return False
-        self._released.wait(HOLD_TIMEOUT_S)
+        self._released.wait(seconds(HOLD_TIMEOUT_S))
         return True
 
 
@@ -175,9 +176,16 @@ class Gate:
 
     def wait_for(self, point: Point, moment: Moment) -> None:
         """Until such a message has passed."""
-        deadline = time.monotonic() + TRAP_TIMEOUT_S
+        deadline = Deadline(TRAP_TIMEOUT_S)
         while (point, moment) not in self.seen:
-            assert time.monotonic() < deadline, f"{point} {moment} never came"
+            assert not deadline.has_passed, f"{point} {moment} never came"
+            threading.Event().wait(POLL_INTERVAL_S)
+
+    def wait_for_replies(self, point: Point) -> None:
+        """Until every such request, held ones too, has its reply."""
+        deadline = Deadline(TRAP_TIMEOUT_S)
+        while self.seen.count((point, Moment.REQUEST)) > self.seen.count((point, Moment.REPLY)):
+            assert not deadline.has_passed, f"{point} was not answered"
             threading.Event().wait(POLL_INTERVAL_S)
 
     async def request(self, sent: Sent) -> bool:

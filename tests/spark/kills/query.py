@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_bookkeeper.demo.session import BRIEF_JAVA_OPTIONS
+from tests.patience import seconds
 from tests.spark.held_source import FORMAT, HeldSource
 
 FILES_PER_BATCH = 3
@@ -16,6 +17,8 @@ FILE_ROWS = 600
 BATCH_ROWS = FILES_PER_BATCH * FILE_ROWS
 ARROW_ROWS = 200
 """Of the batches that tasks get: several of each file."""
+ZOMBIE_LIFE_S = 600.0
+"""Longer than a test holds anything back; Spark's default is 2 s."""
 SETTINGS = {
     "master": "local[2]",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -23,7 +26,7 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": f"{BRIEF_JAVA_OPTIONS} -XX:+UseSerialGC",
     "spark.driver.memory": "768m",
     # A task that Spark has given up goes on in Python for as long as its test needs.
-    "spark.python.task.killTimeout": "120s",
+    "spark.python.task.killTimeout": f"{seconds(ZOMBIE_LIFE_S):.0f}s",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
     # A file is a partition: opening one counts as much as a partition may hold.
     "spark.sql.files.maxPartitionBytes": "1m",

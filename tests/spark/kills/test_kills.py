@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.demo.stream import REPLAY_LINE
 from spark_bookkeeper.ledger.errors import NoSuchEntryError
+from tests.patience import Deadline, seconds
 from tests.spark.checkers import check_rows
 from tests.spark.drivers import CALL_TIMEOUT_S, DRIVER_ENDED, Driver, DriverError
 from tests.spark.held_source import Hold
@@ -57,18 +57,18 @@ def kill_in_the_write(scene: Scene, hold: Hold, bk: BookKeeper) -> None:
         wait_for_an_entry(scene, bk)
         driver.kill()
         with pytest.raises(DriverError, match=DRIVER_ENDED):
-            running.result(CALL_TIMEOUT_S)
+            running.result(seconds(CALL_TIMEOUT_S))
 
 
 def wait_for_an_entry(scene: Scene, bk: BookKeeper) -> None:
     """What a task has appended is on its way, not yet at the bookies, when it is held."""
-    deadline = time.monotonic() + CALL_TIMEOUT_S
+    deadline = Deadline(CALL_TIMEOUT_S)
     while not any(
         holds_an_entry(bk, ledger_id)
         for epoch in scene.witness.tokens()
         for ledger_id in scene.witness.token_ledgers(epoch)
     ):
-        assert time.monotonic() < deadline, "no bookie got an entry"
+        assert not deadline.has_passed, "no bookie got an entry"
         threading.Event().wait(0.05)
 
 
@@ -86,7 +86,7 @@ def wait_for_death(
     options = scene.options(gate)
     running = driver.begin(run, source=scene.source.arguments, options=options, **arguments)
     with pytest.raises(DriverError, match=DRIVER_ENDED):
-        running.result(CALL_TIMEOUT_S)
+        running.result(seconds(CALL_TIMEOUT_S))
 
 
 def finish(

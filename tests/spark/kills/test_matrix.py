@@ -20,6 +20,7 @@ from spark_bookkeeper.datasource.source import BookKeeperSource
 from spark_bookkeeper.demo.stream import REPLAY_LINE
 from spark_bookkeeper.log.cleaning.sweep import SweepReport
 from spark_bookkeeper.log.format.epoch import TokenState
+from tests.patience import seconds
 from tests.spark.checkers import check_order, check_rows
 from tests.spark.drivers import CALL_TIMEOUT_S, Driver, DriverError
 from tests.spark.held_source import Hold
@@ -125,16 +126,22 @@ def test_a_query_stopped_in_a_batch_and_started_again_outlives_its_zombie(
 def test_a_zombie_that_claims_after_the_batch_was_committed_adds_nothing(
     scene: Scene, gate: Gate, warm: Driver, partitions: int | None
 ) -> None:
-    """With one partition nobody else knows of its epoch: only the stored batch ends it."""
+    """With one partition nobody else knows of its epoch: only the stored batch ends it.
+
+    The run that commits begins a collection of its own behind its commit, which would be another one
+    to end the zombie: it is cut off before the zombie has claimed, so it cannot have known of it.
+    """
     scene.add_batches(1)
     claim = gate.set(held_at(Point.CLAIM))
     start(warm, scene, through(gate), partitions=partitions)
     claim.wait()
     warm.call(query.stop, name="first")
 
-    run(warm, scene, partitions=partitions)
+    with scene.gate() as other:
+        run(warm, scene, through(other), partitions=partitions)
     assert scene.check_now() == 1
     claim.release()
+    gate.wait_for_replies(Point.CLAIM)
     if partitions == 1:
         gate.wait_for(Point.CLOSE, Moment.REPLY)
         assert TokenState.LIVE in scene.witness.tokens().values()
@@ -156,7 +163,7 @@ def test_a_multi_delayed_past_the_next_run_fails_as_a_whole(
     with scene.driver() as other:
         run(other, scene, partitions=partitions)
     commit.release()
-    stopping.result(CALL_TIMEOUT_S)
+    stopping.result(seconds(CALL_TIMEOUT_S))
 
     assert scene.check_now() == 1
     scene.check_done()
@@ -190,7 +197,7 @@ def test_a_collection_frozen_before_it_ends_a_token_loses_to_the_commit(
         commit.release()
         warm.call(query.end, name="first")
         end_token.release()
-        taken = collecting.result(CALL_TIMEOUT_S)
+        taken = collecting.result(seconds(CALL_TIMEOUT_S))
 
     assert taken.ledgers_deleted == []
     assert scene.check_now() == 1
@@ -211,7 +218,7 @@ def test_a_collection_frozen_before_its_delete_has_won_against_the_commit(
         assert scene.check_now() == 0
         run(warm, scene)
         delete.release()
-        collecting.result(CALL_TIMEOUT_S)
+        collecting.result(seconds(CALL_TIMEOUT_S))
 
     scene.check_done()
 
@@ -232,7 +239,7 @@ def test_an_abort_frozen_before_its_delete_takes_nothing_of_the_next_run(
     assert scene.check_now() == 1
     delete.release()
     with pytest.raises(DriverError, match="BK_COMMIT_REFUSED"):
-        failing.result(CALL_TIMEOUT_S)
+        failing.result(seconds(CALL_TIMEOUT_S))
 
     assert scene.check_now() == 1
     scene.check_done()
@@ -385,18 +392,22 @@ def test_a_python_worker_killed_in_a_batch_fails_it_and_the_next_run_has_it_once
 def test_a_bookie_killed_in_a_batch_costs_nothing(
     scene: Scene, hold: Hold, warm: Driver, cluster: LocalCluster
 ) -> None:
-    scene.add_batches(2)
-    start(warm, scene, held(hold, "0"))
+    """One task, which has its ledger: a new one could be had only until the bookie is missed."""
+    scene.add_batches(1)
+    start(warm, scene, held(hold, "0"), partitions=1)
     hold.wait_for_held(1)
 
     bookie = cluster.bookies[0]
     bookie.kill()
     try:
         hold.release()
-        assert warm.call(query.end, name="first") == [0, 1]
-        assert scene.check_now() == 2
+        assert warm.call(query.end, name="first") == [0]
+        assert scene.check_now() == 1
     finally:
         bookie.start()
+
+    scene.add_batches(1)
+    assert run(warm, scene) == [1]
     scene.check_done()
 
 

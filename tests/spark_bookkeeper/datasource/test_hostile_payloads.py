@@ -22,6 +22,7 @@ from spark_bookkeeper.datasource.payload.footer import parse_footer
 from spark_bookkeeper.datasource.read.bounds import Layout
 from spark_bookkeeper.datasource.read.pruning import predicate_of
 from spark_bookkeeper.datasource.schema import arrow_schema
+from tests.patience import seconds
 from tests.spark_bookkeeper.datasource.fakes import World
 from tests.spark_bookkeeper.datasource.test_reading import foreign_ledger, many_entries
 from tests.spark_bookkeeper.datasource.test_writing import SCHEMA, batch
@@ -40,7 +41,7 @@ def test_damage_never_crashes_a_reader_nor_floods_its_memory(repository: Path, c
         cwd=repository,
         capture_output=True,
         text=True,
-        timeout=1_200,
+        timeout=seconds(1_200),
         check=False,
     )
 

@@ -45,6 +45,7 @@ from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.settings import ClientSettings
+from tests.patience import Deadline
 
 ROOT = "/ledgers"
 
@@ -240,8 +241,7 @@ async def until(condition: Callable[[], bool]) -> None:
     Raises:
         AssertionError: it is not.
     """
-    for _ in range(500):
-        if condition():
-            return
+    deadline = Deadline(5)
+    while not condition():
+        assert not deadline.has_passed, "waited in vain"
         await asyncio.sleep(0.01)
-    raise AssertionError("nothing happened in 5 s")

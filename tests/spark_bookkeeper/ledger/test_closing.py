@@ -14,6 +14,7 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.ledger.errors import LedgerClosedError, NotEnoughBookiesError
 from spark_bookkeeper.ledger.write_handle import WriteHandle
+from tests.patience import seconds
 from tests.spark_bookkeeper.ledger.harness import running_cluster, until
 
 
@@ -146,7 +147,7 @@ async def test_entries_acknowledged_make_room_whoever_has_not_answered(tmp_path:
         slow = cluster.faults[writer.metadata.last_fragment.ensemble[0]]
         slow.drops_writes = True
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             await asyncio.gather(*(writer.append(b"%d" % number) for number in range(20)))
 
         writer.abandon(LedgerClosedError(writer.ledger_id))

@@ -22,6 +22,7 @@ from spark_bookkeeper.ledger.errors import (
     NotEnoughBookiesError,
 )
 from spark_bookkeeper.ledger.write_handle import WriteHandle
+from tests.patience import seconds
 from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster, until
 
 
@@ -314,7 +315,9 @@ async def test_closing_during_a_change_ends_consistently(tmp_path: Path) -> None
 
 
 async def test_bookies_that_failed_a_writer_are_avoided_for_a_while(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path, bookies=5, bookie_quarantine_ms=200) as cluster:
+    quarantine_ms = int(1000 * seconds(0.3))
+
+    async with running_cluster(tmp_path, bookies=5, bookie_quarantine_ms=quarantine_ms) as cluster:
         client = cluster.client()
         writer = await client.create_ledger()
         (dead,) = fail(cluster, writer, 0)
@@ -325,8 +328,7 @@ async def test_bookies_that_failed_a_writer_are_avoided_for_a_while(tmp_path: Pa
             other = await client.create_ledger()
             assert dead not in other.metadata.last_fragment.ensemble
         assert dead in client.cluster.quarantined()
-        await asyncio.sleep(0.25)
-        assert dead not in client.cluster.quarantined()
+        await until(lambda: dead not in client.cluster.quarantined())
 
 
 async def test_an_avoided_bookie_is_better_than_none(tmp_path: Path) -> None:
@@ -386,7 +388,7 @@ async def test_an_add_that_misses_its_quorum_deadline_ends_the_writer_and_closes
 ) -> None:
     """W24."""
 
-    async with running_cluster(tmp_path, add_quorum_timeout_ms=50) as cluster:
+    async with running_cluster(tmp_path, add_quorum_timeout_ms=int(1000 * seconds(0.1))) as cluster:
         client = cluster.client()
         writer = await client.create_ledger()
         await writer.append(b"0")

@@ -20,6 +20,7 @@ from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
 from spark_bookkeeper.settings import ClientSettings
+from tests.patience import seconds
 from tests.simulation.loop import SimLoop
 from tests.spark_bookkeeper.ledger.harness import Faults, TestCluster, running_cluster
 
@@ -41,7 +42,7 @@ async def scene(
 
 
 async def until(claim: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(seconds(10)):
         while not claim():  # noqa: ASYNC110 - what is claimed has no event
             await asyncio.sleep(0.001)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from spark_bookkeeper.ledger.errors import (
 )
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.verify import DIFFERENT, verify_ledger
-from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster
+from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster, until
 
 PAYLOADS = [b"%d" % i * 50 for i in range(200)]
 
@@ -167,12 +167,17 @@ async def reports(cluster: TestCluster, ledger_id: int) -> tuple[set[tuple[int, 
     return defects, checked
 
 
+def has_copies(cluster: TestCluster, ledger_id: int, count: int) -> bool:
+    """Whether so many bookies hold each entry; the slowest may still be syncing."""
+    return all(len(cluster.copies(ledger_id, each)) == count for each in range(len(PAYLOADS)))
+
+
 async def test_verify_finds_nothing_wrong_with_a_sound_ledger(tmp_path: Path) -> None:
     async with running_cluster(tmp_path, bookies=5) as cluster:
         client = cluster.client()
         for e, w in ((3, 3), (5, 2)):
             ledger_id = await written(client, ensemble_size=e, write_quorum=w)
-            await asyncio.sleep(0.2)  # the slowest replica may still be syncing
+            await until(partial(has_copies, cluster, ledger_id, w))
 
             assert await reports(cluster, ledger_id) == (set(), len(PAYLOADS) * w)
 

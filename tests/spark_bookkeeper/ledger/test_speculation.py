@@ -12,7 +12,8 @@ import pytest
 from bookie_server.wire.messages import ReadReply, Status
 from spark_bookkeeper.ledger.errors import EntryUnreadableError
 from spark_bookkeeper.ledger.read_handle import ReadHandle
-from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster
+from tests.patience import seconds
+from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster, until
 
 PAYLOADS = [b"%d" % number * 30 for number in range(40)]
 
@@ -36,12 +37,12 @@ async def written(
 
 
 async def read_all(reader: ReadHandle) -> list[bytes]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(seconds(10)):
         return [bytes(entry.payload) async for entry in reader.read(0, len(PAYLOADS) - 1)]
 
 
 async def everybody_asked(cluster: TestCluster, ensemble: tuple[str, ...]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(seconds(10)):
         while not all(cluster.faults[each].reads_seen for each in ensemble):  # noqa: ASYNC110
             await asyncio.sleep(0)
 
@@ -133,6 +134,7 @@ async def test_without_speculation_a_reader_waits(tmp_path: Path) -> None:
         for bookie_id in ensemble:
             cluster.faults[bookie_id].holds_reads = gate
         reading = asyncio.create_task(read_all(reader))
+        await until(lambda: any(cluster.faults[b].reads_seen for b in ensemble))
         await asyncio.sleep(0.05)
 
         assert sum(len(cluster.faults[b].reads_seen) for b in ensemble) == 1

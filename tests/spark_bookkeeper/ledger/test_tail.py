@@ -20,6 +20,7 @@ from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.ledger.errors import EntryUnreadableError, NoSuchEntryError
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle
+from tests.patience import seconds
 from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster
 
 QUORUMS = [(3, 3, 2), (5, 3, 2), (4, 2, 2)]
@@ -28,7 +29,7 @@ IMPOSSIBLE = 2**62
 
 
 async def until(claim: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(seconds(10)):
         while not claim():  # noqa: ASYNC110 - what is claimed has no event
             await asyncio.sleep(0.001)
 
@@ -54,7 +55,7 @@ class Follower:
             await self.task
 
     async def ended(self) -> list[int]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(seconds(10)):
             await self.task
         return self.ids
 
@@ -148,9 +149,9 @@ async def test_an_idle_tail_ends_after_its_timeout_and_an_active_one_does_not(
     tmp_path: Path,
 ) -> None:
     async with scene(tmp_path) as (_, writer, reader):
-        follower = Follower(reader, 0, timeout=0.5)
+        follower = Follower(reader, 0, timeout=seconds(0.5))
         loop = asyncio.get_running_loop()
-        active_until_s = loop.time() + 0.7
+        active_until_s = loop.time() + seconds(0.7)
         while loop.time() < active_until_s:
             await append(writer, 1)
             await asyncio.sleep(0.02)
@@ -193,7 +194,7 @@ async def test_what_no_ack_quorum_holds_is_not_tailed(tmp_path: Path) -> None:
         holder = cluster.bookies[writer.metadata.last_fragment.ensemble[0]]
         await until(lambda: holder.storage.contents.last_entry(writer.ledger_id) == 3)
 
-        assert await Follower(reader, 0, timeout=0.3).ended() == [0, 1, 2]
+        assert await Follower(reader, 0, timeout=seconds(0.3)).ended() == [0, 1, 2]
         assert [e.entry_id async for e in reader.read_unconfirmed(3, 3)] == [3]
         writer.abandon(NoSuchLedgerError(0))
         await asyncio.gather(lost, return_exceptions=True)
@@ -434,7 +435,7 @@ async def test_wrong_packets_at_every_bookie_do_not_hide_what_their_entries_say(
             faults.alter_lac = without_its_proof
         await append(writer, 4)
 
-        assert await Follower(reader, 0, timeout=0.3).ended() == [0, 1, 2]
+        assert await Follower(reader, 0, timeout=seconds(0.3)).ended() == [0, 1, 2]
         await writer.close()
 
 
@@ -448,7 +449,7 @@ async def test_a_lac_that_falls_moves_no_reader(tmp_path: Path) -> None:
             faults.alter_lac = lambda reply: old
 
         assert await reader.read_last_add_confirmed() == 4
-        assert await Follower(reader, 0, timeout=0.2).ended() == [0, 1, 2, 3, 4]
+        assert await Follower(reader, 0, timeout=seconds(0.2)).ended() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.slow
@@ -469,7 +470,7 @@ async def test_a_tail_waits_for_replicas_that_are_away_for_a_moment(tmp_path: Pa
             faults.is_dead = True
 
         with pytest.raises(EntryUnreadableError):
-            await Follower(reader, 0, timeout=0.1).ended()
+            await Follower(reader, 0, timeout=seconds(0.1)).ended()
         follower.task.cancel()
         await asyncio.gather(follower.task, return_exceptions=True)
         for faults in cluster.faults.values():
@@ -489,6 +490,6 @@ async def test_a_packet_that_is_true_but_ahead_of_its_bookie_is_checked_and_beli
         for bookie_id in ensemble[1:]:
             cluster.faults[bookie_id].alter_lac = nothing_new
 
-        assert await Follower(reader, 0, timeout=0.5).ended() == [0, 1, 2]
+        assert await Follower(reader, 0, timeout=seconds(0.5)).ended() == [0, 1, 2]
         polled = cluster.faults[ensemble[0]].polls_seen
         assert LongPoll(previous_lac=2, timeout_ms=100) in polled

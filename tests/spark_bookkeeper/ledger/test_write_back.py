@@ -13,7 +13,8 @@ from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState
 from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.errors import LedgerClosedError, LedgerFencedError, LedgerRecoveryError
-from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster
+from tests.patience import seconds
+from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster, until
 
 
 async def open_ledger_left_behind(
@@ -180,7 +181,7 @@ async def test_fragments_moved_while_a_ledger_is_recovered_are_kept(
         cluster.faults[writer.metadata.last_fragment.ensemble[0]].is_dead = True
         for n in (1, 2, 3):
             await writer.append(b"%d" % n)
-            await asyncio.sleep(0.05)
+            await until(lambda: len(writer.metadata.fragments) == 2)
         left = writer.metadata
         assert len(left.fragments) == 2
         members = {b for f in left.fragments for b in f.ensemble}
@@ -248,7 +249,7 @@ async def test_a_bookie_that_never_answers_delays_no_recovery(tmp_path: Path, ha
         cluster.faults[left.last_fragment.ensemble[hanging]].hangs = True
         client = cluster.client(2)
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(seconds(5)):
             reader = await client.open_ledger(0, recovery=True)
 
         assert reader.last_add_confirmed == 2

@@ -33,6 +33,7 @@ from spark_bookkeeper.log.handle import Log
 from spark_bookkeeper.log.layer import LogLayer
 from spark_bookkeeper.log.settings import LogWriterSettings
 from spark_bookkeeper.log.writing.writer import LogWriter
+from tests.patience import Deadline
 from tests.spark_bookkeeper.log.chain_checkers import (
     acknowledged_in_place,
     c1_all_nonempty_listed,
@@ -361,9 +362,9 @@ def values(first: int, count: int, name: str = "v") -> list[bytes]:
 
 async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
     """Let others run until ``condition`` holds."""
-    deadline_s = asyncio.get_running_loop().time() + timeout_s
+    deadline = Deadline(timeout_s)
     while not condition():
-        assert asyncio.get_running_loop().time() < deadline_s, "waited in vain"
+        assert not deadline.has_passed, "waited in vain"
         await asyncio.sleep(0)
 
 

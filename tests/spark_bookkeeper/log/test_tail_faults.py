@@ -20,6 +20,7 @@ from spark_bookkeeper.log.errors import LogHasWriterError
 from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TaskMessage
 from spark_bookkeeper.log.format.model import LogSettings
 from spark_bookkeeper.log.format.position import Position
+from tests.patience import seconds
 from tests.spark_bookkeeper.log.tail_world import (
     NAME,
     Client,
@@ -180,7 +181,7 @@ class Contest:
         async with await self.world.another().writer(log_id) as last:
             await self.history.append(last, b"last-0")
         rows = await self.world.rows(log_id)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(seconds(60)):
             followed = await tailing
         assert followed == rows, "a follower saw other rows"
         assert self.surely <= set(rows), "a committed write is missing"

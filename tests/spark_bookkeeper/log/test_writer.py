@@ -26,6 +26,7 @@ from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TaskMessage
 from spark_bookkeeper.log.format.model import GarbageReason, LogSettings
 from spark_bookkeeper.log.format.position import Position
 from spark_bookkeeper.log.settings import LogWriterSettings
+from tests.patience import seconds
 from tests.spark_bookkeeper.log.tail_world import NAME, TailWorld, until, values
 
 Scenario = Callable[[TailWorld, int], Awaitable[None]]
@@ -368,7 +369,7 @@ def test_appends_wait_while_too_much_is_held() -> None:
         released: list[int] = []
         writer.on_release = released.append
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(seconds(10)):
             await asyncio.gather(*(writer.append(b"x" * 60) for _ in range(20)))
             await writer.close()
 
