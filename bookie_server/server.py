@@ -41,9 +41,9 @@ from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.interface import MetadataStore, Registration
 from bookkeeper_metadata.store.operations import NodeExistsError
+from bookkeeper_metadata.version import __version__
 
 _LOGGER = logging.getLogger(__name__)
-VERSION = "0.1.0"
 
 
 def run(settings: BookieSettings) -> int:
@@ -75,7 +75,8 @@ async def _serve(settings: BookieSettings) -> int:
         if storage.contents.is_damaged:
             await put_ledgers_in_limbo(storage, store, root, bookie_id)
         directory = settings.ledger_directories[0]
-        service = BookieService(bookie, BookieIdentity(bookie_id, cluster_id, VERSION, directory))
+        identity = BookieIdentity(bookie_id, cluster_id, __version__, directory)
+        service = BookieService(bookie, identity)
         await bookie.start()
         server.add_generic_rpc_handlers((service.handler(),))
         await server.start()

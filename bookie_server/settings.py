@@ -1,7 +1,7 @@
 """What can be set about a bookie: numbers with units, checked all at once, each explained.
 
 Precedence rises from default over configuration file (TOML) and environment (``BOOKKEEPER_`` and
-the name in capitals) to flag. A setting's help is the docstring below its field, so that flags,
+the name in capitals; the cluster as for every client, ``BOOKKEEPER_METADATA_URI``) to flag. A setting's help is the docstring below its field, so that flags,
 file and documentation never say different things.
 """
 
@@ -18,6 +18,7 @@ from functools import cache
 from ipaddress import ip_address
 from typing import Any
 
+from bookkeeper_metadata.environment import METADATA_URI_VARIABLE, read_metadata_uri
 from bookkeeper_metadata.foundation.settings import Settings, setting
 
 _MIB = 1024 * 1024
@@ -144,6 +145,8 @@ class Setting:
 
     @property
     def variable(self) -> str:
+        if self.name == "metadata_service_uri":
+            return METADATA_URI_VARIABLE
         return ENVIRONMENT_PREFIX + self.name.upper()
 
 
@@ -225,11 +228,15 @@ def _read_toml(path: str) -> dict[str, Any]:
 def _from_environment(
     environment: Mapping[str, str], table: Mapping[str, Setting]
 ) -> dict[str, str]:
-    return {
+    found = {
         name: environment[setting.variable]
         for name, setting in table.items()
         if setting.variable in environment
     }
+    found.pop("metadata_service_uri", None)
+    if uri := read_metadata_uri(environment):
+        found["metadata_service_uri"] = uri
+    return found
 
 
 def _unknown(name: str, source: str, known: Sequence[str]) -> str:

@@ -48,7 +48,11 @@ has_java || stop "there is still no Java 17; install one and set JAVA_HOME"
 # The virtual environment is re-made whenever what goes into it or the interpreter changed; the
 # settings of tools, at the end of pyproject.toml, do not.
 is_python_new || stop "Python 3.11 or newer is needed; name one with PYTHON=..."
-wanted=$({ cat constraints.txt; sed '/^\[tool\.ruff/,$d' pyproject.toml; "$PYTHON" --version; } | cksum)
+wanted=$({
+    cat constraints.txt metadata/bookkeeper_metadata/version.py
+    sed '/^\[tool\.ruff/,$d' pyproject.toml
+    "$PYTHON" --version
+} | cksum)
 [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$wanted" ] && exit 0
 
 "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null ||

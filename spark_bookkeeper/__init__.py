@@ -10,6 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from bookkeeper_metadata.version import __version__
+
 if TYPE_CHECKING:
     from spark_bookkeeper.blocking.log import Log
     from spark_bookkeeper.blocking.log_reader import LogReader
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     from spark_bookkeeper.log.format.position import Position
     from spark_bookkeeper.log.settings import LogWriterSettings
     from spark_bookkeeper.settings import ClientSettings
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "BookKeeper": "spark_bookkeeper.bookkeeper",
@@ -54,6 +54,7 @@ __all__ = [
     "Position",
     "ReadHandle",
     "WriteHandle",
+    "__version__",
 ]
 
 

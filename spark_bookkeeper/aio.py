@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from functools import wraps
 from random import SystemRandom
-from typing import Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from bookie_server.client.grpc_client import GrpcBookieClient, grpc_works_here
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
+from bookkeeper_metadata.environment import METADATA_URI_VARIABLE, read_metadata_uri
 from bookkeeper_metadata.foundation.closing import AsyncClosing
 from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
-from bookkeeper_metadata.ledgers import ExtraOperations
-from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.interface import MetadataStore
 from spark_bookkeeper.ledger.client import BookieStatus, LedgerClient
@@ -36,7 +36,8 @@ from spark_bookkeeper.log.settings import LogWriterSettings
 from spark_bookkeeper.log.writing.writer import LogWriter
 from spark_bookkeeper.settings import ClientSettings
 
-METADATA_URI_VARIABLE = "BOOKKEEPER_METADATA_URI"
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def metadata_uri(given: str | None) -> str:
@@ -45,7 +46,7 @@ def metadata_uri(given: str | None) -> str:
     Raises:
         ValueError: neither is set; names both ways to set it.
     """
-    uri = given or os.environ.get(METADATA_URI_VARIABLE)
+    uri = given or read_metadata_uri(os.environ)
     if not uri:
         raise ValueError(
             "no cluster named: pass a metadata service URI such as "
@@ -57,6 +58,18 @@ def metadata_uri(given: str | None) -> str:
 def _bookie_client(bookie_id: str, address: str, settings: ClientSettings) -> BookieClient:
     transport = GrpcBookieClient if grpc_works_here() else RelayedBookieClient
     return transport(bookie_id, address, settings.connection)
+
+
+def _connecting(
+    method: Callable[Concatenate[LedgerClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[BookKeeper, P], Coroutine[Any, Any, T]]:
+    """The method of the ledger client, on a client that connects first."""
+
+    @wraps(method)
+    async def call(self: BookKeeper, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await method(await self.connect(), *args, **kwargs)
+
+    return call
 
 
 class BookKeeper(AsyncClosing):
@@ -104,59 +117,21 @@ class BookKeeper(AsyncClosing):
         self._ledgers = LedgerClient(cluster)
         return self._ledgers
 
-    async def create_ledger(
-        self,
-        *,
-        ensemble_size: int = 3,
-        write_quorum: int = 3,
-        ack_quorum: int = 2,
-        digest_type: str = "CRC32C",
-        password: bytes = b"",
-        custom_metadata: Mapping[str, bytes] | None = None,
-        ledger_id: int | None = None,
-        extra_operations: ExtraOperations | None = None,
-    ) -> WriteHandle:
-        """See :meth:`spark_bookkeeper.ledger.client.LedgerClient.create_ledger`."""
-        client = await self.connect()
-        return await client.create_ledger(
-            ensemble_size=ensemble_size,
-            write_quorum=write_quorum,
-            ack_quorum=ack_quorum,
-            digest_type=digest_type,
-            password=password,
-            custom_metadata=custom_metadata,
-            ledger_id=ledger_id,
-            extra_operations=extra_operations,
-        )
+    create_ledger = _connecting(LedgerClient.create_ledger)
+    open_ledger = _connecting(LedgerClient.open_ledger)
+    delete_ledger = _connecting(LedgerClient.delete_ledger)
+    ledger_metadata = _connecting(LedgerClient.ledger_metadata)
+    bookies = _connecting(LedgerClient.bookies)
 
-    async def open_ledger(
-        self, ledger_id: int, *, password: bytes = b"", recovery: bool = False
-    ) -> ReadHandle:
-        """See :meth:`spark_bookkeeper.ledger.client.LedgerClient.open_ledger`."""
-        client = await self.connect()
-        return await client.open_ledger(ledger_id, password=password, recovery=recovery)
-
-    async def delete_ledger(self, ledger_id: int, *, force: bool = False) -> None:
-        """See :meth:`spark_bookkeeper.ledger.client.LedgerClient.delete_ledger`."""
-        await (await self.connect()).delete_ledger(ledger_id, force=force)
-
-    async def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
-        """Raises NoSuchLedgerError, MetadataCorruptError."""
-        return await (await self.connect()).ledger_metadata(ledger_id)
-
-    async def list_ledgers(self) -> AsyncIterator[int]:
+    async def list_ledgers(self) -> AsyncGenerator[int, None]:
         """Ids of all ledgers, ascending."""
         async for ledger_id in (await self.connect()).list_ledgers():
             yield ledger_id
 
-    async def bookies(self) -> list[BookieStatus]:
-        """All registered bookies, by id."""
-        return await (await self.connect()).bookies()
-
     async def create_log(
         self, name: str, *, settings: LogSettings | None = None, schema: bytes = b""
     ) -> Log:
-        """Create an empty log; ``schema`` is kept for whoever writes and reads it.
+        """Create an empty log; ``schema`` is stored for its writers and readers.
 
         Without either it is a log of plain values: one binary column ``value``, one entry a row.
 

@@ -59,11 +59,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_bookkeeper.bookkeeper",),
     ("spark_bookkeeper",),  # the public face
     (
-        "spark_bookkeeper.datasource.audience",
         "spark_bookkeeper.datasource.errors",
         "spark_bookkeeper.datasource.explanations",
         "spark_bookkeeper.datasource.listener",
         "spark_bookkeeper.datasource.nesting",
+        "spark_bookkeeper.datasource.worker_logging",
     ),
     (
         "spark_bookkeeper.datasource.evolution",

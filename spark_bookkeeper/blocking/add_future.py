@@ -1,8 +1,8 @@
 """AddFuture: the outcome of one asynchronous append, as light as it can be.
 
 ``concurrent.futures.Future`` costs a condition per entry, which halves the rate of small appends
-(docs/performance.md). This one shares a condition with all futures of its handle and is told of its
-outcome together with the rest of its frame.
+(docs/performance.md). This one shares a condition with all futures of its handle and is
+completed together with the rest of its frame.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError
 
 
 class Waiters:
-    """Whoever blocks on any future of one handle; woken once per acknowledged frame."""
+    """The threads that wait for any future of one handle; woken once per acknowledged frame."""
 
     __slots__ = ("condition", "count")
 
@@ -24,7 +24,7 @@ class Waiters:
         self.count = 0
 
     def wake(self) -> None:
-        """Let all of them look again, if there are any."""
+        """Have each waiting thread look whether its future is done."""
         if self.count:
             with self.condition:
                 self.condition.notify_all()
@@ -33,8 +33,8 @@ class Waiters:
 class AddFuture:
     """Completes exactly once, with the entry id or the reason why there is none.
 
-    The methods are ``concurrent.futures.Future``'s. It cannot be cancelled: an entry that was
-    handed over may be stored whatever its appender wishes.
+    The methods are ``concurrent.futures.Future``'s. It cannot be cancelled: the entry may be
+    stored already.
     """
 
     __slots__ = ("_callbacks", "_entry_id", "_error", "_is_done", "_waiters")
@@ -81,7 +81,7 @@ class AddFuture:
             self._call_back()
 
     def complete(self, entry_id: int, error: BookKeeperError | None) -> None:
-        """For the handle: set the outcome. Waiters are woken by :meth:`Waiters.wake`."""
+        """For the handle: set the outcome. :meth:`Waiters.wake` then wakes the waiting threads."""
         self._entry_id = entry_id
         self._error = error
         self._is_done = True
@@ -89,7 +89,8 @@ class AddFuture:
             self._call_back()
 
     def _call_back(self) -> None:
-        # ``pop`` is atomic: whoever completes and whoever registers late never both get one.
+        # ``pop`` is atomic: the thread that completes the future and one that registers a callback
+        # late never both call it.
         callbacks = self._callbacks
         while callbacks:
             try:

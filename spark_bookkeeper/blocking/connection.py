@@ -1,7 +1,7 @@
 """Connection: one process's client on its event loop, and the writers made with it.
 
-They end together: when the client is closed, and at the latest when the interpreter exits, for a
-future that nobody completes is worse than one that fails.
+They end together: when the client is closed, and at the latest when the interpreter exits. A pending
+append then fails, for a future that never completes would be worse.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from spark_bookkeeper.settings import ClientSettings
 
 
 class Writer(Protocol):
-    """Somebody whose appends others wait for."""
+    """A writer whose appends other threads may wait for."""
 
     def abandon(self, error: BookKeeperError) -> None:
-        """On the loop: tell whoever waits that nothing more will be acknowledged."""
+        """On the loop: fail every append that is not acknowledged."""
 
 
 class Connection:
@@ -29,7 +29,7 @@ class Connection:
         self.thread = shared_loop_thread()
         self.client = aio.BookKeeper(metadata_service_uri, settings=settings)
         self.writers: weakref.WeakSet[Writer] = weakref.WeakSet()
-        self.thread.depends(self)
+        self.thread.add_dependent(self)
 
     def close(self) -> None:
         """Fail what is pending and close all connections. Idempotent."""
@@ -38,7 +38,7 @@ class Connection:
 
     async def end(self) -> None:
         """The same, on the loop."""
-        self.thread.forget(self)
+        self.thread.remove_dependent(self)
         for writer in list(self.writers):
             writer.abandon(ClientClosedError("BookKeeper"))
         await self.client.close()

@@ -1,4 +1,4 @@
-"""LogReader for callers without an event loop: one hop to the loop per batch of rows.
+"""LogReader for callers without an event loop: one crossing to the loop per batch of rows.
 
 While the caller works on a batch, the loop fetches the next. A reader that is dropped needs no
 closing: the loop ends what runs there. Nothing here waits when it is collected, for that may happen
@@ -11,22 +11,23 @@ from collections import deque
 from typing import Self
 
 from bookkeeper_metadata.foundation.closing import Closing
+from spark_bookkeeper.blocking.face import Face
+from spark_bookkeeper.blocking.iteration import Iteration
 from spark_bookkeeper.blocking.loop_thread import LoopThread
-from spark_bookkeeper.blocking.turns import Turns
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.log.format.position import Position
 from spark_bookkeeper.log.reading import reader as aio
 
 
-class LogReader(Closing):
+class LogReader(Face[aio.LogReader], Closing):
     """An iterator over ``(Position, Entry)`` of one log; use from one thread at a time."""
 
     def __init__(self, thread: LoopThread, reader: aio.LogReader) -> None:
+        super().__init__(thread, reader)
         self.log = reader.log
         self.next_row: int | None = None
         """The row behind the last one returned, where another reader may go on."""
-        self._thread = thread
-        self._turns = Turns(reader.batches())
+        self._iteration = Iteration(reader.batches())
         self._rows: deque[tuple[Position, Entry]] = deque()
         self._is_closed = False
 
@@ -39,7 +40,7 @@ class LogReader(Closing):
         Raises: as :meth:`spark_bookkeeper.log.reading.reader.LogReader.batches`.
         """
         if not self._rows:
-            rows = None if self._is_closed else self._thread.run(self._turns.next())
+            rows = None if self._is_closed else self._thread.run(self._iteration.next())
             if rows is None:
                 raise StopIteration
             self._rows.extend(rows)
@@ -48,7 +49,6 @@ class LogReader(Closing):
         return position, entry
 
     def close(self) -> None:
-        """End reading; iteration ends with it. Idempotent."""
         self._is_closed = True
         self._rows.clear()
-        self._thread.finish(self._turns.end())
+        self._thread.finish(self._iteration.end())

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from bookkeeper_metadata.foundation.closing import Closing
 from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
 from spark_bookkeeper.blocking.add_future import AddFuture, Waiters
-from spark_bookkeeper.blocking.hand_over import HandOver
+from spark_bookkeeper.blocking.append_queue import AppendQueue
+from spark_bookkeeper.blocking.face import Face
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.ledger.errors import EntryTooLargeError
 from spark_bookkeeper.log.format.position import Position
@@ -17,8 +18,8 @@ from spark_bookkeeper.log.writing import writer as aio
 class PositionFuture:
     """Completes exactly once, with the position of the row or the reason why it has none.
 
-    An :class:`~spark_bookkeeper.blocking.add_future.AddFuture` in all but its result; it cannot be
-    cancelled either, for what was handed over may be stored.
+    Like :class:`~spark_bookkeeper.blocking.add_future.AddFuture` in all but its result. It cannot be
+    cancelled either: the row may be stored already.
     """
 
     __slots__ = ("_future", "_position")
@@ -55,12 +56,12 @@ class PositionFuture:
         self._future.add_done_callback(lambda _: callback(self))
 
     def complete(self, position: Position) -> None:
-        """For the writer: it is in the log. Waiters are woken by :meth:`Waiters.wake`."""
+        """For the writer: the row is in the log. :meth:`Waiters.wake` then wakes the waiting threads."""
         self._position = position
         self._future.complete(position.entry_id, None)
 
     def fail(self, error: BookKeeperError) -> None:
-        """For the writer: it is not, or nobody knows."""
+        """For the writer: the row is not in the log, or may not be."""
         self._future.complete(-1, error)
 
 
@@ -85,35 +86,28 @@ class _Batch:
         self._waiters.wake()
 
 
-class LogWriter(Closing):
+class LogWriter(Face[aio.LogWriter], Closing):
     """The one writer of a log; safe to share between threads, not with a forked child."""
 
     def __init__(self, thread: LoopThread, writer: aio.LogWriter) -> None:
+        super().__init__(thread, writer)
         self.log = writer.log
         self.settings = writer.settings
-        self._writer = writer
         self._waiters = Waiters()
-        self._appends = HandOver(
+        self._appends = AppendQueue(
             thread,
             "log writer",
             bytes_max=writer.settings.max_in_flight_bytes,
-            take=self._push,
-            closed=lambda: ClientClosedError("log writer"),
+            push=self._push,
+            closed_error=lambda: ClientClosedError("log writer"),
         )
-        writer.on_release = self._appends.on_released
+        writer.on_release = self._appends.release
 
     @property
     def ledger_id(self) -> int:
-        """The ledger appends go to now."""
-        return self._writer.ledger_id
+        return self._aio.ledger_id
 
     def append(self, payload: bytes | bytearray | memoryview) -> Position:
-        """Append one row; returns where it stands when it is acknowledged.
-
-        Raises: as :meth:`append_async`, and from waiting
-            LogFencedError: the log was taken over before it was acknowledged.
-            BookKeeperError: why the writer ended; it may have been appended.
-        """
         return self.append_async(payload).result()
 
     def append_async(self, payload: bytes | bytearray | memoryview) -> PositionFuture:
@@ -127,50 +121,33 @@ class LogWriter(Closing):
         if type(payload) is not bytes:
             payload = bytes(payload)
         size = len(payload)
-        if size > self._writer.payload_size_max:
-            raise EntryTooLargeError(size, self._writer.payload_size_max)
+        if size > self._aio.payload_size_max:
+            raise EntryTooLargeError(size, self._aio.payload_size_max)
         future = PositionFuture(self._waiters)
         self._appends.put(payload, future)
         return future
 
     def append_many(self, payloads: Sequence[bytes]) -> list[Position]:
-        """Append all, pipelined and in order; returns when the last one is acknowledged.
-
-        Raises: as :meth:`append`; a prefix may have been acknowledged all the same.
-        """
         return [future.result() for future in [self.append_async(each) for each in payloads]]
 
     def flush(self) -> None:
-        """Wait until every append made so far is acknowledged.
-
-        Raises:
-            BookKeeperError: why some never will be.
-        """
-        self._appends.run_behind(self._writer.flush)
+        self._appends.run_behind(self._aio.flush)
 
     def close(self) -> None:
-        """Wait for what is in flight, close the ledger and record it in the log, which is free then.
-
-        Idempotent; appends from now on raise ``ClientClosedError``.
-
-        Raises:
-            LogFencedError: the log was taken over; its next writer records the ledger.
-            BookKeeperError: not recorded; everything acknowledged is safe.
-        """
         self._appends.check_process()
         self._appends.close()
-        self._appends.run_behind(self._writer.close)
+        self._appends.run_behind(self._aio.close)
 
     def abandon(self, error: BookKeeperError) -> None:
-        """On the loop: tell everybody who waits that nothing more will be acknowledged."""
+        """On the loop: fail every append that is not acknowledged, and leave the log to others."""
         self._appends.close()
         self._appends.drain()
-        self._writer.abandon(error)
+        self._aio.abandon(error)
 
     def _push(self, payloads: list[bytes], futures: list[PositionFuture]) -> None:
         batch = _Batch(futures, self._waiters)
         try:
-            self._writer.push(payloads, batch)
+            self._aio.push(payloads, batch)
         except BookKeeperError as error:
-            self._appends.on_released(sum(map(len, payloads)))
+            self._appends.release(sum(map(len, payloads)))
             batch.on_failed(error)

@@ -18,7 +18,7 @@ _shared: list[LoopThread] = []
 _shared_lock = threading.Lock()
 _made: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 _END_S = 5.0
-"""How long those who live on a loop may take to end when it stops."""
+"""How long what depends on a loop may take to end when the loop stops."""
 
 
 def shared_loop_thread() -> LoopThread:
@@ -34,10 +34,10 @@ def shared_loop_thread() -> LoopThread:
 
 
 class Dependent(Protocol):
-    """Somebody who lives on the loop and has something to leave in order."""
+    """Lives on the loop, and has to be ended before the loop stops."""
 
     async def end(self) -> None:
-        """On the loop: the last thing that happens."""
+        """Leave everything in order; runs on the loop."""
 
 
 class LoopThread:
@@ -66,25 +66,27 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run what ends something. Waits for it, but on the loop's own thread, where a generator
-        that nobody refers to any more may happen to be collected; nothing once the loop is gone.
+        """Run a clean-up and wait for it; once the loop is gone, do nothing.
+
+        On the loop's own thread, where the garbage collector may close a generator, it is started
+        and not waited for, because the loop cannot wait for itself.
         """
         if threading.current_thread() is self._thread:
-            self._keep(coroutine)
+            self._hold(coroutine)
         elif self.is_usable:
             self.run(coroutine)
         else:
             coroutine.close()
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run without waiting; cancelled when the loop stops, nothing once it is gone."""
+        """Run without waiting; cancelled when the loop stops. Once the loop is gone, do nothing."""
         if self.is_usable:
-            self.loop.call_soon_threadsafe(self._keep, coroutine)
+            self.loop.call_soon_threadsafe(self._hold, coroutine)
         else:
             coroutine.close()
 
-    def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """On the loop: a task that nobody else holds is held until it has ended."""
+    def _hold(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """On the loop: hold the task until it has ended, for the loop itself does not."""
         task = self.loop.create_task(coroutine)
         self._unattended.add(task)
         task.add_done_callback(self._unattended.discard)
@@ -94,17 +96,17 @@ class LoopThread:
         """Whether coroutines can be run here, in this process."""
         return not self.is_foreign and self._thread.is_alive() and self.loop.is_running()
 
-    def depends(self, dependent: Dependent) -> None:
-        """Have ``dependent`` ended when the loop stops."""
+    def add_dependent(self, dependent: Dependent) -> None:
+        """End ``dependent`` when the loop stops."""
         self._dependents.add(dependent)
 
-    def forget(self, dependent: Dependent) -> None:
-        """It ended by itself."""
+    def remove_dependent(self, dependent: Dependent) -> None:
+        """Leave ``dependent`` alone when the loop stops: it has ended."""
         self._dependents.discard(dependent)
 
     def stop(self) -> None:
-        """End what depends on the loop, cancel what still runs, and end the thread. Idempotent;
-        nothing in a forked child.
+        """End what depends on the loop, cancel what still runs, and end the thread. Idempotent; in a
+        forked child it does nothing.
         """
         if self.is_foreign or not self._thread.is_alive():
             return
@@ -132,7 +134,7 @@ class LoopThread:
 
 
 def _on_fork() -> None:
-    """In a forked child: the threads of its parent are not here."""
+    """In a forked child: no loop thread of its parent runs here."""
     for thread in _made:
         thread.is_foreign = True
 

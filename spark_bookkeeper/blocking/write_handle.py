@@ -8,7 +8,8 @@ from bookkeeper_metadata.foundation.closing import Closing
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.blocking.add_future import AddFuture, Waiters
-from spark_bookkeeper.blocking.hand_over import HandOver
+from spark_bookkeeper.blocking.append_queue import AppendQueue
+from spark_bookkeeper.blocking.face import Face
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.ledger import write_handle as aio
 from spark_bookkeeper.ledger.errors import EntryTooLargeError, LedgerClosedError
@@ -38,48 +39,39 @@ class _Batch:
         return self._done == len(self._futures)
 
 
-class WriteHandle(Closing):
+class WriteHandle(Face[aio.WriteHandle], Closing):
     """The single writer of one ledger; safe to share between threads, not with a forked child."""
 
     def __init__(self, thread: LoopThread, handle: aio.WriteHandle, bytes_max: int) -> None:
+        super().__init__(thread, handle)
         self.ledger_id = handle.ledger_id
-        self._thread = thread
-        self._handle = handle
         self._waiters = Waiters()
-        self._appends = HandOver(
+        self._appends = AppendQueue(
             thread,
             "write handle",
             bytes_max=bytes_max,
-            take=self._push,
-            closed=lambda: LedgerClosedError(self.ledger_id),
+            push=self._push,
+            closed_error=lambda: LedgerClosedError(self.ledger_id),
         )
-        handle.on_release = self._appends.on_released
+        handle.on_release = self._appends.release
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """The ledger's metadata as this handle last wrote or read it."""
-        return self._handle.metadata
+        return self._aio.metadata
 
     @property
     def last_add_pushed(self) -> int:
-        """Highest entry id handed out; -1 before the first."""
-        return self._handle.last_add_pushed
+        return self._aio.last_add_pushed
 
     @property
     def last_add_confirmed(self) -> int:
-        """Highest entry id acknowledged; -1 before the first."""
-        return self._handle.last_add_confirmed
+        return self._aio.last_add_confirmed
 
     @property
     def length(self) -> int:
-        """Payload bytes of all acknowledged entries."""
-        return self._handle.length
+        return self._aio.length
 
     def append(self, payload: bytes | bytearray | memoryview) -> int:
-        """Append one entry; returns its id when it is acknowledged.
-
-        Raises: as :meth:`append_async` and :meth:`AddFuture.result`.
-        """
         return self.append_async(payload).result()
 
     def append_async(self, payload: bytes | bytearray | memoryview) -> AddFuture:
@@ -93,59 +85,43 @@ class WriteHandle(Closing):
         if type(payload) is not bytes:
             payload = bytes(payload)
         size = len(payload)
-        if size > self._handle.payload_size_max:
-            raise EntryTooLargeError(size, self._handle.payload_size_max)
+        if size > self._aio.payload_size_max:
+            raise EntryTooLargeError(size, self._aio.payload_size_max)
         future = AddFuture(self._waiters)
         self._appends.put(payload, future)
         return future
 
     def append_many(self, payloads: Sequence[bytes]) -> range:
-        """Append all, pipelined; returns their ids when the last one is acknowledged.
-
-        Raises: as :meth:`append`; a prefix may have been acknowledged all the same.
-        """
         self._appends.hold(sum(map(len, payloads)))
         return self._thread.run(self._append_many(payloads))
 
     def flush(self) -> None:
-        """Wait until every entry appended so far is acknowledged.
-
-        Raises:
-            BookKeeperError: why some never will be.
-        """
-        self._appends.run_behind(self._handle.flush)
+        self._appends.run_behind(self._aio.flush)
 
     def close(self) -> None:
-        """Wait for what is in flight, then close the ledger at its last acknowledged entry.
-
-        Idempotent; appends from now on raise ``LedgerClosedError``.
-
-        Raises:
-            LedgerFencedError: a recovering client decides about the end of this ledger.
-        """
         self._appends.check_process()
         self._appends.close()
-        self._appends.run_behind(self._handle.close)
+        self._appends.run_behind(self._aio.close)
 
     def abandon(self, error: BookKeeperError) -> None:
-        """On the loop: tell everybody who waits that nothing more will be acknowledged."""
+        """On the loop: fail every append that is not acknowledged, and leave the ledger open."""
         self._appends.close()
         self._appends.drain()
-        self._handle.abandon(error)
+        self._aio.abandon(error)
 
     async def _append_many(self, payloads: Sequence[bytes]) -> range:
         self._appends.drain()  # what other calls appended before comes first
-        first_entry = self._handle.last_add_pushed + 1
+        first_entry = self._aio.last_add_pushed + 1
         try:
-            return await self._handle.append_many(payloads)
+            return await self._aio.append_many(payloads)
         finally:
-            if self._handle.last_add_pushed < first_entry:  # refused as a whole
-                self._appends.on_released(sum(map(len, payloads)))
+            if self._aio.last_add_pushed < first_entry:  # refused as a whole
+                self._appends.release(sum(map(len, payloads)))
 
     def _push(self, payloads: list[bytes], futures: list[AddFuture]) -> None:
-        complete = _Batch(self._handle.last_add_pushed + 1, futures, self._waiters)
+        complete = _Batch(self._aio.last_add_pushed + 1, futures, self._waiters)
         try:
-            self._handle.push(payloads, complete)
+            self._aio.push(payloads, complete)
         except BookKeeperError as error:
-            self._appends.on_released(sum(map(len, payloads)))
+            self._appends.release(sum(map(len, payloads)))
             complete(-1, error)

@@ -13,9 +13,7 @@ from typing import Any
 import click
 
 from bookie_server.settings import Setting, bookie_settings_table, load_bookie_settings
-from spark_bookkeeper.cli.options import URI_VARIABLE, debug_option
-
-_SETTING_URI_VARIABLE = "BOOKKEEPER_METADATA_SERVICE_URI"
+from spark_bookkeeper.cli.options import debug_option
 
 
 def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,9 +48,6 @@ def bookie(context: click.Context, /, config: str | None, **flags: Any) -> None:
     from bookie_server.logs import set_up_logging
     from bookie_server.server import run
 
-    environment = dict(os.environ)
-    if URI_VARIABLE in environment:
-        environment.setdefault(_SETTING_URI_VARIABLE, environment[URI_VARIABLE])
-    settings = load_bookie_settings(config_path=config, environment=environment, flags=flags)
+    settings = load_bookie_settings(config_path=config, environment=os.environ, flags=flags)
     set_up_logging(settings.log_level, settings.log_format)
     context.exit(run(settings))

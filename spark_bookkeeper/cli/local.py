@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from bookkeeper_metadata.environment import METADATA_URI_VARIABLE
 from spark_bookkeeper.cli.options import debug_option
 from spark_bookkeeper.cli.output import print_json
 
@@ -29,17 +30,14 @@ with BookKeeper("{uri}") as bk:
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep the data here between runs.  [default: temporary]",
 )
-@click.option("--autorecovery", is_flag=True, help="Also run the auditor and replication worker.")
 @click.option("--port", type=int, help="ZooKeeper's port.  [default: a free one]")
 @click.option("--json", "as_json", is_flag=True, help="Say what runs as one JSON document.")
 @debug_option
-def local(
-    bookies: int, directory: Path | None, autorecovery: bool, port: int | None, as_json: bool
-) -> None:
+def local(bookies: int, directory: Path | None, port: int | None, as_json: bool) -> None:
     """Run ZooKeeper and bookies on this machine until Ctrl-C."""
     from spark_bookkeeper.local.cluster import LocalCluster
 
-    cluster = LocalCluster(bookies, directory=directory, autorecovery=autorecovery, port=port)
+    cluster = LocalCluster(bookies, directory=directory, port=port)
     ended = threading.Event()
     # Both mean the same here: drain, stop all, exit 0. While draining, a second one exits at once
     # (the guard then kills what is left).
@@ -66,7 +64,7 @@ def local(
             click.echo(f"metadata service URI: {uri}")
             click.echo(f"bookies: {', '.join(each.bookie_id for each in cluster.bookies)}")
             click.echo(f"data: {cluster.directory}")
-            click.echo(f"\nexport BOOKKEEPER_METADATA_URI='{uri}'\n\n{SNIPPET.format(uri=uri)}")
+            click.echo(f"\nexport {METADATA_URI_VARIABLE}='{uri}'\n\n{SNIPPET.format(uri=uri)}")
             click.echo("Ctrl-C stops it.")
         # Waiting with a timeout lets signal handlers run on every platform.
         while not ended.wait(1.0):

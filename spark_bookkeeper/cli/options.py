@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from bookkeeper_metadata.environment import METADATA_URI_VARIABLE, read_metadata_uri
+
 if TYPE_CHECKING:
     from spark_bookkeeper import BookKeeper
-
-URI_VARIABLE = "BOOKKEEPER_METADATA_URI"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -45,7 +46,8 @@ def uri_option(command: Function) -> Function:
     return click.option(
         "--metadata-service-uri",
         "uri",
-        envvar=URI_VARIABLE,
+        envvar=METADATA_URI_VARIABLE,
+        default=lambda: read_metadata_uri(os.environ),  # the old variable, with its warning
         required=True,
         show_envvar=True,
         metavar="URI",

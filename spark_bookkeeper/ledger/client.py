@@ -48,8 +48,8 @@ class LedgerClient:
     ) -> WriteHandle:
         """Create a ledger and become its writer.
 
-        ``accompany`` names metadata operations that come about together with the ledger, or the
-        ledger does not.
+        ``accompany`` names metadata operations that are carried out in one step with the creation, or
+        not at all.
 
         Raises:
             ValueError: impossible quorums or digest type.
@@ -109,8 +109,8 @@ class LedgerClient:
     async def delete_ledger(self, ledger_id: int, *, force: bool = False) -> None:
         """Delete a ledger; its entries become garbage on the bookies.
 
-        A ledger that is not closed is recovered first, so that its writer learns of it; ``force``
-        skips that.
+        A ledger that is not closed is recovered first, so that its writer is fenced; ``force`` skips
+        that.
 
         Raises:
             NoSuchLedgerError: there was none.
@@ -124,14 +124,14 @@ class LedgerClient:
         await self.dispose_of_ledger(ledger_id, force=force)
 
     async def dispose_of_ledger(self, ledger_id: int, *, force: bool = False) -> None:
-        """Delete a ledger whoever it belongs to: for the log that owns it."""
+        """Delete a ledger although a log owns it: for that log itself."""
         versioned = await self.cluster.ledgers.read(ledger_id)
         if not versioned.metadata.is_closed and not force:
             await recover_ledger(self.cluster, ledger_id, versioned.metadata.password)
         await self.cluster.ledgers.delete(ledger_id)
 
     async def fence_ledger(self, ledger_id: int) -> None:
-        """Recover a ledger with the password in its metadata: for whoever took it over.
+        """Recover a ledger with the password in its metadata: for a log that takes it over.
 
         Raises: as recovery; a ledger that is gone or closed is fine.
         """

@@ -52,7 +52,7 @@ class ReadHandle(AsyncClosing):
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """As last read; a reader of an open ledger refreshes it with the LAC."""
+        """The ledger's metadata as last read; for an open ledger it is read again with the LAC."""
         return self._versioned.metadata
 
     @property

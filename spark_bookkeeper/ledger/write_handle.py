@@ -93,7 +93,7 @@ class WriteHandle(AsyncClosing):
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """As this handle last wrote or read it."""
+        """The ledger's metadata as this handle last wrote or read it."""
         return self._versioned.metadata
 
     @property

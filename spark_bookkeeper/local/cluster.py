@@ -45,15 +45,12 @@ class LocalCluster:
         bookies: int = 3,
         *,
         directory: str | Path | None = None,
-        autorecovery: bool = False,
         port: int | None = None,
         bookie_settings: Mapping[str, Any] | None = None,
     ) -> None:
         defects = []
         if bookies < 1:
             defects.append(f"bookies must be at least 1, got {bookies}")
-        if autorecovery:
-            defects.append("autorecovery is not available in this version; leave it False")
         if port is not None and not 0 < port < 65536:
             defects.append(f"port must be between 1 and 65535, got {port}")
         if defects:

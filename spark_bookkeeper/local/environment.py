@@ -7,6 +7,7 @@ from pathlib import Path
 
 import bookkeeper_metadata
 from bookie_server.settings import bookie_settings_table
+from bookkeeper_metadata.environment import OLD_METADATA_URI_VARIABLE
 
 _ROOTS = dict.fromkeys(
     str(Path(package).resolve().parent)
@@ -23,6 +24,7 @@ def child_environment() -> dict[str, str]:
     not reach every bookie of a local cluster.
     """
     settings = {setting.variable for setting in bookie_settings_table()}
+    settings.add(OLD_METADATA_URI_VARIABLE)
     inherited = {name: value for name, value in os.environ.items() if name not in settings}
     path = os.pathsep.join(part for part in (*_ROOTS, inherited.get("PYTHONPATH")) if part)
     return {**inherited, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}

@@ -1,4 +1,4 @@
-"""Log: one named log, as its owner looks at it."""
+"""Log: one named log, open to be inspected, written, read and truncated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Log:
         self._ledgers = ledgers
 
     async def ledgers(self) -> list[LedgerRange]:
-        """The ranges of ledgers that make up the log, in order; an open ledger is none yet.
+        """The ranges of ledgers that make up the log, in order; the open ledger is not listed yet.
 
         Raises:
             NoSuchLogError: it was deleted.
@@ -31,7 +31,7 @@ class Log:
         return list((await self._layer.view(self.log_id, self.name).ranges()).ranges)
 
     async def schema(self) -> bytes:
-        """The newest schema, as whoever created the log stored it; empty when there is none."""
+        """The newest schema as it was stored; empty when there is none."""
         nodes = self._layer.nodes(self.log_id, self.name)
         head = (await nodes.head()).head
         return await nodes.schema(head.schema_id) or b""
@@ -41,7 +41,7 @@ class Log:
         return (await self._layer.nodes(self.log_id, self.name).head()).head.settings
 
     async def row_count(self) -> int:
-        """Rows of closed ledgers: those of an open one are counted when it ends."""
+        """Rows of closed ledgers; those of an open ledger are counted when it is closed."""
         head = (await self._layer.nodes(self.log_id, self.name).head()).head
         return head.next_row - head.base_row
 
@@ -53,9 +53,9 @@ class Log:
     async def writer(
         self, *, settings: LogWriterSettings | None = None, password: bytes = b""
     ) -> LogWriter:
-        """Take the log over from whoever writes it, and become its writer.
+        """Take the log over from its present writer, if it has one, and become its writer.
 
-        The other writer, if there is one, is fenced: what it acknowledged stays, and it gets
+        The present writer is fenced: what it acknowledged stays, and it gets
         ``LogFencedError``. While this writer is open, Spark's appends are refused with
         ``BK_LOG_HAS_WRITER``. Settings are kept per writer; ``password`` is that of new ledgers.
 
@@ -64,14 +64,14 @@ class Log:
             LedgerRecoveryError: where the other writer's ledger ends cannot be decided now;
                 nothing was changed.
             NotEnoughBookiesError: too few for a ledger of the log's settings.
-            NoSuchLogError, MetadataConflictError, MetadataUnavailableError: not taken over, or it
-                cannot be told; another try repairs that.
+            NoSuchLogError, MetadataConflictError, MetadataUnavailableError: not taken over, or not
+                known whether; another try repairs that.
         """
         leader = Leader(self._layer.tail(self.log_id, self.name), self._ledgers, password=password)
         return LogWriter(leader, await leader.take_over(), settings or LogWriterSettings())
 
     async def recover(self) -> None:
-        """Take the log over from whoever writes it, and leave it without a writer.
+        """Take the log over from its present writer, if it has one, and leave it without a writer.
 
         Raises: as :meth:`writer`.
         """
@@ -93,15 +93,15 @@ class Log:
     ) -> LogReader:
         """The rows from ``start`` on as they are confirmed, across rolls and take-overs.
 
-        Ends when none came for ``timeout`` seconds; ``None``: never.
+        Ends when no row came for ``timeout`` seconds; never with ``None``.
         """
         return self._reader(start, password, is_following=True, timeout=timeout)
 
     async def truncate(self, before: int | Position) -> int:
-        """Drop the ranges that end at or before the row ``before``; returns the first row left.
+        """Truncate the ranges that end at or before the row ``before``; returns the first row left.
 
-        Whole ranges only, never the open ledger; numbers stay. Their ledgers are deleted by
-        collection once the retention has passed.
+        Only whole ranges go, and never the open ledger; the rows left keep their numbers. Collection
+        deletes the ledgers of the truncated ranges once the retention has passed.
 
         Raises:
             ValueError: the log has no such row.

@@ -31,6 +31,18 @@ def test_flags_beat_environment_beats_file(tmp_path: Path) -> None:
     assert settings.ledger_directories == ("/a", "/b")
 
 
+def test_the_cluster_is_named_as_for_every_client(caplog: pytest.LogCaptureFixture) -> None:
+    def uri_of(environment: dict[str, str]) -> str:
+        return load_bookie_settings(environment=environment, flags={}).metadata_service_uri
+
+    assert uri_of({"BOOKKEEPER_METADATA_URI": "zk://a/l"}) == "zk://a/l"
+    assert uri_of({"BOOKKEEPER_METADATA_URI": ""}) == BookieSettings().metadata_service_uri
+    assert caplog.messages == []
+
+    assert uri_of({"BOOKKEEPER_METADATA_SERVICE_URI": "zk://b/l"}) == "zk://b/l"
+    assert "BOOKKEEPER_METADATA_SERVICE_URI is now called BOOKKEEPER_METADATA_URI" in caplog.text
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3", "::", "example.org"])
 def test_a_host_beyond_loopback_needs_insecure(host: str) -> None:
     with pytest.raises(ValueError, match=f"BK_INSECURE.*host={host}"):

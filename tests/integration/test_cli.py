@@ -368,6 +368,14 @@ def test_help_names_every_command(capfd: pytest.CaptureFixture[str]) -> None:
         assert f"\n  {noun} " in shown
 
 
+def test_the_help_of_a_local_cluster_offers_no_auto_recovery(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["local", "--help"]) == 0
+
+    assert "recovery" not in capfd.readouterr().out
+
+
 def test_every_setting_of_a_bookie_is_a_flag(capfd: pytest.CaptureFixture[str]) -> None:
     from bookie_server.settings import bookie_settings_table
 

@@ -71,7 +71,7 @@ def reports(bk: BookKeeper, ledger_id: int) -> list[EntryReport]:
     async def collect() -> list[EntryReport]:
         return [report async for report in verify_ledger(ledgers, ledger_id)]
 
-    ledgers = bk.ledgers
+    ledgers = bk.ledger_client
     return bk.run(collect())
 
 

@@ -222,7 +222,6 @@ def test_a_bookie_writes_its_settings_to_its_configuration(tmp_path: Path) -> No
     ("arguments", "complaint"),
     [
         ({"bookies": 0}, "bookies must be at least 1"),
-        ({"autorecovery": True}, "autorecovery is not available"),
         ({"port": 70_000}, "port must be between"),
     ],
 )

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from bookkeeper_metadata.environment import METADATA_URI_VARIABLE
 from spark_bookkeeper import BookKeeper, LocalCluster
-from spark_bookkeeper.datasource.options.table import METADATA_URI_VARIABLE
 from spark_bookkeeper.demo.session import spark_session
 from tests.spark.connect_server import ConnectServer
 from tests.spark.drivers import Driver

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, Iterator
 import pytest
 
 from bookkeeper_metadata.foundation.errors import ClientClosedError
+from spark_bookkeeper.blocking.iteration import iterate
 from spark_bookkeeper.blocking.loop_thread import LoopThread
-from spark_bookkeeper.blocking.turns import iterate
 from tests.patience import seconds
 
 
@@ -54,9 +54,9 @@ def test_who_depends_on_a_loop_that_stops_is_ended_once() -> None:
             ended.append(self.name)
 
     thread, gone = LoopThread("test-loop"), Dependent("gone before")
-    thread.depends(gone)
-    thread.depends(Dependent("still there"))
-    thread.forget(gone)
+    thread.add_dependent(gone)
+    thread.add_dependent(Dependent("still there"))
+    thread.remove_dependent(gone)
     thread.stop()
     thread.stop()
 

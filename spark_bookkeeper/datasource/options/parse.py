@@ -12,6 +12,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from bookkeeper_metadata.environment import METADATA_URI_VARIABLE, read_metadata_uri
 from bookkeeper_metadata.paths import parse_uri
 from spark_bookkeeper.datasource.errors import OptionsError, OptionUnknownError
 from spark_bookkeeper.datasource.options.client import client_settings
@@ -23,7 +24,6 @@ from spark_bookkeeper.datasource.options.model import (
 )
 from spark_bookkeeper.datasource.options.table import (
     CLIENT_PREFIX,
-    METADATA_URI_VARIABLE,
     OPTIONS,
     READS,
     Option,
@@ -196,7 +196,7 @@ class _Parsing:
 
     def _settle_cluster(self) -> None:
         if not self._values.get("metadata_service_uri"):
-            uri = self._environment.get(METADATA_URI_VARIABLE, "").strip()
+            uri = read_metadata_uri(self._environment) or ""
             self._values["metadata_service_uri"] = uri
         if not self._values["metadata_service_uri"]:
             self._defects.append(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Any
 
+from bookkeeper_metadata.environment import METADATA_URI_VARIABLE
 from spark_bookkeeper.datasource.options.values import (
     any_text,
     boolean,
@@ -27,7 +28,6 @@ from spark_bookkeeper.datasource.options.values import (
 )
 from spark_bookkeeper.log.format.model import COMPRESSIONS, PAYLOAD_FORMATS
 
-METADATA_URI_VARIABLE = "BOOKKEEPER_METADATA_URI"
 CLIENT_PREFIX = "bookkeeper.client."
 
 

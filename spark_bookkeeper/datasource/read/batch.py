@@ -19,10 +19,10 @@ from spark_bookkeeper.datasource.read.bounds import ranges_that_may_hold
 from spark_bookkeeper.datasource.read.partitions import PlanLimits, Slice, plan
 from spark_bookkeeper.datasource.read.pruning import ALL_ROWS, Predicate, predicate_of
 from spark_bookkeeper.datasource.read.readable import Readable, find_readable
-from spark_bookkeeper.datasource.read.reports import tell
 from spark_bookkeeper.datasource.read.task import ReadPartition, run_task
 from spark_bookkeeper.datasource.read.times import row_before, row_since
 from spark_bookkeeper.datasource.session import Session, open_session
+from spark_bookkeeper.datasource.worker_logging import log_read
 from spark_bookkeeper.log.format.model import LedgerRange
 from spark_bookkeeper.log.reading.view import LogView, RowRanges
 
@@ -109,7 +109,7 @@ def plan_read(
     found = _log_ranges(session, options, readable.log_id, columns)
     ranges = ranges_that_may_hold(found.ranges, predicate, stored)
     packs = plan(ranges, found.from_row, found.to_row, limits, row_is_entry=readable.is_raw)
-    tell(
+    log_read(
         f"read planned. log={readable.log} from_row={found.from_row} to_row={found.to_row} "
         f"ranges={len(ranges)} ranges_pruned={len(found.ranges) - len(ranges)} "
         f"partitions={len(packs)}"
@@ -169,7 +169,7 @@ def _ledger_ranges(session: Session, options: ReadOptions, schema_id: int) -> li
     found, row = [], 0
     password = options.read_password()
     for ledger_id in options.ledgers:
-        ledger = session.client.open_ledger(ledger_id, password)
+        ledger = session.client.open_ledger(ledger_id, password=password)
         entries = ledger.last_add_confirmed + 1
         if entries:
             size = max(ledger.metadata.length, entries)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from spark_bookkeeper.blocking.read_handle import ReadHandle
 from spark_bookkeeper.datasource.errors import PayloadCorruptError, RowsMissingError
 from spark_bookkeeper.datasource.payload.codec import Decoder
 from spark_bookkeeper.datasource.payload.envelope import (
@@ -30,7 +31,6 @@ from spark_bookkeeper.datasource.payload.footer import (
 from spark_bookkeeper.datasource.read.bounds import Layout
 from spark_bookkeeper.datasource.read.partitions import Slice
 from spark_bookkeeper.datasource.read.pruning import Predicate
-from spark_bookkeeper.datasource.session import LedgerReader
 from spark_bookkeeper.ledger.entry import Entry
 
 RAW_BATCH_ROWS_MAX = 10_000
@@ -63,7 +63,7 @@ class Fetching:
         self.entries_fetched = 0
         """Entries asked of bookies for them, footers included."""
 
-    def read(self, ledger: LedgerReader, first_entry: int, last_entry: int) -> Iterator[Entry]:
+    def read(self, ledger: ReadHandle, first_entry: int, last_entry: int) -> Iterator[Entry]:
         """The entries, all of them, counted."""
         # The plan knows them to be confirmed, even where the bookies asked now do not yet.
         is_known = last_entry <= ledger.last_add_confirmed
@@ -81,9 +81,7 @@ class Fetching:
         return bool(self.predicate.conditions) and of.last_entry > of.first_entry
 
 
-def read_log(
-    ledger: LedgerReader, of: Slice, decoder: Decoder, fetching: Fetching
-) -> Iterator[Rows]:
+def read_log(ledger: ReadHandle, of: Slice, decoder: Decoder, fetching: Fetching) -> Iterator[Rows]:
     """The slice's rows out of entries of many rows, without those the predicate rules out.
 
     Raises:
@@ -111,7 +109,7 @@ def read_log(
 
 
 def _read_laid_out(
-    ledger: LedgerReader,
+    ledger: ReadHandle,
     layout: Layout,
     decoder: Decoder,
     fetching: Fetching,
@@ -141,7 +139,7 @@ def _read_laid_out(
 
 
 def _read_chained(
-    ledger: LedgerReader, of: Slice, decoder: Decoder, origin: int, fetching: Fetching
+    ledger: ReadHandle, of: Slice, decoder: Decoder, origin: int, fetching: Fetching
 ) -> Iterator[Rows]:
     """The slice's rows where nothing but the entries themselves says which rows they hold."""
     expected = of.range.first_row if of.first_entry == of.range.first_entry else None
@@ -201,7 +199,7 @@ def _check_end(of: Slice, last_entry: int, reached: int | None) -> None:
 
 
 def read_ledger(
-    ledger: LedgerReader, of: Slice, decoder: Decoder, fetching: Fetching
+    ledger: ReadHandle, of: Slice, decoder: Decoder, fetching: Fetching
 ) -> Iterator[Rows]:
     """All rows of a ledger read by id, where no log says which there should be.
 
@@ -230,7 +228,7 @@ def read_ledger(
 
 
 def read_raw(
-    ledger: LedgerReader, of: Slice, schema: pa.Schema, fetching: Fetching
+    ledger: ReadHandle, of: Slice, schema: pa.Schema, fetching: Fetching
 ) -> Iterator[Rows]:
     """One row per entry, in batches.
 
@@ -261,7 +259,7 @@ def _raw_rows(payloads: list[memoryview], of: Slice, first_entry: int, schema: p
     return Rows(batch, of.ledger_id, first_entry, position)
 
 
-def _origin(ledger: LedgerReader, of: Slice, fetching: Fetching) -> int:
+def _origin(ledger: ReadHandle, of: Slice, fetching: Fetching) -> int:
     """Row number in the log of what the ledger counts as its row 0."""
     if of.range.first_entry == 0:
         return of.range.first_row
@@ -274,7 +272,7 @@ def _origin(ledger: LedgerReader, of: Slice, fetching: Fetching) -> int:
     raise RowsMissingError(of.ledger_id, of.range.rows, 0)
 
 
-def _layout(ledger: LedgerReader, of: Slice, origin: int, fetching: Fetching) -> Layout | None:
+def _layout(ledger: ReadHandle, of: Slice, origin: int, fetching: Fetching) -> Layout | None:
     """Where the range's rows lie, if the ledger has a footer behind them that agrees with the log.
 
     One that does not is ignored: the entries themselves will show what is wrong.
@@ -288,7 +286,7 @@ def _layout(ledger: LedgerReader, of: Slice, origin: int, fetching: Fetching) ->
     return layout if layout.holds(of.range) else None
 
 
-def _footer(ledger: LedgerReader, fetching: Fetching) -> Footer | None:
+def _footer(ledger: ReadHandle, fetching: Fetching) -> Footer | None:
     if ledger.metadata.custom_metadata.get(FOOTER_KEY) != FOOTER_VERSION:
         return None  # Without one, or with one of a later version: both are read without its aid.
     last_entry = ledger.last_add_confirmed

@@ -18,13 +18,13 @@ from pyspark.sql.types import StructType
 from bookkeeper_metadata.errors import MetadataCorruptError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import LedgerMetadata
+from spark_bookkeeper.blocking.read_handle import ReadHandle
 from spark_bookkeeper.datasource.errors import as_source_error
 from spark_bookkeeper.datasource.options.model import ReadOptions
 from spark_bookkeeper.datasource.read.decoders import Decoders
 from spark_bookkeeper.datasource.read.partitions import Slice
 from spark_bookkeeper.datasource.read.pruning import ALL_ROWS, Predicate
 from spark_bookkeeper.datasource.read.readable import Readable
-from spark_bookkeeper.datasource.read.reports import tell
 from spark_bookkeeper.datasource.read.slice_reader import (
     Fetching,
     Rows,
@@ -37,10 +37,10 @@ from spark_bookkeeper.datasource.session import (
     BATCH_ID_KEY,
     PAYLOAD_KEY,
     QUERY_ID_KEY,
-    LedgerReader,
     Session,
     open_session,
 )
+from spark_bookkeeper.datasource.worker_logging import log_read
 
 LEDGERS_OPENED_AHEAD = 4
 """Ledgers a task opens before it needs them: hides a metadata read per small ledger."""
@@ -107,7 +107,7 @@ def read_slices(
                 rows_given += found.batch.num_rows
                 yield shape.batch(found, item, ledger, is_raw=readable.is_raw)
     finally:
-        tell(
+        log_read(
             f"read task ended. of={readable.title} slices={len(slices)} "
             f"entries_fetched={fetching.entries_fetched} "
             f"entries_planned={fetching.entries_planned} rows={rows_given}"
@@ -116,19 +116,18 @@ def read_slices(
 
 def _open_slice(
     session: Session, password: bytes, slices: tuple[Slice, ...]
-) -> Iterator[tuple[Slice, LedgerReader]]:
+) -> Iterator[tuple[Slice, ReadHandle]]:
     if len(slices) <= 1:
         for item in slices:
-            yield item, session.client.open_ledger(item.ledger_id, password)
+            yield item, session.client.open_ledger(item.ledger_id, password=password)
         return
     with ThreadPoolExecutor(LEDGERS_OPENED_AHEAD, "bookkeeper-open") as pool:
-        ahead: deque[tuple[Slice, Future[LedgerReader]]] = deque()
+        ahead: deque[tuple[Slice, Future[ReadHandle]]] = deque()
         waiting = iter(slices)
         try:
             for item in waiting:
-                ahead.append(
-                    (item, pool.submit(session.client.open_ledger, item.ledger_id, password))
-                )
+                opening = pool.submit(session.client.open_ledger, item.ledger_id, password=password)
+                ahead.append((item, opening))
                 if len(ahead) > LEDGERS_OPENED_AHEAD:
                     opened, future = ahead.popleft()
                     yield opened, future.result()
@@ -148,9 +147,7 @@ class _Shape:
         self._stored = {name: at for at, name in enumerate(stored)}
         self._metadata_column = [name for name in self._target.names if name not in self._stored]
 
-    def batch(
-        self, rows: Rows, item: Slice, ledger: LedgerReader, *, is_raw: bool
-    ) -> pa.RecordBatch:
+    def batch(self, rows: Rows, item: Slice, ledger: ReadHandle, *, is_raw: bool) -> pa.RecordBatch:
         """The rows in Spark's order and types."""
         if not self._metadata_column:
             return cast_batch(rows.batch, self._target)
@@ -166,7 +163,7 @@ class _Shape:
 
 
 def _metadata_column(
-    field: pa.Field, rows: Rows, item: Slice, ledger: LedgerReader, *, is_raw: bool
+    field: pa.Field, rows: Rows, item: Slice, ledger: ReadHandle, *, is_raw: bool
 ) -> pa.Array:
     """A metadata column: where the rows lie, and who wrote them when."""
     custom = ledger.metadata.custom_metadata

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from spark_bookkeeper.datasource.audience import has_heard
 from spark_bookkeeper.datasource.evolution import covers
 from spark_bookkeeper.datasource.session import Session
+from spark_bookkeeper.datasource.worker_logging import log_if_handled
 from spark_bookkeeper.datasource.write.upkeep import collect_if_due
 from spark_bookkeeper.log.cleaning.sweep import SweepReport
 from spark_bookkeeper.log.commits.commit import CommitOutcome, CommitSummary
@@ -51,8 +51,8 @@ def commit_write(
 
 
 def say(level: int, line: str) -> None:
-    """A line about a commit, where people look: in Spark's log when nobody hears the logger."""
-    if not has_heard(_log, level, line):
+    """Log a line about a commit; without a handler it goes to standard error, Spark's own log."""
+    if not log_if_handled(_log, level, line):
         sys.stderr.write(f"{logging.getLevelName(level)} {_log.name}: {line}\n")
         sys.stderr.flush()
 

@@ -124,7 +124,7 @@ async def _find_or_create(
     log_schema = log_schema_of(schema)
     check_storable(settings.payload_format, log_schema.arrow)
     # Its settings stay with the log: one that no ledger can be made for would refuse all writes.
-    await session.client.require_bookies(settings.ensemble_size)
+    await session.ledgers.cluster.choose_ensemble(settings.ensemble_size)
     # Whoever creates the log at the same time may have given it other columns: checked again.
     try:
         return await session.catalog.open_or_create(log, settings, log_schema.encode())
@@ -148,7 +148,7 @@ async def _check_password(
         ranges = (await view.ranges(head.next_row - 1, is_trimmed_skipped=True)).ranges
     try:
         if ranges:
-            await session.client.read_last_confirmed(ranges[-1].ledger_id, password)
+            await session.ledgers.open_ledger(ranges[-1].ledger_id, password=password)
     except NoSuchLedgerError:
         return  # Trimmed since the head was read, so its password binds nobody.
 

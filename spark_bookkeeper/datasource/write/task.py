@@ -17,6 +17,8 @@ from itertools import chain
 import pyarrow as pa
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from spark_bookkeeper.blocking.add_future import AddFuture
+from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.datasource.payload.codec import encoder_of, ledger_marks
 from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry, EntryCutter
 from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, FOOTER_VERSION, FooterBuilder
@@ -27,8 +29,6 @@ from spark_bookkeeper.datasource.session import (
     PAYLOAD_KEY,
     QUERY_ID_KEY,
     SCHEMA_KEY,
-    LedgerWriter,
-    Outcome,
     Session,
 )
 from spark_bookkeeper.datasource.write.plan import WritePlan
@@ -36,6 +36,7 @@ from spark_bookkeeper.ledger.client import LOG_MARK
 from spark_bookkeeper.log.commits.jobs import Claim
 from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TaskMessage
 from spark_bookkeeper.log.format.raw import RAW
+from spark_bookkeeper.log.ledgers import replication_of
 
 FENCE_PREDECESSORS_TIMEOUT_S = 5.0
 """Longest a finished task waits for its predecessors to be fenced; the sweep does the rest."""
@@ -108,7 +109,7 @@ class WriteTask:
             is_already_committed=is_already_committed,
         )
 
-    def _create_ledger(self, claim: Claim) -> LedgerWriter:
+    def _create_ledger(self, claim: Claim) -> WriteHandle:
         plan = self._plan
         marks = {
             LOG_MARK: plan.epoch.log.encode(),
@@ -124,7 +125,10 @@ class WriteTask:
             marks[BATCH_ID_KEY] = str(txn.version).encode()
         with claim.explain_refusals():
             return self._session.client.create_ledger(
-                plan.settings, plan.options.read_password(), marks, claim.extra_operations
+                **replication_of(plan.settings),
+                password=plan.options.read_password(),
+                custom_metadata=marks,
+                extra_operations=claim.extra_operations,
             )
 
     def _write_batches(
@@ -198,13 +202,13 @@ class WriteTask:
 class _Pipeline:
     """Appends with a bound on what is not acknowledged."""
 
-    def __init__(self, ledger: LedgerWriter, in_flight_bytes_max: int) -> None:
+    def __init__(self, ledger: WriteHandle, in_flight_bytes_max: int) -> None:
         self.ledger_id = ledger.ledger_id
         self.entries = 0
         self.size_bytes = 0
         self._ledger = ledger
         self._bytes_max = in_flight_bytes_max
-        self._in_flight: deque[tuple[Outcome, int]] = deque()
+        self._in_flight: deque[tuple[AddFuture, int]] = deque()
         self._in_flight_bytes = 0
 
     def append(self, payload: bytes) -> None:

@@ -27,7 +27,7 @@ _last_lock = threading.Lock()
 def collect_if_due(session: Session, log_id: int, log: str) -> None:
     """Begin a collection, unless this process began one of this log a short while ago."""
     # A forked worker inherits the table, but not the loop its parent's collections ran on.
-    key = (os.getpid(), session.client.root, log_id)
+    key = (os.getpid(), session.ledgers.cluster.root, log_id)
     now_s = time.monotonic()
     with _last_lock:
         if now_s - _last_s.get(key, float("-inf")) < COLLECT_INTERVAL_S:

@@ -82,7 +82,7 @@ class LogReader(AsyncClosing):
         return self._batches
 
     async def close(self) -> None:
-        """End reading; iteration ends with it."""
+        """End reading; iteration ends with it. Idempotent."""
         if self._batches is not None:
             await self._batches.aclose()
 

@@ -7,7 +7,7 @@ the store's ``fault`` hook let a test decide what goes wrong, and when.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from types import TracebackType
@@ -17,10 +17,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructType
 
+from bookie_server.client.interface import BookieClient
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.ledgers import ExtraOperations
-from bookkeeper_metadata.model import Fragment, LedgerMetadata
+from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata
 from bookkeeper_metadata.store.memory import MemoryStore
+from spark_bookkeeper.blocking.add_future import AddFuture
+from spark_bookkeeper.blocking.read_handle import ReadHandle
+from spark_bookkeeper.blocking.write_handle import WriteHandle
+from spark_bookkeeper.bookkeeper import BookKeeper
 from spark_bookkeeper.datasource.options.parse import parse_read_options, parse_write_options
 from spark_bookkeeper.datasource.read.batch import PushedFilters, plan_read
 from spark_bookkeeper.datasource.read.readable import find_readable
@@ -31,6 +36,8 @@ from spark_bookkeeper.datasource.write.finish import commit_write
 from spark_bookkeeper.datasource.write.plan import WritePlan, make_plan
 from spark_bookkeeper.datasource.write.stream import commit_stream
 from spark_bookkeeper.datasource.write.task import TaskIdentity, WriteTask
+from spark_bookkeeper.ledger.client import LedgerClient
+from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.ledger.errors import (
     LedgerFencedError,
@@ -38,9 +45,11 @@ from spark_bookkeeper.ledger.errors import (
     NotEnoughBookiesError,
     UnauthorizedError,
 )
+from spark_bookkeeper.ledger.read_handle import ReadHandle as AsyncReadHandle
 from spark_bookkeeper.log.format.epoch import Job, TaskMessage
 from spark_bookkeeper.log.format.model import LogSettings
 from spark_bookkeeper.log.nodes.reads import LogNodes
+from spark_bookkeeper.settings import ClientSettings
 
 ROOT = "/ledgers"
 HERE = {"BOOKKEEPER_METADATA_URI": "zk+hierarchical://fake/ledgers"}
@@ -59,7 +68,7 @@ class FakeLedger:
     """What bookies say is confirmed; ``None``: every entry."""
 
 
-class FakeOutcome:
+class FakeFuture(AddFuture):
     """An append that is acknowledged when somebody waits for it, or earlier by the test."""
 
     def __init__(self, client: FakeClient, size_bytes: int, entry_id: int) -> None:
@@ -78,7 +87,7 @@ class FakeOutcome:
         return self._entry_id
 
 
-class FakeWriter:
+class FakeWriter(WriteHandle):
     """The writer of one fake ledger."""
 
     def __init__(self, client: FakeClient, ledger_id: int) -> None:
@@ -86,7 +95,8 @@ class FakeWriter:
         self._client = client
         self._ledger = client.ledgers[ledger_id]
 
-    def append_async(self, payload: bytes) -> FakeOutcome:
+    def append_async(self, payload: bytes | bytearray | memoryview) -> FakeFuture:
+        payload = bytes(payload)
         self._client.before_append(self.ledger_id, len(self._ledger.payloads))
         if self._ledger.is_fenced:
             raise LedgerFencedError(self.ledger_id)
@@ -95,7 +105,7 @@ class FakeWriter:
         self._client.in_flight_bytes_peak = max(
             self._client.in_flight_bytes_peak, self._client.in_flight_bytes
         )
-        return FakeOutcome(self._client, len(payload), len(self._ledger.payloads) - 1)
+        return FakeFuture(self._client, len(payload), len(self._ledger.payloads) - 1)
 
     def close(self) -> None:
         if self._ledger.is_fenced:
@@ -103,7 +113,7 @@ class FakeWriter:
         self._ledger.is_closed = True
 
 
-class FakeReader:
+class FakeReader(ReadHandle):
     """An open fake ledger."""
 
     def __init__(self, client: FakeClient, ledger_id: int) -> None:
@@ -136,12 +146,79 @@ class FakeReader:
             yield Entry(self.ledger_id, entry_id, 0, payload)
 
 
-class FakeClient:
-    """The client boundary of the data source."""
+class FakeAsyncReader(AsyncReadHandle):
+    """An open fake ledger, as the event loop sees it."""
+
+    def __init__(self, reader: FakeReader, ledger: FakeLedger) -> None:
+        self.ledger_id = reader.ledger_id
+        self._reader = reader
+        self._ledger = ledger
+
+    @property
+    def last_add_confirmed(self) -> int:
+        return self._reader.last_add_confirmed
+
+    async def read_unconfirmed(
+        self, first_entry: int, last_entry: int
+    ) -> AsyncGenerator[Entry, None]:
+        if last_entry >= len(self._ledger.payloads):
+            raise NoSuchEntryError(self.ledger_id, last_entry, self.last_add_confirmed)
+        for entry_id in range(first_entry, last_entry + 1):
+            length = sum(map(len, self._ledger.payloads[: entry_id + 1]))
+            payload = memoryview(self._ledger.payloads[entry_id])
+            yield Entry(self.ledger_id, entry_id, length, payload)
+
+
+class FakeCluster(LedgerContext):
+    """Metadata in memory, and as many bookies as the test says."""
+
+    def __init__(self, client: FakeClient) -> None:
+        settings, random = ClientSettings(), Random(7)
+        super().__init__(
+            client.store, ROOT, settings=settings, random=random, make_client=self._no_bookie
+        )
+        self._client = client
+
+    async def choose_ensemble(self, ensemble_size: int) -> tuple[str, ...]:
+        if ensemble_size > self._client.bookie_count:
+            raise NotEnoughBookiesError(ensemble_size, ("b0",) * self._client.bookie_count)
+        return tuple(f"b{n}" for n in range(ensemble_size))
+
+    def _no_bookie(self, bookie_id: str, address: str, settings: ClientSettings) -> BookieClient:
+        raise AssertionError(f"a fake cluster has no bookie {bookie_id}")
+
+
+class FakeLedgerClient(LedgerClient):
+    """What the log layer and the planner ask of ledgers, on the event loop."""
+
+    def __init__(self, client: FakeClient) -> None:
+        super().__init__(FakeCluster(client))
+        self._client = client
+
+    async def open_ledger(
+        self, ledger_id: int, *, password: bytes = b"", recovery: bool = False
+    ) -> FakeAsyncReader:
+        assert not recovery
+        reader = self._client.open_ledger(ledger_id, password=password)
+        return FakeAsyncReader(reader, self._client.ledgers[ledger_id])
+
+    async def fence_ledger(self, ledger_id: int) -> None:
+        if ledger_id not in self._client.ledgers:
+            raise NoSuchLedgerError(ledger_id)
+        if not self._client.ledgers[ledger_id].is_closed:
+            self._client.ledgers[ledger_id].is_fenced = True
+
+    async def dispose_of_ledger(self, ledger_id: int, *, force: bool = False) -> None:
+        if self._client.ledgers.pop(ledger_id, None) is None:
+            raise NoSuchLedgerError(ledger_id)
+
+
+class FakeClient(BookKeeper):
+    """The client boundary of the data source; whatever is not defined here reaches no cluster."""
 
     def __init__(self) -> None:
+        super().__init__("zk+hierarchical://fake/ledgers")
         self.store = MemoryStore()
-        self.root = ROOT
         self.ledgers: dict[int, FakeLedger] = {}
         self.in_flight_bytes = 0
         self.in_flight_bytes_peak = 0
@@ -149,7 +226,7 @@ class FakeClient:
         self.before_append: Callable[[int, int], None] = lambda ledger_id, entry_id: None
         self._runner = asyncio.Runner()
         self._next_ledger_id = 0
-        self.bookies = 5
+        self.bookie_count = 5
         self.unattended: list[Coroutine[Any, Any, None]] = []
         self.run(self.store.create(ROOT, b"", make_parents=True))
 
@@ -162,12 +239,25 @@ class FakeClient:
 
     def create_ledger(
         self,
-        settings: LogSettings,
-        password: bytes,
-        custom_metadata: Mapping[str, bytes],
-        extra_operations: ExtraOperations,
+        *,
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        digest_type: str = "CRC32C",
+        password: bytes = b"",
+        custom_metadata: Mapping[str, bytes] | None = None,
+        ledger_id: int | None = None,
+        extra_operations: ExtraOperations | None = None,
     ) -> FakeWriter:
-        return self.run(self.created(settings, password, custom_metadata, extra_operations))
+        assert ledger_id is None
+        assert extra_operations is not None
+        settings = LogSettings(
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            digest_type=DigestType[digest_type],
+        )
+        return self.run(self.created(settings, password, custom_metadata or {}, extra_operations))
 
     async def created(
         self,
@@ -193,7 +283,10 @@ class FakeClient:
         )
         return FakeWriter(self, ledger_id)
 
-    def open_ledger(self, ledger_id: int, password: bytes) -> FakeReader:
+    def open_ledger(
+        self, ledger_id: int, *, password: bytes = b"", recovery: bool = False
+    ) -> FakeReader:
+        assert not recovery
         if ledger_id not in self.ledgers:
             raise NoSuchLedgerError(ledger_id)
         if self.ledgers[ledger_id].metadata.password != password:
@@ -205,26 +298,9 @@ class FakeClient:
             raise NoSuchLedgerError(ledger_id)
         return self.ledgers[ledger_id].metadata
 
-    async def read_last_confirmed(self, ledger_id: int, password: bytes) -> int:
-        return self.open_ledger(ledger_id, password).last_add_confirmed
-
-    async def length(self, ledger_id: int, last_entry: int, password: bytes) -> int:
-        self.open_ledger(ledger_id, password)
-        return sum(map(len, self.ledgers[ledger_id].payloads[: last_entry + 1]))
-
-    async def require_bookies(self, ensemble_size: int) -> None:
-        if ensemble_size > self.bookies:
-            raise NotEnoughBookiesError(ensemble_size, ("b0",) * self.bookies)
-
-    async def fence_ledger(self, ledger_id: int) -> None:
-        if ledger_id not in self.ledgers:
-            raise NoSuchLedgerError(ledger_id)
-        if not self.ledgers[ledger_id].is_closed:
-            self.ledgers[ledger_id].is_fenced = True
-
-    async def dispose_of_ledger(self, ledger_id: int) -> None:
-        if self.ledgers.pop(ledger_id, None) is None:
-            raise NoSuchLedgerError(ledger_id)
+    @property
+    def ledger_client(self) -> FakeLedgerClient:
+        return FakeLedgerClient(self)
 
     def close(self) -> None:
         for coroutine in self.unattended:

@@ -290,9 +290,9 @@ def test_a_write_given_up_between_claim_and_ledger_creates_none(
     plan = world.plan(SCHEMA)
     create = world.client.create_ledger
 
-    def give_up_first(*arguments: Any) -> FakeWriter:
+    def give_up_first(**arguments: Any) -> FakeWriter:
         world.abort(plan, [None])
-        return create(*arguments)
+        return create(**arguments)
 
     monkeypatch.setattr(world.client, "create_ledger", give_up_first)
     with pytest.raises(EpochFencedError, match="its token is not live any more"):

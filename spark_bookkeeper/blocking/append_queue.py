@@ -1,9 +1,9 @@
-"""HandOver: how appends get from callers' threads to the event loop.
+"""AppendQueue: takes appends from callers' threads to the event loop, many at a time.
 
-Callers' threads put payloads in a list and wake the loop only when it is not coming anyway; the
-loop takes all that is there. That costs a fraction of a microsecond per entry where a hand-over
-per entry costs eleven. Bytes are held from the call until the bookies let go of them, and callers
-wait while too many are.
+A caller's thread puts its payload in a list, and wakes the loop only if no earlier append has done so
+already; the loop takes the whole list. That costs a fraction of a microsecond per entry; waking the
+loop for each entry costs eleven. Bytes count as held from the call until no bookie needs them any
+more, and callers wait while too many are held.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from spark_bookkeeper.blocking.loop_thread import LoopThread
 F = TypeVar("F")
 
 
-class HandOver(Generic[F]):
-    """One writer's queue; ``take`` gets payloads and their futures, on the loop, in order."""
+class AppendQueue(Generic[F]):
+    """The appends of one writer that its event loop has not taken yet, in order."""
 
     def __init__(
         self,
@@ -27,17 +27,17 @@ class HandOver(Generic[F]):
         what: str,
         *,
         bytes_max: int,
-        take: Callable[[list[bytes], list[F]], None],
-        closed: Callable[[], BookKeeperError],
+        push: Callable[[list[bytes], list[F]], None],
+        closed_error: Callable[[], BookKeeperError],
     ) -> None:
-        """``what`` names the writer to whoever uses it in a forked child; ``closed`` makes the error
-        for whoever comes late.
+        """``push`` gets payloads and their futures, on the loop. ``what`` names the writer in the
+        error of a forked child; ``closed_error`` makes that of an append after :meth:`close`.
         """
         self._thread = thread
         self._what = what
         self._bytes_max = bytes_max
-        self._take = take
-        self._closed = closed
+        self._push = push
+        self._closed_error = closed_error
         self._lock = threading.Lock()
         self._has_room = threading.Condition(self._lock)
         self._queue: list[tuple[bytes, F]] = []
@@ -70,28 +70,28 @@ class HandOver(Generic[F]):
         self._thread.loop.call_soon_threadsafe(self.drain)
 
     def hold(self, size_bytes: int) -> None:
-        """Take room for appends that go another way; raises as :meth:`put`."""
+        """Count bytes of appends that do not go through the queue; waits and raises as :meth:`put`."""
         self.check_process()
         with self._lock:
             self._wait_for_room()
             self._held_bytes += size_bytes
 
     def close(self) -> None:
-        """Let nobody in any more, and nobody wait for room. Idempotent."""
+        """Refuse all appends from now on, those that wait for room too. Idempotent."""
         with self._lock:
             self._is_closed = True
             self._has_room.notify_all()
 
     def drain(self) -> None:
-        """On the loop: hand over everything that waits, as one event."""
+        """On the loop: push everything that is queued, at once."""
         with self._lock:
             batch, self._queue = self._queue, []
             self._is_drain_due = False
         if batch:
-            self._take([payload for payload, _ in batch], [future for _, future in batch])
+            self._push([payload for payload, _ in batch], [future for _, future in batch])
 
     def run_behind(self, act: Callable[[], Awaitable[None]]) -> None:
-        """Run ``act`` on the loop, behind everything that was put before; blocks until it is done.
+        """Push what is queued, then run ``act``, both on the loop; blocks until it is done.
 
         Raises:
             ClientClosedError: in a forked child, or the loop was stopped.
@@ -99,8 +99,8 @@ class HandOver(Generic[F]):
         self.check_process()
         self._thread.run(self._behind(act))
 
-    def on_released(self, size_bytes: int) -> None:
-        """On the loop: nobody holds these bytes any more."""
+    def release(self, size_bytes: int) -> None:
+        """On the loop: these bytes are not held any more."""
         with self._lock:
             self._held_bytes -= size_bytes
             if self._held_bytes < self._bytes_max:
@@ -114,4 +114,4 @@ class HandOver(Generic[F]):
         if self._held_bytes >= self._bytes_max:
             self._has_room.wait_for(lambda: self._is_closed or self._held_bytes < self._bytes_max)
         if self._is_closed:
-            raise self._closed()
+            raise self._closed_error()
