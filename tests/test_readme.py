@@ -12,6 +12,8 @@ from spark_bookkeeper.cli import commands
 
 DOCUMENTS = (
     "README.md",
+    "CONTRIBUTING.md",
+    "docs/reading.md",
     "docs/architecture.md",
     "docs/reliability.md",
     "docs/performance.md",

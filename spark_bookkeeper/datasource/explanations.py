@@ -304,6 +304,30 @@ EXPLANATIONS: Mapping[str, Explanation] = {
     ),
 }
 
+SPARKS_OWN: Mapping[str, Explanation] = {
+    "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: bookkeeper": Explanation(
+        "The Python that Spark starts is not the one with spark-bookkeeper: Spark takes PYSPARK_PYTHON, "
+        "else the `python3` of the PATH. A job that is run as `/path/venv/bin/python job.py` without "
+        "activating the environment, by cron or an IDE, gets the system's.",
+        _NOTHING_DONE,
+        'Activate the environment, or set `os.environ["PYSPARK_PYTHON"] = sys.executable` before the '
+        "session is made; on a cluster, set PYSPARK_PYTHON to an interpreter that every host has.",
+    ),
+    "Python worker failed to connect back": Explanation(
+        "Spark started a Python worker and did not hear from it in time: its Python cannot import "
+        "pyspark or pyarrow, or the machine is too slow or too busy to start it.",
+        "No row of a write becomes visible unless its commit succeeded.",
+        "Set PYSPARK_PYTHON to the interpreter that has spark-bookkeeper installed; when it is that "
+        "already, run it again with less load, or fewer cores in `local[n]`.",
+    ),
+    '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] ... "ErrorIfExists"': Explanation(
+        "Spark's default save mode, which a Python source cannot serve.",
+        _NOTHING_DONE,
+        'Write `.mode("append")` or `.mode("overwrite")`.',
+    ),
+}
+"""Messages that are Spark's and not ours, by the words to look for: for the document alone."""
+
 
 def advice(name: str) -> str:
     """What to add to an error's message for its reader; empty where the message says it itself."""

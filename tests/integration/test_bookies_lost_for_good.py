@@ -9,6 +9,8 @@ import pytest
 
 from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
 from spark_bookkeeper.blocking.write_handle import WriteHandle
+from spark_bookkeeper.errors import NotEnoughBookiesError
+from tests.integration.processes import eventually
 from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
@@ -64,3 +66,28 @@ def test_a_writer_a_tail_and_a_recovery_go_on_without_two_of_five(cluster: Local
         expected = [payload for entries in rounds for payload in entries]
         assert read == expected
         assert followed == expected
+
+
+@pytest.mark.slow
+def test_a_write_needs_as_many_bookies_as_its_ensemble() -> None:
+    """docs/failures.md: three bookies, an ensemble of three, and one of them stays away."""
+    with LocalCluster(bookies=3) as cluster, BookKeeper(cluster.metadata_service_uri) as bk:
+        writer = bk.create_ledger()
+        writer.append(b"before")
+        cluster.bookies[0].kill()
+
+        def is_refused() -> bool:
+            try:
+                bk.create_ledger().close()
+            except NotEnoughBookiesError:
+                return True
+            return False
+
+        assert eventually(is_refused, timeout_s=60), "once its registration has expired"
+        assert writer.append(b"after") == 1
+        writer.close()
+        with bk.create_ledger(ensemble_size=2, write_quorum=2) as smaller:
+            assert smaller.append(b"meanwhile") == 0
+        cluster.bookies[0].start()
+
+        bk.create_ledger().close()

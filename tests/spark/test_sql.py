@@ -19,6 +19,7 @@ from tests.spark.conftest import Logs
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 TABLE = "a_table"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class Sql:
@@ -51,16 +52,76 @@ def sql(
     spark.sql(f"DROP TABLE {TABLE}")
 
 
-def test_a_temporary_view_is_read_appended_to_and_overwritten(sql: Sql) -> None:
+def test_a_temporary_view_is_appended_to_and_overwritten(sql: Sql) -> None:
     sql.run("CREATE OR REPLACE TEMPORARY VIEW a_view USING bookkeeper OPTIONS {options}")
 
     sql.run("INSERT INTO a_view SELECT id FROM range(3, 5)")
     assert sql.run("SELECT count(*), sum(id) FROM a_view").collect()[0] == (5, 10)
     sql.run("INSERT INTO a_view VALUES (7)")
     assert sql.ids() == [0, 1, 2, 3, 4, 7]
+    # The view itself stays as its first query found it; its own rows are no exception.
+    assert sql.run("SELECT count(*), sum(id) FROM a_view").collect()[0] == (5, 10)
     sql.run("INSERT OVERWRITE a_view SELECT id FROM range(2)")
 
     assert sql.ids() == [0, 1]
+
+
+def test_a_temporary_view_stays_as_it_was_at_its_first_query(
+    spark: SparkSession, logs: Logs, sql: Sql
+) -> None:
+    """Spark keeps the plan of a Python source; a filter that is pushed down makes it plan again."""
+    sql.run("CREATE OR REPLACE TEMPORARY VIEW a_view USING bookkeeper OPTIONS {options}")
+    assert spark.table("a_view").count() == 3
+
+    logs.write(spark.range(3, 5), sql.log)
+    assert spark.table("a_view").count() == 3
+    spark.sql("REFRESH TABLE a_view")
+    assert spark.sql("SELECT id FROM a_view WHERE id >= 0").count() == 3
+    spark.conf.set(PUSHDOWN, "true")
+    try:
+        assert spark.table("a_view").count() == 3
+        assert spark.sql("SELECT id FROM a_view WHERE id >= 0").count() == 5
+    finally:
+        spark.conf.unset(PUSHDOWN)
+
+    assert sql.ids() == [0, 1, 2, 3, 4]
+
+
+def test_a_dataframe_and_a_view_over_it_stay_as_they_were_at_their_first_action(
+    spark: SparkSession, logs: Logs, sql: Sql
+) -> None:
+    frame, loaded_again, table = (
+        logs.read(sql.log),
+        logs.read(sql.log),
+        spark.read.options(**sql.options).table(TABLE),
+    )
+    frame.createOrReplaceTempView("a_view")
+    assert (frame.count(), table.count()) == (3, 3)
+
+    logs.write(spark.range(3, 5), sql.log)
+
+    assert (frame.count(), spark.table("a_view").count(), table.count()) == (3, 3, 3)
+    assert loaded_again.count() == 5, "a DataFrame without an action so far is not planned yet"
+    assert logs.read(sql.log).count() == 5
+
+
+@pytest.mark.parametrize("kind", ["VIEW", "TEMPORARY VIEW"])
+def test_a_view_of_a_select_with_sees_what_comes_later(
+    spark: SparkSession, logs: Logs, sql: Sql, kind: str
+) -> None:
+    sql.run(
+        f"CREATE OR REPLACE {kind} a_following_view AS SELECT * FROM {{table}} WITH ({{with_}})"
+    )
+    try:
+        assert spark.table("a_following_view").count() == 3
+
+        logs.write(spark.range(3, 5), sql.log)
+        assert spark.table("a_following_view").count() == 5
+        logs.write(spark.range(1), sql.log, mode="overwrite")
+
+        assert spark.sql("SELECT id FROM a_following_view WHERE id >= 0").count() == 1
+    finally:
+        spark.sql("DROP VIEW a_following_view")
 
 
 def test_select_with_and_insert_with_name_the_log_in_the_statement(sql: Sql) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import IllegalArgumentException, UnsupportedOperationException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -106,3 +106,31 @@ def test_reading_with_a_continuous_trigger_is_refused_by_spark(
         UnsupportedOperationException, match="bookkeeper does not support continuous processing"
     ):
         finish(writer.trigger(continuous="1 second").start())
+
+
+def test_the_static_side_of_a_join_stays_and_a_read_in_foreach_batch_sees_more(
+    spark: SparkSession, logs: Logs, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """Spark plans the static side once for all micro-batches of a run."""
+    logs.write(spark.range(3), "static-side")
+    logs.write(spark.range(1), "stream-side")
+    static = logs.read("static-side")
+    options = {"log": "stream-side", "metadataServiceUri": cluster.metadata_service_uri}
+    reader = spark.readStream.format("bookkeeper").options(**options, startingOffsets="earliest")
+    joined = reader.load().crossJoin(static.withColumnRenamed("id", "static_id"))
+    seen: list[tuple[int, int]] = []
+
+    def note(batch: DataFrame, _batch_id: int) -> None:
+        seen.append((batch.count(), logs.read("static-side").count()))
+
+    writer = joined.writeStream.foreachBatch(note).option("checkpointLocation", str(tmp_path))
+    query = writer.start()
+    try:
+        query.processAllAvailable()
+        logs.write(spark.range(3, 10), "static-side")
+        logs.write(spark.range(1), "stream-side")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+    assert seen == [(3, 3), (3, 10)]

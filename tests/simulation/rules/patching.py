@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Where = Literal["product", "product and model", "model"]
-_OURS = ("metadata", "bookie_server", "spark_bookkeeper", "tests")
+_OURS = ("bookkeeper_metadata", "bookie_server", "spark_bookkeeper", "tests")
 
 
 class Always:
