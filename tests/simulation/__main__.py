@@ -12,8 +12,8 @@ import time
 from collections import Counter
 from dataclasses import fields
 
-from tests.simulation.marks import REACHABLE
-from tests.simulation.run import Outcome, run_seed
+from tests.simulation.world.marks import REACHABLE
+from tests.simulation.world.run import Outcome, run_seed
 
 _LAST_EVENTS = 20
 

@@ -13,9 +13,9 @@ import pytest
 
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
-from tests.simulation import checkers, reader_checkers, storage_checkers
-from tests.simulation.checkers import CHECKERS, Checker
-from tests.simulation.history import (
+from tests.simulation.world import checkers, reader_checkers, storage_checkers
+from tests.simulation.world.checkers import CHECKERS, Checker
+from tests.simulation.world.history import (
     Acked,
     AddArrived,
     AddReplied,
@@ -43,7 +43,7 @@ from tests.simulation.history import (
     WriterClosed,
     WriterEnded,
 )
-from tests.simulation.story import Story
+from tests.simulation.world.story import Story
 
 ENSEMBLE = ("b0", "b1", "b2")
 OPEN = LedgerMetadata(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,39 +9,25 @@ import pytest
 from tests.simulation.commits.campaign import seed_base
 from tests.simulation.commits.model import run_schedule
 from tests.simulation.commits.mutants import (
+    MUTANTS,
     SCHEDULES,
     SEEDS_MAX,
     TABLE,
     Line,
     directed_at,
     hunt,
-    page,
-    parse_table,
     violations_of_record,
 )
-from tests.simulation.commits.mutants_of_commits import COMMIT_MUTANTS
-from tests.simulation.rules.mutants import PAGE, part_of
-from tests.simulation.rules.patching import Mutant
-from tests.simulation.rules.shrink import fails_with, load
+from tests.simulation.kit.kills import PAGE, part_of
+from tests.simulation.kit.patching import Mutant
+from tests.simulation.kit.shrink import fails_with, load
 
 SEEDS_PINNED = 400
 """Schedules from seed 0 on within which a mutant must be noticed if its saved schedule rotted."""
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Injected faults are not worth a warning each."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
 def everyone() -> list[Mutant]:
-    return [COMMIT_MUTANTS[name] for name in sorted(COMMIT_MUTANTS)]
-
-
-def the_table() -> list[Line]:
-    return parse_table(TABLE.read_text(encoding="utf-8"))
+    return [MUTANTS[name] for name in sorted(MUTANTS)]
 
 
 def name_of(mutant: Mutant) -> str:
@@ -55,7 +39,7 @@ def name_of(mutant: Mutant) -> str:
 def test_the_mutant_is_noticed(mutant: Mutant) -> None:
     """By a directed schedule, by its shrunk one, or, where that is stale, by the first seeds."""
     path = SCHEDULES / f"{mutant.name}.txt"
-    directed = [line.directed[:1] for line in the_table() if line.name == mutant.name]
+    directed = [line.directed[:1] for line in TABLE.read() if line.name == mutant.name]
 
     is_noticed = any(directed_at(mutant, names) for names in directed)
     if not is_noticed and path.exists():
@@ -72,26 +56,26 @@ def test_the_product_passes_what_once_failed(path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("line", the_table(), ids=lambda line: str(line.name))
+@pytest.mark.parametrize("line", TABLE.read(), ids=lambda line: str(line.name))
 def test_fresh_seeds_notice_what_chance_noticed(line: Line) -> None:
     if line.kill is None:
         assert line.directed
         return
     first = seed_base()
 
-    assert hunt(COMMIT_MUTANTS[line.name], range(first, first + 20 * SEEDS_MAX)) is not None
+    assert hunt(MUTANTS[line.name], range(first, first + 20 * SEEDS_MAX)) is not None
 
 
 def test_the_table_in_the_documents_is_of_these_mutants() -> None:
-    lines = the_table()
+    lines = TABLE.read()
 
-    assert [line.name for line in lines] == sorted(COMMIT_MUTANTS)
+    assert [line.name for line in lines] == sorted(MUTANTS)
     for line in lines:
-        mutant = COMMIT_MUTANTS[line.name]
+        mutant = MUTANTS[line.name]
         assert (line.stands_for, line.caught_by) == (mutant.stands_for, mutant.caught_by)
         assert line.kill is not None or line.directed
         assert line.kill is None or set(line.kill.invariants) & set(mutant.caught_by)
-    assert part_of(PAGE.read_text(encoding="utf-8"), page(lines)) == page(lines)
+    assert part_of(PAGE.read_text(encoding="utf-8"), TABLE.page(lines)) == TABLE.page(lines)
 
 
 def test_a_planted_mutant_is_gone_afterwards() -> None:

@@ -6,17 +6,14 @@ directed schedules take it where chance seldom does.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from functools import cache
 
 import pytest
 
-from tests.simulation.campaigns import REPOSITORY, Share, shares
 from tests.simulation.commits.campaign import Report, run_campaign, seed_base
 from tests.simulation.commits.directed import DIRECTED, run_directed
 from tests.simulation.commits.model import run_schedule
+from tests.simulation.kit.campaigns import Share, outputs_of, shares
 
 SCHEDULES = 500
 """In ``make test``: about 15 s on two cores."""
@@ -135,18 +132,7 @@ def test_a_seed_means_the_same_in_every_process() -> None:
         "for seed in range(20): print(run_schedule(seed).history.hash())\n"
     )
 
-    def hashes(hash_seed: str) -> list[str]:
-        run = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=REPOSITORY,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return run.stdout.split()
-
-    first, second = hashes("1"), hashes("4711")
+    first, second = outputs_of(program)
 
     assert first == second
     assert len(set(first)) == 20

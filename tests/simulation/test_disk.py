@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.simulation.files import SimFileSystem
+from tests.simulation.kit.files import SimFileSystem
 
 
 def test_a_killed_process_leaves_what_it_wrote() -> None:

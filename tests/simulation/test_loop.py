@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.loop import NothingLeftError, Owner, SimLoop
+from tests.simulation.kit.loop import NothingLeftError, Owner, SimLoop
 
 
 @pytest.fixture

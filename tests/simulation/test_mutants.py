@@ -6,25 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.kit.kills import PAGE, part_of, renew
+from tests.simulation.kit.patching import Always, Mutant, Patch
+from tests.simulation.kit.shrink import fails_with, load, save, shrink, size_of
 from tests.simulation.rules.campaign import seed_base
 from tests.simulation.rules.model import run_schedule
 from tests.simulation.rules.mutants import (
-    PAGE,
+    MUTANTS,
     SCHEDULES,
     SEEDS_MAX,
     TABLE,
     WORLD_SEEDS_MAX,
-    Line,
     hunt,
     hunt_by_outcome,
-    hunt_in_world,
-    page,
-    parse_table,
-    part_of,
-    renew,
+    violations_of_record,
 )
-from tests.simulation.rules.patching import MUTANTS, Always, Mutant, Patch
-from tests.simulation.rules.shrink import fails_with, load, save, shrink, size_of
+from tests.simulation.world.mutants import hunt_in_world
 
 SEEDS_PINNED = 4_000
 """Schedules from seed 0 on after which a mutant must be noticed even if its saved schedule rotted."""
@@ -32,10 +29,6 @@ SEEDS_PINNED = 4_000
 
 def everyone() -> list[Mutant]:
     return [MUTANTS[name] for name in sorted(MUTANTS)]
-
-
-def the_table() -> list[Line]:
-    return parse_table(TABLE.read_text(encoding="utf-8"))
 
 
 def name_of(mutant: Mutant) -> str:
@@ -48,7 +41,7 @@ def test_the_mutant_is_noticed(mutant: Mutant) -> None:
     record = load(SCHEDULES / f"{mutant.name}.txt")
 
     with mutant.planted():
-        is_noticed = fails_with(mutant.caught_by)(record)
+        is_noticed = fails_with(mutant.caught_by, violations_of_record)(record)
 
     assert is_noticed or hunt(mutant, range(SEEDS_PINNED)) is not None
 
@@ -62,7 +55,7 @@ def test_the_product_passes_what_once_failed(path: Path) -> None:
 
 def in_the_table(within: int) -> list[Mutant]:
     """Those the whole world noticed within so many seeds when the table was made."""
-    seen = {line.name: line.world.schedules for line in the_table() if line.world}
+    seen = {line.name: line.world.schedules for line in TABLE.read() if line.world}
     return [mutant for mutant in everyone() if seen.get(mutant.name, within + 1) <= within]
 
 
@@ -92,7 +85,7 @@ def test_the_mutant_is_noticed_by_fresh_seeds(mutant: Mutant) -> None:
 
 
 def test_the_table_in_the_documents_is_of_these_mutants() -> None:
-    lines = the_table()
+    lines = TABLE.read()
 
     assert [line.name for line in lines] == sorted(MUTANTS)
     for line in lines:
@@ -100,7 +93,7 @@ def test_the_table_in_the_documents_is_of_these_mutants() -> None:
         assert line.kill is not None
         assert (line.stands_for, line.where) == (mutant.stands_for, mutant.where)
         assert set(line.kill.invariants) & set(mutant.caught_by)
-    assert part_of(PAGE.read_text(encoding="utf-8"), page(lines)) == page(lines)
+    assert part_of(PAGE.read_text(encoding="utf-8"), TABLE.page(lines)) == TABLE.page(lines)
 
 
 def test_a_part_of_a_document_is_renewed_in_its_place(tmp_path: Path) -> None:
@@ -142,15 +135,16 @@ def test_a_field_can_be_made_to_lie() -> None:
 @pytest.mark.slow
 def test_shrinking_leaves_what_the_failure_needs(tmp_path: Path) -> None:
     mutant = MUTANTS["acks_out_of_order"]
+    kill = hunt_by_outcome(mutant, range(SEEDS_PINNED))
+    assert kill is not None
     with mutant.planted():
-        kill = hunt_by_outcome(mutant, range(SEEDS_PINNED))
-        assert kill is not None
         drawn = run_schedule(kill.seed).record
 
-        record = shrink(drawn, fails_with(kill.invariants), runs_max=300)
+        fails = fails_with(kill.invariants, violations_of_record)
+        record = shrink(drawn, fails, runs_max=300)
 
         assert size_of(record) < size_of(drawn)
         assert size_of(record)[0] < 25
-        assert fails_with(kill.invariants)(record)
+        assert fails(record)
     save(tmp_path / "short.txt", "what it showed", record)
     assert load(tmp_path / "short.txt") == record

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -15,7 +12,8 @@ import pytest
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
-from tests.simulation.campaigns import REPOSITORY, Share, shares
+from tests.simulation.kit.campaigns import Share, outputs_of, shares
+from tests.simulation.kit.choices import Choices
 from tests.simulation.rules import checks
 from tests.simulation.rules.campaign import (
     Report,
@@ -24,7 +22,6 @@ from tests.simulation.rules.campaign import (
     seed_base,
 )
 from tests.simulation.rules.checks import OUTCOMES, RULES, Check, check_name, violations
-from tests.simulation.rules.choices import Choices
 from tests.simulation.rules.heap import EVENTS_MAX, EndlessScheduleError, Heap
 from tests.simulation.rules.history import (
     Acked,
@@ -104,19 +101,7 @@ def test_a_seed_means_the_same_in_every_process() -> None:
         "for seed in range(200): print(run_schedule(seed, is_traced=True).trace_hash)\n"
     )
 
-    def hashes(hash_seed: str) -> list[str]:
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        run = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=REPOSITORY,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return run.stdout.split()
-
-    first, second = hashes("1"), hashes("4711")
+    first, second = outputs_of(program)
 
     assert first == second
     assert len(set(first)) == 200

@@ -17,8 +17,8 @@ from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
 from tests.doubles.storage import answer_new
-from tests.simulation.files import SimFileSystem, SimulatedCrash
-from tests.simulation.storage_model import INSTANCE, Model, open_small, run_of, settings
+from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
+from tests.simulation.kit.storage_model import INSTANCE, Model, open_small, run_of, settings
 
 
 def workload(model: Model) -> None:

@@ -13,8 +13,8 @@ from bookie_server.core.records import Add, Fence, MasterKey
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
-from tests.simulation.files import SimFileSystem, SimulatedCrash
-from tests.simulation.storage_model import (
+from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
+from tests.simulation.kit.storage_model import (
     READ_SIZE,
     Model,
     open_small,

@@ -14,7 +14,7 @@ import pytest
 from bookie_server.storage.disk.files import ZEROS, FileSystem, split_buffers
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.wire.buffer import Buffer
-from tests.simulation.files import SimFileSystem
+from tests.simulation.kit.files import SimFileSystem
 
 
 @pytest.fixture(params=[RealFileSystem, SimFileSystem])

@@ -14,7 +14,7 @@ from bookie_server.storage.journal.journal import Journal, JournalPlace, file_id
 from bookie_server.storage.journal.record import MalformedBodyError, decode_records, encode_record
 from bookie_server.storage.journal.replay import ORIGIN, Replay
 from bookie_server.wire.record import Run
-from tests.simulation.storage_model import INSTANCE, records_of, run_of
+from tests.simulation.kit.storage_model import INSTANCE, records_of, run_of
 
 
 def new_journal(directory: Path, *, clock_ms: int = 5, last: GroupEnd = ORIGIN) -> Journal:

@@ -17,8 +17,8 @@ from bookie_server.storage.engine import Storage
 from bookie_server.storage.logs.rows import Row
 from bookie_server.storage.read_plan import ReadOutcome, runs_of
 from bookie_server.wire.stripe import Stripe
-from tests.simulation.files import SimFileSystem
-from tests.simulation.storage_model import READ_SIZE, Model, open_small, records_of, run_of
+from tests.simulation.kit.files import SimFileSystem
+from tests.simulation.kit.storage_model import READ_SIZE, Model, open_small, records_of, run_of
 
 LEDGERS = (1, 2, 3)
 

@@ -13,13 +13,12 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-from tests.simulation.commits import mutants
 from tests.simulation.commits.campaign import Report, run_seeds, seed_base
 from tests.simulation.commits.directed import DIRECTED, run_directed
 from tests.simulation.commits.history import History
 from tests.simulation.commits.model import Outcome, run_schedule
-from tests.simulation.commits.mutants_of_commits import COMMIT_MUTANTS
-from tests.simulation.rules.shrink import fails_with, load, save, shrink, size_of
+from tests.simulation.commits.mutants import MUTANTS, SHRINK_RUNS, violations_of_record
+from tests.simulation.kit.shrink import explain, load
 
 say = sys.stdout.write
 
@@ -28,7 +27,7 @@ def main() -> int:
     """Returns 1 when something was violated."""
     arguments = _parse()
     logging.disable(logging.CRITICAL)
-    planted = COMMIT_MUTANTS[arguments.mutant].planted() if arguments.mutant else nullcontext()
+    planted = MUTANTS[arguments.mutant].planted() if arguments.mutant else nullcontext()
     with planted:
         if arguments.directed is not None:
             played = run_directed(arguments.directed, is_traced=True)
@@ -51,7 +50,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=0, help="instead: for how long")
     parser.add_argument("--trace", action="store_true", help="print every operation and event")
-    parser.add_argument("--mutant", choices=sorted(COMMIT_MUTANTS))
+    parser.add_argument("--mutant", choices=sorted(MUTANTS))
     parser.add_argument("--directed", choices=sorted(DIRECTED))
     parser.add_argument("--save", type=Path, help="keep the shrunk failure here")
     parser.add_argument("--replay", type=Path)
@@ -78,15 +77,10 @@ def _many(seed: int, count: int, minutes: float, save_to: Path | None) -> int:
 
 def _explain(outcome: Outcome, save_to: Path | None) -> int:
     """Shrink a failure and print it."""
-    say(f"seed {outcome.seed}: {'; '.join(outcome.violations)}\n")
-    fails = fails_with(mutants.labels_of(outcome.violations), mutants.violations_of_record)
-    record = shrink(outcome.record, fails, mutants.SHRINK_RUNS)
-    say(f"shrunk from {size_of(outcome.record)[0]} decisions to {size_of(record)[0]}:\n")
-    for label, taken in record.items():
-        say(f"  {label}: {' '.join(map(str, taken))}\n")
+    record = explain(
+        outcome.seed, outcome.record, violations_of_record, runs_max=SHRINK_RUNS, save_to=save_to
+    )
     shrunk = run_schedule(0, record=record, is_traced=True)
-    if save_to is not None:
-        save(save_to, f"once seed {outcome.seed}\n{'; '.join(shrunk.violations)}", record)
     _show(shrunk.history, shrunk.violations)
     say(f"again: python -m tests.simulation.commits --seed {outcome.seed}\n")
     return 1

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tests.simulation.campaigns import run_everywhere, source_number
 from tests.simulation.commits.model import run_schedule
+from tests.simulation.kit import campaigns
+from tests.simulation.kit.campaigns import run_everywhere, source_number
 
-_SOURCES = ("metadata", "spark_bookkeeper/log", "tests/simulation/commits")
+_SOURCES = ("metadata", "spark_bookkeeper/log", "tests/simulation/kit", "tests/simulation/commits")
 _CHUNK = 25
-FAILURES_MAX = 5
-"""Failing seeds that are reported."""
 
 
 def seed_base() -> int:
@@ -21,24 +20,10 @@ def seed_base() -> int:
 
 
 @dataclass(slots=True)
-class Report:
-    """What many schedules came to."""
+class Report(campaigns.Report):
+    """What many schedules came to; a situation counts once a schedule."""
 
-    schedules: int = 0
-    events: int = 0
     steps: int = 0
-    marks: Counter[str] = field(default_factory=Counter)
-    """Schedules that came into each situation."""
-    failures: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
-    """(seed, what was violated)."""
-
-    def add(self, other: Report) -> None:
-        """Take in another report."""
-        self.schedules += other.schedules
-        self.events += other.events
-        self.steps += other.steps
-        self.marks.update(other.marks)
-        self.failures = (self.failures + other.failures)[:FAILURES_MAX]
 
 
 def run_seeds(first: int, count: int) -> Report:
@@ -47,12 +32,10 @@ def run_seeds(first: int, count: int) -> Report:
     report = Report()
     for seed in range(first, first + count):
         outcome = run_schedule(seed)
-        report.schedules += 1
-        report.events += len(outcome.history.events)
-        report.steps += outcome.steps
-        report.marks.update(mark for mark, times in outcome.history.marks.items() if times)
-        if outcome.violations:
-            report.failures.append((seed, outcome.violations))
+        history = outcome.history
+        marks = Counter(mark for mark, times in history.marks.items() if times)
+        failures = [(seed, outcome.violations)] if outcome.violations else []
+        report.add(Report(1, len(history.events), marks, failures, outcome.steps))
     return report
 
 

@@ -19,7 +19,7 @@ from tests.simulation.commits.others import writer
 from tests.simulation.commits.script import Fate
 from tests.simulation.commits.stage import Directed, DirectedOutcome, Stage
 from tests.simulation.commits.world import LOG, World
-from tests.simulation.rules.choices import Choices
+from tests.simulation.kit.choices import Choices
 
 DIRECTED: dict[str, Directed] = {}
 """By name."""

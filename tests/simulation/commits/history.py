@@ -37,6 +37,13 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Act(Event):
+    """What a process did."""
+
+    by: Actor
+
+
+@dataclass(frozen=True, slots=True)
 class JobBegun(Event):
     """A write exists, with the rows it shall add; a batch planned again is the same job."""
 
@@ -47,30 +54,27 @@ class JobBegun(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Planned(Event):
+class Planned(Act):
     """A driver drew an epoch."""
 
-    by: Actor
     epoch: int
     head_version: int
     is_overwrite: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Announced(Event):
+class Announced(Act):
     """A claim announced its epoch under its job, or found that another attempt had."""
 
-    by: Actor
     epoch: int
     siblings: tuple[int, ...]
     """The job's other epochs that were announced then."""
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerMade(Event):
+class LedgerMade(Act):
     """A ledger came about."""
 
-    by: Actor
     ledger: int
     epoch: int
     """The token it is under; -1: a writer's outside Spark, under the head."""
@@ -81,29 +85,26 @@ class LedgerMade(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerClosed(Event):
+class LedgerClosed(Act):
     """Its own writer closed a ledger, with these rows in it."""
 
-    by: Actor
     ledger: int
     rows: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced(Event):
+class Fenced(Act):
     """Somebody ended another's ledger, which holds these rows then."""
 
-    by: Actor
     ledger: int
     token: str
     rows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerGone(Event):
+class LedgerGone(Act):
     """A ledger was deleted."""
 
-    by: Actor
     ledger: int
     token: str
     """State of the token it is under, if it still is under one."""
@@ -113,18 +114,16 @@ class LedgerGone(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Unnamed(Event):
+class Unnamed(Act):
     """A ledger exists that neither a token, nor the log, nor garbage names any more."""
 
-    by: Actor
     ledger: int
 
 
 @dataclass(frozen=True, slots=True)
-class TokenEnded(Event):
+class TokenEnded(Act):
     """A token left LIVE, or vanished (state empty)."""
 
-    by: Actor
     epoch: int
     before: str
     state: str
@@ -146,10 +145,9 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadMoved(Event):
+class HeadMoved(Act):
     """The head changed: all that is visible from then on."""
 
-    by: Actor
     version: int
     base_row: int
     next_row: int
@@ -169,10 +167,9 @@ class HeadMoved(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkGone(Event):
+class ChunkGone(Act):
     """A chunk was deleted."""
 
-    by: Actor
     chunk: str
     token: str
     is_referenced: bool
@@ -180,10 +177,9 @@ class ChunkGone(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitCalled(Event):
+class CommitCalled(Act):
     """A driver asked for a commit."""
 
-    by: Actor
     epoch: int
     job: str
     ledgers: tuple[int, ...]
@@ -194,10 +190,9 @@ class CommitCalled(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitEnded(Event):
+class CommitEnded(Act):
     """What the driver was told."""
 
-    by: Actor
     epoch: int
     job: str
     outcome: str
@@ -210,27 +205,24 @@ class CommitEnded(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Swept(Event):
+class Swept(Act):
     """The sweep after a commit returned, and nothing was lost on its way."""
 
-    by: Actor
     live: tuple[int, ...]
     """Other epochs of the job, announced before it began, whose tokens are LIVE still."""
 
 
 @dataclass(frozen=True, slots=True)
-class DeadRead(Event):
+class DeadRead(Act):
     """A process read that an epoch's token is DEAD."""
 
-    by: Actor
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class CommitSent(Event):
+class CommitSent(Act):
     """A commit's multi left its process."""
 
-    by: Actor
     epoch: int
 
 
@@ -242,20 +234,18 @@ class BatchDone(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Read(Event):
+class Read(Act):
     """A reader got rows."""
 
-    by: Actor
     from_row: int
     to_row: int
     rows: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRefused(Event):
+class ReadRefused(Act):
     """A reader was told that rows are not there."""
 
-    by: Actor
     from_row: int
     to_row: int
     was_there: bool

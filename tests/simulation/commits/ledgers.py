@@ -18,7 +18,7 @@ from spark_bookkeeper.ledger.errors import LedgerFencedError, NotEnoughBookiesEr
 from tests.simulation.commits.history import Actor, Fenced, History, LedgerClosed
 from tests.simulation.commits.sessions import Session
 from tests.simulation.commits.tree import PastTree
-from tests.simulation.rules.choices import Stream
+from tests.simulation.kit.choices import Stream
 
 ROOT = "/ledgers"
 PREFIX = f"{ROOT}/L"

@@ -1,7 +1,7 @@
 """One schedule, from an empty log to a verdict: chaos, healing, everything collected, checks.
 
 A schedule is its decisions: drawn from a seed and recorded, or replayed from a record
-(:mod:`tests.simulation.rules.choices`). When whoever takes part is through, nothing is lost any more,
+(:mod:`tests.simulation.kit.choices`). When whoever takes part is through, nothing is lost any more,
 what is under way arrives, the log is freed of writers outside Spark, the clock leaps past every
 timeout, and collections run: then nothing may be left but what is visible.
 """
@@ -23,8 +23,8 @@ from tests.simulation.commits.sessions import Weather
 from tests.simulation.commits.spark import Order, Query, write_once
 from tests.simulation.commits.swarm import Swarm, draw_swarm
 from tests.simulation.commits.world import DAY_MS, Process, ProcessDied, World
-from tests.simulation.loop import NothingLeftError, SimLoop
-from tests.simulation.rules.choices import Choices, Record
+from tests.simulation.kit.choices import Choices, Record
+from tests.simulation.kit.loop import NothingLeftError, SimLoop
 
 CHAOS_S_MAX = 20
 """Virtual time until everything is healed, whoever still works."""

@@ -15,8 +15,11 @@ from spark_bookkeeper.log.commits.jobs import Claim, Jobs
 from spark_bookkeeper.log.format.epoch import Epoch, Job, Token, TokenState
 from spark_bookkeeper.log.format.serde import encode_token
 from spark_bookkeeper.log.nodes.reads import LogNodes
-from tests.simulation.commits.mutants_of_commits import kind_running, planted
-from tests.simulation.rules.patching import Patch
+from tests.simulation.commits.mutants_of_commits import kind_running
+from tests.simulation.kit.patching import Mutants, Patch
+
+MUTANTS = Mutants()
+planted = MUTANTS.planted
 
 _CLAIMING: ContextVar[int] = ContextVar("_CLAIMING")
 """The epoch that the running task claims."""

@@ -17,14 +17,15 @@ from bookkeeper_metadata.store.operations import StoreConflict
 from spark_bookkeeper.log.cleaning import sweep
 from spark_bookkeeper.log.cleaning.collect import Collector
 from spark_bookkeeper.log.cleaning.sweep import Sweeper, SweepReport
-from spark_bookkeeper.log.commits.commit import CommitSummary
-from spark_bookkeeper.log.format.epoch import StoredTxn, TaskMessage, TokenChild, TokenState
+from spark_bookkeeper.log.format.epoch import TaskMessage, TokenChild, TokenState
 from spark_bookkeeper.log.format.serde import encode_token
 from spark_bookkeeper.log.nodes.deletes import delete_node
 from spark_bookkeeper.log.nodes.paths import job_name
 from spark_bookkeeper.log.nodes.reads import LogNodes, TokenAt
-from tests.simulation.commits.mutants_of_commits import planted
-from tests.simulation.rules.patching import Patch
+from tests.simulation.kit.patching import Mutants, Patch
+
+MUTANTS = Mutants()
+planted = MUTANTS.planted
 
 # -- ending tokens -----------------------------------------------------------------------------------
 
@@ -47,7 +48,7 @@ def _abort_without_killing(patch: Patch) -> None:
             return report
         return report
 
-    patch.method(Sweeper, "abort", abort)
+    patch.method(Sweeper, "abort", abort, source="e11ca936")
 
 
 @planted("abort_of_the_job", "an abort ends every epoch of its job", "R4")
@@ -99,7 +100,7 @@ def _kill_unguarded(patch: Patch) -> None:
             return found.token.state
         return TokenState.DEAD
 
-    patch.method(LogNodes, "kill", kill)
+    patch.method(LogNodes, "kill", kill, source="9644f2dd")
 
 
 @planted("kill_believed_done", "setting a token DEAD counts as done though no reply came", "R3")
@@ -115,22 +116,16 @@ def _kill_believed_done(patch: Patch) -> None:
             await self.store.put(self.tree.token(epoch), encode_token(dead), found.version)
         return TokenState.DEAD
 
-    patch.method(LogNodes, "kill", sure)
+    patch.method(LogNodes, "kill", sure, source="9644f2dd")
 
 
 @planted("gc_kills_early", "a collection ends every LIVE token it finds", "R4")
 def _gc_kills_early(patch: Patch) -> None:
     is_due = Collector._is_due
 
-    def impatient(
-        self: Collector,
-        found: TokenAt,
-        jobs: Collection[str],
-        stored: dict[str, StoredTxn],
-        now_ms: int,
-    ) -> bool:
+    def impatient(self: Collector, found: TokenAt, *rest: Any) -> bool:
         is_live = found.token.state is TokenState.LIVE
-        return is_live or is_due(self, found, jobs, stored, now_ms)
+        return is_live or is_due(self, found, *rest)
 
     patch.method(Collector, "_is_due", impatient)
 
@@ -139,15 +134,9 @@ def _gc_kills_early(patch: Patch) -> None:
 def _gc_spares_live(patch: Patch) -> None:
     is_due = Collector._is_due
 
-    def patient(
-        self: Collector,
-        found: TokenAt,
-        jobs: Collection[str],
-        stored: dict[str, StoredTxn],
-        now_ms: int,
-    ) -> bool:
+    def patient(self: Collector, found: TokenAt, *rest: Any) -> bool:
         is_live = found.token.state is TokenState.LIVE
-        return not is_live and is_due(self, found, jobs, stored, now_ms)
+        return not is_live and is_due(self, found, *rest)
 
     patch.method(Collector, "_is_due", patient)
 
@@ -177,7 +166,7 @@ def _sweep_under_live(patch: Patch) -> None:
         await original(self, blind, epoch, *rest, **how)
 
     original = Sweeper.sweep_epoch
-    patch.method(LogNodes, "kill", spare)
+    patch.method(LogNodes, "kill", spare, source="9644f2dd")
     patch.method(Sweeper, "sweep_epoch", sweep_epoch)
 
 
@@ -190,7 +179,7 @@ def _sweep_of_committed_unread(patch: Patch) -> None:
     async def nothing(*asked: Any, **how: Any) -> set[int]:
         return set()
 
-    patch.function(sweep.find_referenced, nothing)
+    patch.function(sweep.find_referenced, nothing, source="2dc7222c")
 
 
 @planted(
@@ -200,7 +189,7 @@ def _garbage_not_looked_at(patch: Patch) -> None:
     async def nothing(*asked: Any, **how: Any) -> set[int]:
         return set()
 
-    patch.function(sweep._find_named_by_garbage, nothing)
+    patch.function(sweep._find_named_by_garbage, nothing, source="eedd1fbe")
 
 
 @planted(
@@ -229,16 +218,11 @@ def _child_before_ledger(patch: Patch) -> None:
     remove = Sweeper._remove_children
 
     async def hasty(
-        self: Sweeper,
-        nodes: LogNodes,
-        epoch: int,
-        children: Sequence[TokenChild],
-        doomed: Collection[TokenChild],
-        report: SweepReport,
+        self: Sweeper, nodes: LogNodes, epoch: int, children: Sequence[TokenChild], *rest: Any
     ) -> bool:
         for child in children:
             await delete_node(nodes.store, nodes.tree.token_child(epoch, child))
-        return await remove(self, nodes, epoch, children, doomed, report)
+        return await remove(self, nodes, epoch, children, *rest)
 
     patch.method(Sweeper, "_remove_children", hasty)
 
@@ -258,13 +242,11 @@ def _failed_delete_forgotten(patch: Patch) -> None:
 def _own_epoch_only(patch: Patch) -> None:
     after = Sweeper._after_commit
 
-    async def alone(
-        self: Sweeper, nodes: LogNodes, summary: CommitSummary, report: SweepReport
-    ) -> None:
+    async def alone(self: Sweeper, nodes: LogNodes, *rest: Any) -> None:
         async def none(job: str) -> list[int]:
             return []
 
         nodes.job_epochs = none  # type: ignore[method-assign]
-        await after(self, nodes, summary, report)
+        await after(self, nodes, *rest)
 
     patch.method(Sweeper, "_after_commit", alone)

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
@@ -23,12 +22,11 @@ from spark_bookkeeper.log.nodes.reads import LogNodes, TxnAt
 from spark_bookkeeper.log.rules import commit as commit_rules
 from spark_bookkeeper.log.rules.commit import CommitRequest, HeadStatus, TxnStatus
 from spark_bookkeeper.log.rules.transitions import ChunkNames
-from tests.simulation.loop import OWNER
-from tests.simulation.rules.patching import Mutant, Patch, mutant
+from tests.simulation.kit.loop import OWNER
+from tests.simulation.kit.patching import Mutants, Patch
 
-COMMIT_MUTANTS: dict[str, Mutant] = {}
-"""Bugs of the commit protocol, by name; other modules register here too."""
-planted = partial(mutant, among=COMMIT_MUTANTS)
+MUTANTS = Mutants()
+planted = MUTANTS.planted
 
 
 _LATER: deque[asyncio.Task[None]] = deque(maxlen=1_000)
@@ -161,7 +159,7 @@ def _txn_equal_only(patch: Patch) -> None:
             return TxnStatus.STORED
         return TxnStatus.REUSED
 
-    patch.function(commit_rules.txn_status, judge)
+    patch.function(commit_rules.txn_status, judge, source="40b454b3")
 
 
 @planted("txn_of_another_query", "an application id used by another query skips its rows", "X8")
@@ -182,6 +180,7 @@ def _already_committed_unexplained(patch: Patch) -> None:
     patch.function(
         commit_rules.commit_status,
         lambda request, stored: commit_rules.txn_status(request.job.txn, stored),
+        source="0df41068",
     )
 
 
@@ -210,7 +209,9 @@ def _overwrite_blind(patch: Patch) -> None:
     "writer_outside_ignored", "Spark appends although a writer holds the last ledger", "P", "X6"
 )
 def _writer_outside_ignored(patch: Patch) -> None:
-    patch.function(commit_rules.head_status, lambda epoch, head, version: HeadStatus.FREE)
+    patch.function(
+        commit_rules.head_status, lambda epoch, head, version: HeadStatus.FREE, source="c4ba8621"
+    )
 
 
 @planted(
@@ -243,7 +244,7 @@ def _token_not_read_again(patch: Patch) -> None:
     async def never(self: Committer, nodes: LogNodes, request: CommitRequest) -> None:
         return None
 
-    patch.method(Committer, "_find_outcome", never)
+    patch.method(Committer, "_find_outcome", never, source="3f7e7580")
 
 
 @planted("commit_without_sync", "a commit asks a follower that lags", "X8")
@@ -277,7 +278,7 @@ def _gone_is_committed(patch: Patch) -> None:
     async def sure(self: Committer, nodes: LogNodes, request: CommitRequest) -> CommitOutcome:
         return CommitOutcome.COMMITTED
 
-    patch.method(Committer, "_settled_without_token", sure)
+    patch.method(Committer, "_settled_without_token", sure, source="918f3eff")
 
 
 @planted("gone_is_refused", "a token that is gone counts as never committed", "X8")

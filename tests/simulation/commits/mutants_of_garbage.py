@@ -19,15 +19,17 @@ from spark_bookkeeper.log.format.model import Garbage
 from spark_bookkeeper.log.nodes.deletes import delete_node
 from spark_bookkeeper.log.nodes.reads import HeadAt, LogNodes
 from spark_bookkeeper.log.rules.transitions import Transition
-from tests.simulation.commits.mutants_of_commits import planted
-from tests.simulation.rules.patching import Patch
+from tests.simulation.kit.patching import Mutants, Patch
+
+MUTANTS = Mutants()
+planted = MUTANTS.planted
 
 # -- garbage and chunks ------------------------------------------------------------------------------
 
 
 @planted("garbage_never_kept", "garbage goes at once, with readers still at it", "X7")
 def _garbage_never_kept(patch: Patch) -> None:
-    patch.method(Collector, "_is_expired", lambda self, garbage: True)
+    patch.constant(Collector, "_is_expired", True)
 
 
 @planted("shared_garbage", "garbage takes a ledger that other garbage names", "X7")
@@ -101,7 +103,7 @@ def _chunks_read_before_tokens(patch: Patch) -> None:
         return _EARLIER.get()
 
     patch.method(Collector, "_chunks", reversed_)
-    patch.function(find_referenced, as_read)
+    patch.function(find_referenced, as_read, source="78c1c9e4")
 
 
 _EARLIER: ContextVar[set[str]] = ContextVar("_EARLIER")
@@ -114,7 +116,7 @@ def _chunks_of_garbage_forgotten(patch: Patch) -> None:
         levels = await nodes.levels_below(head.chunks)
         return {ref.name for level in levels for ref in level}
 
-    patch.function(sweep.referenced_chunks, of_head)
+    patch.function(sweep.referenced_chunks, of_head, source="78c1c9e4")
 
 
 # -- changes of the head outside Spark ---------------------------------------------------------------
@@ -136,7 +138,7 @@ def _txn_forgotten_by_truncation(patch: Patch) -> None:
             [*operations, *(Delete(f"{nodes.tree.txns}/{name}", None) for name in names)]
         )
 
-    patch.method(HeadChange, "apply", thorough)
+    patch.method(HeadChange, "apply", thorough, source="27f79303")
 
 
 @planted("change_without_token", "a change of the head does not take its token along", "R10")

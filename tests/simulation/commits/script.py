@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, unique
 
 from tests.simulation.commits.history import Actor
-from tests.simulation.loop import SimLoop
+from tests.simulation.kit.loop import SimLoop
 
 
 @unique

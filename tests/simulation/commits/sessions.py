@@ -31,8 +31,8 @@ from bookkeeper_metadata.store.operations import (
 from tests.simulation.commits.history import Actor, History
 from tests.simulation.commits.script import Fate, Script
 from tests.simulation.commits.tree import PastTree
-from tests.simulation.loop import Owner, SimLoop
-from tests.simulation.rules.choices import Stream
+from tests.simulation.kit.choices import Stream
+from tests.simulation.kit.loop import Owner, SimLoop
 
 T = TypeVar("T")
 

@@ -66,46 +66,22 @@ class Stage:
             self.world.history.record(JobBegun(key, order.rows, column))
         return Write(self.world, Swarm(), order, name)
 
-    async def planned(
-        self,
-        name: str,
-        job: Job,
-        rows: Sequence[str],
-        *,
-        is_overwrite: bool = False,
-        column: str = "",
-    ) -> Write:
-        """The same, planned."""
-        write = self.write(name, job, rows, is_overwrite=is_overwrite, column=column)
+    async def planned(self, name: str, job: Job, rows: Sequence[str], **how: Any) -> Write:
+        """The same, planned; ``how`` as in :meth:`write`."""
+        write = self.write(name, job, rows, **how)
         await write.driver.run(write.plan())
         return write
 
     async def written(
-        self,
-        name: str,
-        job: Job,
-        rows: Sequence[str],
-        *,
-        is_overwrite: bool = False,
-        column: str = "",
+        self, name: str, job: Job, rows: Sequence[str], **how: Any
     ) -> tuple[Write, list[TaskMessage | None]]:
         """The same, and its one task has finished."""
-        write = await self.planned(name, job, rows, is_overwrite=is_overwrite, column=column)
+        write = await self.planned(name, job, rows, **how)
         return write, [await write.attempt(0, rows)]
 
-    async def committed(
-        self,
-        name: str,
-        job: Job,
-        rows: Sequence[str],
-        *,
-        is_overwrite: bool = False,
-        column: str = "",
-    ) -> Write:
+    async def committed(self, name: str, job: Job, rows: Sequence[str], **how: Any) -> Write:
         """The same, committed and not swept."""
-        write, messages = await self.written(
-            name, job, rows, is_overwrite=is_overwrite, column=column
-        )
+        write, messages = await self.written(name, job, rows, **how)
         worker = write.worker("commit")
         await worker.run(write.commit_only(worker, messages))
         return write

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.simulation.commits.sessions import Weather
-from tests.simulation.rules.choices import Stream
+from tests.simulation.kit.choices import Stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

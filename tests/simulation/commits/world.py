@@ -26,8 +26,8 @@ from tests.simulation.commits.observer import Observer
 from tests.simulation.commits.script import Script
 from tests.simulation.commits.sessions import Session, Weather
 from tests.simulation.commits.tree import PastTree
-from tests.simulation.loop import Owner, SimLoop
-from tests.simulation.rules.choices import Choices
+from tests.simulation.kit.choices import Choices
+from tests.simulation.kit.loop import Owner, SimLoop
 
 T = TypeVar("T")
 LOG = "orders"

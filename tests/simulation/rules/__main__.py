@@ -11,17 +11,14 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
-from tests.simulation.rules import mutants_of_bookies, mutants_of_recovery, mutants_of_writers
+from tests.simulation.kit.choices import Choices
+from tests.simulation.kit.shrink import explain, load
 from tests.simulation.rules.campaign import run_campaign, seed_base
-from tests.simulation.rules.choices import Choices
 from tests.simulation.rules.model import Outcome, run_schedule
-from tests.simulation.rules.patching import MUTANTS
-from tests.simulation.rules.shrink import fails_with, load, save, shrink, size_of
+from tests.simulation.rules.mutants import MUTANTS, violations_of_record
 from tests.simulation.rules.swarm import draw_swarm
 
 say = sys.stdout.write
-_MODULES = (mutants_of_bookies, mutants_of_recovery, mutants_of_writers)
-"""Imported for what they register."""
 
 
 def main() -> int:
@@ -71,16 +68,8 @@ def _campaign(seed: int, count: int, save_to: Path | None) -> int:
 
 def _explain(outcome: Outcome, save_to: Path | None) -> int:
     """Shrink a failure and print it."""
-    say(f"seed {outcome.seed}: {'; '.join(outcome.violations)}\n")
-    names = [violation.split(":", 1)[0] for violation in outcome.violations]
-    record = shrink(outcome.record, fails_with(names))
-    say(f"shrunk from {size_of(outcome.record)[0]} decisions to {size_of(record)[0]}:\n")
-    for label, taken in record.items():
-        say(f"  {label}: {' '.join(map(str, taken))}\n")
-    shrunk = run_schedule(0, record=record, is_traced=True)
-    if save_to is not None:
-        save(save_to, f"once seed {outcome.seed}\n{'; '.join(shrunk.violations)}", record)
-    _show(shrunk, True)
+    record = explain(outcome.seed, outcome.record, violations_of_record, save_to=save_to)
+    _show(run_schedule(0, record=record, is_traced=True), True)
     say(f"again: python -m tests.simulation.rules --seed {outcome.seed}\n")
     return 1
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tests.simulation.campaigns import run_everywhere, source_number
+from tests.simulation.kit import campaigns
+from tests.simulation.kit.campaigns import run_everywhere, source_number
 from tests.simulation.rules.model import run_schedule
 
-_SOURCES = ("metadata", "bookie_server", "spark_bookkeeper", "tests/simulation/rules")
+_SOURCES = (
+    "metadata", "bookie_server", "spark_bookkeeper", "tests/simulation/kit", "tests/simulation/rules",
+)  # fmt: skip
 _CHUNK = 500
-FAILURES_MAX = 5
-"""Failing seeds that are reported."""
 
 
 def seed_base() -> int:
@@ -20,23 +20,10 @@ def seed_base() -> int:
 
 
 @dataclass(slots=True)
-class Report:
+class Report(campaigns.Report):
     """What many schedules came to."""
 
-    schedules: int = 0
-    events: int = 0
     acked: int = 0
-    marks: Counter[str] = field(default_factory=Counter)
-    failures: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
-    """(seed, what was violated)."""
-
-    def add(self, other: Report) -> None:
-        """Take in another report."""
-        self.schedules += other.schedules
-        self.events += other.events
-        self.acked += other.acked
-        self.marks.update(other.marks)
-        self.failures = (self.failures + other.failures)[:FAILURES_MAX]
 
 
 def run_seeds(first: int, count: int) -> Report:
@@ -44,12 +31,9 @@ def run_seeds(first: int, count: int) -> Report:
     report = Report()
     for seed in range(first, first + count):
         outcome = run_schedule(seed)
-        report.schedules += 1
-        report.events += outcome.events
-        report.acked += len(outcome.history.acked)
-        report.marks.update(outcome.history.marks)
-        if outcome.violations:
-            report.failures.append((seed, outcome.violations))
+        history = outcome.history
+        failures = [(seed, outcome.violations)] if outcome.violations else []
+        report.add(Report(1, outcome.events, history.marks, failures, len(history.acked)))
     return report
 
 

@@ -17,9 +17,9 @@ from bookie_server.wire.messages import Section
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.ledger.protocol.events import Acknowledge, ChangeEnsemble, Effect, FailPending
+from tests.simulation.kit.choices import Choices, Record
 from tests.simulation.rules.bookie import BookieTwin
 from tests.simulation.rules.checks import OUTCOMES, RULES, Check, violations
-from tests.simulation.rules.choices import Choices, Record
 from tests.simulation.rules.heap import EndlessScheduleError, Heap
 from tests.simulation.rules.history import Committed, History
 from tests.simulation.rules.network import Network

@@ -12,7 +12,10 @@ from bookie_server.storage.contents import Contents
 from bookie_server.storage.index.handle_state import encode_handle_state
 from bookie_server.wire.messages import Section, Status
 from bookkeeper_metadata.model import LedgerMetadata
-from tests.simulation.rules.patching import Always, Patch, mutant
+from tests.simulation.kit.patching import Always, Mutants, Patch
+
+MUTANTS = Mutants()
+mutant = MUTANTS.planted
 
 
 @mutant("fence_volatile", "BOOKKEEPER-500, -815: a restart forgets the fence", "I8", "I11", "I1")
@@ -93,7 +96,7 @@ def _fence_needs_ledger(patch: Patch) -> None:
 
 @mutant("fence_unchecked", "adds are not checked against the fence", "I8")
 def _fence_unchecked(patch: Patch) -> None:
-    patch.method(Admission, "_is_fenced", lambda self, ledger_id: False)
+    patch.constant(Admission, "_is_fenced", False)
 
 
 @mutant("pending_fence_ignored", "an add slips in while the fence is being synced", "I8")
@@ -102,7 +105,7 @@ def _pending_fence_ignored(patch: Patch) -> None:
         facts = self._durable.ledgers.get(ledger_id)
         return facts is not None and facts.is_fenced
 
-    patch.method(Admission, "_is_fenced", is_fenced)
+    patch.method(Admission, "_is_fenced", is_fenced, source="5aa1d292")
 
 
 @mutant("add_acked_before_sync", "an add is answered before its group is synced", "S1")
@@ -121,12 +124,12 @@ def _duplicate_acked_before_sync(patch: Patch) -> None:
         is_reply = isinstance(answer, Reply)
         return [answer if is_reply else Reply(answer.to, Status.OK)]  # type: ignore[union-attr]
 
-    patch.method(Admission, "_when_settled", when_settled)
+    patch.method(Admission, "_when_settled", when_settled, source="db47452a")
 
 
 @mutant("pending_read_denied", "an entry being synced is denied", "I12")
 def _pending_read_denied(patch: Patch) -> None:
-    patch.method(Admission, "is_pending", lambda self, ledger_id, first, last: False)
+    patch.constant(Admission, "is_pending", False)
 
 
 @mutant("recovery_no_flag", "#4163: the recovery flag of an add is dropped", "L1")

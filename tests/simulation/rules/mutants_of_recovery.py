@@ -18,8 +18,11 @@ from spark_bookkeeper.ledger.protocol.recovery_rules import (
 )
 from spark_bookkeeper.ledger.recovery import _Recovery
 from spark_bookkeeper.ledger.write_back import WriteBack
-from tests.simulation.rules.patching import Always, Patch, mutant
+from tests.simulation.kit.patching import Always, Mutants, Patch
 from tests.simulation.rules.recoverer import RecovererTwin
+
+MUTANTS = Mutants()
+mutant = MUTANTS.planted
 
 
 @mutant("recread_nofence", "#2614: recovery reads do not fence", "I11", "I1")
@@ -29,12 +32,14 @@ def _recread_nofence(patch: Patch) -> None:
 
 @mutant("start_minus1", "#2615: a fresh last fragment is recovered from entry 0", "I1", "L1", "P")
 def _start_minus1(patch: Patch) -> None:
-    patch.function(first_entry_to_recover, lambda lac, first: lac + 1)
+    patch.function(first_entry_to_recover, lambda lac, first: lac + 1, source="30cf3e19")
 
 
 @mutant("start_beyond", "recovery begins one entry too late", "I3", "I5", "I1", "P")
 def _start_beyond(patch: Patch) -> None:
-    patch.function(first_entry_to_recover, lambda lac, first: max(lac, first - 1) + 2)
+    patch.function(
+        first_entry_to_recover, lambda lac, first: max(lac, first - 1) + 2, source="30cf3e19"
+    )
 
 
 @mutant("unknown_is_neg", "a timeout counts as a denial", "I11", "I1")
@@ -55,7 +60,7 @@ def _negative_generous(patch: Patch) -> None:
             return ReadResult.EXISTS
         return ReadResult.NEVER_EXISTED if self.negatives else ReadResult.OPEN
 
-    patch.method(EntryReadResult, "verdict", property(verdict))
+    patch.method(EntryReadResult, "verdict", property(verdict), source="152d14f5")
 
 
 @mutant("positive_strict", "one copy is not enough where somebody denies it", "L1", "I1")
@@ -66,12 +71,14 @@ def _positive_strict(patch: Patch) -> None:
         is_denied = len(self.negatives) >= self.quorum.coverage
         return ReadResult.NEVER_EXISTED if is_denied else ReadResult.OPEN
 
-    patch.method(EntryReadResult, "verdict", property(verdict))
+    patch.method(EntryReadResult, "verdict", property(verdict), source="152d14f5")
 
 
 @mutant("coverage_too_small", "WQ - AQ answers pass for coverage", "I10", "I11")
 def _coverage_too_small(patch: Patch) -> None:
-    patch.function(coverage_threshold, lambda cohort, acks: max(1, cohort - acks))
+    patch.function(
+        coverage_threshold, lambda cohort, acks: max(1, cohort - acks), source="2696af5d"
+    )
 
 
 @mutant("striped_coverage_as_ensemble", "coverage is counted over the ensemble", "I10")
@@ -79,12 +86,14 @@ def _striped_coverage_as_ensemble(patch: Patch) -> None:
     def covers(self: QuorumConfig, responders: AbstractSet[int]) -> bool:
         return len(responders) >= self.coverage
 
-    patch.method(QuorumConfig, "covers", covers)
+    patch.method(QuorumConfig, "covers", covers, source="7b679eb8")
 
 
 @mutant("fence_short", "one fenced bookie is enough to begin reading", "I10")
 def _fence_short(patch: Patch) -> None:
-    patch.method(FenceProgress, "is_covered", property(lambda self: bool(self._answered)))
+    patch.method(
+        FenceProgress, "is_covered", property(lambda self: bool(self._answered)), source="740c722f"
+    )
 
 
 @mutant("fence_short_and_recread_nofence", "the one is harmless only by the other's fences", "I1")
@@ -127,8 +136,10 @@ def _write_back_skipped(patch: Patch) -> None:
     async def store(self: WriteBack, entries: list[Records]) -> None:
         return
 
-    patch.method(RecovererTwin, "_store", lambda self, window: self._stored(window))
-    patch.method(WriteBack, "store", store)
+    patch.method(
+        RecovererTwin, "_store", lambda self, window: self._stored(window), source="b7e42e1b"
+    )
+    patch.method(WriteBack, "store", store, source="7cc577c9")
 
 
 @mutant("write_back_at_one", "one bookie is enough for a write-back", "I3")
@@ -180,7 +191,7 @@ def _commit_rec_ens(patch: Patch) -> None:
         await ledgers.update(self._ledger_id, commit, known=await ledgers.read(self._ledger_id))
         return positions
 
-    patch.method(RecovererTwin, "replaced", replaced)
+    patch.method(RecovererTwin, "replaced", replaced, source="0ed6b874")
     patch.method(WriteBack, "_replace", replace_and_commit)
 
 
@@ -191,6 +202,8 @@ def _commit_rec_ens(patch: Patch) -> None:
     where="product and model",
 )
 def _read_changed_ens(patch: Patch) -> None:
-    patch.method(RecovererTwin, "reads_from", lambda self: self._written_to.last_fragment)
+    patch.method(
+        RecovererTwin, "reads_from", lambda self: self._written_to.last_fragment, source="029e742f"
+    )
     changed = property(lambda self: self._write_back.fragments[-1])
-    patch.method(_Recovery, "reads_from", changed)
+    patch.method(_Recovery, "reads_from", changed, source="0f4db641")

@@ -18,13 +18,18 @@ from spark_bookkeeper.ledger.protocol.runs import PendingRun, RunCutter
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer, put_in_force
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 from spark_bookkeeper.ledger.write_handle import WriteHandle
-from tests.simulation.rules.patching import Patch, mutant
+from tests.simulation.kit.patching import Mutants, Patch
 from tests.simulation.rules.writer import WriterTwin
+
+MUTANTS = Mutants()
+mutant = MUTANTS.planted
 
 
 @mutant("ack_before_meta", "#1591: acks while the metadata names other bookies", "I17", "I1", "I3")
 def _ack_before_meta(patch: Patch) -> None:
-    patch.method(WriterState, "_may_acknowledge", lambda self: self.error is None)
+    patch.method(
+        WriterState, "_may_acknowledge", lambda self: self.error is None, source="be22d145"
+    )
 
 
 @mutant("unack_forgotten", "stores of a replaced bookie still count", "I17", "I2", "I3")
@@ -61,7 +66,7 @@ def _pump_inside_unack(patch: Patch) -> None:
             effects += self._acknowledge()
         return effects
 
-    patch.method(WriterState, "_adopt", adopt)
+    patch.method(WriterState, "_adopt", adopt, source="4acd5535")
 
 
 @mutant("cancelling_changes", "#4459: changes that cancel out resend nothing", "L3")
@@ -108,7 +113,7 @@ def _acked_runs_resent_only(patch: Patch) -> None:
 
 @mutant("stale_answer_counts", "the answer of a bookie replaced since counts", "I17", "I2")
 def _stale_answer_counts(patch: Patch) -> None:
-    patch.method(WriterState, "_is_stale", lambda self, position, number: False)
+    patch.constant(WriterState, "_is_stale", False)
 
 
 @mutant("change_start_off_by_one", "a change begins at LAC + 2", "I17", "I3", "I5", "I2", "P")
@@ -132,7 +137,7 @@ def _ack_quorum_minus_one(patch: Patch) -> None:
         fewer = replace(self.quorum, ack_quorum=max(1, self.quorum.ack_quorum - 1))
         return fewer.can_acknowledge(run.stored, run.first_entry, run.last_entry)
 
-    patch.method(WriterState, "_is_complete", is_complete)
+    patch.method(WriterState, "_is_complete", is_complete, source="74013db5")
 
 
 @mutant("acks_out_of_order", "a complete run is acknowledged past an incomplete one", "I17", "I6")
@@ -149,7 +154,7 @@ def _acks_out_of_order(patch: Patch) -> None:
         self.last_add_confirmed = confirmed
         return [Acknowledge(confirmed)]
 
-    patch.method(WriterState, "_acknowledge", acknowledge)
+    patch.method(WriterState, "_acknowledge", acknowledge, source="4aeb985a")
 
 
 @mutant("fenced_ignored", "a writer that was fenced goes on (F15)", "I20", "L3")
@@ -164,8 +169,8 @@ def _fenced_ignored(patch: Patch) -> None:
 
 @mutant("hopeless_goes_on", "a writer without an ack quorum waits for ever", "L3")
 def _hopeless_goes_on(patch: Patch) -> None:
-    patch.method(WriterState, "_can_go_on", lambda self: True)
-    patch.method(WriterState, "retry_change", lambda self: [])
+    patch.constant(WriterState, "_can_go_on", True)
+    patch.method(WriterState, "retry_change", lambda self: [], source="742641ae")
 
 
 @mutant("late_failure_forgotten", "a failure during a change is forgotten", "L3")
@@ -197,8 +202,15 @@ def _lac_ahead_of_acks(patch: Patch) -> None:
     "close_beyond_lac", "a writer closes at what it sent", "I3", "I5", where="product and model"
 )
 def _close_beyond_lac(patch: Patch) -> None:
-    patch.method(WriterTwin, "end_of_ledger", lambda self: self.state.last_add_pushed)
-    patch.method(WriteHandle, "last_add_confirmed", property(lambda self: self.last_add_pushed))
+    patch.method(
+        WriterTwin, "end_of_ledger", lambda self: self.state.last_add_pushed, source="c2c65273"
+    )
+    patch.method(
+        WriteHandle,
+        "last_add_confirmed",
+        property(lambda self: self.last_add_pushed),
+        source="7d888174",
+    )
 
 
 @mutant("overwrite_closed", "BOOKKEEPER-584: a close overwrites a recovery's", "I4")
@@ -212,7 +224,7 @@ def _overwrite_closed(patch: Patch) -> None:
     ) -> LedgerMetadata:
         return replace(metadata, state=LedgerState.CLOSED, last_entry=last_entry, length=length)
 
-    patch.function(closed_by_writer, closed)
+    patch.function(closed_by_writer, closed, source="4ff12d26")
 
 
 @mutant("change_despite_recovery", "a writer changes a ledger in recovery", "I19")
@@ -241,4 +253,6 @@ def _explicit_lac_ahead(patch: Patch) -> None:
         original(self, lac + 1, ensemble, is_settled=is_settled)
 
     patch.method(ExplicitLac, "on_acknowledged", on_acknowledged)
-    patch.method(WriterTwin, "hint", lambda self: self.state.last_add_confirmed + 1)
+    patch.method(
+        WriterTwin, "hint", lambda self: self.state.last_add_confirmed + 1, source="3158b388"
+    )

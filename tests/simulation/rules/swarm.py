@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tests.simulation.rules.choices import Stream
+from tests.simulation.kit.choices import Stream
 
 QUORUMS = (
     (3, 3, 2), (3, 2, 2), (5, 3, 2), (4, 4, 3), (2, 2, 1), (3, 3, 3), (4, 3, 2), (2, 2, 2), (1, 1, 1),

@@ -21,7 +21,7 @@ from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
 from spark_bookkeeper.settings import ClientSettings
 from tests.patience import seconds
-from tests.simulation.loop import SimLoop
+from tests.simulation.kit.loop import SimLoop
 from tests.spark_bookkeeper.ledger.harness import Faults, TestCluster, running_cluster
 
 DIGEST = Crc32cDigest()

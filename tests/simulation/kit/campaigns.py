@@ -7,15 +7,20 @@ brings new ones, so that over time many more are run than any single run could.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
+FAILURES_MAX = 5
+"""Failing seeds that are reported."""
 
 
 class Summable(Protocol):
@@ -66,3 +71,37 @@ def run_everywhere(
         for job in jobs:
             report.add(job.result())
     return report
+
+
+@dataclass(slots=True)
+class Report:
+    """What many schedules came to."""
+
+    schedules: int = 0
+    events: int = 0
+    marks: Counter[str] = field(default_factory=Counter)
+    """How often the schedules came into each situation."""
+    failures: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
+    """(seed, what was violated)."""
+
+    def add(self, other: Self) -> None:
+        """Take in another report."""
+        for spec in fields(self):
+            total = getattr(self, spec.name) + getattr(other, spec.name)
+            setattr(self, spec.name, total)
+        del self.failures[FAILURES_MAX:]
+
+
+def outputs_of(program: str) -> list[list[str]]:
+    """The words a program prints in two processes that hash strings differently."""
+    return [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=REPOSITORY,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for hash_seed in ("1", "4711")
+    ]

@@ -18,8 +18,9 @@ from bookkeeper_metadata.model import LedgerState
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from spark_bookkeeper.settings import ClientSettings
-from tests.simulation.faults import Swarm
-from tests.simulation.history import (
+from tests.simulation.world.cluster import SimClient, World
+from tests.simulation.world.faults import Swarm
+from tests.simulation.world.history import (
     Acked,
     AddArrived,
     Appended,
@@ -37,7 +38,6 @@ from tests.simulation.history import (
     WriterClosed,
     WriterEnded,
 )
-from tests.simulation.world import SimClient, World
 
 Actor = Callable[[SimClient], Coroutine[None, None, None]]
 """What one process does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tests.simulation.history import (
+from tests.simulation.world.history import (
     LacSeen,
     Opened,
     ReadEntry,
@@ -12,7 +12,7 @@ from tests.simulation.history import (
     TailEnded,
     WriterClosed,
 )
-from tests.simulation.story import Story
+from tests.simulation.world.story import Story
 
 
 def i4_one_last(story: Story) -> Iterator[str]:

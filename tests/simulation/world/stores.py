@@ -19,8 +19,8 @@ from bookkeeper_metadata.serde import parse_metadata
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from bookkeeper_metadata.store.memory_tree import MemoryTree
 from bookkeeper_metadata.store.operations import Check, Create, Delete, Node, Operation, Put
-from tests.simulation.history import Committed, Deleted, History
-from tests.simulation.loop import OWNER, Owner, SimLoop
+from tests.simulation.kit.loop import OWNER, Owner, SimLoop
+from tests.simulation.world.history import Committed, Deleted, History
 
 T = TypeVar("T")
 ROOT = "/ledgers"

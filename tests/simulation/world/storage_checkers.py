@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bookie_server.wire.messages import Status
-from tests.simulation.history import (
+from tests.simulation.world.history import (
     AddReplied,
     BookieUp,
     Durable,
@@ -17,7 +17,7 @@ from tests.simulation.history import (
     LacReplied,
     ReadReplied,
 )
-from tests.simulation.story import DENIALS, Story
+from tests.simulation.world.story import DENIALS, Story
 
 
 def i12_no_false_negative(story: Story) -> Iterator[str]:

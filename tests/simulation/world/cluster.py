@@ -1,8 +1,8 @@
 """World: bookies, clients, network and metadata of one simulated cluster on one virtual clock.
 
 The client and bookie code is the product's own; what is simulated is what they stand on. A world
-decides nothing about faults (:mod:`tests.simulation.faults`) or load
-(:mod:`tests.simulation.workload`); it offers both their handles.
+decides nothing about faults (:mod:`tests.simulation.world.faults`) or load
+(:mod:`tests.simulation.world.workload`); it offers both their handles.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from bookkeeper_metadata.cluster import initialize
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.settings import ClientSettings
-from tests.simulation.bookies import BookiePlan, SimBookie
-from tests.simulation.history import History, Injected
-from tests.simulation.loop import Owner, SimLoop
-from tests.simulation.network import Network, NetworkFaults, SimBookieClient
-from tests.simulation.stores import ROOT, ObservedTree, SimStore, StoreFaults, StoreWeather
+from tests.simulation.kit.loop import Owner, SimLoop
+from tests.simulation.world.bookies import BookiePlan, SimBookie
+from tests.simulation.world.history import History, Injected
+from tests.simulation.world.network import Network, NetworkFaults, SimBookieClient
+from tests.simulation.world.stores import ROOT, ObservedTree, SimStore, StoreFaults, StoreWeather
 
 
 def fork(seed: int, label: str) -> Random:

@@ -15,14 +15,14 @@ from typing import Any
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.settings import ClientSettings
-from tests.simulation.checkers import violations_of
-from tests.simulation.faults import Nemesis, Swarm, draw_swarm
-from tests.simulation.history import History, Opened, PhaseBegun
-from tests.simulation.loop import STEPS_MAX, NothingLeftError, Owner, SimLoop
-from tests.simulation.marks import marks_of
-from tests.simulation.stores import StoreFaults
-from tests.simulation.workload import Workload
-from tests.simulation.world import SimClient, World, fork
+from tests.simulation.kit.loop import STEPS_MAX, NothingLeftError, Owner, SimLoop
+from tests.simulation.world.checkers import violations_of
+from tests.simulation.world.cluster import SimClient, World, fork
+from tests.simulation.world.faults import Nemesis, Swarm, draw_swarm
+from tests.simulation.world.history import History, Opened, PhaseBegun
+from tests.simulation.world.marks import marks_of
+from tests.simulation.world.stores import StoreFaults
+from tests.simulation.world.workload import Workload
 
 _CHAOS_US_MAX = 8_000_000
 _LIVENESS_S_MAX = 90

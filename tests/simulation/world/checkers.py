@@ -2,8 +2,8 @@
 
 Each yields a sentence for every way in which a history breaks it; its name is the invariant's.
 ``tests/simulation/test_checkers.py`` shows each of them a history it must reject. What clients are
-told (I4, I5, I7) is judged in :mod:`tests.simulation.reader_checkers`, I12 and the storage's own
-S1-S5 in :mod:`tests.simulation.storage_checkers`; I22 and I23 speak of re-replication and garbage
+told (I4, I5, I7) is judged in :mod:`tests.simulation.world.reader_checkers`, I12 and the storage's own
+S1-S5 in :mod:`tests.simulation.world.storage_checkers`; I22 and I23 speak of re-replication and garbage
 collection, which these layers have not.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import LedgerState
-from tests.simulation.history import (
+from tests.simulation.world.history import (
     AddArrived,
     AddReplied,
     Durable,
@@ -27,9 +27,9 @@ from tests.simulation.history import (
     RecoveryEnded,
     WriterEnded,
 )
-from tests.simulation.reader_checkers import READER_CHECKERS
-from tests.simulation.storage_checkers import STORAGE_CHECKERS
-from tests.simulation.story import DENIALS, NEVER, Story, no_ack_quorum_without, write_set
+from tests.simulation.world.reader_checkers import READER_CHECKERS
+from tests.simulation.world.storage_checkers import STORAGE_CHECKERS
+from tests.simulation.world.story import DENIALS, NEVER, Story, no_ack_quorum_without, write_set
 
 Checker = Callable[[Story], Iterator[str]]
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from unittest.mock import patch
 
 from bookie_server.storage.checkpoint import CheckpointPlan
 from bookie_server.storage.contents import Contents
@@ -22,13 +19,24 @@ from spark_bookkeeper.ledger.protocol.events import ChangeEnsemble, Effect
 from spark_bookkeeper.ledger.protocol.placement import Replacement
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 from spark_bookkeeper.ledger.write_back import WriteBack
+from tests.simulation.kit.patching import Mutants, Patch
+
+BLIND = Mutants()
+"""Five bugs planted by somebody who had not seen the checkers: the whole world notices four.
+
+The fifth, ``outage_means_nobody_replaced``, takes a metadata outage that begins with a lost reply to an
+ensemble change, and the right two bookies gone after it; a thousand seeds pass it by. Only
+``test_metadata_that_stays_away_ends_the_writer`` notices it.
+"""
+blind = BLIND.planted
 
 
-@contextmanager
-def sealed_writer_replaces_nobody() -> Iterator[None]:
-    """A writer that is closing asks for no ensemble change, whether or not it is settled.
-
-    Patched: ``WriterState._on_bookie_failed``. The bug: ``self._is_sealed and self.is_settled`` was
+@blind(
+    "sealed_writer_replaces_nobody",
+    "a writer that is closing asks for no ensemble change, whether or not it is settled",
+)
+def _sealed_writer_replaces_nobody(patch: Patch) -> None:
+    """Patched: ``WriterState._on_bookie_failed``. The bug: ``self._is_sealed and self.is_settled`` was
     shortened to ``self._is_sealed``. Plausible: "a ledger about to be closed gets no more entries,
     so it needs no new bookies" - and it is true once everything is acknowledged, which is what most
     closes look like.
@@ -57,15 +65,15 @@ def sealed_writer_replaces_nobody() -> Iterator[None]:
             return []
         return self._change()
 
-    with patch.object(WriterState, "_on_bookie_failed", _on_bookie_failed):
-        yield
+    patch.method(WriterState, "_on_bookie_failed", _on_bookie_failed, source="b9e5c441")
 
 
-@contextmanager
-def outage_means_nobody_replaced() -> Iterator[None]:
-    """A metadata outage during an ensemble change is reported as "nobody was replaced".
-
-    Patched: ``EnsembleChanger._change``. The bug: ``MetadataUnavailableError`` (the change's outcome
+@blind(
+    "outage_means_nobody_replaced",
+    "a metadata outage during an ensemble change is reported as 'nobody was replaced'",
+)
+def _outage_means_nobody_replaced(patch: Patch) -> None:
+    """Patched: ``EnsembleChanger._change``. The bug: ``MetadataUnavailableError`` (the change's outcome
     is *unknown*) does not end the writer but is told to the state machine as an empty replacement,
     "nothing was changed". Plausible: ``_choose`` does exactly this when the registry cannot be
     asked, the state machine knows how to go on without a bookie, and a writer that dies of thirty
@@ -100,15 +108,15 @@ def outage_means_nobody_replaced() -> Iterator[None]:
         else:
             self._changed(versioned, replacement)
 
-    with patch.object(EnsembleChanger, "_change", _change):
-        yield
+    patch.method(EnsembleChanger, "_change", _change, source="9967a860")
 
 
-@contextmanager
-def write_back_in_place() -> Iterator[None]:
-    """A recovery puts a replacement in force from its fragment's first entry, not from the chunk's.
-
-    Patched: ``WriteBack._replace``. The bug: ``with_ensemble(first_entry, ...)`` became
+@blind(
+    "write_back_in_place",
+    "a recovery puts a replacement in force from its fragment's first entry, not from the chunk's",
+)
+def _write_back_in_place(patch: Patch) -> None:
+    """Patched: ``WriteBack._replace``. The bug: ``with_ensemble(first_entry, ...)`` became
     ``with_ensemble(self._written_to.last_fragment.first_entry, ...)``, i.e. the ensemble of the last
     fragment is replaced in place. Plausible: "that ensemble is the recovery's own secret until it
     closes the ledger" reads as if it could be rewritten freely, it keeps the metadata to one
@@ -144,15 +152,12 @@ def write_back_in_place() -> Iterator[None]:
         self._written_to = self._written_to.with_ensemble(ours, replacement.ensemble)
         return replacement.positions
 
-    with patch.object(WriteBack, "_replace", _replace):
-        yield
+    patch.method(WriteBack, "_replace", _replace, source="da67ea48")
 
 
-@contextmanager
-def checkpoint_marks_run_ahead() -> Iterator[None]:
-    """A checkpoint's journal marks are not frozen with its cache.
-
-    Patched: ``Contents.begin_checkpoint``. The bug: ``marks=dict(self.applied)`` became
+@blind("checkpoint_marks_run_ahead", "a checkpoint's journal marks are not frozen with its cache")
+def _checkpoint_marks_run_ahead(patch: Patch) -> None:
+    """Patched: ``Contents.begin_checkpoint``. The bug: ``marks=dict(self.applied)`` became
     ``marks=self.applied``: the plan shares the dictionary the loop goes on changing. Plausible: one
     needless-looking copy removed; every test in which nothing is written *during* a checkpoint
     passes, and the plan is a frozen dataclass, which looks immutable.
@@ -201,15 +206,15 @@ def checkpoint_marks_run_ahead() -> Iterator[None]:
         self._planned_marks, self._is_state_dirty = plan.marks, False
         return plan
 
-    with patch.object(Contents, "begin_checkpoint", begin_checkpoint):
-        yield
+    patch.method(Contents, "begin_checkpoint", begin_checkpoint, source="60731d47")
 
 
-@contextmanager
-def close_trims_a_fragment_of_one_entry() -> Iterator[None]:
-    """Closing drops fragments that hold nothing - and one that holds just the last entry.
-
-    Patched: ``LedgerMetadata.closed``, the transform of the writer's and the recovery's last CAS.
+@blind(
+    "close_trims_a_fragment_of_one_entry",
+    "closing drops fragments that hold nothing - and one that holds just the last entry",
+)
+def _close_trims_a_fragment_of_one_entry(patch: Patch) -> None:
+    """Patched: ``LedgerMetadata.closed``, the transform of the writer's and the recovery's last CAS.
     The bug: a clean-up of empty fragments (an ensemble changed after the last entry leaves one)
     keeps ``first_entry < last_entry`` where it must be ``<=``. Plausible: the empty fragment starts
     at last entry + 1, so the off-by-one does what it is meant to do; the ``or`` for the empty ledger
@@ -243,14 +248,4 @@ def close_trims_a_fragment_of_one_entry() -> Iterator[None]:
             length=length,
         )
 
-    with patch.object(LedgerMetadata, "closed", closed):
-        yield
-
-
-BLIND: tuple[Callable[[], AbstractContextManager[None]], ...] = (
-    sealed_writer_replaces_nobody,
-    outage_means_nobody_replaced,
-    write_back_in_place,
-    checkpoint_marks_run_ahead,
-    close_trims_a_fragment_of_one_entry,
-)
+    patch.method(LedgerMetadata, "closed", closed, source="7e283407")

@@ -16,8 +16,9 @@ import errno
 from dataclasses import dataclass, fields
 from random import Random
 
-from tests.simulation.bookies import BookiePlan, SimBookie
-from tests.simulation.history import (
+from tests.simulation.world.bookies import BookiePlan, SimBookie
+from tests.simulation.world.cluster import World
+from tests.simulation.world.history import (
     BookieUp,
     Committed,
     Durable,
@@ -27,10 +28,9 @@ from tests.simulation.history import (
     LacReplied,
     ReadReplied,
 )
-from tests.simulation.network import NetworkFaults
-from tests.simulation.stores import StoreFaults
-from tests.simulation.workers import DiskPace
-from tests.simulation.world import World
+from tests.simulation.world.network import NetworkFaults
+from tests.simulation.world.stores import StoreFaults
+from tests.simulation.world.workers import DiskPace
 
 QUORUMS = (
     (3, 3, 2),

@@ -1,15 +1,4 @@
-"""Golden transcripts: commands to one state machine, each followed by its full printed effects.
-
-A file under ``tests/golden/transcripts`` is a sequence of ``> command`` lines; what stands between
-two of them is what the machine answered. :func:`retell` runs the commands again and returns the
-file as it should read: order and completeness of effects are the point, so nothing is left out.
-
-Writer: ``writer 3/3/2``, ``append a bb`` (entries), ``answer b1 0 OK`` (bookie, first entry of the
-run; ``@n`` for an answer to an older ensemble), ``changed b0 b3 b2`` (the metadata has it),
-``changed nobody``, ``retry``, ``seal``, ``end fenced``. Bookie: ``bookie``, ``add w 0 1`` (who asks,
-entries; ``recovery add``), ``fence r``, ``settle r``, ``sync`` (the oldest group is durable),
-``fail`` (it is not), ``pending 0 1``. Lines beginning with ``#`` are kept.
-"""
+"""The state machines of writers and bookies, addressed in words; see :mod:`.conversation`."""
 
 from __future__ import annotations
 
@@ -22,7 +11,6 @@ from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.records import Add, Fence, JournalRecord, MasterKey
 from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import Run, encode_records, parse_run
-from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.ledger.errors import LedgerFencedError
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
@@ -34,50 +22,21 @@ from spark_bookkeeper.ledger.protocol.events import (
 )
 from spark_bookkeeper.ledger.protocol.runs import RunLimits
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
-from tests.simulation.rules.samples import DIGEST, DIGEST_TYPE, KEY, LEDGER
-
-Lines = list[str]
-
-
-def retell(text: str) -> str:
-    """The transcript with every answer as the product gives it now."""
-    told: Lines = []
-    machine: WriterDesk | BookieDesk | None = None
-    for line in text.splitlines():
-        if line.startswith("#"):
-            told.append(line)
-        elif line.startswith("> "):
-            told += ["", line] if told and not told[-1].startswith("#") else [line]
-            name, *words = line[2:].split()
-            if name == "writer":
-                machine = WriterDesk(words[0])
-            elif name == "bookie":
-                machine = BookieDesk()
-            else:
-                assert machine is not None, "a transcript begins with its machine"
-                told += machine.told(name, words) or ["nothing"]
-    return "\n".join(told) + "\n"
+from tests.simulation.rules.samples import DIGEST, DIGEST_TYPE, KEY, LEDGER, created
+from tests.simulation.transcripts.desk import Desk, Lines, span
 
 
-class WriterDesk:
+class WriterDesk(Desk):
     """One writer's state machine, addressed in words."""
 
-    def __init__(self, quorum: str) -> None:
-        size, width, acks = map(int, quorum.split("/"))
-        metadata = LedgerMetadata(
-            ensemble_size=size,
-            write_quorum=width,
-            ack_quorum=acks,
-            fragments=(Fragment(0, tuple(f"b{i}" for i in range(size))),),
-            digest_type=DIGEST_TYPE,
-        )
+    def __init__(self, words: list[str]) -> None:
+        metadata = created(words[0])
         limits = RunLimits(size_bytes_target=1, runs_in_flight_max=5)
         self._state = WriterState(LEDGER, metadata, DIGEST, KEY, limits)
         self._number = 0
         self._positions = {b: i for i, b in enumerate(self._state.ensemble)}
 
-    def told(self, name: str, words: list[str]) -> Lines:
-        """Do one command; returns its effects."""
+    def perform(self, name: str, words: list[str]) -> Lines:
         state = self._state
         match name:
             case "append":
@@ -120,7 +79,7 @@ class WriterDesk:
         match effect:
             case SendSection():
                 section = effect.section
-                entries = _span(range(section.first_entry, section.last_entry + 1))
+                entries = span(range(section.first_entry, section.last_entry + 1))
                 return f"send {effect.bookie_id} entries {entries} @{effect.ensemble_number}"
             case ChangeEnsemble():
                 failed = " ".join(f"{p}={b}" for p, b in effect.failed.items())
@@ -138,10 +97,10 @@ class WriterDesk:
                 return f"release {size_bytes} bytes"
 
 
-class BookieDesk:
+class BookieDesk(Desk):
     """One bookie's admission over a dictionary, addressed in words."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: list[str]) -> None:
         self.ledgers: dict[int, LedgerHandleState] = {}
         self.tombstones: frozenset[int] = frozenset()
         self.entries: set[int] = set()
@@ -155,8 +114,7 @@ class BookieDesk:
             return [run]
         return [run.slice(i, i + 1) for i, e in enumerate(run.entry_ids) if e not in self.entries]
 
-    def told(self, name: str, words: list[str]) -> Lines:
-        """Do one command; returns what was persisted and who was told what, in order."""
+    def perform(self, name: str, words: list[str]) -> Lines:
         self._lines = []
         match name:
             case "add":
@@ -207,9 +165,7 @@ class BookieDesk:
                 case Reply(to, status):
                     to(status)
                 case Compare(run, _, to):
-                    self._lines.append(
-                        f"compare entries {_span(run.entry_ids)} with what is stored"
-                    )
+                    self._lines.append(f"compare entries {span(run.entry_ids)} with what is stored")
                     to(Status.OK)
                 case Persist():
                     self._groups.append(effect)
@@ -234,15 +190,10 @@ def _section(words: list[str], *, is_recovery: bool = False) -> Section:
 def _record(record: JournalRecord) -> str:
     match record:
         case Add(run):
-            return f"add {_span(run.entry_ids)}"
+            return f"add {span(run.entry_ids)}"
         case MasterKey():
             return "key"
         case Fence():
             return "fence"
         case _:
             return type(record).__name__
-
-
-def _span(ids: Iterable[int]) -> str:
-    found = list(ids)
-    return f"{found[0]}" if len(found) == 1 else f"{found[0]}..{found[-1]}"

@@ -25,115 +25,98 @@ class Event:
 
 
 @dataclass(slots=True)
-class Appended(Event):
-    """A client handed entries to its writer; ``entry`` is the id of the first."""
+class LedgerEvent(Event):
+    """Something between a client and a ledger."""
 
     client: str
     ledger: int
+
+
+@dataclass(slots=True)
+class Appended(LedgerEvent):
+    """A client handed entries to its writer; ``entry`` is the id of the first."""
+
     entry: int
     payloads: tuple[bytes, ...]
 
 
 @dataclass(slots=True)
-class Acked(Event):
+class Acked(LedgerEvent):
     """A writer was told that this entry is stored."""
 
-    client: str
-    ledger: int
     entry: int
 
 
 @dataclass(slots=True)
-class WriterEnded(Event):
+class WriterEnded(LedgerEvent):
     """A writer was told that it ended, with the error's class name."""
 
-    client: str
-    ledger: int
     error: str
 
 
 @dataclass(slots=True)
-class WriterClosed(Event):
+class WriterClosed(LedgerEvent):
     """A writer's close returned; ``last`` is what it takes for the ledger's last entry."""
 
-    client: str
-    ledger: int
     last: int
 
 
 @dataclass(slots=True)
-class RecoveryBegun(Event):
+class RecoveryBegun(LedgerEvent):
     """A client opens with recovery."""
-
-    client: str
-    ledger: int
 
 
 @dataclass(slots=True)
-class RecoveryEnded(Event):
+class RecoveryEnded(LedgerEvent):
     """That returned; ``error`` is empty, or the class of what it raised."""
 
-    client: str
-    ledger: int
     error: str
 
 
 @dataclass(slots=True)
-class Opened(Event):
+class Opened(LedgerEvent):
     """A client holds a read handle; ``last`` is its LAC."""
 
-    client: str
-    ledger: int
     is_closed: bool
     last: int
 
 
 @dataclass(slots=True)
-class LacSeen(Event):
+class LacSeen(LedgerEvent):
     """A reader was told how far the ledger is confirmed."""
 
-    client: str
-    ledger: int
     is_closed: bool
     lac: int
 
 
 @dataclass(slots=True)
-class ReadEntry(Event):
+class ReadEntry(LedgerEvent):
     """A reader was given this entry."""
 
-    client: str
-    ledger: int
     entry: int
     payload: bytes
 
 
 @dataclass(slots=True)
-class ReadUnconfirmed(Event):
+class ReadUnconfirmed(LedgerEvent):
     """A reader that asked beyond the LAC was given this entry; a recovery may cut it off yet."""
 
-    client: str
-    ledger: int
     entry: int
     payload: bytes
 
 
 @dataclass(slots=True)
-class TailEnded(Event):
+class TailEnded(LedgerEvent):
     """A tail ended by itself behind entry ``last``, because the ledger is closed or nothing came."""
 
-    client: str
-    ledger: int
     is_closed: bool
     last: int
 
 
 @dataclass(slots=True)
-class Refused(Event):
+class Refused(LedgerEvent):
     """An operation of a client failed with an error of the public hierarchy."""
 
-    client: str
-    ledger: int
     operation: str
     error: str
 
@@ -239,21 +222,16 @@ class LacReceived(Event):
 
 
 @dataclass(slots=True)
-class Committed(Event):
+class Committed(LedgerEvent):
     """The metadata tree took a version of a ledger's metadata from this client."""
 
-    client: str
-    ledger: int
     version: int
     metadata: LedgerMetadata
 
 
 @dataclass(slots=True)
-class Deleted(Event):
+class Deleted(LedgerEvent):
     """The metadata tree deleted a ledger."""
-
-    client: str
-    ledger: int
 
 
 @dataclass(slots=True)

@@ -29,7 +29,8 @@ from bookie_server.wire.messages import (
     ReadRequest,
     Status,
 )
-from tests.simulation.history import (
+from tests.simulation.kit.loop import Owner, SimLoop
+from tests.simulation.world.history import (
     AddArrived,
     AddReplied,
     FencingReadSent,
@@ -39,10 +40,9 @@ from tests.simulation.history import (
     ReadReceived,
     ReadReplied,
 )
-from tests.simulation.loop import Owner, SimLoop
 
 if TYPE_CHECKING:
-    from tests.simulation.bookies import SimBookie
+    from tests.simulation.world.bookies import SimBookie
 
 T = TypeVar("T")
 

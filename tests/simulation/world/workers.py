@@ -22,9 +22,9 @@ from bookie_server.journal_thread import GroupDone, GroupFailed, JournalWriter, 
 from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.journal.journal import Journal
 from bookie_server.workers import Workers
-from tests.simulation.files import SimFileSystem, SimulatedCrash
-from tests.simulation.history import Durable, FenceDurable, History
-from tests.simulation.loop import Owner, SimLoop
+from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
+from tests.simulation.kit.loop import Owner, SimLoop
+from tests.simulation.world.history import Durable, FenceDurable, History
 
 T = TypeVar("T")
 _CALLS_BEFORE_CUT_MAX = 6

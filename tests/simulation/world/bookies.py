@@ -31,14 +31,14 @@ from bookkeeper_metadata.bookies import (
 )
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.store.operations import NodeExistsError
-from tests.simulation.files import SimFileSystem, SimulatedCrash
-from tests.simulation.history import BookieDown, BookieUp, Damaged, Durable, FenceDurable
-from tests.simulation.loop import Owner
-from tests.simulation.stores import ROOT, SimStore
-from tests.simulation.workers import DiskPace, SimWorkers
+from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
+from tests.simulation.kit.loop import Owner
+from tests.simulation.world.history import BookieDown, BookieUp, Damaged, Durable, FenceDurable
+from tests.simulation.world.stores import ROOT, SimStore
+from tests.simulation.world.workers import DiskPace, SimWorkers
 
 if TYPE_CHECKING:
-    from tests.simulation.world import World
+    from tests.simulation.world.cluster import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,40 +1,32 @@
 """Making a failing schedule short: decisions are set to 0, the harmless answer, while it still fails.
 
 What is left is what the failure needs. Kept as a text file, the decisions by label, it is replayed by
-a test for ever, also after a new draw somewhere has changed what its seed means; a saved schedule rots only when the streams it names do.
+a test for ever, also after a new draw somewhere has changed what its seed means; a saved schedule
+rots only when the streams it names do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from tests.simulation.rules.choices import Record
-from tests.simulation.rules.model import run_schedule
+from tests.simulation.kit.choices import Record
+from tests.simulation.kit.kills import labels_of
+from tests.simulation.kit.patching import Mutant
 
 RUNS_MAX = 1_500
 """Schedules tried for one failure."""
 
 Decisions = dict[str, list[int]]
+ViolationsOf = Callable[[Record], Sequence[str]]
+"""Runs the schedule of a record: what it breaks."""
 StillFails = Callable[[Record], bool]
 
 
-def violations_of_rules(record: Record) -> Sequence[str]:
-    """What the schedule of a record breaks, in the rules' simulation."""
-    return run_schedule(0, record=record).violations
-
-
-def fails_with(
-    invariants: Sequence[str],
-    violations_of: Callable[[Record], Sequence[str]] = violations_of_rules,
-) -> StillFails:
+def fails_with(invariants: Collection[str], violations_of: ViolationsOf) -> StillFails:
     """Whether a record breaks one of these invariants (``I1``, ``L3``, ...)."""
-
-    def fails(record: Record) -> bool:
-        violations = violations_of(record)
-        return any(violation.split(":", 1)[0] in invariants for violation in violations)
-
-    return fails
+    return lambda record: bool(set(labels_of(violations_of(record))) & set(invariants))
 
 
 def shrink(record: Record, still_fails: StillFails, runs_max: int = RUNS_MAX) -> Decisions:
@@ -117,6 +109,46 @@ def save(path: Path, about: str, record: Record) -> None:
         lines.append(f"{label}: {' '.join(map(str, taken))}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def save_mutant(
+    folder: Path,
+    mutant: Mutant,
+    drawn: Record,
+    violations_of: ViolationsOf,
+    runs_max: int = RUNS_MAX,
+) -> None:
+    """Shrink a schedule that notices a mutant, and keep it under the mutant's name."""
+    with mutant.planted():
+        record = shrink(drawn, fails_with(mutant.caught_by, violations_of), runs_max)
+        shown = violations_of(record)[0]
+    save(
+        folder / f"{mutant.name}.txt", f"mutant {mutant.name}: {mutant.stands_for}\n{shown}", record
+    )
+
+
+def explain(
+    seed: int,
+    drawn: Record,
+    violations_of: ViolationsOf,
+    *,
+    runs_max: int = RUNS_MAX,
+    save_to: Path | None = None,
+) -> Decisions:
+    """Say what a seed breaks and which of its decisions it takes; returns those."""
+    violations = violations_of(drawn)
+    _say(f"seed {seed}: {'; '.join(violations)}")
+    record = shrink(drawn, fails_with(labels_of(violations), violations_of), runs_max)
+    _say(f"shrunk from {size_of(drawn)[0]} decisions to {size_of(record)[0]}:")
+    for label, taken in record.items():
+        _say(f"  {label}: {' '.join(map(str, taken))}")
+    if save_to is not None:
+        save(save_to, f"once seed {seed}\n{'; '.join(violations_of(record))}", record)
+    return record
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
 
 
 def load(path: Path) -> Decisions:

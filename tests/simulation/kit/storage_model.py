@@ -14,7 +14,7 @@ from bookie_server.storage.read_plan import runs_of
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.record import Run, encode_records, parse_run
 from tests.doubles.storage import answer_new
-from tests.simulation.files import SimFileSystem
+from tests.simulation.kit.files import SimFileSystem
 
 INSTANCE = bytes(range(16))
 READ_SIZE = 1 << 30

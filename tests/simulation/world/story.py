@@ -11,7 +11,7 @@ from itertools import combinations, pairwise
 
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import LedgerMetadata, LedgerState
-from tests.simulation.history import (
+from tests.simulation.world.history import (
     Acked,
     Appended,
     Committed,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import LedgerState
-from tests.simulation.history import (
+from tests.simulation.world.history import (
     AddArrived,
     AddReplied,
     Appended,
@@ -28,7 +28,7 @@ from tests.simulation.history import (
     TailEnded,
     WriterEnded,
 )
-from tests.simulation.story import NEVER, Story
+from tests.simulation.world.story import NEVER, Story
 
 
 def _of_metadata(story: Story) -> set[str]:
