@@ -47,7 +47,7 @@ def run(path: Path, directory: Path) -> Any:
             record_timing=False,
             config=Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}}),
         )
-        client.execute(env=_environment())
+        client.execute(env=child_environment())
     notebook.metadata["language_info"] = {"name": "python"}
     for cell in _code_cells(notebook):
         cell.outputs = _joined(cell.outputs)
@@ -61,13 +61,6 @@ def stable_outputs(notebook: Any) -> dict[str, list[str]]:
         for cell in _code_cells(notebook)
         if VARIES not in cell.metadata.get("tags", [])
     }
-
-
-def _environment() -> dict[str, str]:
-    """A kernel finds this clone, and is spared PySpark's warning of the pandas that its own Connect
-    extra asks for.
-    """
-    return {**child_environment(), "PYTHONWARNINGS": "ignore::FutureWarning"}
 
 
 def _code_cells(notebook: Any) -> list[Any]:

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from bookie_server.client.grpc_client import GrpcBookieClient, grpc_works_here
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
+from bookkeeper_metadata.cluster import read_layout
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE, read_metadata_uri
 from bookkeeper_metadata.foundation.closing import AsyncClosing
 from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
@@ -93,6 +94,7 @@ class BookKeeper(AsyncClosing):
 
         Raises:
             MetadataUnavailableError: no metadata server answered in time.
+            ClusterNotInitializedError: there is no cluster at the URI's path.
             ClientClosedError: this object was closed.
         """
         if self._is_closed:
@@ -110,9 +112,21 @@ class BookKeeper(AsyncClosing):
         store, root = await connect(
             self.metadata_service_uri, connect_timeout_ms=self.settings.metadata_timeout_ms
         )
+        try:
+            # At a path without a cluster nothing is registered, and there is no ledger and no log:
+            # a wrong path would look like an empty cluster, and a first log would be made there.
+            layout = await read_layout(store, root)
+        except BaseException:
+            await store.close()
+            raise
         self._store = store
         cluster = LedgerContext(
-            store, root, settings=self.settings, random=SystemRandom(), make_client=_bookie_client
+            store,
+            root,
+            layout=layout,
+            settings=self.settings,
+            random=SystemRandom(),
+            make_client=_bookie_client,
         )
         self._ledgers = LedgerClient(cluster)
         return self._ledgers

@@ -352,6 +352,19 @@ def foreign_path_offences(source: Source) -> Iterator[str]:
             yield f"{source.path}:{number} mentions {FOREIGN_PATH}"
 
 
+def page_offences(source: Source) -> Iterator[str]:
+    """A message must not send people to a page that only a clone of the repository has."""
+    # Docstrings are for those who have the source, but for help texts made of them.
+    is_help = is_within(source.name, "spark_bookkeeper.cli") or source.name.endswith(".settings")
+    tree = source.tree
+    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            page = re.search(r"[\w/]+\.md\b", node.value)
+            if page and (is_help or id(node) not in statements):
+                yield f"{source.path}:{node.lineno} names {page[0]}, which an installation lacks"
+
+
 Rule = Callable[[Source], Iterator[str]]
 
 PER_FILE_RULES: tuple[Rule, ...] = (
@@ -362,6 +375,7 @@ PER_FILE_RULES: tuple[Rule, ...] = (
     naming_offences,
     docstring_offences,
     foreign_path_offences,
+    page_offences,
 )
 
 
@@ -444,6 +458,7 @@ BREAKS: dict[Rule, str] = {
     naming_offences: "class LedgerManager: ...\n",
     docstring_offences: '"""Module."""\ndef public(): ...\n',
     foreign_path_offences: f'x = "{FOREIGN_PATH}main"\n',
+    page_offences: '"""See docs/a.md."""\nraise ValueError(f"{1}, see docs/options.md")\n',
 }
 
 

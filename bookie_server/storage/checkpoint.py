@@ -44,8 +44,6 @@ class CheckpointResult:
 
     plan: CheckpointPlan = field(repr=False)
     rows_by_directory: tuple[dict[int, bytes], ...] = field(repr=False)
-    log_bytes: int
-    journal_files_deleted: int
 
 
 class Checkpoints:
@@ -83,7 +81,6 @@ class Checkpoints:
 
     def _write(self, plan: CheckpointPlan) -> CheckpointResult:
         rows_by_directory: list[dict[int, bytes]] = []
-        log_bytes = 0
         for index, ledger_ids in zip(self._indexes, plan.ledgers_by_directory, strict=True):
             last_log_id, rows = index.state.last_log_id, dict[int, bytes]()
             if ledger_ids:
@@ -97,7 +94,7 @@ class Checkpoints:
                     instance_id=self._instance_id,
                     block_size_bytes=self._settings.block_size_bytes,
                 )
-                rows, log_bytes = written.rows, log_bytes + written.size_bytes
+                rows = written.rows
             state = IndexState(
                 plan.number, last_log_id, plan.journal_count, len(self._indexes), plan.is_damaged
             )
@@ -106,18 +103,16 @@ class Checkpoints:
             marks = {j: max(end, index.marks.get(j, end)) for j, end in plan.marks.items()}
             index.commit(IndexDelta(state, marks, plan.handles, plan.tombstones, rows))
             rows_by_directory.append(rows)
-        deleted = 0
         for journal_index, directory in enumerate(self._settings.journal_directories):
             mark = min(index.marks[journal_index] for index in self._indexes)
-            deleted += _delete_below(self._files, directory, mark)
-        return CheckpointResult(plan, tuple(rows_by_directory), log_bytes, deleted)
+            _delete_below(self._files, directory, mark)
+        return CheckpointResult(plan, tuple(rows_by_directory))
 
 
-def _delete_below(files: FileSystem, directory: str, mark: GroupEnd) -> int:
+def _delete_below(files: FileSystem, directory: str, mark: GroupEnd) -> None:
     """Delete the journal files that lie wholly below the mark, oldest first."""
     doomed = [id for id in file_ids(files, directory) if id < mark.file_id]
     for file_id in doomed:
         files.delete(f"{directory}/{file_name(file_id)}")
     if doomed:
         files.sync_dir(directory)
-    return len(doomed)

@@ -84,6 +84,10 @@ async def read_layout(store: MetadataStore, root: str) -> LedgerLayout:
     path = Paths(root).layout
     node = await store.get(path)
     if node is None:
+        # Initialized a moment ago over another server, this one may lag behind.
+        await store.sync(root)
+        node = await store.get(path)
+    if node is None:
         raise ClusterNotInitializedError(root)
     lines = node.value.decode(errors="replace").split("\n")
     for layout, factory in _FACTORIES.items():

@@ -71,7 +71,10 @@ class ClusterNotInitializedError(BookKeeperError):
     definite = True
 
     root: str
-    message = "no cluster here; run `bookkeeper cluster init`. root={root}"
+    message = (
+        "no BookKeeper cluster at this path of ZooKeeper; check the path in the metadata service "
+        "URI, or run `bookkeeper cluster init` to make one here. root={root}"
+    )
 
 
 class ClusterExistsError(BookKeeperError):

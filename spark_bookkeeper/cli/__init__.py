@@ -69,7 +69,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _report(error.name, f"{error}{advice}", state)
         return EXIT_FAILED
     except SourceError as error:
-        _report(error.name, error.message, state)
+        # What Spark's readers add is advice in terms of Spark's options; commands have others.
+        cause = error.__cause__
+        message = str(cause) if isinstance(cause, BookKeeperError) else error.message
+        _report(error.name, message, state)
         return EXIT_FAILED
     except ValueError as error:
         _report("BK_USAGE", str(error), state)

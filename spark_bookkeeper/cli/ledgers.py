@@ -21,7 +21,13 @@ from spark_bookkeeper.cli.options import (
     uri_option,
     yes_option,
 )
-from spark_bookkeeper.cli.output import print_facts, print_json, print_table, printable
+from spark_bookkeeper.cli.output import (
+    print_facts,
+    print_json,
+    print_table,
+    printable,
+    printable_facts,
+)
 from spark_bookkeeper.cli.records import (
     length_prefixed_option,
     print_record,
@@ -102,7 +108,7 @@ def show(ledger_id: int, uri: str, as_json: bool) -> None:
         return
     fragments = document.pop("fragments")
     custom = document.pop("custom_metadata")
-    print_facts({key.replace("_", " "): value for key, value in document.items()})
+    print_facts(printable_facts(document))
     for key, value in custom.items():
         click.echo(f"custom {key} = {value}")
     print_table(

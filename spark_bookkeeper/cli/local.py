@@ -14,12 +14,13 @@ from spark_bookkeeper.cli.options import debug_option
 from spark_bookkeeper.cli.output import print_json
 
 SNIPPET = """\
-from spark_bookkeeper import BookKeeper
-with BookKeeper("{uri}") as bk:
-    with bk.create_ledger(password=b"secret") as writer:
-        writer.append(b"hello")
-    print(bk.ledger_metadata(writer.ledger_id))
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+numbers = {{"metadataServiceUri": "{uri}", "log": "numbers"}}
+spark.range(1000).write.format("bookkeeper").mode("append").options(**numbers).save()
+spark.read.format("bookkeeper").options(**numbers).load().show(5)
 """
+"""What to paste into Python: five lines from nothing to rows in a log and back."""
 
 
 @click.command()

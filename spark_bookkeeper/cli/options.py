@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -65,6 +66,15 @@ def json_option(command: Function) -> Function:
 def yes_option(command: Function) -> Function:
     """``--yes``: a destructive command does not ask, as parameter ``is_sure``."""
     return click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")(command)
+
+
+def row_place(value: str) -> int | str:
+    """Type of an option that says where in a log to begin or end: a row number or a word."""
+    if value in ("earliest", "latest"):
+        return value
+    if not re.fullmatch(r"[0-9]{1,18}", value):
+        raise click.BadParameter(f"{value!r} is no row number, earliest or latest.")
+    return int(value)
 
 
 def password_option(command: Function) -> Function:

@@ -11,8 +11,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from spark_bookkeeper.log.errors import iso8601
+
 LINE_WIDTH_WITHOUT_TERMINAL = 200
 """Wide enough that nothing folds when a table is piped into another program."""
+TIME_KEYS = frozenset(("created_ms", "last_commit_ms"))
+"""Keys of documents whose numbers are points in time; others in ms are durations."""
 
 
 def print_json(document: Any) -> None:
@@ -37,6 +41,21 @@ def print_facts(facts: Mapping[str, Any]) -> None:
     width = max((len(name) for name in facts), default=0)
     for name, value in facts.items():
         click.echo(f"{name:<{width}}  {'' if value is None else value}")
+
+
+def printable_time(time_ms: int) -> str:
+    """A time in ms since the epoch as ISO 8601 in UTC; empty where there is none, below 1."""
+    return iso8601(time_ms) if time_ms > 0 else ""
+
+
+def printable_facts(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A document for people: its keys as words, its points in time as times."""
+    return {
+        key.removesuffix("_ms").replace("_", " "): printable_time(value)
+        if key in TIME_KEYS
+        else value
+        for key, value in document.items()
+    }
 
 
 def printable(value: bytes) -> str:

@@ -209,6 +209,24 @@ def with_source_errors(call: Callable[P, R]) -> Callable[P, R]:
     return wrapper
 
 
+def reported_alone(call: Callable[P, R]) -> Callable[P, R]:
+    """As :func:`reported`, but the error comes without what it was raised from.
+
+    Spark prints errors of a streaming source's planning with the tracebacks of all causes, which bury
+    the name and what to do; everywhere else it prints the last one only.
+    """
+    raising = with_source_errors(call)
+
+    @functools.wraps(call)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return raising(*args, **kwargs)
+        except SourceError as error:
+            raise error from None
+
+    return wrapper
+
+
 def as_source_error(error: BookKeeperError | ModuleNotFoundError) -> SourceError:
     """The error as a Spark user sees it, also where a package is missing on an executor."""
     if isinstance(error, BookKeeperError):

@@ -35,7 +35,7 @@ EXPLANATIONS: Mapping[str, Explanation] = {
     "BK_OPTION_UNKNOWN": Explanation(
         "At least one option is none of ours.",
         _NOTHING_DONE,
-        "Use the name the message suggests; docs/options.md lists all.",
+        "Use the name the message suggests; it lists all where none is near.",
     ),
     "BK_NOT_SUPPORTED_YET": Explanation(
         "This version does not have this part of the interface.",
@@ -138,7 +138,8 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         "A position or checkpoint belongs to another log: one of this name that was deleted since, "
         "or one of another name.",
         _NOTHING_DONE,
-        "Start with a new checkpoint, or without offsets.",
+        "Start the query with a new checkpoint, or the read without offsets of the other log; where it "
+        "begins in this log, its options say.",
         is_in_message=True,
     ),
     "BK_OFFSET_INVALID": Explanation(
@@ -286,6 +287,7 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         "There is no BookKeeper cluster at this path of ZooKeeper.",
         _NOTHING_DONE,
         "Check the path in metadataServiceUri, or run `bookkeeper cluster init`.",
+        is_in_message=True,
     ),
     "BK_CLUSTER_EXISTS": Explanation(
         "There is a cluster at this path of ZooKeeper already.",

@@ -4,15 +4,20 @@ Offsets of this format are ``{"log": id, "row": n}``, so lag is a subtraction: n
 the cluster, and a dashboard that keeps Spark's progress JSON can do the same sum. It never decides
 anything about a query, and an event it cannot read is one without logs, not an error in Spark's
 listener bus.
+
+The names of logs are not in the events: Spark describes every Python source and sink by the name of
+a class of its own. A listener that is given the cluster asks it once for each log's name.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
@@ -23,8 +28,14 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from bookkeeper_metadata.foundation.errors import BookKeeperError
+
 REPORTS_MAX = 1000
 """Micro-batches a listener remembers."""
+NAME_RETRY_S = 60.0
+"""A cluster that could not say a name is not asked again for so long: Spark's listeners wait."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,8 @@ class Lag:
     """Rows Spark counted in this micro-batch. More than ``end_row - start_row`` when its plan reads
     the log twice."""
     rows_per_second: float
+    log: str | None = None
+    """The log's name, where a listener that was given the cluster could ask for it."""
 
     @property
     def lag_rows(self) -> int | None:
@@ -102,11 +115,15 @@ class LagListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore]
     """Tells each micro-batch of every query in one line, and remembers the last of them.
 
     ``spark.streams.addListener(LagListener())``. ``say`` gets the lines; by default they go to
-    standard error. Spark calls a listener from a thread of its own.
+    standard error. With a ``metadata_service_uri`` logs are told by name, else by id. Spark calls a
+    listener from a thread of its own.
     """
 
-    def __init__(self, say: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, say: Callable[[str], None] | None = None, *, metadata_service_uri: str | None = None
+    ) -> None:
         self._say = _to_stderr if say is None else say
+        self._names = None if metadata_service_uri is None else LogNames(metadata_service_uri)
         self.reports: deque[BatchReport] = deque(maxlen=REPORTS_MAX)
         """Newest last."""
 
@@ -116,6 +133,9 @@ class LagListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore]
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """A micro-batch is done."""
         report = batch_report(event.progress)
+        if self._names is not None:
+            named = [replace(each, log=self._names.name(each.log_id)) for each in report.sources]
+            report = replace(report, sources=tuple(named))
         self.reports.append(report)
         self._say(report.as_line())
 
@@ -124,6 +144,44 @@ class LagListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore]
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """The last report stays what it was."""
+
+
+class LogNames:
+    """The names of one cluster's logs, each asked for once; a log's name never changes."""
+
+    def __init__(
+        self, metadata_service_uri: str, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._uri = metadata_service_uri
+        self._clock_s = clock_s
+        self._names: dict[int, str] = {}
+        self._ask_again_s = 0.0
+
+    def name(self, log_id: int) -> str | None:
+        """The log's name; ``None`` when the cluster does not know it, or does not answer now."""
+        if log_id not in self._names and self._clock_s() >= self._ask_again_s:
+            try:
+                name = self._ask(log_id)
+            except (BookKeeperError, ValueError) as cause:
+                _log.warning("name of a log is not known. log_id=%d cause=%s", log_id, cause)
+                name = None
+            if name is None:
+                self._ask_again_s = self._clock_s() + NAME_RETRY_S
+            else:
+                self._names[log_id] = name
+        return self._names.get(log_id)
+
+    def _ask(self, log_id: int) -> str | None:
+        # A listener without a cluster needs no client.
+        from spark_bookkeeper.bookkeeper import shared
+        from spark_bookkeeper.log.nodes.paths import LogPaths
+        from spark_bookkeeper.log.nodes.reads import LogNodes
+
+        client = shared(self._uri)
+        cluster = client.ledger_client.cluster
+        nodes = LogNodes(cluster.store, LogPaths(cluster.root), log_id)
+        found = client.run(nodes.head_or_none())
+        return None if found is None else found.head.name
 
 
 def _document(progress: Mapping[str, Any] | str) -> Mapping[str, Any]:
@@ -165,10 +223,11 @@ def _offset(value: object) -> dict[str, Any] | None:
 
 
 def _source_line(source: Lag) -> str:
+    log = source.log_id if source.log is None else f"{source.log} (id {source.log_id})"
     start = "?" if source.start_row is None else f"{source.start_row:,}"
     behind = "unknown lag" if source.lag_rows is None else f"{source.lag_rows:,} rows behind"
     return (
-        f"log {source.log_id} rows {start} to {source.end_row:,}, {behind}, "
+        f"log {log} rows {start} to {source.end_row:,}, {behind}, "
         f"{source.rows_per_second:,.0f} rows/s"
     )
 

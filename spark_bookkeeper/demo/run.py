@@ -29,6 +29,7 @@ from spark_bookkeeper.demo.stream import (
 )
 from spark_bookkeeper.demo.stream_driver import StreamSettings
 from spark_bookkeeper.local.cluster import LocalCluster
+from spark_bookkeeper.local.errors import directory_refusals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -285,7 +286,8 @@ def fingerprint(frame: DataFrame) -> Fingerprint:
 @contextmanager
 def _directory(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
+        with directory_refusals(keep):
+            keep.mkdir(parents=True, exist_ok=True)
         yield keep.absolute()
         return
     with tempfile.TemporaryDirectory(prefix="bookkeeper-demo-") as directory:

@@ -17,6 +17,7 @@ from bookkeeper_metadata.bookies import GRPC, BookieRegistry, BookieServiceInfo
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Stop, Transform, Versioned
+from bookkeeper_metadata.paths import LedgerLayout
 from bookkeeper_metadata.store.interface import MetadataStore
 from spark_bookkeeper.ledger.protocol import placement
 from spark_bookkeeper.settings import ClientSettings
@@ -39,12 +40,14 @@ class LedgerContext:
         settings: ClientSettings,
         random: Random,
         make_client: MakeClient,
+        layout: LedgerLayout | None = None,
     ) -> None:
+        """``layout`` is the cluster's, where it was read already."""
         self.store = store
         self.root = root
         self.settings = settings
         self.random = random
-        self.ledgers = LedgerStore(store, root, random=random)
+        self.ledgers = LedgerStore(store, root, random=random, layout=layout)
         self.registry = BookieRegistry(store, root)
         self._make_client = make_client
         self._clients: dict[str, BookieClient] = {}

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from bookkeeper_metadata.foundation.invariant import invariant
 from spark_bookkeeper.local.bookie import LocalBookie, wait_until_serving
-from spark_bookkeeper.local.errors import LocalDirectoryInUseError
+from spark_bookkeeper.local.errors import LocalDirectoryInUseError, directory_refusals
 from spark_bookkeeper.local.guard import Guard
 from spark_bookkeeper.local.ports import LOOPBACK, free_port
 from spark_bookkeeper.local.readiness import initialize_once
@@ -109,6 +109,7 @@ class LocalCluster:
         Raises:
             LocalStartError: a process did not come up; everything is stopped again.
             LocalDirectoryInUseError: another cluster runs in ``directory``.
+            LocalDirectoryError: ``directory`` cannot be made or written to.
         """
         try:
             if self._guard is None:
@@ -164,8 +165,9 @@ class LocalCluster:
             self._guard = Guard(remove=self._directory)
         else:
             self._directory = self._kept_directory
-            self._directory.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(self._directory)
+            with directory_refusals(self._directory):
+                self._directory.mkdir(parents=True, exist_ok=True)
+                self._lock = _lock(self._directory)
             self._guard = Guard()
         state = self._load()
         known = (self._port_wanted, state["zookeeper"], *state["bookies"])

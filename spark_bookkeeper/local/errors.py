@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
@@ -34,6 +36,33 @@ class LocalDirectoryInUseError(BookKeeperError):
 
     directory: str
     message = "another local cluster runs in this directory. directory={directory}"
+
+
+class LocalDirectoryError(BookKeeperError):
+    """A directory cannot be made or written to; choose another, or change what is in the way."""
+
+    name = "BK_LOCAL_DIRECTORY"
+    definite = True
+
+    directory: str
+    detail: str
+    message = (
+        "directory cannot be made or written to; choose another: {detail}. directory={directory}"
+    )
+
+
+@contextmanager
+def directory_refusals(directory: Path) -> Iterator[None]:
+    """For the block that makes ``directory`` and its first file.
+
+    Raises:
+        LocalDirectoryError: the operating system does not let us.
+    """
+    try:
+        yield
+    except OSError as cause:
+        detail = f"{cause.strerror or cause} ({cause.filename})" if cause.filename else str(cause)
+        raise LocalDirectoryError(str(directory), detail) from cause
 
 
 def log_tail(path: Path) -> str:

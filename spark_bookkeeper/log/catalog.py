@@ -18,6 +18,7 @@ from bookkeeper_metadata.store.operations import (
     Create,
     Delete,
     NodeExistsError,
+    NotEmptyError,
     Operation,
     Put,
     StoreConflict,
@@ -35,6 +36,8 @@ from spark_bookkeeper.log.rules.transitions import deleting
 
 CREATE_ATTEMPTS_MAX = 10
 """Tries of a creation or of the start of a deletion against lost replies and races."""
+CREATED_HEAD_VERSION = 0
+"""Every commit and every writer changes the head, so at this version there has been none."""
 
 
 class Catalog:
@@ -112,15 +115,19 @@ class Catalog:
             raise LogRecreatedError(name, expected_log_id, log_id)
         return LogNodes(self._store, self._paths, log_id, name)
 
-    async def open_or_create(self, name: str, settings: LogSettings, schema: bytes) -> LogNodes:
-        """The log of this name, made now if there was none; settings of an existing one stay."""
+    async def open_or_create(
+        self, name: str, settings: LogSettings, schema: bytes
+    ) -> tuple[LogNodes, bool]:
+        """The log of this name, and whether this call created it; an existing one's settings stay."""
         try:
-            return await self.open(name)
+            return await self.open(name), False
         except NoSuchLogError:
+            is_created = False
             # Another writer may be first; its log is as good.
             with suppress(LogExistsError):
                 await self.create(name, settings, schema)
-            return await self.open(name)
+                is_created = True
+            return await self.open(name), is_created
 
     async def names(self) -> list[str]:
         """Names of all logs, sorted."""
@@ -142,13 +149,53 @@ class Catalog:
                 found = await nodes.head_or_none()
                 if found is None or found.head.state is LogState.DELETING:
                     break
-                await self._begin_deletion(name, nodes, found)
+                await self._store.multi(self._deletion_start(name, nodes, found))
                 break
             except (StoreConflict, MetadataUnavailableError):
                 await nodes.sync()
         else:
             raise MetadataConflictError(f"log {name}", "other writers won every time")
         return await self._deletion.finish(nodes)
+
+    async def delete_unused(self, name: str, log_id: int) -> bool:
+        """Delete a log that nobody ever committed to or uses now, for the failed write that created it.
+
+        One multi decides: the head must be as it was created, and the folders of tokens and of
+        consumers must be empty, for they are deleted with it. A write that drew its token earlier
+        keeps the log; one that comes later finds no log and creates its own. Returns whether this
+        call deleted the log.
+
+        Raises:
+            BookKeeperError: the store failed; the log may still be there.
+        """
+        nodes = LogNodes(self._store, self._paths, log_id, name)
+        lost: Exception | None = None
+        for _ in range(CREATE_ATTEMPTS_MAX):
+            await nodes.sync()
+            found = await nodes.head_or_none()
+            if found is not None and found.head.state is LogState.DELETING and lost is not None:
+                break  # An earlier try of this very call, its reply lost.
+            if found is None or found.version != CREATED_HEAD_VERSION:
+                return False
+            folders = (nodes.tree.tokens, nodes.tree.consumers)
+            try:
+                await self._store.multi(
+                    [
+                        *self._deletion_start(name, nodes, found),
+                        *(Delete(folder, None) for folder in folders),
+                    ]
+                )
+                break
+            except NotEmptyError:
+                return False
+            except (StoreConflict, MetadataUnavailableError) as cause:
+                lost = cause
+        else:
+            raise MetadataUnavailableError(
+                self._store.service, f"deletion of log {name} got no reply"
+            ) from lost
+        await self._deletion.finish(nodes)
+        return True
 
     async def deletions(self) -> list[int]:
         """Ids of the logs whose deletion began and did not end, here or elsewhere."""
@@ -217,10 +264,8 @@ class Catalog:
             Create(tree.schema(0), encode_schema(schema)),
         ]
 
-    async def _begin_deletion(self, name: str, nodes: LogNodes, found: HeadAt) -> None:
-        await self._store.multi(
-            [
-                Put(nodes.tree.head, encode_head(deleting(found.head)), found.version),
-                Delete(self._paths.name(name), None),
-            ]
-        )
+    def _deletion_start(self, name: str, nodes: LogNodes, found: HeadAt) -> list[Operation]:
+        return [
+            Put(nodes.tree.head, encode_head(deleting(found.head)), found.version),
+            Delete(self._paths.name(name), None),
+        ]

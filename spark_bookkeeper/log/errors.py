@@ -220,8 +220,8 @@ class NoConsumerError(BookKeeperError):
     expired: tuple[str, ...]
     message = (
         "no live consumer says how far the log was read, and nothing was dropped; start the "
-        "queries that name one with the option consumer, or drop rows by number. log={log} "
-        "expired={expired}"
+        "queries that name one with Spark's option consumer, or drop rows by number, with --before. "
+        "log={log} expired={expired}"
     )
 
 
@@ -260,7 +260,9 @@ class DataLossError(BookKeeperError):
         # Behind the end there is nothing to go on with, whatever failOnDataLoss says.
         if self.wanted_row > self.available[1]:
             return "ask for rows up to next_row"
-        return "start from a later row, or set failOnDataLoss=false to go on after the gap"
+        return (
+            "start from a later row, or, in Spark, set failOnDataLoss=false to go on after the gap"
+        )
 
 
 class NoMatchingTimestampError(BookKeeperError):

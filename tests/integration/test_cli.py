@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import signal
@@ -14,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from spark_bookkeeper import BookKeeper, LocalCluster
+from bookkeeper_metadata.errors import ClusterNotInitializedError
+from bookkeeper_metadata.store.connect import connect
+from spark_bookkeeper import BookKeeper, LocalCluster, aio
 from spark_bookkeeper.cli import run
 from spark_bookkeeper.ledger.errors import LedgerFencedError
 from spark_bookkeeper.local.environment import child_environment
@@ -69,6 +72,15 @@ def nowhere(capfd: pytest.CaptureFixture[str]) -> CommandLine:
 
 def standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+async def paths_at_the_top(uri: str) -> list[str]:
+    """Every node of ZooKeeper's first level."""
+    store, _ = await connect(uri)
+    try:
+        return [f"/{name}" for name in await store.children("/") or []]
+    finally:
+        await store.close()
 
 
 needs_cluster = [pytest.mark.zookeeper, pytest.mark.slow]
@@ -235,13 +247,55 @@ class TestWithACluster:
         assert err.startswith("BK_")
         assert elsewhere.json("cluster", "info")["bookies_writable"] == []
 
-    def test_a_root_without_a_cluster_says_how_to_make_one(self, bookkeeper: CommandLine) -> None:
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            "cluster info", "bookies list", "ledgers list", "ledgers show 1", "ledgers create",
+            "ledgers append", "ledgers read 1", "ledgers tail 1", "ledgers recover 1",
+            "ledgers verify 1", "ledgers delete 1 --yes", "logs list", "logs show x", "logs read x",
+            "logs tail x", "logs append x", "logs truncate x --before 1 --yes", "logs recover x",
+            "logs delete x --yes", "logs gc", "logs gc x", "logs consumers list x",
+            "logs consumers forget x c --yes", "logs txns list x", "logs txns forget x a --yes",
+        ],
+    )  # fmt: skip
+    def test_at_a_path_without_a_cluster_every_command_says_so_and_makes_nothing(
+        self, bookkeeper: CommandLine, monkeypatch: pytest.MonkeyPatch, arguments: str
+    ) -> None:
+        standard_input(monkeypatch, b"a line\n")
         elsewhere = CommandLine(bookkeeper.uri + "3", bookkeeper._capfd)
 
-        code, _, err = elsewhere.outcome("cluster", "info")
+        code, out, err = elsewhere.outcome(*arguments.split())
 
-        assert code == 1
-        assert "bookkeeper cluster init" in err
+        assert (code, out) == (1, "")
+        assert err == (
+            "BK_NOT_INITIALIZED: no BookKeeper cluster at this path of ZooKeeper; check the path in "
+            "the metadata service URI, or run `bookkeeper cluster init` to make one here. "
+            "root=/ledgers3\n"
+        )
+        assert "/ledgers3-logs" not in asyncio.run(paths_at_the_top(bookkeeper.uri))
+
+    def test_at_a_path_without_a_cluster_no_client_opens_and_no_bookie_starts(
+        self, bookkeeper: CommandLine, tmp_path: Path
+    ) -> None:
+        uri = bookkeeper.uri + "3"
+
+        async def use() -> None:
+            async with aio.BookKeeper(uri):
+                raise AssertionError("it opened")
+
+        with BookKeeper(uri) as client, pytest.raises(ClusterNotInitializedError):
+            client.list_logs()
+        with pytest.raises(ClusterNotInitializedError):
+            asyncio.run(use())
+        command = [*COMMAND, "bookie", "--journal-directories", str(tmp_path / "journal")]
+        command += ["--ledger-directories", str(tmp_path / "ledgers"), "--port", "0"]
+        environment = {**child_environment(), "BOOKKEEPER_METADATA_URI": uri}
+        bookie = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert bookie.returncode == 1
+        assert "BK_NOT_INITIALIZED" in bookie.stdout + bookie.stderr
+        assert list(tmp_path.iterdir()) == []
 
     def test_a_cluster_without_logs_lists_none(self, bookkeeper: CommandLine) -> None:
         assert bookkeeper.json("logs", "list") == {"logs": []}
@@ -337,6 +391,32 @@ def test_a_malformed_uri_is_wrong_use(capfd: pytest.CaptureFixture[str]) -> None
     assert "http://example" in err
 
 
+@pytest.mark.parametrize("command", [["local", "--dir"], ["demo", "--keep"]], ids=" ".join)
+def test_a_directory_that_cannot_be_made_is_named(
+    command: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    wanted = tmp_path / "file" / "below"
+
+    assert run([*command, str(wanted)]) == 1
+
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith("BK_LOCAL_DIRECTORY: directory cannot be made or written to")
+    assert last.endswith(f"directory={wanted}")
+
+
+def test_a_directory_that_cannot_be_written_to_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cluster.lock").mkdir()
+
+    assert run(["local", "--dir", str(tmp_path)]) == 1
+
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith("BK_LOCAL_DIRECTORY: ")
+    assert str(tmp_path / "cluster.lock") in last
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -344,6 +424,9 @@ def test_a_malformed_uri_is_wrong_use(capfd: pytest.CaptureFixture[str]) -> None
         ["ledgers", "show", "seven"],
         ["unknown"],
         ["demo", "--scale", "0"],
+        ["logs", "read", "x", "--first-row", "third"],
+        ["logs", "read", "x", "--end-row", "-1"],
+        ["logs", "tail", "x", "--from", "9" * 19],
         ["local", "--bookies", "0"],
         ["local", "--autorecovery"],
         ["bookie", "--port", "many"],
@@ -358,6 +441,20 @@ def test_wrong_use_exits_with_two(
 
     assert run(arguments) == 2
     assert capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [("read", "--first-row"), ("read", "--end-row"), ("tail", "--from")]
+)
+def test_a_wrong_place_in_a_log_is_told_by_the_options_own_name(
+    nowhere: CommandLine, command: str, option: str
+) -> None:
+    code, out, err = nowhere.outcome("logs", command, "x", option, "third")
+
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1] == (
+        f"Error: Invalid value for '{option}': 'third' is no row number, earliest or latest."
+    )
 
 
 def test_help_names_every_command(capfd: pytest.CaptureFixture[str]) -> None:

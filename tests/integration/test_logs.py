@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from spark_bookkeeper.errors import DataLossError, LogFencedError, LogHasWriterE
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.log.cleaning.deletion import LogDeletion
 from spark_bookkeeper.log.cleaning.sweep import SweepReport
+from spark_bookkeeper.log.errors import iso8601
 from spark_bookkeeper.log.nodes.reads import LogNodes
 from tests.patience import seconds
 
@@ -287,6 +289,34 @@ def test_lines_become_rows_of_a_log_that_is_made_for_them(bookkeeper: CommandLin
     assert [bytes.fromhex(row["value"]) for row in rows] == [b"one", b"two", b"", b"four", b"\n\0"]
 
 
+def test_people_read_names_ids_and_times_and_machines_the_same_numbers_as_ever(
+    bookkeeper: CommandLine, bk: BookKeeper
+) -> None:
+    bookkeeper("logs", "append", "timed", stdin=b"one\n")
+    bk.create_log("never-written")
+
+    (listed,) = (
+        each
+        for each in json.loads(bookkeeper("logs", "list", "--json"))["logs"]
+        if each["log"] == "timed"
+    )
+    shown = json.loads(bookkeeper("logs", "show", "timed", "--json"))
+    time = iso8601(listed["last_commit_ms"])
+    lines = [line.split() for line in bookkeeper("logs", "list").splitlines()]
+    rows = {line[0]: line for line in lines if line}
+    text = bookkeeper("logs", "show", "timed")
+    ledger = bookkeeper("ledgers", "show", shown["ranges"][0]["ledger_id"])
+
+    assert rows["timed"][1] == str(bk.open_log("timed").log_id)
+    assert rows["timed"][-1] == time
+    assert rows["never-written"][1] == str(bk.open_log("never-written").log_id)
+    assert not rows["never-written"][-1].endswith("Z")
+    assert shown["last_commit_ms"] == shown["ranges"][0]["commit_ms"] == listed["last_commit_ms"]
+    assert text.count(time) == 2
+    assert str(listed["last_commit_ms"]) not in text
+    assert re.search(r"^created +20\d\d-\d\d-\d\dT[0-9:.]+Z$", ledger, re.MULTILINE)
+
+
 def test_no_log_is_made_where_none_is_wanted(bookkeeper: CommandLine) -> None:
     code, _, err = bookkeeper.outcome("logs", "append", "nowhere", "--no-create", stdin=b"x\n")
 
@@ -314,6 +344,14 @@ def test_logs_are_truncated_recovered_and_deleted_by_command(
     with pytest.raises(LogFencedError):
         writer.append(b"lost")
     assert json.loads(bookkeeper("logs", "show", "operated", "--json"))["open_ledger"] is None
+
+    code, _, err = bookkeeper.outcome("logs", "read", "operated", "--first-row", 0)
+    assert code == 1
+    assert err.startswith("BK_DATA_LOSS: wanted rows are not in the log")
+    assert len(err.splitlines()) == 1
+    code, _, err = bookkeeper.outcome("logs", "read", "operated", "--password", "wrong")
+    assert err.startswith("BK_UNAUTHORIZED: wrong ledger password; pass the one")
+    assert "option" not in err
 
     code, _, err = bookkeeper.outcome("logs", "truncate", "operated", "--before", 10**6, "--yes")
     assert code == 2

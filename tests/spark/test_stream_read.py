@@ -356,8 +356,13 @@ def test_a_recreated_log_is_not_taken_for_the_old_one(
     bk.delete_log("again")
     logs.write(spark.range(0, 10), "again")
 
-    with pytest.raises(Exception, match="BK_LOG_RECREATED"):
+    with pytest.raises(Exception, match="BK_LOG_RECREATED") as caught:
         streams.finish(frame)
+
+    told = str(caught.value)
+    assert "start with a new checkpoint" in told
+    assert "direct cause" not in told
+    assert told.count("Traceback (most recent call last)") == 1
 
 
 def _times(frame: DataFrame) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException, PythonException
@@ -13,6 +14,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper.cli.local import SNIPPET
 from tests.spark.conftest import Logs, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -70,6 +72,17 @@ FULL = (
     (7, [(dt.date(2020, 1, 1),), None]),
 )
 EMPTY = (None,) * len(FULL)
+
+
+def test_what_the_local_cluster_prints_can_be_pasted(
+    cluster: LocalCluster, logs: Logs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(SNIPPET.splitlines()) <= 5
+
+    exec(SNIPPET.format(uri=cluster.metadata_service_uri), {})
+
+    assert "| id|" in capsys.readouterr().out
+    assert logs.read("numbers").count() == 1000
 
 
 def test_every_type_comes_back_row_for_row(logs: Logs, spark: SparkSession) -> None:
@@ -282,6 +295,24 @@ def test_no_cluster_and_a_dead_cluster_are_told_apart(
         dead.option("bookkeeper.client.metadataTimeoutMs", "1000").load()
 
 
+def test_a_path_without_a_cluster_is_told_from_one_without_logs(
+    spark: SparkSession, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    options = {"metadataServiceUri": f"{cluster.metadata_service_uri}-misspelt", "log": "x"}
+    writer = spark.range(1).write.format("bookkeeper").mode("append").options(**options)
+    source = spark.readStream.format("rate").load().select("value").writeStream
+    sink = source.format("bookkeeper").options(**options, checkpointLocation=str(tmp_path))
+
+    for act in (
+        spark.read.format("bookkeeper").options(**options).load,
+        spark.readStream.format("bookkeeper").options(**options).load,
+        writer.save,
+        lambda: sink.trigger(availableNow=True).start().awaitTermination(),
+    ):
+        with pytest.raises(Exception, match=r"(?s)BK_NOT_INITIALIZED.*root=/ledgers-misspelt"):
+            act()
+
+
 def test_sparks_default_save_mode_is_refused_by_spark(
     spark: SparkSession, cluster: LocalCluster
 ) -> None:
@@ -301,3 +332,4 @@ def test_a_row_larger_than_an_entry_is_a_clear_error(
         logs.write(frame, "huge", compression="none")
 
     assert set(bk.list_ledgers()) == before
+    assert "huge" not in bk.list_logs()

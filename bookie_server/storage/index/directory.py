@@ -68,8 +68,6 @@ class DirectoryIndex:
         self._snapshot_end = 0
         self.is_new = True
         """No index file was found."""
-        self.is_torn = False
-        """The last delta was cut short and dropped."""
         self.state = _NO_STATE
         self.marks: dict[int, GroupEnd] = {}
         self.handles: dict[int, bytes] = {}
@@ -88,7 +86,7 @@ class DirectoryIndex:
         return is_unanswered and not (self.handles or self.rows or self.tombstones)
 
     def load(self) -> None:
-        """Read the index file, as far as it can be trusted; see ``damage`` and ``is_torn``.
+        """Read the index file, as far as it can be trusted; see ``damage``.
 
         What is read is made durable first: the process that wrote it may have been killed before it
         synced, and a power loss must not take from under a later delta what that was built upon.
@@ -154,8 +152,6 @@ class DirectoryIndex:
             self._report(broken.offset, f"snapshot incomplete: {broken.detail or 'missing groups'}")
         elif broken.kind is PlaceKind.AMBIGUOUS:
             self._report(broken.offset, f"last delta: {broken.detail}")
-        elif broken.kind is PlaceKind.TORN:
-            self.is_torn = True
         return broken.kind is PlaceKind.END and not self.damage
 
     def _apply_group(self, place: Place) -> None:

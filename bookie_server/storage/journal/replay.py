@@ -13,7 +13,7 @@ sequence. What breaks the chain decides the verdict:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bookie_server.core.records import JournalRecord
@@ -77,8 +77,8 @@ class Replay:
         self._debris_path = ""
         self.report = ReplayReport(last=mark)
 
-    def groups(self, progress: Callable[[int], None] | None = None) -> Iterator[ReplayedGroup]:
-        """The groups in order; ``progress`` hears the bytes read so far after each.
+    def groups(self) -> Iterator[ReplayedGroup]:
+        """The groups in order.
 
         Raises:
             StorageRefusedError: the files are another bookie's, another journal's or of a newer
@@ -94,10 +94,7 @@ class Replay:
             file = self._files.open(path)
             try:
                 file.sync()  # a mark behind what the last process left unsynced must not outlive it
-                for group in self._groups_of(file, file_id, path):
-                    yield group
-                    if progress is not None:
-                        progress(self.report.bytes_replayed)
+                yield from self._groups_of(file, file_id, path)
             finally:
                 file.close()
         self._settle_debris(is_last=True)

@@ -19,10 +19,17 @@ from spark_bookkeeper.cli.options import (
     json_option,
     open_client,
     password_option,
+    row_place,
     uri_option,
     yes_option,
 )
-from spark_bookkeeper.cli.output import print_facts, print_json, print_table
+from spark_bookkeeper.cli.output import (
+    print_facts,
+    print_json,
+    print_table,
+    printable_facts,
+    printable_time,
+)
 from spark_bookkeeper.cli.records import (
     length_prefixed_option,
     print_record,
@@ -51,17 +58,17 @@ logs.add_command(txns)
 @json_option
 @debug_option
 def list_logs(uri: str, as_json: bool) -> None:
-    """List every log with its rows."""
+    """List every log with its id, its rows and the time of its last commit."""
     from spark_bookkeeper.admin import log_documents
 
     found = log_documents.list_logs(log_documents.session_with(uri))
     if as_json:
         print_json({"logs": found})
         return
-    keys = ("log", "rows", "size_bytes", "base_row", "next_row")
+    keys = ("log", "log_id", "rows", "size_bytes", "base_row", "next_row")
     print_table(
-        ("log", "rows", "bytes", "first row", "next row"),
-        ([each[key] for key in keys] for each in found),
+        ("log", "id", "rows", "bytes", "first row", "next row", "last commit"),
+        ([*(each[key] for key in keys), printable_time(each["last_commit_ms"])] for each in found),
     )
 
 
@@ -83,15 +90,18 @@ def show(log: str, uri: str, as_json: bool) -> None:
     transactions, readers = facts.pop("transactions"), facts.pop("consumers")
     opened = facts.pop("open_ledger")
     del facts["settings"]
-    print_facts({key.replace("_", " "): value for key, value in facts.items()})
+    print_facts(printable_facts(facts))
     print_table(("column", "type"), ((each["column"], each["type"]) for each in columns))
     keys = ("ledger_id", "first_entry", "last_entry", "first_row", "rows", "size_bytes")
     print_table(
-        ("ledger", "first entry", "last entry", "first row", "rows", "bytes"),
-        ([each[key] for key in keys] for each in ranges),
+        ("ledger", "first entry", "last entry", "first row", "rows", "bytes", "committed"),
+        ([*(each[key] for key in keys), printable_time(each["commit_ms"])] for each in ranges),
     )
     if opened:
-        click.echo(f"ledger {opened['ledger_id']} is open from row {opened['first_row']} on")
+        click.echo(
+            f"ledger {opened['ledger_id']} is open from row {opened['first_row']} on, since "
+            f"{printable_time(opened['opened_ms'])}"
+        )
     if transactions:
         print_table(("transaction", "last version"), transactions.items())
     if readers:
@@ -100,13 +110,25 @@ def show(log: str, uri: str, as_json: bool) -> None:
 
 @logs.command()
 @click.argument("log")
-@click.option("--first-row", default="earliest", show_default=True, help="Row number or word.")
-@click.option("--end-row", default="latest", show_default=True, help="The first row left out.")
+@click.option(
+    "--first-row",
+    type=row_place,
+    default="earliest",
+    show_default=True,
+    help="Row number, or earliest or latest.",
+)
+@click.option(
+    "--end-row",
+    type=row_place,
+    default="latest",
+    show_default=True,
+    help="The first row left out, as --first-row.",
+)
 @click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
 @click.option("--password", default="", envvar="BOOKKEEPER_PASSWORD", help="Of the log's ledgers.")
 @uri_option
 @debug_option
-def read(log: str, *, uri: str, first_row: str, end_row: str, **wanted: Any) -> None:
+def read(log: str, *, uri: str, first_row: int | str, end_row: int | str, **wanted: Any) -> None:
     """Print rows as JSON, one per line, in the log's order."""
     from spark_bookkeeper.cli.logs.rows import LogTable
 
@@ -152,7 +174,14 @@ def append(
 
 @logs.command()
 @click.argument("log")
-@click.option("--from", "start", default="latest", show_default=True, help="Row number or word.")
+@click.option(
+    "--from",
+    "start",
+    type=row_place,
+    default="latest",
+    show_default=True,
+    help="Row number, or earliest or latest.",
+)
 @click.option("--timeout", type=float, help="End when nothing came for so many seconds.")
 @click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
 @raw_option
@@ -160,7 +189,7 @@ def append(
 @uri_option
 @json_option
 @debug_option
-def tail(log: str, *, uri: str, as_json: bool, raw: bool, start: str, **wanted: Any) -> None:
+def tail(log: str, *, uri: str, as_json: bool, raw: bool, start: int | str, **wanted: Any) -> None:
     """Print rows as they are confirmed, until Ctrl-C.
 
     Of a log of plain values a row is its value; with --json a document that names the row too. Of
@@ -171,9 +200,8 @@ def tail(log: str, *, uri: str, as_json: bool, raw: bool, start: str, **wanted: 
         if opened.settings.payload_format != RAW:
             _tail_table(uri, log, start, wanted)
             return
-        place = int(start) if start.isdigit() else start
         timeout, password = wanted["timeout"], wanted["password"]
-        with opened.tail(place, timeout=timeout, password=password) as reader:
+        with opened.tail(start, timeout=timeout, password=password) as reader:
             for position, entry in islice(reader, wanted["limit"]):
                 row = asdict(position)
                 print_record(entry.payload, name="value", place=row, as_json=as_json, raw=raw)
@@ -244,7 +272,7 @@ def delete(log: str, is_sure: bool, uri: str) -> None:
     click.echo(f"deleted log {log}")
 
 
-def _tail_table(uri: str, log: str, start: str, wanted: dict[str, Any]) -> None:
+def _tail_table(uri: str, log: str, start: int | str, wanted: dict[str, Any]) -> None:
     from spark_bookkeeper.cli.logs.rows import LogTable
 
     table = LogTable(uri, log, wanted["password"].decode())

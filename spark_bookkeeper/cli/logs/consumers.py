@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from spark_bookkeeper.cli.options import debug_option, json_option, uri_option, yes_option
-from spark_bookkeeper.cli.output import print_json, print_table
+from spark_bookkeeper.cli.output import print_json, print_table, printable_time
 
 
 @click.group()
@@ -68,7 +68,8 @@ def forget(log: str, consumer: str, *, is_sure: bool, uri: str, as_json: bool) -
 
 def print_consumers(found: Iterable[Mapping[str, Any]]) -> None:
     """Print cursors as a table."""
+    keys = ("consumer", "row", "lag", "is_live")
     print_table(
-        ("consumer", "row", "lag", "live"),
-        ((each["consumer"], each["row"], each["lag"], each["is_live"]) for each in found),
+        ("consumer", "row", "lag", "live", "last moved"),
+        ((*(each[key] for key in keys), printable_time(each["touched_ms"])) for each in found),
     )

@@ -28,7 +28,7 @@ class LogTable:
         self._session = session_with(uri)
         self._nodes = self._session.run(self._session.catalog.open(log))
 
-    def rows(self, first_row: str, end_row: str) -> Iterator[str]:
+    def rows(self, first_row: int | str, end_row: int | str) -> Iterator[str]:
         """The rows from ``first_row`` to, not including, ``end_row``: numbers or words."""
         options = {"metadataServiceUri": self._uri, "log": self._log}
         options["startingOffsets"] = self._offset(first_row)
@@ -43,13 +43,12 @@ class LogTable:
                     for row in batch.slice(first, ROWS_AT_ONCE).to_pylist():
                         yield json.dumps(row, default=_as_text)
 
-    def tail(self, start: str, timeout_s: float | None) -> Iterator[str]:
+    def tail(self, start: int | str, timeout_s: float | None) -> Iterator[str]:
         """Rows from ``start`` on as they are committed; ends when none came for ``timeout_s``."""
-        place = int(start) if start.isdigit() else start
         view = self._session.view(self._nodes.log_id, self._log)
-        row = self._session.run(view.pin(place))
+        row = self._session.run(view.pin(start))
         while (end_row := self._session.run(self._grown(row, timeout_s))) is not None:
-            yield from self.rows(str(row), str(end_row))
+            yield from self.rows(row, end_row)
             row = end_row
 
     async def _grown(self, row: int, timeout_s: float | None) -> int | None:
@@ -69,11 +68,11 @@ class LogTable:
         finally:
             stop()
 
-    def _offset(self, position: str) -> str:
+    def _offset(self, position: int | str) -> str:
         """A row number as the data source writes it; words stay words."""
-        if not position.isdigit():
+        if isinstance(position, str):
             return position
-        return json.dumps({"log": self._nodes.log_id, "row": int(position)})
+        return json.dumps({"log": self._nodes.log_id, "row": position})
 
 
 def _as_text(value: Any) -> str:

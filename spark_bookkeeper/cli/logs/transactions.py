@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from spark_bookkeeper.cli.options import debug_option, json_option, uri_option, yes_option
-from spark_bookkeeper.cli.output import print_json, print_table
+from spark_bookkeeper.cli.output import print_json, print_table, printable_time
 
 
 @click.group()
@@ -30,10 +30,10 @@ def list_transactions(log: str, uri: str, as_json: bool) -> None:
     if as_json:
         print_json({"log": log, "transactions": found})
         return
-    keys = ("app_id", "version", "query_id", "epoch", "commit_ms")
+    keys = ("app_id", "version", "query_id", "epoch")
     print_table(
-        ("application", "last version", "query", "epoch", "committed, ms"),
-        ([each[key] for key in keys] for each in found),
+        ("application", "last version", "query", "epoch", "committed"),
+        ([*(each[key] for key in keys), printable_time(each["commit_ms"])] for each in found),
     )
 
 

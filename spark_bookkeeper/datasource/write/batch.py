@@ -6,12 +6,14 @@ commit, so all it holds is the plan.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.datasource.errors import with_source_errors
 from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.session import Session, open_session, open_write_session
@@ -20,6 +22,8 @@ from spark_bookkeeper.datasource.write.plan import WritePlan, make_plan
 from spark_bookkeeper.datasource.write.spark_task import batch_task
 from spark_bookkeeper.datasource.write.task import WriteTask
 from spark_bookkeeper.log.format.epoch import TaskMessage
+
+_log = logging.getLogger(__name__)
 
 
 class BookKeeperBatchWriter(DataSourceArrowWriter):  # type: ignore[misc, unused-ignore]
@@ -58,7 +62,14 @@ def plan_batch_write(
 def abort_batch(session: Session, plan: WritePlan, messages: list[TaskMessage | None]) -> None:
     """Give up the plan's own epoch, also when no task lived to name it.
 
-    The writer that aborts a batch is the one its tasks got, so its epoch is theirs.
+    The writer that aborts a batch is the one its tasks got, so its epoch is theirs. A log that was
+    created for this write alone goes too: nobody would know why it is there.
     """
     own = TaskMessage(epoch=plan.epoch, job=plan.batch_job(""), partition=0, task_attempt_id=0)
     session.run(session.sweeper.abort([*messages, own], log=plan.epoch.log))
+    if plan.has_created_log:
+        try:
+            session.run(session.catalog.delete_unused(plan.epoch.log, plan.epoch.log_id))
+        except BookKeeperError as cause:
+            # Why the write failed is what Spark must show.
+            _log.warning("empty log not deleted. log=%s cause=%s", plan.epoch.log, cause)

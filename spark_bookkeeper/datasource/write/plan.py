@@ -31,6 +31,9 @@ from spark_bookkeeper.log.format.model import LogHead, LogSettings
 from spark_bookkeeper.log.format.raw import RAW
 from spark_bookkeeper.log.nodes.reads import LogNodes
 
+FIND_ATTEMPTS_MAX = 5
+"""Times a plan begins anew because its log was deleted meanwhile."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
@@ -45,6 +48,8 @@ class WritePlan:
     schema: LogSchema
     positions: tuple[int | None, ...]
     """Where each of the schema's columns is among the DataFrame's; ``None``: it has none."""
+    has_created_log: bool
+    """The log did not exist before this plan."""
 
     def batch_job(self, query_id: str) -> Job:
         """The job of a batch write, as the process knows it that sees Spark's query id.
@@ -77,12 +82,28 @@ def make_plan(
 async def _make_plan(
     session: Session, options: WriteOptions, schema: StructType, is_overwrite: bool
 ) -> WritePlan:
+    """As :func:`_plan_once`; a log that goes while the plan is made is created anew.
+
+    The write that created the log may fail, and then deletes it under whoever has just found it.
+    """
+    for _ in range(FIND_ATTEMPTS_MAX - 1):
+        try:
+            return await _plan_once(session, options, schema, is_overwrite)
+        except NoSuchLogError:
+            if not options.creates_log:
+                raise
+    return await _plan_once(session, options, schema, is_overwrite)
+
+
+async def _plan_once(
+    session: Session, options: WriteOptions, schema: StructType, is_overwrite: bool
+) -> WritePlan:
     assert options.log is not None
     if not schema.names:
         # Spark's batches of no columns have lost how many rows they are.
         raise SchemaMismatchError(options.log, ("a DataFrame without columns holds no rows",))
     password = options.read_password()
-    nodes = await _find_or_create(session, options, options.log, schema)
+    nodes, has_created_log = await _find_or_create(session, options, options.log, schema)
     # What this session has not heard of yet is judged too: a schema, a writer, a password.
     await nodes.sync()
     found = await nodes.head()
@@ -104,14 +125,16 @@ async def _make_plan(
         settings=settings,
         schema=written,
         positions=tuple(at.get(name) for name in written.spark.names),
+        has_created_log=has_created_log,
     )
 
 
 async def _find_or_create(
     session: Session, options: WriteOptions, log: str, schema: StructType
-) -> LogNodes:
+) -> tuple[LogNodes, bool]:
+    """The log, and whether it was created here."""
     try:
-        return await session.catalog.find(log)
+        return await session.catalog.find(log), False
     except NoSuchLogError:
         if not options.creates_log:
             raise

@@ -18,13 +18,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from bookkeeper_metadata.foundation.tasks import end_tasks
-from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import (
     Check,
@@ -56,7 +53,6 @@ CLAIM_ATTEMPTS_MAX = 8
 FENCE_CONCURRENCY_MAX = 8
 """Ledgers of superseded attempts fenced at a time by one task."""
 
-T = TypeVar("T")
 FenceLedger = Callable[[int], Awaitable[None]]
 """Recovers a ledger so that its writer can add nothing more; idempotent."""
 
@@ -73,7 +69,10 @@ class Claim:
     task_attempt_id: int
 
     def extra_operations(self, ledger_id: int) -> list[Operation]:
-        """Operations that go into the multi that creates ledger ``ledger_id``."""
+        """Operations that go into the very multi that creates the metadata of ledger ``ledger_id``.
+
+        A new ledger id is drawn after a lost reply that cannot be resolved.
+        """
         child = TokenChild(self.partition, self.task_attempt_id, ledger_id)
         tree = self.nodes.tree
         return [
@@ -81,23 +80,12 @@ class Claim:
             Create(tree.token_child(self.epoch.number, child), encode_token_child(child)),
         ]
 
-    async def create_ledger(self, create: Callable[[ExtraOperations], Awaitable[T]]) -> T:
-        """``create(accompany)``, with a refusal by the token told as what it is.
-
-        ``create`` must send what ``accompany`` returns in the very multi that creates the ledger's
-        metadata, and draw a new ledger id after a lost reply it cannot resolve.
+    @contextmanager
+    def explain_refusals(self) -> Iterator[None]:
+        """For the block that creates a ledger with :meth:`accompany`.
 
         Raises:
             EpochFencedError: the token is not LIVE any more; no ledger was created.
-        """
-        with self.explain_refusals():
-            return await create(self.extra_operations)
-
-    @contextmanager
-    def explain_refusals(self) -> Iterator[None]:
-        """For who creates a ledger with :meth:`accompany` but cannot await it.
-
-        Raises: as :meth:`create_ledger`.
         """
         try:
             yield
@@ -224,15 +212,6 @@ class Jobs:
             if child.partition == claim.partition and child.task_attempt_id < claim.task_attempt_id
         ]
         await each(self._fence_or_warn, earlier, concurrency_max=FENCE_CONCURRENCY_MAX)
-
-    async def settle(self) -> None:
-        """Wait for the background fencing under way."""
-        while self._background:
-            await asyncio.gather(*self._background)
-
-    async def close(self) -> None:
-        """Cancel the background fencing; sweeps finish what it did not."""
-        await end_tasks(self._background)
 
     async def _draw(self, nodes: LogNodes, value: bytes) -> int:
         prefix = f"{nodes.tree.tokens}/"

@@ -216,9 +216,8 @@ class Write:
         if claim is None:
             self.world.history.marks["task found its transaction stored"] += 1
             return replace(message, is_already_committed=True)
-        ledger = await claim.create_ledger(
-            lambda extra_operations: ledgers.create(task.store, extra_operations)
-        )
+        with claim.explain_refusals():
+            ledger = await ledgers.create(task.store, claim.extra_operations)
         await ledgers.append(ledger, rows)
         if stream.one_in(self.swarm.task_late):
             await asyncio.sleep(0.01 * stream.below(100))

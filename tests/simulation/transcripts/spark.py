@@ -95,7 +95,8 @@ class SparkDesk(CoroutineDesk):
         if claim is None:
             self.lines.append("skipped: its transaction is stored")
         else:
-            ledger = await claim.create_ledger(self._create)
+            with claim.explain_refusals():
+                ledger = await self._create(claim.extra_operations)
             self.lines.append(f"write {rows} rows to ledger {ledger} and close it")
             await self._layer.jobs.fence_predecessors(claim)
             written = LedgerWritten(ledger, rows - 1, rows, rows, epoch.schema_id)

@@ -122,8 +122,8 @@ def _answered_before_sync(patch: Patch) -> None:
 def _journal_deleted_too_early(patch: Patch) -> None:
     delete = checkpoint._delete_below
 
-    def eager(files: Any, directory: str, mark: GroupEnd) -> int:
-        return delete(files, directory, replace(mark, file_id=mark.file_id + 1))
+    def eager(files: Any, directory: str, mark: GroupEnd) -> None:
+        delete(files, directory, replace(mark, file_id=mark.file_id + 1))
 
     patch.function(delete, eager)
 

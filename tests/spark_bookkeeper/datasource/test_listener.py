@@ -5,9 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryProgress
 
-from spark_bookkeeper.datasource.listener import Lag, LagListener, batch_report, lag
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
+from spark_bookkeeper.datasource.listener import (
+    NAME_RETRY_S,
+    Lag,
+    LagListener,
+    LogNames,
+    batch_report,
+    lag,
+)
 
 QUERY = "b7ff4b20-dfca-4483-ba33-be016079af71"
 
@@ -133,3 +143,52 @@ def test_the_listener_says_one_line_a_batch_and_remembers_it() -> None:
         f"{QUERY} batch 4: wrote 499 rows",
     ]
     assert [report.batch_id for report in listener.reports] == [4, 4]
+
+
+def test_a_listener_that_knows_the_cluster_asks_for_each_name_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def ask(_self: LogNames, log_id: int) -> str:
+        asked.append(log_id)
+        return "orders"
+
+    monkeypatch.setattr(LogNames, "_ask", ask)
+    lines: list[str] = []
+    listener = LagListener(lines.append, metadata_service_uri="zk://h:1/ledgers")
+
+    listener.onQueryProgress(event())
+    listener.onQueryProgress(event())
+
+    assert lines[0].startswith("copy batch 4: log orders (id 77) rows 1,000 to 1,500, 2,500 rows")
+    assert [source.log for report in listener.reports for source in report.sources] == [
+        "orders"
+    ] * 2
+    assert asked == [77]
+
+
+def test_a_name_the_cluster_does_not_say_is_asked_for_again_a_minute_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cluster that is away must not hold up Spark's listeners with every event."""
+    now_s = 5.0
+    answers: list[str | BookKeeperError | None] = [
+        MetadataUnavailableError("zk", "away"), None, "orders",
+    ]  # fmt: skip
+
+    def ask(_self: LogNames, log_id: int) -> str | None:
+        answer = answers.pop(0)
+        if isinstance(answer, BookKeeperError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(LogNames, "_ask", ask)
+    names = LogNames("zk://h:1/ledgers", clock_s=lambda: now_s)
+
+    assert [names.name(77), names.name(77)] == [None, None]
+    assert len(answers) == 2
+    now_s += NAME_RETRY_S
+    assert names.name(77) is None
+    now_s += NAME_RETRY_S
+    assert names.name(77) == "orders"

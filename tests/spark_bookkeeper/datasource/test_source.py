@@ -5,21 +5,25 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
+from pyspark.sql.pandas.utils import require_minimum_pandas_version
 from pyspark.sql.types import StructType
 
 import pyspark_bookkeeper
 from spark_bookkeeper.datasource.errors import (
     OptionsError,
     SourceError,
+    reported_alone,
     with_source_errors,
 )
 from spark_bookkeeper.datasource.options.client import client_settings
 from spark_bookkeeper.datasource.source import BookKeeperSource
 from spark_bookkeeper.datasource.write.stream import BookKeeperStreamWriter
 from spark_bookkeeper.ledger.errors import NotEnoughBookiesError
+from spark_bookkeeper.log.errors import LogRecreatedError
 from spark_bookkeeper.settings import ClientSettings
 
 WITHOUT_PACKAGES = """
@@ -91,6 +95,28 @@ def test_a_reported_error_has_its_name_first_and_what_to_do_last() -> None:
     assert message.endswith("run it again.")
     assert isinstance(caught.value.__cause__, NotEnoughBookiesError)
     assert str(pickle.loads(pickle.dumps(caught.value))) == message
+
+
+def test_an_error_of_a_streams_planning_comes_without_the_tracebacks_of_its_causes() -> None:
+    """Spark prints all of a traceback there, and what is to be done must not stand at its end."""
+
+    @reported_alone
+    def fails() -> None:
+        raise LogRecreatedError("orders", 1, 2)
+
+    with pytest.raises(SourceError) as caught:
+        fails()
+
+    printed = "".join(traceback.format_exception(caught.value))
+    assert printed.count("Traceback (most recent call last)") == 1
+    assert "LogRecreatedError" not in printed
+    assert "[BK_LOG_RECREATED] the position belongs to another log" in printed
+    assert "start with a new checkpoint" in printed
+
+
+def test_pyspark_supports_the_pandas_that_its_connect_client_gets() -> None:
+    """It warns of one that it does not, and warnings are errors here."""
+    require_minimum_pandas_version()
 
 
 def settings_of(*pairs: tuple[str, str]) -> ClientSettings:

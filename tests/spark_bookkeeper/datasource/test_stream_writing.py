@@ -64,6 +64,18 @@ def test_a_replay_with_other_partitions_adds_nothing_and_says_so_once(
     assert len(world.client.ledgers) == 2
 
 
+def test_a_failed_first_micro_batch_keeps_the_log_for_the_next_run(world: World) -> None:
+    """The writer that aborts has no plan, and no message where no task was through."""
+    plan = world.plan(SCHEMA)
+    message = world.stream_attempt(plan, 0, [batch(1)], QUERY, 0)
+
+    world.stream_abort([message, None])
+
+    assert world.nodes().log_id == plan.epoch.log_id
+    micro_batch(world, 0, [1], [2])
+    assert visible(world) == [1, 2]
+
+
 def test_a_commit_says_in_one_line_what_it_did(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -36,6 +36,8 @@ from spark_bookkeeper.log.errors import (
     NoSuchLogError,
     TxnAppReusedError,
 )
+from spark_bookkeeper.log.format.epoch import TaskMessage
+from spark_bookkeeper.log.nodes.reads import LogNodes
 from tests.spark_bookkeeper.datasource.fakes import FakeWriter, World
 
 SCHEMA = StructType([StructField("id", LongType()), StructField("name", StringType())])
@@ -111,6 +113,69 @@ def test_a_partition_without_rows_creates_no_ledger(world: World) -> None:
 
     assert ids(world.read()) == [0, 1]
     assert len(world.client.ledgers) == 1
+
+
+def test_a_failed_first_write_takes_the_log_it_created_along(world: World) -> None:
+    plan = pickle.loads(pickle.dumps(world.plan(SCHEMA)))
+    world.attempt(plan, 0, [batch(0, 3)])
+
+    world.abort(plan, [None])
+
+    assert world.client.run(world.session.catalog.names()) == []
+    assert world.client.ledgers == {}
+    with pytest.raises(NoSuchLogError):
+        world.read()
+
+
+def test_a_failed_write_leaves_a_log_that_was_there_or_that_another_writes(world: World) -> None:
+    first, second = world.plan(SCHEMA), world.plan(SCHEMA)
+
+    world.abort(first, [None])
+    world.commit(second, [world.attempt(second, 0, [batch(0, 3)])])
+    world.abort(world.plan(SCHEMA), [None])
+    world.abort(first, [None])
+
+    assert ids(world.read()) == [0, 1, 2]
+
+
+def test_a_write_that_is_committed_or_may_be_keeps_the_log_it_created(world: World) -> None:
+    """Spark aborts after a failed commit too."""
+    plan = world.plan(SCHEMA)
+    message = world.attempt(plan, 0, [batch(0, 3)])
+    world.commit(plan, [message])
+
+    world.abort(plan, [message])
+
+    assert ids(world.read()) == [0, 1, 2]
+
+
+def test_a_plan_whose_log_a_failed_write_takes_away_creates_it_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = world.plan(SCHEMA)
+    find = world.session.catalog.find
+
+    async def find_and_lose(name: str) -> LogNodes:
+        found = await find(name)
+        monkeypatch.undo()
+        await world.session.sweeper.abort(
+            [
+                TaskMessage(
+                    epoch=first.epoch, job=first.batch_job(""), partition=0, task_attempt_id=0
+                )
+            ],
+            log="orders",
+        )
+        assert await world.session.catalog.delete_unused("orders", first.epoch.log_id)
+        return found
+
+    monkeypatch.setattr(world.session.catalog, "find", find_and_lose)
+    second = world.plan(SCHEMA)
+    world.commit(second, [world.attempt(second, 0, [batch(0, 3)])])
+
+    assert second.epoch.log_id != first.epoch.log_id
+    assert second.has_created_log
+    assert ids(world.read()) == [0, 1, 2]
 
 
 def test_a_write_without_rows_still_creates_the_log(world: World) -> None:
@@ -265,6 +330,7 @@ def test_a_zombie_that_wakes_up_after_the_commit_cannot_claim(world: World) -> N
 
 
 def test_a_zombie_in_the_middle_of_its_ledger_is_fenced_by_the_abort(world: World) -> None:
+    world.write([[]], SCHEMA)
     plan = world.plan(SCHEMA, entrybytes="2k", compression="none")
 
     def abort_meanwhile(ledger_id: int, entry_id: int) -> None:
@@ -302,6 +368,7 @@ def test_a_write_given_up_between_claim_and_ledger_creates_none(
 
 
 def test_an_abort_without_any_message_leaves_nothing_behind(world: World) -> None:
+    world.write([[]], SCHEMA)
     plan = world.plan(SCHEMA)
     fail_at(0, NotEnoughBookiesError(3, ()), world)
     with pytest.raises(NotEnoughBookiesError):

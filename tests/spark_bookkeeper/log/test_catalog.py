@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 
@@ -10,8 +11,8 @@ from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailabl
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from spark_bookkeeper.log.errors import LogExistsError, LogRecreatedError, NoSuchLogError
 from spark_bookkeeper.log.format.epoch import Job
-from spark_bookkeeper.log.format.model import LogSettings
-from tests.spark_bookkeeper.log.world import LoseNth, World
+from spark_bookkeeper.log.format.model import Cursor, LogSettings
+from tests.spark_bookkeeper.log.world import DAY_MS, LoseNth, UnrulyStore, World
 
 LOGS_ROOT = "/ledgers-logs"
 
@@ -49,7 +50,8 @@ async def test_of_two_creators_one_succeeds_and_open_or_create_agrees() -> None:
         *(logs.catalog.open_or_create("orders", LogSettings(), b"") for logs in clients)
     )
 
-    assert len({nodes.log_id for nodes in opened}) == 1
+    assert len({nodes.log_id for nodes, _ in opened}) == 1
+    assert sum(is_created for _, is_created in opened) == 1
     with pytest.raises(LogExistsError):
         await world.create_log()
 
@@ -146,6 +148,95 @@ async def test_two_deleters_at_once_leave_nothing_and_fail_at_most_by_absence() 
     assert len(failed) < 2
     assert world.tree.children(LOGS_ROOT) == ["names"]
     assert world.ledgers() == set()
+
+
+@pytest.mark.parametrize("fault", [None, *Fault])
+async def test_a_log_never_used_is_deleted_whole_whatever_replies_get_lost(
+    fault: Fault | None,
+) -> None:
+    async def once(nth: int) -> bool:
+        world = World()
+        log_id = await world.create_log()
+        lose = None if fault is None else LoseNth(nth, fault)
+        logs = world.client(MemoryStore(world.tree, fault=lose))
+
+        try:
+            assert await logs.catalog.delete_unused("orders", log_id)
+        except MetadataUnavailableError:
+            for begun in await world.logs.catalog.deletions():
+                await world.logs.catalog.finish_deletion(begun)
+
+        assert world.tree.children(LOGS_ROOT) == ["names"]
+        assert await world.logs.catalog.names() == []
+        return lose is not None and lose.has_struck
+
+    nth = 0
+    while await once(nth):
+        nth += 1
+    assert fault is None or nth > 10
+
+
+async def test_a_log_in_use_is_not_deleted_as_unused() -> None:
+    async def is_kept(world: World, log_id: int) -> bool:
+        is_deleted = await world.logs.catalog.delete_unused("orders", log_id)
+        assert (await world.logs.catalog.open("orders")).log_id == log_id
+        return not is_deleted
+
+    # committed to, also without rows
+    world = World()
+    log_id = await world.create_log()
+    await world.append(log_id, Job.of_stream("q", 0))
+    assert await is_kept(world, log_id)
+
+    # another write has drawn its token, and commits
+    world = World()
+    log_id = await world.create_log()
+    job = Job.of_batch("b-1")
+    epoch = await world.logs.jobs.plan(log_id, "orders", job=job)
+    assert await is_kept(world, log_id)
+    message = await world.write(epoch, job)
+    assert await is_kept(world, log_id)
+    await world.logs.committer.commit([message], log="orders")
+    assert await is_kept(world, log_id)
+
+    # a consumer has said that it reads
+    world = World()
+    log_id = await world.create_log()
+    await world.nodes(log_id).create_cursor("audit", Cursor(0, 0, DAY_MS))
+    assert await is_kept(world, log_id)
+
+    # another log of the same name
+    world = World()
+    log_id = await world.create_log()
+    await world.logs.catalog.delete("orders")
+    again = await world.create_log()
+    assert not await world.logs.catalog.delete_unused("orders", log_id)
+    assert (await world.logs.catalog.open("orders")).log_id == again
+
+
+@pytest.mark.parametrize("seed", range(200))
+async def test_of_a_write_and_a_deletion_as_unused_one_wins(seed: int) -> None:
+    """Either the write has its token and the log stays, or there is no log and it is told so."""
+    random = Random(seed)
+    world = World()
+    log_id = await world.create_log()
+    writer = world.client(UnrulyStore(world.tree, random, late_rate=0.2))
+    deleter = world.client(UnrulyStore(world.tree, random, late_rate=0.2))
+
+    planned, deleted = await asyncio.gather(
+        writer.jobs.plan(log_id, "orders"),
+        deleter.catalog.delete_unused("orders", log_id),
+        return_exceptions=True,
+    )
+
+    if isinstance(planned, BaseException):
+        assert isinstance(planned, NoSuchLogError)
+        assert deleted is True
+        assert world.tree.children(LOGS_ROOT) == ["names"]
+    else:
+        assert deleted is False
+        assert (await world.logs.catalog.open("orders")).log_id == log_id
+        assert await world.nodes(log_id).epochs() == [planned.number]
 
 
 async def test_log_created_again_is_another_log() -> None:

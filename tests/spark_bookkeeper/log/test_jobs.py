@@ -15,7 +15,7 @@ from bookkeeper_metadata.store.operations import Check, Create, Put
 from spark_bookkeeper.log.commits.jobs import Claim
 from spark_bookkeeper.log.errors import EpochFencedError, NoSuchLogError
 from spark_bookkeeper.log.format.epoch import Epoch, Job, TokenState, Txn
-from tests.spark_bookkeeper.log.world import LoseNth, World
+from tests.spark_bookkeeper.log.world import LoseNth, World, create_under
 
 JOB = Job.of_stream("query-1", 0)
 
@@ -80,7 +80,7 @@ async def test_first_claim_of_a_newer_epoch_ends_the_older_and_fences_its_ledger
     newer = await plan(world, log_id)
 
     await claim(world, newer)
-    await world.logs.jobs.settle()
+    await world.logs.settle()
 
     token = await world.nodes(log_id).token(older.number)
     assert token is not None
@@ -222,13 +222,13 @@ async def test_ledger_store_creates_a_ledger_only_under_a_live_token(fault: Faul
     async def create(extra_operations: ExtraOperations) -> int:
         return (await ledgers.create(metadata, extra_operations=extra_operations))[0]
 
-    ledger_id = await found.create_ledger(create)
+    ledger_id = await create_under(found, create)
     await world.nodes(log_id).kill(epoch.number, 1)
 
     children = await world.nodes(log_id).token_children(epoch.number)
     assert [child.ledger_id for child in children] == [ledger_id]
     with pytest.raises(EpochFencedError):
-        await found.create_ledger(create)
+        await create_under(found, create)
     assert [found_id async for found_id in ledgers.list_ids()] == [ledger_id]
 
 
@@ -241,7 +241,7 @@ async def test_refusals_that_are_not_the_tokens_pass_unchanged() -> None:
         await world.store.multi([Put("/elsewhere", b"", 0), *extra_operations(1)])
 
     with pytest.raises(Exception, match="/elsewhere"):
-        await found.create_ledger(create)
+        await create_under(found, create)
 
 
 def test_jobs_with_a_transaction_are_the_transaction() -> None:

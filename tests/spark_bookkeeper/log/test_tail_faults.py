@@ -29,7 +29,13 @@ from tests.spark_bookkeeper.log.tail_world import (
     TailWorld,
     values,
 )
-from tests.spark_bookkeeper.log.world import DAY_MS, LoseNth, UnrulyStore, losing_at_random
+from tests.spark_bookkeeper.log.world import (
+    DAY_MS,
+    LoseNth,
+    UnrulyStore,
+    create_under,
+    losing_at_random,
+)
 
 MUTATIONS_MAX = 200
 
@@ -262,10 +268,11 @@ class Contest:
         epoch = await jobs.plan(log_id, NAME)
         claim = await jobs.claim(epoch, job, partition=0, task_attempt_id=1)
         assert claim is not None
-        appender = await claim.create_ledger(
+        appender = await create_under(
+            claim,
             lambda extra_operations: client.create(
                 LogSettings(), password=b"", custom_metadata={}, extra_operations=extra_operations
-            )
+            ),
         )
         self.history.planned.add(appender.ledger_id)
         appender.push([payload], lambda _acknowledged, _error: True)

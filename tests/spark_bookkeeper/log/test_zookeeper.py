@@ -20,7 +20,7 @@ from spark_bookkeeper.log.format.epoch import Epoch, Job, LedgerWritten, TaskMes
 from spark_bookkeeper.log.format.model import LogSettings
 from spark_bookkeeper.log.nodes.paths import LogPaths
 from spark_bookkeeper.log.nodes.reads import LogNodes
-from tests.spark_bookkeeper.log.world import DAY_MS, Logs
+from tests.spark_bookkeeper.log.world import DAY_MS, Logs, create_under
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
 
@@ -64,7 +64,7 @@ class Client:
         async def create(extra_operations: ExtraOperations) -> int:
             return (await self.ledgers.create(metadata, extra_operations=extra_operations))[0]
 
-        ledger_id = await claim.create_ledger(create)
+        ledger_id = await create_under(claim, create)
         return TaskMessage(
             epoch=epoch,
             job=job,

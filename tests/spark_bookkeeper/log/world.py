@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
+from typing import TypeVar
 
 from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.backoff import Pause, jittered_pause
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
@@ -27,6 +29,7 @@ from spark_bookkeeper.log.nodes.reads import LogNodes
 from spark_bookkeeper.log.reading.view import LogView
 from spark_bookkeeper.log.settings import RetentionSettings
 
+T = TypeVar("T")
 ROOT = "/ledgers"
 DAY_MS = 86_400_000
 MUTATIONS = ("create", "put", "delete", "multi", "sequence")
@@ -70,9 +73,20 @@ class Logs:
         """Reads of one log."""
         return LogView(self._store, self._paths, log_id, log=log)
 
+    async def settle(self) -> None:
+        """Wait for the fencing that claims began."""
+        while self.jobs._background:
+            await asyncio.gather(*self.jobs._background)
+
     async def close(self) -> None:
         """End what runs in the background; the store stays open."""
-        await self.jobs.close()
+        await end_tasks(self.jobs._background)
+
+
+async def create_under(claim: Claim, create: Callable[[ExtraOperations], Awaitable[T]]) -> T:
+    """Create a ledger under a claim, as a task of Spark's does."""
+    with claim.explain_refusals():
+        return await create(claim.extra_operations)
 
 
 class UnrulyStore(MemoryStore):
@@ -201,7 +215,7 @@ class World:
                 except MetadataUnavailableError:
                     continue
 
-        return await claim.create_ledger(create)
+        return await create_under(claim, create)
 
     async def write(
         self,
