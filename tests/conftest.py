@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from _pytest.fixtures import SubRequest
 from hypothesis import settings
 
 from tests.patience import seconds
@@ -36,9 +38,37 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
+@pytest.fixture(autouse=True)
+def loop_runner() -> Iterator[asyncio.Runner]:
+    """The event loop of one test and of the async fixtures it asks for; made when first needed."""
+    runner = asyncio.Runner()
+    yield runner
+    runner.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: SubRequest
+) -> object | None:
+    """Make an ``async def`` fixture on the loop of its test; a generator's second half ends it."""
+    make = fixturedef.func
+    if not (inspect.iscoroutinefunction(make) or inspect.isasyncgenfunction(make)):
+        return None
+    runner: asyncio.Runner = request.getfixturevalue("loop_runner")
+    made = make(**{name: request.getfixturevalue(name) for name in fixturedef.argnames})
+    if inspect.isasyncgen(made):
+        value: object = runner.run(anext(made))
+        fixturedef.addfinalizer(lambda: runner.run(anext(made, None)))
+    else:
+        assert inspect.iscoroutine(made)
+        value = runner.run(made)
+    fixturedef.cached_result = (value, fixturedef.cache_key(request), None)
+    return value
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an ``async def`` test on an event loop of its own; under Hypothesis each example on one."""
+    """Run an ``async def`` test on its event loop; under Hypothesis each example on one of its own."""
     test = pyfuncitem.obj
     if hypothesis := getattr(test, "hypothesis", None):
         inner = hypothesis.inner_test
@@ -46,8 +76,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
             hypothesis.inner_test = lambda *args, **kwargs: asyncio.run(inner(*args, **kwargs))
     if not inspect.iscoroutinefunction(test):
         return None
+    given: dict[str, Any] = pyfuncitem.funcargs
     names = inspect.signature(test).parameters
-    asyncio.run(test(**{name: pyfuncitem.funcargs[name] for name in names}))
+    given["loop_runner"].run(test(**{name: given[name] for name in names}))
     return True
 
 

@@ -11,21 +11,23 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-PACKAGES = {
-    "bookkeeper_metadata": "metadata/bookkeeper_metadata",
-    "bookie_server": "bookie_server",
-    "spark_bookkeeper": "spark_bookkeeper",
-}
-"""Where each package lies."""
-TOP_LEVEL_MODULES = ("pyspark_bookkeeper.py",)
+from tests.sources import (
+    PACKAGES,
+    REPOSITORY,
+    TOP_LEVEL_MODULES,
+    Source,
+    functions,
+    imports,
+    is_within,
+    modules_imported,
+    sources,
+    sources_of_tests,
+)
 
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
@@ -130,10 +132,8 @@ IMPURE_IMPORTS = {
 
 FILES_MAX = 16
 """Files of a room, ``__init__`` and generated code aside; a room of more is two rooms."""
-FILES_MAX_IN = {
-    "bookie_server.storage": 12,
-    "spark_bookkeeper.log": 12,
-}
+
+FILES_MAX_IN = {"bookie_server.storage": 12, "spark_bookkeeper.log": 12}
 """Stricter where rooms have grown flat before; a room's rooms count by themselves."""
 
 BANNED_WORDS = {"base", "data", "helper", "helpers", "manager", "util", "utils"}
@@ -153,69 +153,6 @@ ENTRY_POINTS = {
 
 FOREIGN_PATH = "/" + "work/"
 """A path of the machine this was written on has no place in the project."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """One module: its dotted name, path and parsed text."""
-
-    name: str
-    path: str
-    text: str
-
-    @property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.text, self.path)
-
-
-@cache
-def sources() -> tuple[Source, ...]:
-    """Every module we wrote; generated protobuf code is excluded."""
-    places = [(REPOSITORY / name, REPOSITORY) for name in TOP_LEVEL_MODULES]
-    for folder in PACKAGES.values():
-        root = (REPOSITORY / folder).parent
-        places += [(path, root) for path in sorted((REPOSITORY / folder).rglob("*.py"))]
-    found = []
-    for path, root in places:
-        if not path.stem.endswith(("_pb2", "_pb2_grpc")):
-            name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-            text = path.read_text(encoding="utf-8")
-            found.append(Source(name, str(path.relative_to(REPOSITORY)), text))
-    return tuple(found)
-
-
-@cache
-def module_names() -> frozenset[str]:
-    return frozenset(source.name for source in sources())
-
-
-def is_within(module: str, package: str) -> bool:
-    return module == package or module.startswith(package + ".")
-
-
-def imports(source: Source) -> Iterator[tuple[int, str]]:
-    """Line and full name of everything imported; ``from a import b`` yields ``a.b``."""
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
-
-
-def functions(source: Source) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
-
-
-def modules_imported(source: Source) -> Iterator[tuple[int, str]]:
-    """Line and name of each of our own modules imported; ``from package import module`` names it."""
-    names = module_names()
-    for line, imported in imports(source):
-        name = imported if imported in names else imported.rpartition(".")[0]
-        if name in names and name != source.name:
-            yield line, name
 
 
 def layer_of(module: str) -> int | None:
@@ -367,6 +304,7 @@ def page_offences(source: Source) -> Iterator[str]:
 
 Rule = Callable[[Source], Iterator[str]]
 
+
 PER_FILE_RULES: tuple[Rule, ...] = (
     layering_offences,
     purity_offences,
@@ -386,6 +324,12 @@ def rule_name(rule: Rule) -> str:
 @pytest.mark.parametrize("rule", PER_FILE_RULES, ids=rule_name)
 def test_no_module_breaks_the_rule(rule: Rule) -> None:
     offences = [offence for source in sources() for offence in rule(source)]
+
+    assert not offences, "\n" + "\n".join(offences)
+
+
+def test_no_file_or_function_of_the_tests_is_too_long() -> None:
+    offences = [offence for source in sources_of_tests() for offence in size_offences(source)]
 
     assert not offences, "\n" + "\n".join(offences)
 
@@ -448,51 +392,3 @@ def test_public_packages_ship_their_types() -> None:
     folders = [REPOSITORY / folder for folder in PACKAGES.values()]
 
     assert [folder for folder in folders if not (folder / "py.typed").exists()] == []
-
-
-BREAKS: dict[Rule, str] = {
-    layering_offences: "from spark_bookkeeper.ledger import client\n",
-    purity_offences: "import time\n",
-    size_offences: "def long():\n" + "    x = 1\n" * 61,
-    parameter_offences: "def many(a, b, c, d, e, f): ...\n",
-    naming_offences: "class LedgerManager: ...\n",
-    docstring_offences: '"""Module."""\ndef public(): ...\n',
-    foreign_path_offences: f'x = "{FOREIGN_PATH}main"\n',
-    page_offences: '"""See docs/a.md."""\nraise ValueError(f"{1}, see docs/options.md")\n',
-}
-
-
-@pytest.mark.parametrize("rule", PER_FILE_RULES, ids=rule_name)
-def test_each_rule_catches_what_it_is_for(rule: Rule) -> None:
-    offender = Source(
-        "bookkeeper_metadata.model", "metadata/bookkeeper_metadata/model.py", BREAKS[rule]
-    )
-
-    assert len(list(rule(offender))) == 1
-
-
-def test_dead_modules_are_noticed() -> None:
-    used = Source("bookkeeper_metadata.model", "metadata/bookkeeper_metadata/model.py", "")
-    user = Source(
-        "bookkeeper_metadata.serde",
-        "metadata/bookkeeper_metadata/serde.py",
-        "from bookkeeper_metadata.model import X\n",
-    )
-
-    assert list(dead_module_offences((used, user))) == [
-        "metadata/bookkeeper_metadata/serde.py is imported by nobody"
-    ]
-
-
-def test_a_file_may_have_four_hundred_lines_and_no_more() -> None:
-    just_right = Source(
-        "bookkeeper_metadata.model", "metadata/bookkeeper_metadata/model.py", "\n" * FILE_LINES_MAX
-    )
-    too_long = Source(
-        "bookkeeper_metadata.model",
-        "metadata/bookkeeper_metadata/model.py",
-        "\n" * (FILE_LINES_MAX + 1),
-    )
-
-    assert not list(size_offences(just_right))
-    assert len(list(size_offences(too_long))) == 1

@@ -12,8 +12,8 @@ from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.ledger_ranges import LedgerRanges
 from bookie_server.core.records import Add, ExplicitLac, Fence, Tombstone
 from bookie_server.lac_watch import LacWatch
-from bookie_server.wire.digest import Crc32cDigest
-from bookie_server.wire.record import encode_records, parse_run
+from bookie_server.wire.record import parse_run
+from tests.doubles.records import records
 
 LONG_MS = 60_000
 
@@ -27,10 +27,7 @@ class Known:
 
 
 def add_of(ledger_id: int) -> Add:
-    parts = encode_records(
-        Crc32cDigest(), ledger_id, 0, [b"x"], last_add_confirmed=-1, length_before=0
-    )
-    return Add(parse_run(b"".join(parts)))
+    return Add(parse_run(records([b"x"], ledger_id=ledger_id)))
 
 
 async def begun(watch: LacWatch, ledger_id: int, previous: int) -> asyncio.Task[bool]:

@@ -10,46 +10,20 @@ import pytest
 
 from bookie_server.bookie import Bookie
 from bookie_server.limbo import put_ledgers_in_limbo
-from bookie_server.settings import BookieSettings
-from bookie_server.storage.disk.real_files import RealFileSystem
-from bookie_server.storage.engine import Storage
-from bookie_server.storage.opening import open_storage
-from bookie_server.wire.digest import Crc32cDigest
-from bookie_server.wire.messages import ReadRequest, Section, Status
-from bookie_server.wire.record import encode_records, parse_run
+from bookie_server.wire.messages import ReadRequest, Status
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.ledgers import LedgerStore
-from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata
+from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.store.memory import MemoryStore
-from tests.doubles.storage import answer_new
+from tests.doubles import records
+from tests.doubles.records import section
+from tests.doubles.storage import answer_new, open_files, small_settings, start_bookie
 
-KEY = b"k" * 20
 ROOT = "/ledgers"
 
 
-def settings_in(directory: Path) -> BookieSettings:
-    return BookieSettings(
-        bookie_id="b0:1",
-        journal_directories=(str(directory / "j"),),
-        ledger_directories=(str(directory / "l"),),
-        journal_zero_chunk_bytes=64 * 1024,
-    )
-
-
-def opened(settings: BookieSettings) -> Storage:
-    return answer_new(
-        open_storage(RealFileSystem(), settings.storage, instance_id=b"i" * 16, clock_ms=lambda: 1)
-    )
-
-
 async def add(bookie: Bookie, ledger_id: int, payload: bytes, entry_id: int = 0) -> Status:
-    parts = encode_records(
-        Crc32cDigest(), ledger_id, entry_id, [payload], last_add_confirmed=-1, length_before=0
-    )
-    section = Section(ledger_id, KEY, False, DigestType.CRC32C, parse_run(b"".join(parts)))
-    answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
-    bookie.add(section, answer.set_result)
-    return await answer
+    return await records.add(bookie, section([payload], entry_id, ledger_id=ledger_id))
 
 
 async def status_of(bookie: Bookie, ledger_id: int, entry_id: int) -> Status:
@@ -88,18 +62,16 @@ async def test_a_journal_damaged_in_the_middle_never_becomes_absence(tmp_path: P
         )
         metadata = metadata.closed(0, 12) if name in {"closed", "forgotten"} else metadata
         ids[name], _ = await ledgers.create(metadata)
-    settings = settings_in(tmp_path)
-    bookie = Bookie(opened(settings), settings)
-    await bookie.start()
+    bookie = await start_bookie(tmp_path)
     assert await add(bookie, ids["open"], b"payload-zero") is Status.OK
     assert await add(bookie, ids["closed"], b"payload-one") is Status.OK
     await crash(bookie)
     flip_in_first_group(tmp_path)
 
-    storage = opened(settings)
+    storage = answer_new(open_files(tmp_path))
     assert storage.contents.is_damaged
     assert storage.recovery.damage
-    bookie = Bookie(storage, settings)
+    bookie = Bookie(storage, small_settings(tmp_path))
     assert await status_of(bookie, 999, 0) is Status.UNKNOWN  # until the damage is judged
     await put_ledgers_in_limbo(storage, store, ROOT, "b0:1")
     await bookie.start()
@@ -117,7 +89,7 @@ async def test_a_journal_damaged_in_the_middle_never_becomes_absence(tmp_path: P
     assert await add(bookie, 4242, b"new ledger") is Status.OK
     await bookie.stop()
 
-    again = opened(settings)
+    again = open_files(tmp_path)
     assert again.contents.ledgers[ids["open"]].is_limbo
     assert again.contents.ledgers[ids["open"]].is_fenced
     assert again.contents.ledgers[ids["closed"]].is_fenced
@@ -126,9 +98,7 @@ async def test_a_journal_damaged_in_the_middle_never_becomes_absence(tmp_path: P
 
 
 async def test_a_torn_tail_is_dropped_and_what_was_acknowledged_stays(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path)
-    bookie = Bookie(opened(settings), settings)
-    await bookie.start()
+    bookie = await start_bookie(tmp_path)
     assert await add(bookie, 7, b"payload-zero") is Status.OK
     assert await add(bookie, 7, b"x" * 3000, 1) is Status.OK
     await crash(bookie)
@@ -139,9 +109,8 @@ async def test_a_torn_tail_is_dropped_and_what_was_acknowledged_stays(tmp_path: 
     data[at : at + 512] = bytes(512)  # one sector of the last group never reached the disk
     file.write_bytes(data)
 
-    storage = opened(settings)
-    bookie = Bookie(storage, settings)
-    await bookie.start()
+    bookie = await start_bookie(tmp_path)
+    storage = bookie.storage
 
     assert not storage.contents.is_damaged
     assert storage.recovery.groups_torn == 1
@@ -152,9 +121,7 @@ async def test_a_torn_tail_is_dropped_and_what_was_acknowledged_stays(tmp_path: 
 
 
 async def test_reads_wait_for_adds_on_their_way_to_the_disk(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path)
-    bookie = Bookie(opened(settings), settings)
-    await bookie.start()
+    bookie = await start_bookie(tmp_path)
     adding = asyncio.ensure_future(add(bookie, 7, b"payload-zero"))
     await asyncio.sleep(0)
 
@@ -164,16 +131,13 @@ async def test_reads_wait_for_adds_on_their_way_to_the_disk(tmp_path: Path) -> N
 
 
 async def test_the_same_entry_again_is_fine_and_another_one_is_a_conflict(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path)
-    bookie = Bookie(opened(settings), settings)
-    await bookie.start()
+    bookie = await start_bookie(tmp_path)
     assert await add(bookie, 7, b"payload-zero") is Status.OK
 
     assert await add(bookie, 7, b"payload-zero") is Status.OK
     assert await add(bookie, 7, b"payload-evil") is Status.CONFLICT
     await bookie.stop()
-    bookie = Bookie(opened(settings), settings)
-    await bookie.start()
+    bookie = await start_bookie(tmp_path)
     assert await add(bookie, 7, b"payload-zero") is Status.OK  # compared with the entry log
     assert await add(bookie, 7, b"payload-evil") is Status.CONFLICT
     await bookie.stop()
@@ -182,9 +146,7 @@ async def test_the_same_entry_again_is_fine_and_another_one_is_a_conflict(tmp_pa
 async def test_a_failed_fsync_answers_unknown_and_stops_the_bookie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = settings_in(tmp_path)
-    bookie = Bookie(opened(settings), settings)
-    await bookie.start()
+    bookie = await start_bookie(tmp_path)
 
     def fail(descriptor: int) -> None:
         raise OSError(5, "Input/output error")
@@ -209,20 +171,14 @@ async def test_an_emptied_bookie_denies_nothing_of_the_ledgers_that_name_it(tmp_
     for ensemble in ("b0:1", "b9:1"):
         ledger_id, _ = await ledgers.create(
             LedgerMetadata(
-                ensemble_size=1,
-                write_quorum=1,
-                ack_quorum=1,
-                fragments=(Fragment(0, (ensemble,)),),
+                ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, (ensemble,)),)
             )
         )
         ids.append(ledger_id)
-    settings = settings_in(tmp_path)
 
     # when it starts on empty directories, the metadata not asked yet
-    storage = open_storage(
-        RealFileSystem(), settings.storage, instance_id=b"i" * 16, clock_ms=lambda: 1
-    )
-    bookie = Bookie(storage, settings)
+    storage = open_files(tmp_path)
+    bookie = Bookie(storage, small_settings(tmp_path))
 
     # then it denies nothing; asked, it denies only what never was its own
     assert await status_of(bookie, 999, 0) is Status.UNKNOWN

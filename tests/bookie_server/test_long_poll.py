@@ -3,57 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from bookie_server.bookie import Bookie
 from bookie_server.client.local import LocalBookieClient
-from bookie_server.settings import BookieSettings
-from bookie_server.storage.disk.real_files import RealFileSystem
-from bookie_server.storage.opening import open_storage
 from bookie_server.wire import codec
-from bookie_server.wire.digest import Crc32cDigest, master_key
-from bookie_server.wire.messages import EncodedSection, LongPoll, ReadLacReply, Status
-from bookie_server.wire.record import (
-    ENTRY_SIZE_MAX,
-    HEADER_SIZE,
-    encode_lac_packet,
-    encode_records,
-    parse_run,
-)
-from bookkeeper_metadata.model import DigestType
-from tests.doubles.storage import answer_new
+from bookie_server.wire.messages import LongPoll, ReadLacReply, Status
+from bookie_server.wire.record import ENTRY_SIZE_MAX, HEADER_SIZE, encode_lac_packet, parse_run
+from tests.doubles.records import CRC32C, KEY, encoded_section, write
+from tests.doubles.storage import running_bookie
 
-KEY = master_key(b"")
-DIGEST = Crc32cDigest()
 LONG_MS = 20_000
 
 
-async def start(place: Path) -> tuple[Bookie, LocalBookieClient]:
-    settings = BookieSettings(
-        journal_directories=(str(place / "journal"),),
-        ledger_directories=(str(place / "ledgers"),),
-        journal_zero_chunk_bytes=64 * 1024,
-    )
-    storage = open_storage(
-        RealFileSystem(), settings.storage, instance_id=bytes(16), clock_ms=lambda: 1
-    )
-    bookie = Bookie(answer_new(storage), settings)
-    await bookie.start()
-    return bookie, LocalBookieClient("b:1", bookie)
+@pytest.fixture
+async def bookie(tmp_path: Path) -> AsyncIterator[Bookie]:
+    async with running_bookie(tmp_path) as bookie:
+        yield bookie
+
+
+@pytest.fixture
+def client(bookie: Bookie) -> LocalBookieClient:
+    return LocalBookieClient("b:1", bookie)
 
 
 async def add(client: LocalBookieClient, first: int, payloads: Sequence[bytes], lac: int) -> None:
-    parts = encode_records(DIGEST, 7, first, payloads, last_add_confirmed=lac, length_before=0)
-    header = codec.encode_section_header(7, KEY, DigestType.CRC32C)
-    section = EncodedSection(
-        7, first, first + len(payloads) - 1, False, codec.encode_section(header, parts)
-    )
-    answered: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
-    client.write(section, answered.set_result)
-    assert await answered is Status.OK
+    assert await write(client, encoded_section(payloads, first, lac=lac)) is Status.OK
 
 
 def poll(previous: int, timeout_ms: int = LONG_MS, **how: int) -> LongPoll:
@@ -70,99 +48,88 @@ def ids_in(reply: ReadLacReply) -> list[int]:
     return list(parse_run(reply.records).entry_ids) if reply.records else []
 
 
-async def test_news_that_is_there_is_told_at_once_with_its_entries(tmp_path: Path) -> None:
-    bookie, client = await start(tmp_path)
-    try:
-        await add(client, 0, [b"a", b"b"], -1)
-        await add(client, 2, [b"c", b"d"], 1)
+async def test_news_that_is_there_is_told_at_once_with_its_entries(
+    client: LocalBookieClient,
+) -> None:
+    await add(client, 0, [b"a", b"b"], -1)
+    await add(client, 2, [b"c", b"d"], 1)
 
-        reply = await client.read_lac(7, long_poll=poll(-1))
-        later = await client.read_lac(7, long_poll=poll(0))
-        without = await client.read_lac(7, long_poll=poll(-1, size_bytes_max=0))
-        small = await client.read_lac(7, long_poll=poll(-1, size_bytes_max=1))
+    reply = await client.read_lac(7, long_poll=poll(-1))
+    later = await client.read_lac(7, long_poll=poll(0))
+    without = await client.read_lac(7, long_poll=poll(-1, size_bytes_max=0))
+    small = await client.read_lac(7, long_poll=poll(-1, size_bytes_max=1))
 
-        assert (ids_in(reply), ids_in(later), ids_in(small)) == ([0, 1], [1], [0])
-        assert (without.records, reply.explicit_lac) == (b"", None)
-        assert reply.last_entry is not None
-        assert parse_run(reply.last_entry).entry_ids == range(3, 4)
-        assert without.last_entry == reply.last_entry == (await client.read_lac(7)).last_entry
-    finally:
-        await bookie.stop()
+    assert (ids_in(reply), ids_in(later), ids_in(small)) == ([0, 1], [1], [0])
+    assert (without.records, reply.explicit_lac) == (b"", None)
+    assert reply.last_entry is not None
+    assert parse_run(reply.last_entry).entry_ids == range(3, 4)
+    assert without.last_entry == reply.last_entry == (await client.read_lac(7)).last_entry
 
 
-async def test_a_poll_waits_for_the_next_entry_and_then_for_nothing_more(tmp_path: Path) -> None:
-    bookie, client = await start(tmp_path)
-    try:
-        await add(client, 0, [b"a"], -1)
-        waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
-        nothing = await client.read_lac(7, long_poll=poll(-1, timeout_ms=1))
-        assert nothing == ReadLacReply(Status.OK)
-        assert not waiting.done()
+async def test_a_poll_waits_for_the_next_entry_and_then_for_nothing_more(
+    bookie: Bookie, client: LocalBookieClient
+) -> None:
+    await add(client, 0, [b"a"], -1)
+    waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
+    nothing = await client.read_lac(7, long_poll=poll(-1, timeout_ms=1))
+    assert nothing == ReadLacReply(Status.OK)
+    assert not waiting.done()
 
-        await add(client, 1, [b"b"], 0)
+    await add(client, 1, [b"b"], 0)
 
-        assert ids_in(await soon(waiting)) == [0]
-        assert bookie.lac_watch.waiter_count == 0
-    finally:
-        await bookie.stop()
+    assert ids_in(await soon(waiting)) == [0]
+    assert bookie.lac_watch.waiter_count == 0
 
 
-async def test_an_explicit_lac_wakes_a_poll_before_any_sync(tmp_path: Path) -> None:
-    bookie, client = await start(tmp_path)
-    try:
-        await add(client, 0, [b"a", b"b"], -1)
-        waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
-        await asyncio.sleep(0)
-        packet = encode_lac_packet(DIGEST, 7, 1)
-        end = dict(bookie.storage.contents.applied)
+async def test_an_explicit_lac_wakes_a_poll_before_any_sync(
+    bookie: Bookie, client: LocalBookieClient
+) -> None:
+    await add(client, 0, [b"a", b"b"], -1)
+    waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
+    await asyncio.sleep(0)
+    packet = encode_lac_packet(CRC32C, 7, 1)
+    end = dict(bookie.storage.contents.applied)
 
-        assert await client.write_lac(7, KEY, packet) is Status.OK
-        reply = await soon(waiting)
+    assert await client.write_lac(7, KEY, packet) is Status.OK
+    reply = await soon(waiting)
 
-        assert bookie.storage.contents.applied == end  # no journal group was written for it
-        assert reply == ReadLacReply(Status.OK, None, packet, reply.records)
-        assert ids_in(reply) == [0, 1]
-    finally:
-        await bookie.stop()
+    assert bookie.storage.contents.applied == end  # no journal group was written for it
+    assert reply == ReadLacReply(Status.OK, None, packet, reply.records)
+    assert ids_in(reply) == [0, 1]
 
 
 @pytest.mark.conformance("D7")
 async def test_an_explicit_lac_survives_a_restart_and_never_falls(tmp_path: Path) -> None:
-    bookie, client = await start(tmp_path)
-    try:
+    async with running_bookie(tmp_path) as bookie:
+        client = LocalBookieClient("b:1", bookie)
         await add(client, 0, [b"a", b"b", b"c"], -1)
         assert (await client.read_lac(7)).explicit_lac is None
-        newest = encode_lac_packet(DIGEST, 7, 2)
+        newest = encode_lac_packet(CRC32C, 7, 2)
         await client.write_lac(7, KEY, newest)
-        await client.write_lac(7, KEY, encode_lac_packet(DIGEST, 7, 1))  # late
-    finally:
-        await bookie.stop()
+        await client.write_lac(7, KEY, encode_lac_packet(CRC32C, 7, 1))  # late
 
-    bookie, client = await start(tmp_path)
-    try:
+    async with running_bookie(tmp_path) as bookie:
+        client = LocalBookieClient("b:1", bookie)
         assert (await client.read_lac(7)).explicit_lac == newest
         assert (await client.read_lac(7, long_poll=poll(1))).explicit_lac == newest
-    finally:
-        await bookie.stop()
 
 
-async def test_a_fence_ends_the_wait_and_an_unknown_ledger_is_waited_for(tmp_path: Path) -> None:
-    bookie, client = await start(tmp_path)
-    try:
-        unknown = await client.read_lac(9, long_poll=poll(-1, timeout_ms=1))
-        assert unknown == ReadLacReply(Status.NO_LEDGER)
-        waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
-        await asyncio.sleep(0)
+async def test_a_fence_ends_the_wait_and_an_unknown_ledger_is_waited_for(
+    client: LocalBookieClient,
+) -> None:
+    unknown = await client.read_lac(9, long_poll=poll(-1, timeout_ms=1))
+    assert unknown == ReadLacReply(Status.NO_LEDGER)
+    waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
+    await asyncio.sleep(0)
 
-        await client.read_lac(7, is_fencing=True, master_key=KEY)
+    await client.read_lac(7, is_fencing=True, master_key=KEY)
 
-        assert await soon(waiting) == ReadLacReply(Status.OK)
-    finally:
-        await bookie.stop()
+    assert await soon(waiting) == ReadLacReply(Status.OK)
 
 
-async def test_a_stopping_bookie_keeps_nobody_waiting(tmp_path: Path) -> None:
-    bookie, client = await start(tmp_path)
+async def test_a_stopping_bookie_keeps_nobody_waiting(
+    bookie: Bookie, client: LocalBookieClient
+) -> None:
     waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
     await asyncio.sleep(0)
 
@@ -172,21 +139,17 @@ async def test_a_stopping_bookie_keeps_nobody_waiting(tmp_path: Path) -> None:
 
 
 async def test_two_of_the_largest_entries_fit_no_answer_so_the_proof_goes_first(
-    tmp_path: Path,
+    client: LocalBookieClient,
 ) -> None:
-    bookie, client = await start(tmp_path)
-    largest = bytes(ENTRY_SIZE_MAX - HEADER_SIZE - DIGEST.size)
-    try:
-        await add(client, 0, [largest], -1)
-        await add(client, 1, [largest], 0)
+    largest = bytes(ENTRY_SIZE_MAX - HEADER_SIZE - CRC32C.size)
+    await add(client, 0, [largest], -1)
+    await add(client, 1, [largest], 0)
 
-        reply = await client.read_lac(7, long_poll=poll(-1))
+    reply = await client.read_lac(7, long_poll=poll(-1))
 
-        assert reply.last_entry is not None
-        assert reply.records == b""
-        assert len(codec.encode_read_lac_reply(reply)) < codec.FRAME_SIZE_MAX
-    finally:
-        await bookie.stop()
+    assert reply.last_entry is not None
+    assert reply.records == b""
+    assert len(codec.encode_read_lac_reply(reply)) < codec.FRAME_SIZE_MAX
 
 
 @pytest.mark.parametrize(

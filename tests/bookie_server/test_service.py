@@ -16,21 +16,15 @@ from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.service import SERVER_OPTIONS, BookieIdentity, BookieService
-from bookie_server.settings import BookieSettings
-from bookie_server.storage.disk.real_files import RealFileSystem
-from bookie_server.storage.opening import open_storage
-from bookie_server.wire import codec
-from bookie_server.wire.digest import Crc32cDigest, master_key
-from bookie_server.wire.messages import EncodedSection, LongPoll, ReadLacReply, Status
-from bookie_server.wire.record import encode_lac_packet, encode_records, parse_run
-from bookkeeper_metadata.model import DigestType
-from tests.doubles.storage import answer_new
+from bookie_server.wire.messages import LongPoll, ReadLacReply, Status
+from bookie_server.wire.record import encode_lac_packet, parse_run
+from tests.doubles.records import CRC32C, KEY, encoded_section, write
+from tests.doubles.storage import start_bookie
+from tests.doubles.waits import until
 from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
 
-KEY = master_key(b"")
-DIGEST = Crc32cDigest()
 SETTINGS = ConnectionSettings(read_timeout_ms=2_000)
 
 MakeClient = Callable[[str, str, ConnectionSettings], BookieClient]
@@ -45,16 +39,7 @@ async def served(
     place: Path, make_client: MakeClient
 ) -> AsyncIterator[tuple[Bookie, BookieClient, grpc.aio.Server]]:
     """A bookie behind a real port, and its client."""
-    settings = BookieSettings(
-        journal_directories=(str(place / "journal"),),
-        ledger_directories=(str(place / "ledgers"),),
-        journal_zero_chunk_bytes=64 * 1024,
-    )
-    storage = open_storage(
-        RealFileSystem(), settings.storage, instance_id=bytes(16), clock_ms=lambda: 1
-    )
-    bookie = Bookie(answer_new(storage), settings)
-    await bookie.start()
+    bookie = await start_bookie(place)
     server = grpc.aio.server(options=SERVER_OPTIONS)
     port = server.add_insecure_port("127.0.0.1:0")
     identity = BookieIdentity("b:1", "", "", str(place))
@@ -70,19 +55,7 @@ async def served(
 
 
 async def waiters(bookie: Bookie, count: int) -> None:
-    async with asyncio.timeout(seconds(20)):
-        while bookie.lac_watch.waiter_count != count:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-
-
-async def add(client: BookieClient, first: int, count: int, lac: int) -> None:
-    parts = encode_records(
-        DIGEST, 7, first, [b"x"] * count, last_add_confirmed=lac, length_before=first
-    )
-    data = codec.encode_section(codec.encode_section_header(7, KEY, DigestType.CRC32C), parts)
-    answered: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
-    client.write(EncodedSection(7, first, first + count - 1, False, data), answered.set_result)
-    assert await answered is Status.OK
+    await until(lambda: bookie.lac_watch.waiter_count == count)
 
 
 @pytest.mark.parametrize("make_client", TRANSPORTS)
@@ -90,14 +63,14 @@ async def test_a_poll_is_answered_by_news_or_by_its_timeout(
     tmp_path: Path, make_client: MakeClient
 ) -> None:
     async with served(tmp_path, make_client) as (bookie, client, _):
-        await add(client, 0, 3, -1)
+        assert await write(client, encoded_section([b"x"] * 3)) is Status.OK
         long = LongPoll(previous_lac=-1, timeout_ms=20_000)
         waiting = asyncio.create_task(client.read_lac(7, long_poll=long))
         await waiters(bookie, 1)
         short = LongPoll(previous_lac=-1, timeout_ms=5)
         assert await client.read_lac(7, long_poll=short) == ReadLacReply(Status.OK)
 
-        packet = encode_lac_packet(DIGEST, 7, 2)
+        packet = encode_lac_packet(CRC32C, 7, 2)
         assert await client.write_lac(7, KEY, packet) is Status.OK
         async with asyncio.timeout(seconds(5)):
             reply = await waiting

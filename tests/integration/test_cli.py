@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,60 +16,16 @@ import pytest
 from bookkeeper_metadata.errors import ClusterNotInitializedError
 from bookkeeper_metadata.store.connect import connect
 from spark_bookkeeper import BookKeeper, LocalCluster, aio
-from spark_bookkeeper.cli import run
 from spark_bookkeeper.ledger.errors import LedgerFencedError
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.ports import free_port
+from tests.integration.command_line import CommandLine
 from tests.integration.processes import eventually, is_alive, processes_of
 from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
 
 COMMAND = [sys.executable, "-m", "spark_bookkeeper.cli"]
-
-
-class CommandLine:
-    """Runs commands in this process against one cluster."""
-
-    def __init__(self, uri: str, capfd: pytest.CaptureFixture[str]) -> None:
-        self.uri = uri
-        self._capfd = capfd
-
-    def __call__(self, *arguments: object) -> str:
-        """Standard output of a command that succeeds."""
-        code, out, err = self.outcome(*arguments)
-        assert code == 0, err
-        return out
-
-    def json(self, *arguments: object) -> Any:
-        return json.loads(self(*arguments, "--json"))
-
-    def outcome(self, *arguments: object) -> tuple[int, str, str]:
-        self._capfd.readouterr()
-        code = run([str(each) for each in (*arguments, "--metadata-service-uri", self.uri)])
-        out, err = self._capfd.readouterr()
-        return code, out, err
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(3) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def bookkeeper(cluster: LocalCluster, capfd: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(cluster.metadata_service_uri, capfd)
-
-
-@pytest.fixture
-def nowhere(capfd: pytest.CaptureFixture[str]) -> CommandLine:
-    """For commands that must not need a cluster."""
-    return CommandLine("zk+hierarchical://127.0.0.1:1/ledgers", capfd)
-
-
-def standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
 
 
 async def paths_at_the_top(uri: str) -> list[str]:
@@ -89,38 +43,29 @@ needs_cluster = [pytest.mark.zookeeper, pytest.mark.slow]
 class TestWithACluster:
     pytestmark = needs_cluster
 
-    def test_lines_appended_are_the_entries_read(
-        self, bookkeeper: CommandLine, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        standard_input(monkeypatch, b"first\n\nthird without end")
-        ledger_id = int(bookkeeper("ledgers", "append"))
+    def test_lines_appended_are_the_entries_read(self, bookkeeper: CommandLine) -> None:
+        ledger_id = int(bookkeeper("ledgers", "append", stdin=b"first\n\nthird without end"))
 
         assert bookkeeper("ledgers", "read", ledger_id) == "first\n\nthird without end\n"
         assert bookkeeper("ledgers", "read", ledger_id, "--first", 1, "--last", 1) == "\n"
         lines = bookkeeper("ledgers", "read", ledger_id, "--json").splitlines()
         assert json.loads(lines[2]) == {"entry_id": 2, "payload": "third without end"}
 
-    def test_length_prefixed_records_come_back_byte_for_byte(
-        self, bookkeeper: CommandLine, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_length_prefixed_records_come_back_byte_for_byte(self, bookkeeper: CommandLine) -> None:
         records = [b"\x00\xff\n", b"", b"x" * 5000]
-        standard_input(
-            monkeypatch, b"".join(struct.pack(">I", len(each)) + each for each in records)
-        )
+        sent = b"".join(struct.pack(">I", len(each)) + each for each in records)
 
-        document = bookkeeper.json("ledgers", "append", "--length-prefixed")
+        document = bookkeeper.json("ledgers", "append", "--length-prefixed", stdin=sent)
 
         assert document["entries"] == 3
         lines = bookkeeper("ledgers", "read", document["ledger_id"], "--json").splitlines()
         assert json.loads(lines[0])["payload"] == "0x00ff0a"
         assert bookkeeper("ledgers", "show", document["ledger_id"]).startswith("ledger id")
 
-    def test_a_record_cut_short_is_wrong_use(
-        self, bookkeeper: CommandLine, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        standard_input(monkeypatch, struct.pack(">I", 10) + b"short")
+    def test_a_record_cut_short_is_wrong_use(self, bookkeeper: CommandLine) -> None:
+        short = struct.pack(">I", 10) + b"short"
 
-        code, _, err = bookkeeper.outcome("ledgers", "append", "--length-prefixed")
+        code, _, err = bookkeeper.outcome("ledgers", "append", "--length-prefixed", stdin=short)
 
         assert code == 2
         assert "ends within a record" in err
@@ -144,13 +89,9 @@ class TestWithACluster:
         assert err == "BK_NO_SUCH_LEDGER: no such ledger. ledger_id=4711\n"
 
     def test_verify_compares_replicas_and_notices_one_it_could_not_ask(
-        self,
-        bookkeeper: CommandLine,
-        cluster: LocalCluster,
-        monkeypatch: pytest.MonkeyPatch,
+        self, bookkeeper: CommandLine, cluster: LocalCluster
     ) -> None:
-        standard_input(monkeypatch, b"a\nb\nc\n")
-        ledger_id = int(bookkeeper("ledgers", "append", "--ack-quorum", 3))
+        ledger_id = int(bookkeeper("ledgers", "append", "--ack-quorum", 3, stdin=b"a\nb\nc\n"))
         passed = bookkeeper.json("ledgers", "verify", ledger_id)
 
         cluster.bookies[0].kill()
@@ -196,13 +137,10 @@ class TestWithACluster:
         assert again == f"ledger {writer.ledger_id} is closed; last entry 1\n"
         assert bookkeeper.json("ledgers", "show", writer.ledger_id)["state"] == "CLOSED"
 
-    def test_deleting_asks_first(
-        self, bookkeeper: CommandLine, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_deleting_asks_first(self, bookkeeper: CommandLine) -> None:
         bookkeeper("ledgers", "create", "--ledger-id", 4712)
-        standard_input(monkeypatch, b"n\n")
 
-        code, _, _ = bookkeeper.outcome("ledgers", "delete", 4712)
+        code, _, _ = bookkeeper.outcome("ledgers", "delete", 4712, stdin=b"n\n")
 
         assert code == 1
         assert bookkeeper.json("ledgers", "show", 4712)["ledger_id"] == 4712
@@ -238,7 +176,7 @@ class TestWithACluster:
         assert info["instance_id"] in bookkeeper("cluster", "info")
 
     def test_a_cluster_is_initialized_once(self, bookkeeper: CommandLine) -> None:
-        elsewhere = CommandLine(bookkeeper.uri + "2", bookkeeper._capfd)
+        elsewhere = bookkeeper.at(bookkeeper.uri + "2")
         elsewhere("cluster", "init")
 
         code, _, err = elsewhere.outcome("cluster", "init")
@@ -259,12 +197,11 @@ class TestWithACluster:
         ],
     )  # fmt: skip
     def test_at_a_path_without_a_cluster_every_command_says_so_and_makes_nothing(
-        self, bookkeeper: CommandLine, monkeypatch: pytest.MonkeyPatch, arguments: str
+        self, bookkeeper: CommandLine, arguments: str
     ) -> None:
-        standard_input(monkeypatch, b"a line\n")
-        elsewhere = CommandLine(bookkeeper.uri + "3", bookkeeper._capfd)
+        elsewhere = bookkeeper.at(bookkeeper.uri + "3")
 
-        code, out, err = elsewhere.outcome(*arguments.split())
+        code, out, err = elsewhere.outcome(*arguments.split(), stdin=b"a line\n")
 
         assert (code, out) == (1, "")
         assert err == (
@@ -372,111 +309,3 @@ class TestLocal:
 
         assert document["metadata_service_uri"].startswith("zk+hierarchical://127.0.0.1:")
         assert eventually(lambda: processes_of(tmp_path) == [])
-
-
-@pytest.mark.slow
-def test_an_unreachable_cluster_fails_in_one_line(nowhere: CommandLine) -> None:
-    code, out, err = nowhere.outcome("ledgers", "list")
-
-    assert (code, out) == (1, "")
-    assert len(err.splitlines()) == 1
-    assert err.startswith("BK_METADATA_UNAVAILABLE: ")
-    assert "127.0.0.1:1" in err
-
-
-def test_a_malformed_uri_is_wrong_use(capfd: pytest.CaptureFixture[str]) -> None:
-    code, _, err = CommandLine("http://example", capfd).outcome("cluster", "info")
-
-    assert code == 2
-    assert "http://example" in err
-
-
-@pytest.mark.parametrize("command", [["local", "--dir"], ["demo", "--keep"]], ids=" ".join)
-def test_a_directory_that_cannot_be_made_is_named(
-    command: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    wanted = tmp_path / "file" / "below"
-
-    assert run([*command, str(wanted)]) == 1
-
-    last = capfd.readouterr().err.splitlines()[-1]
-    assert last.startswith("BK_LOCAL_DIRECTORY: directory cannot be made or written to")
-    assert last.endswith(f"directory={wanted}")
-
-
-def test_a_directory_that_cannot_be_written_to_is_named(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "cluster.lock").mkdir()
-
-    assert run(["local", "--dir", str(tmp_path)]) == 1
-
-    last = capfd.readouterr().err.splitlines()[-1]
-    assert last.startswith("BK_LOCAL_DIRECTORY: ")
-    assert str(tmp_path / "cluster.lock") in last
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["ledgers", "list"],  # no cluster named
-        ["ledgers", "show", "seven"],
-        ["unknown"],
-        ["demo", "--scale", "0"],
-        ["logs", "read", "x", "--first-row", "third"],
-        ["logs", "read", "x", "--end-row", "-1"],
-        ["logs", "tail", "x", "--from", "9" * 19],
-        ["local", "--bookies", "0"],
-        ["local", "--autorecovery"],
-        ["bookie", "--port", "many"],
-        ["bookie", "--host", "0.0.0.0"],
-    ],
-    ids=" ".join,
-)
-def test_wrong_use_exits_with_two(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("BOOKKEEPER_METADATA_URI", raising=False)
-
-    assert run(arguments) == 2
-    assert capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("command", "option"), [("read", "--first-row"), ("read", "--end-row"), ("tail", "--from")]
-)
-def test_a_wrong_place_in_a_log_is_told_by_the_options_own_name(
-    nowhere: CommandLine, command: str, option: str
-) -> None:
-    code, out, err = nowhere.outcome("logs", command, "x", option, "third")
-
-    assert (code, out) == (2, "")
-    assert err.splitlines()[-1] == (
-        f"Error: Invalid value for '{option}': 'third' is no row number, earliest or latest."
-    )
-
-
-def test_help_names_every_command(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["--help"]) == 0
-
-    shown = capfd.readouterr().out
-    for noun in ("bookie", "bookies", "cluster", "demo", "ledgers", "local", "logs"):
-        assert f"\n  {noun} " in shown
-
-
-def test_the_help_of_a_local_cluster_offers_no_auto_recovery(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    assert run(["local", "--help"]) == 0
-
-    assert "recovery" not in capfd.readouterr().out
-
-
-def test_every_setting_of_a_bookie_is_a_flag(capfd: pytest.CaptureFixture[str]) -> None:
-    from bookie_server.settings import bookie_settings_table
-
-    assert run(["bookie", "--help"]) == 0
-
-    shown = capfd.readouterr().out
-    assert [each.flag for each in bookie_settings_table() if each.flag not in shown] == []

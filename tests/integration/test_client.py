@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -20,18 +19,6 @@ from spark_bookkeeper.log.errors import LogExistsError, NoSuchLogError
 from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(bookies=3) as running:
-        yield running
-
-
-@pytest.fixture
-def bk(cluster: LocalCluster) -> Iterator[BookKeeper]:
-    with BookKeeper(cluster.metadata_service_uri) as client:
-        yield client
 
 
 def test_the_readme_example_works(bk: BookKeeper) -> None:

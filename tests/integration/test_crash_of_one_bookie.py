@@ -35,12 +35,6 @@ def cluster() -> Iterator[LocalCluster]:
             bookie.kill()  # one that still waits to register would take its time to stop
 
 
-@pytest.fixture
-def bk(cluster: LocalCluster) -> Iterator[BookKeeper]:
-    with BookKeeper(cluster.metadata_service_uri) as client:
-        yield client
-
-
 def written(bk: BookKeeper) -> WriteHandle:
     """An open ledger of ``COUNT`` entries, each of which came in a journal group of its own."""
     writer = bk.create_ledger()

@@ -107,10 +107,7 @@ class TestRun:
         assert run(["logs", "read", LOG, "--first-row", "soon", *uri]) == 1
         complaint = capfd.readouterr().err
 
-        assert [(each["log"], each["rows"]) for each in listed] == [
-            (LOG, ROWS),
-            (STREAM_LOG, ROWS),
-        ]
+        assert [(each["log"], each["rows"]) for each in listed] == [(LOG, ROWS), (STREAM_LOG, ROWS)]
         assert (shown["rows"], shown["next_row"]) == (ROWS, ROWS)
         assert sum(each["rows"] for each in shown["ranges"]) == ROWS
         assert len(shown["schema"]) == 16

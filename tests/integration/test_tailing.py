@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,18 +13,6 @@ from tests.integration.processes import eventually
 from tests.patience import seconds
 
 pytestmark = [pytest.mark.integration, pytest.mark.zookeeper, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(bookies=3) as running:
-        yield running
-
-
-@pytest.fixture
-def bk(cluster: LocalCluster) -> Iterator[BookKeeper]:
-    with BookKeeper(cluster.metadata_service_uri) as client:
-        yield client
 
 
 class Reader(threading.Thread):

@@ -1,12 +1,14 @@
-"""A real ZooKeeper for the tests of this folder, started once."""
+"""A real ZooKeeper, started once, and sessions of the service under test."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from bookkeeper_metadata.store.interface import MetadataStore
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
+from tests.conformance.metadata_store import Service
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +16,28 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperPro
     """Shared and never stopped by a test; a test that stops one starts its own."""
     with ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper")) as process:
         yield process
+
+
+@pytest.fixture
+def root(service: Service) -> str:
+    """The folder of one test."""
+    return service.root
+
+
+@pytest.fixture
+async def store(service: Service) -> AsyncIterator[MetadataStore]:
+    """A session; its folder is there and empty."""
+    session = await service.connect()
+    await session.create(service.root, b"", make_parents=True)
+    yield session
+    await session.close()
+
+
+@pytest.fixture
+async def other(service: Service) -> AsyncIterator[MetadataStore]:
+    session = await service.connect()
+    yield session
+    await session.close()
+
+
+third = other

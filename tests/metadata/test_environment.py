@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import logging
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from spark_bookkeeper.cli import run
 from spark_bookkeeper.datasource.options.parse import parse_read_options
 from spark_bookkeeper.local.environment import child_environment
 
-NEW, OLD = "BOOKKEEPER_METADATA_URI", "BOOKKEEPER_METADATA_SERVICE_URI"
+NEW, LOGGER = "bookkeeper_metadata"
+OLD = "BOOKKEEPER_METADATA_URI", "BOOKKEEPER_METADATA_SERVICE_URI"
 URI = "zk+hierarchical://127.0.0.1:1/ledgers"
 REPOSITORY = Path(__file__).parents[2]
 
@@ -40,6 +42,8 @@ def test_the_old_variable_is_read_with_a_warning_that_names_the_new_one(
     warning: str | None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.WARNING, LOGGER)  # a demo in this process may have silenced it
+
     assert read_metadata_uri(environment) == uri
 
     assert len(caplog.messages) == (0 if warning is None else 1)
@@ -51,6 +55,7 @@ def test_client_data_source_and_command_line_read_the_old_variable(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
+    caplog.set_level(logging.WARNING, LOGGER)
     monkeypatch.delenv(NEW, raising=False)
     monkeypatch.setenv(OLD, URI)
 

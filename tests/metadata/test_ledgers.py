@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -17,7 +17,7 @@ from bookkeeper_metadata.errors import (
     MetadataUnavailableError,
     NoSuchLedgerError,
 )
-from bookkeeper_metadata.ledgers import ExtraOperations, LedgerStore
+from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import LedgerMetadata, LedgerState, Stop, Versioned
 from bookkeeper_metadata.paths import LedgerLayout, Paths
 from bookkeeper_metadata.serde import encode_metadata
@@ -29,6 +29,7 @@ from bookkeeper_metadata.store.operations import (
     NodeExistsError,
     Operation,
 )
+from tests.doubles.stores import Script
 from tests.metadata.samples import open_ledger
 
 ROOT = "/ledgers"
@@ -40,19 +41,11 @@ class Scene:
     """An initialized cluster and a script of what happens at which operation."""
 
     def __init__(self) -> None:
+        self.script = Script()
         self.store = MemoryStore()
         self.ledgers = LedgerStore(self.store, ROOT, random=Random(1))
-        self.operations: list[str] = []
-        self.script: dict[tuple[str, int], Callable[[], Fault | None]] = {}
 
-    def at(self, operation: str, nth: int, act: Callable[[], Fault | None]) -> None:
-        """At the ``nth`` (from 1) ``operation``, before it is applied."""
-        self.script[operation, nth] = act
-
-    def loses(self, operation: str, nth: int, fault: Fault) -> None:
-        self.at(operation, nth, lambda: fault)
-
-    def foreign(self, ledger_id: int) -> None:
+    def write_foreign(self, ledger_id: int) -> None:
         """Another client's ledger stands there."""
         path = PATHS.ledger(ledger_id)
         self.store.tree.make_parents(path)
@@ -66,288 +59,218 @@ class Scene:
         self.store.fault = None
         return [ledger_id async for ledger_id in self.ledgers.list_ids()]
 
-    def _fault(self, operation: str, path: str) -> Fault | None:
-        self.operations.append(operation)
-        act = self.script.get((operation, self.operations.count(operation)))
-        return act() if act is not None else None
 
-
-def run(scenario: Callable[[Scene], Awaitable[None]]) -> None:
-    async def main() -> None:
-        scene = Scene()
-        await initialize(scene.store, ROOT, random=Random(0))
-        # Layout and folders are known before the script begins to count.
-        await scene.ledgers.delete((await scene.ledgers.create(open_ledger()))[0])
-        scene.store.tree.set_counter(PATHS.idgen, 0)
-        scene.foreign(99)
-        scene.store.fault = scene._fault
-        await scenario(scene)
-
-    asyncio.run(main())
+@pytest.fixture
+async def scene() -> Scene:
+    scene = Scene()
+    await initialize(scene.store, ROOT, random=Random(0))
+    # Layout and folders are known before the script begins to count.
+    await scene.ledgers.delete((await scene.ledgers.create(open_ledger()))[0])
+    scene.store.tree.set_counter(PATHS.idgen, 0)
+    scene.write_foreign(99)
+    scene.store.fault = scene.script
+    return scene
 
 
 def mark(name: str) -> Callable[[int], list[Operation]]:
     return lambda ledger_id: [Check(ROOT, None), Create(f"{ROOT}/{name}-{ledger_id}", b"")]
 
 
-def test_a_created_ledger_is_read_back_as_it_was_returned() -> None:
-    async def scenario(scene: Scene) -> None:
-        ledger_id, created = await scene.ledgers.create(open_ledger(created_ms=5))
-        assert (ledger_id, created.version) == (0, 0)
-        assert created.metadata.writer_token > 0
-        assert await scene.ledgers.read(ledger_id) == created
-        assert await scene.store.children(PATHS.idgen) == []
-
-    run(scenario)
+async def test_a_created_ledger_is_read_back_as_it_was_returned(scene: Scene) -> None:
+    ledger_id, created = await scene.ledgers.create(open_ledger(created_ms=5))
+    assert (ledger_id, created.version) == (0, 0)
+    assert created.metadata.writer_token > 0
+    assert await scene.ledgers.read(ledger_id) == created
+    assert await scene.store.children(PATHS.idgen) == []
 
 
-def test_a_chosen_id_is_used_or_refused() -> None:
-    async def scenario(scene: Scene) -> None:
-        ledger_id, _ = await scene.ledgers.create(open_ledger(), ledger_id=2**63 - 1)
-        assert ledger_id == 2**63 - 1
-        with pytest.raises(LedgerExistsError):
-            await scene.ledgers.create(open_ledger(), ledger_id=99)
-        for impossible in (-1, 2**63):
-            with pytest.raises(ValueError, match="a ledger id is"):
-                await scene.ledgers.create(open_ledger(), ledger_id=impossible)
-        assert await scene.ids() == [99, 2**63 - 1]
-
-    run(scenario)
+async def test_a_chosen_id_is_used_or_refused(scene: Scene) -> None:
+    ledger_id, _ = await scene.ledgers.create(open_ledger(), ledger_id=2**63 - 1)
+    assert ledger_id == 2**63 - 1
+    with pytest.raises(LedgerExistsError):
+        await scene.ledgers.create(open_ledger(), ledger_id=99)
+    for impossible in (-1, 2**63):
+        with pytest.raises(ValueError, match="a ledger id is"):
+            await scene.ledgers.create(open_ledger(), ledger_id=impossible)
+    assert await scene.ids() == [99, 2**63 - 1]
 
 
-def test_an_allocated_id_that_is_taken_is_passed_over() -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.foreign(0)
-        scene.foreign(1)
-        assert (await scene.ledgers.create(open_ledger()))[0] == 2
-
-    run(scenario)
+async def test_an_allocated_id_that_is_taken_is_passed_over(scene: Scene) -> None:
+    scene.write_foreign(0)
+    scene.write_foreign(1)
+    assert (await scene.ledgers.create(open_ledger()))[0] == 2
 
 
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("accompanied", [False, True])
 @pytest.mark.parametrize("ledger_id", [None, 5])
-def test_a_creation_whose_message_is_lost_happens_once(
-    fault: Fault, accompanied: bool, ledger_id: int | None
+async def test_a_creation_whose_message_is_lost_happens_once(
+    scene: Scene, fault: Fault, accompanied: bool, ledger_id: int | None
 ) -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.loses("multi" if accompanied else "create", 1, fault)
-        made, created = await scene.ledgers.create(
-            open_ledger(),
-            ledger_id=ledger_id,
-            extra_operations=mark("mark") if accompanied else None,
-        )
-        assert made == (ledger_id or 0)
-        assert created.version == 0
-        assert await scene.ids() == [made, 99]
-        marks = [n for n in await scene.store.children(ROOT) or [] if n.startswith("mark")]
-        assert marks == ([f"mark-{made}"] if accompanied else [])
-
-    run(scenario)
+    scene.script.lose("multi" if accompanied else "create", 1, fault)
+    made, created = await scene.ledgers.create(
+        open_ledger(), ledger_id=ledger_id, extra_operations=mark("mark") if accompanied else None
+    )
+    assert made == (ledger_id or 0)
+    assert created.version == 0
+    assert await scene.ids() == [made, 99]
+    marks = [n for n in await scene.store.children(ROOT) or [] if n.startswith("mark")]
+    assert marks == ([f"mark-{made}"] if accompanied else [])
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_an_id_whose_reply_is_lost_is_drawn_anew(fault: Fault) -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.loses("sequence", 1, fault)
-        scene.loses("delete", 1, fault)
-        ledger_id, _ = await scene.ledgers.create(open_ledger())
-        assert ledger_id == (1 if fault is Fault.LOST_REPLY else 0)
-
-    run(scenario)
+async def test_an_id_whose_reply_is_lost_is_drawn_anew(scene: Scene, fault: Fault) -> None:
+    scene.script.lose("sequence", 1, fault)
+    scene.script.lose("delete", 1, fault)
+    ledger_id, _ = await scene.ledgers.create(open_ledger())
+    assert ledger_id == (1 if fault is Fault.LOST_REPLY else 0)
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_parents_whose_creation_is_lost_are_made_all_the_same(fault: Fault) -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.loses("create", 2, fault)  # the first finds no parent
-        assert (await scene.ledgers.create(open_ledger(), ledger_id=2**40))[0] == 2**40
-
-    run(scenario)
-
-
-def test_a_lost_creation_that_somebody_changed_since_is_neither_made_nor_taken() -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.loses("create", 1, Fault.LOST_REPLY)
-        scene.at("sync", 1, lambda: scene.overwrite(5))
-        scene.store.tree.make_parents(PATHS.ledger(5))
-        with pytest.raises(MetadataUnavailableError):
-            await scene.ledgers.create(open_ledger(), ledger_id=5)
-
-    run(scenario)
+async def test_parents_whose_creation_is_lost_are_made_all_the_same(
+    scene: Scene, fault: Fault
+) -> None:
+    scene.script.lose("create", 2, fault)  # the first finds no parent
+    assert (await scene.ledgers.create(open_ledger(), ledger_id=2**40))[0] == 2**40
 
 
-def test_an_allocated_id_in_doubt_is_left_alone_and_the_next_one_used() -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.loses("create", 1, Fault.LOST_REPLY)
-        scene.at("sync", 1, lambda: scene.overwrite(0))
-        scene.store.tree.make_parents(PATHS.ledger(0))
-        assert (await scene.ledgers.create(open_ledger()))[0] == 1
-
-    run(scenario)
-
-
-def test_a_lost_creation_behind_which_another_took_the_id_is_refused() -> None:
-    async def scenario(scene: Scene) -> None:
-        def taken() -> Fault:
-            scene.foreign(5)
-            return Fault.LOST_REPLY
-
-        scene.at("create", 1, taken)
-        with pytest.raises(LedgerExistsError):
-            await scene.ledgers.create(open_ledger(), ledger_id=5)
-
-    run(scenario)
+async def test_a_lost_creation_that_somebody_changed_since_is_neither_made_nor_taken(
+    scene: Scene,
+) -> None:
+    scene.script.lose("create", 1, Fault.LOST_REPLY)
+    scene.script.at("sync", 1, lambda: scene.overwrite(5))
+    scene.store.tree.make_parents(PATHS.ledger(5))
+    with pytest.raises(MetadataUnavailableError):
+        await scene.ledgers.create(open_ledger(), ledger_id=5)
 
 
-def test_a_creation_nobody_answers_is_unknown() -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.loses("create", 1, Fault.LOST_REPLY)
-        for nth in range(1, 100):
-            scene.loses("sync", nth, Fault.LOST_REQUEST)
-        with pytest.raises(MetadataUnavailableError):
-            await scene.ledgers.create(open_ledger(), ledger_id=5)
-
-    run(scenario)
+async def test_an_allocated_id_in_doubt_is_left_alone_and_the_next_one_used(scene: Scene) -> None:
+    scene.script.lose("create", 1, Fault.LOST_REPLY)
+    scene.script.at("sync", 1, lambda: scene.overwrite(0))
+    scene.store.tree.make_parents(PATHS.ledger(0))
+    assert (await scene.ledgers.create(open_ledger()))[0] == 1
 
 
-def test_a_refused_companion_prevents_the_ledger_and_names_itself() -> None:
-    async def scenario(scene: Scene) -> None:
-        for companion, error in (
-            (Check(PATHS.layout, 3), BadVersionError),
-            (Create(PATHS.layout, b""), NodeExistsError),
-        ):
-            extra_operations: ExtraOperations = lambda _, c=companion: [c]  # type: ignore[misc]  # noqa: E731
-            with pytest.raises(error) as refused:
-                await scene.ledgers.create(open_ledger(), extra_operations=extra_operations)
-            assert getattr(refused.value, "path", None) == PATHS.layout
-        assert await scene.ids() == [99]
+async def test_a_lost_creation_behind_which_another_took_the_id_is_refused(scene: Scene) -> None:
+    def taken() -> Fault:
+        scene.write_foreign(5)
+        return Fault.LOST_REPLY
 
-    run(scenario)
+    scene.script.at("create", 1, taken)
+    with pytest.raises(LedgerExistsError):
+        await scene.ledgers.create(open_ledger(), ledger_id=5)
 
 
-def test_reading_what_is_not_there_or_not_metadata_says_which() -> None:
-    async def scenario(scene: Scene) -> None:
-        with pytest.raises(NoSuchLedgerError):
-            await scene.ledgers.read(5)
-        scene.store.tree.put(PATHS.ledger(99), b"garbage", 0)
-        with pytest.raises(MetadataCorruptError, match=PATHS.ledger(99)):
-            await scene.ledgers.read(99)
-
-    run(scenario)
+async def test_a_creation_nobody_answers_is_unknown(scene: Scene) -> None:
+    scene.script.lose("create", 1, Fault.LOST_REPLY)
+    for nth in range(1, 100):
+        scene.script.lose("sync", nth, Fault.LOST_REQUEST)
+    with pytest.raises(MetadataUnavailableError):
+        await scene.ledgers.create(open_ledger(), ledger_id=5)
 
 
-def test_an_update_goes_through_the_loop() -> None:
-    async def scenario(scene: Scene) -> None:
-        result: Versioned | Stop[object] = await scene.ledgers.update(
-            99, LedgerMetadata.in_recovery
-        )
-        assert isinstance(result, Versioned)
-        assert result.metadata.state is LedgerState.IN_RECOVERY
-        assert (await scene.ledgers.read(99)).version == 1
+async def test_a_refused_companion_prevents_the_ledger_and_names_itself(scene: Scene) -> None:
+    for companion, error in (
+        (Check(PATHS.layout, 3), BadVersionError),
+        (Create(PATHS.layout, b""), NodeExistsError),
+    ):
+        with pytest.raises(error) as refused:
+            await scene.ledgers.create(open_ledger(), extra_operations=lambda _, c=companion: [c])  # type: ignore[misc]
+        assert getattr(refused.value, "path", None) == PATHS.layout
+    assert await scene.ids() == [99]
 
-    run(scenario)
+
+async def test_reading_what_is_not_there_or_not_metadata_says_which(scene: Scene) -> None:
+    with pytest.raises(NoSuchLedgerError):
+        await scene.ledgers.read(5)
+    scene.store.tree.put(PATHS.ledger(99), b"garbage", 0)
+    with pytest.raises(MetadataCorruptError, match=PATHS.ledger(99)):
+        await scene.ledgers.read(99)
+
+
+async def test_an_update_goes_through_the_loop(scene: Scene) -> None:
+    result: Versioned | Stop[object] = await scene.ledgers.update(99, LedgerMetadata.in_recovery)
+    assert isinstance(result, Versioned)
+    assert result.metadata.state is LedgerState.IN_RECOVERY
+    assert (await scene.ledgers.read(99)).version == 1
 
 
 @pytest.mark.parametrize("fault", [None, *Fault])
-def test_a_deleted_ledger_is_gone_with_the_folders_it_leaves_empty(fault: Fault | None) -> None:
-    async def scenario(scene: Scene) -> None:
-        await scene.ledgers.create(open_ledger(), ledger_id=2**40)
-        scene.operations.clear()
-        if fault is not None:
-            scene.loses("delete", 1, fault)
-        await scene.ledgers.delete(2**40, 0)
-        assert await scene.ids() == [99]
-        assert "000" not in (await scene.store.children(ROOT) or [])
+async def test_a_deleted_ledger_is_gone_with_the_folders_it_leaves_empty(
+    scene: Scene, fault: Fault | None
+) -> None:
+    await scene.ledgers.create(open_ledger(), ledger_id=2**40)
+    scene.script.seen.clear()
+    if fault is not None:
+        scene.script.lose("delete", 1, fault)
+    await scene.ledgers.delete(2**40, 0)
+    assert await scene.ids() == [99]
+    assert "000" not in (await scene.store.children(ROOT) or [])
 
-    run(scenario)
 
-
-def test_deleting_asks_for_the_version_and_for_the_ledger() -> None:
-    async def scenario(scene: Scene) -> None:
-        with pytest.raises(MetadataConflictError):
-            await scene.ledgers.delete(99, 1)
+async def test_deleting_asks_for_the_version_and_for_the_ledger(scene: Scene) -> None:
+    with pytest.raises(MetadataConflictError):
+        await scene.ledgers.delete(99, 1)
+    await scene.ledgers.delete(99)
+    with pytest.raises(NoSuchLedgerError):
         await scene.ledgers.delete(99)
-        with pytest.raises(NoSuchLedgerError):
-            await scene.ledgers.delete(99)
-
-    run(scenario)
 
 
-def test_ids_are_listed_in_order_across_short_and_long_paths() -> None:
-    async def scenario(scene: Scene) -> None:
-        ids = [2**62, 0, 12_3456_7890, 2**31 - 1, 2**31 - 2, 7]
-        for ledger_id in ids:
-            await scene.ledgers.create(open_ledger(), ledger_id=ledger_id)
-        scene.store.tree.create(f"{ROOT}/00/other", b"")
-        assert await scene.ids() == sorted([*ids, 99])
-
-    run(scenario)
+async def test_ids_are_listed_in_order_across_short_and_long_paths(scene: Scene) -> None:
+    ids = [2**62, 0, 12_3456_7890, 2**31 - 1, 2**31 - 2, 7]
+    for ledger_id in ids:
+        await scene.ledgers.create(open_ledger(), ledger_id=ledger_id)
+    scene.store.tree.create(f"{ROOT}/00/other", b"")
+    assert await scene.ids() == sorted([*ids, 99])
 
 
-def test_a_folder_that_vanishes_during_the_walk_is_skipped_but_silence_is_an_error() -> None:
-    async def scenario(scene: Scene) -> None:
-        await scene.ledgers.create(open_ledger(), ledger_id=2**40)
-        scene.operations.clear()
+async def test_a_folder_that_vanishes_during_the_walk_is_skipped_but_silence_is_an_error(
+    scene: Scene,
+) -> None:
+    await scene.ledgers.create(open_ledger(), ledger_id=2**40)
+    scene.script.seen.clear()
 
-        def prune() -> None:
-            path = PATHS.ledger(2**40)
-            for _ in range(5):
-                scene.store.tree.delete(path, None)
-                path = path.rpartition("/")[0]
+    def prune() -> None:
+        path = PATHS.ledger(2**40)
+        for _ in range(5):
+            scene.store.tree.delete(path, None)
+            path = path.rpartition("/")[0]
 
-        scene.at("children", 4, prune)
-        assert [ledger_id async for ledger_id in scene.ledgers.list_ids()] == [99]
-        scene.operations.clear()
-        scene.loses("children", 3, Fault.LOST_REQUEST)
-        with pytest.raises(MetadataUnavailableError):
-            [ledger_id async for ledger_id in scene.ledgers.list_ids()]
-
-    run(scenario)
-
-
-def test_beyond_31_bits_ids_come_from_the_long_counter() -> None:
-    async def scenario(scene: Scene) -> None:
-        tree = scene.store.tree
-        tree.set_counter(PATHS.idgen, 2**31 - 2)
-        ids = [(await scene.ledgers.create(open_ledger()))[0] for _ in range(3)]
-        assert ids == [2**31 - 2, 1 << 32, (1 << 32) + 1]
-        # and once a folder's counter is used up, the next folder begins; three are kept
-        for high in range(1, 5):
-            tree.set_counter(f"{PATHS.idgen_long}/HOB-{high:010d}", 2**31 - 1)
-            assert (await scene.ledgers.create(open_ledger()))[0] == (high + 1) << 32
-        assert tree.children(PATHS.idgen_long) == [
-            "HOB-0000000003",
-            "HOB-0000000004",
-            "HOB-0000000005",
-        ]
-
-    run(scenario)
+    scene.script.at("children", 4, prune)
+    assert [ledger_id async for ledger_id in scene.ledgers.list_ids()] == [99]
+    scene.script.seen.clear()
+    scene.script.lose("children", 3, Fault.LOST_REQUEST)
+    with pytest.raises(MetadataUnavailableError):
+        [ledger_id async for ledger_id in scene.ledgers.list_ids()]
 
 
-def test_ids_of_concurrent_clients_are_all_different() -> None:
-    async def scenario(scene: Scene) -> None:
-        clients = [
-            LedgerStore(MemoryStore(scene.store.tree), ROOT, random=Random(i)) for i in range(4)
-        ]
-        made = await asyncio.gather(*(c.create(open_ledger()) for c in clients for _ in range(5)))
-        assert sorted(ledger_id for ledger_id, _ in made) == list(range(20))
+async def test_beyond_31_bits_ids_come_from_the_long_counter(scene: Scene) -> None:
+    tree = scene.store.tree
+    tree.set_counter(PATHS.idgen, 2**31 - 2)
+    ids = [(await scene.ledgers.create(open_ledger()))[0] for _ in range(3)]
+    assert ids == [2**31 - 2, 1 << 32, (1 << 32) + 1]
+    # and once a folder's counter is used up, the next folder begins; three are kept
+    for high in range(1, 5):
+        tree.set_counter(f"{PATHS.idgen_long}/HOB-{high:010d}", 2**31 - 1)
+        assert (await scene.ledgers.create(open_ledger()))[0] == (high + 1) << 32
+    assert tree.children(PATHS.idgen_long) == ["HOB-0000000003", "HOB-0000000004", "HOB-0000000005"]
 
-    run(scenario)
+
+async def test_ids_of_concurrent_clients_are_all_different(scene: Scene) -> None:
+    clients = [LedgerStore(MemoryStore(scene.store.tree), ROOT, random=Random(i)) for i in range(4)]
+    made = await asyncio.gather(*(c.create(open_ledger()) for c in clients for _ in range(5)))
+    assert sorted(ledger_id for ledger_id, _ in made) == list(range(20))
 
 
-def test_a_watch_reports_metadata_and_deletion_and_survives_garbage() -> None:
-    async def scenario(scene: Scene) -> None:
-        seen: list[Versioned | None] = []
-        stop = await scene.ledgers.watch(99, seen.append)
-        scene.store.tree.put(PATHS.ledger(99), b"garbage", 0)
-        await scene.store.sync("/")
-        await scene.ledgers.delete(99)
-        await scene.store.sync("/")
-        assert [versioned and versioned.version for versioned in seen] == [0, None]
-        stop()
-
-    run(scenario)
+async def test_a_watch_reports_metadata_and_deletion_and_survives_garbage(scene: Scene) -> None:
+    seen: list[Versioned | None] = []
+    stop = await scene.ledgers.watch(99, seen.append)
+    scene.store.tree.put(PATHS.ledger(99), b"garbage", 0)
+    await scene.store.sync("/")
+    await scene.ledgers.delete(99)
+    await scene.store.sync("/")
+    assert [versioned and versioned.version for versioned in seen] == [0, None]
+    stop()
 
 
 async def test_without_a_cluster_nothing_is_created_and_the_remedy_is_named() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import subprocess
 from pathlib import Path
@@ -19,7 +18,7 @@ from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
 @pytest.mark.zookeeper
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_what_was_written_is_there_after_a_restart_on_the_same_port(
+async def test_what_was_written_is_there_after_a_restart_on_the_same_port(
     tmp_path: Path, end: str
 ) -> None:
     # given a server with a node, ended softly or hard
@@ -28,27 +27,22 @@ def test_what_was_written_is_there_after_a_restart_on_the_same_port(
     process.start()
     port = process.port
 
-    async def write() -> None:
-        store = await ZooKeeperStore.connect([process.service])
-        await store.create("/a", b"kept")
-        await store.close()
-
-    asyncio.run(write())
+    store = await ZooKeeperStore.connect([process.service])
+    await store.create("/a", b"kept")
+    await store.close()
     getattr(process, end)()
     getattr(process, end)()
     assert not process.is_running
 
     # when another object starts it on the same directory and port
     with ZooKeeperProcess(tmp_path, port) as again:
+        store = await ZooKeeperStore.connect([again.service])
+        node = await store.get("/a")
+        await store.close()
 
-        async def read() -> bytes | None:
-            store = await ZooKeeperStore.connect([again.service])
-            node = await store.get("/a")
-            await store.close()
-            return None if node is None else node.value
-
-        # then the node is there
-        assert asyncio.run(read()) == b"kept"
+    # then the node is there
+    assert node is not None
+    assert node.value == b"kept"
 
 
 @pytest.mark.zookeeper

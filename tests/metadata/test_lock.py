@@ -8,6 +8,7 @@ import pytest
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from tests.doubles.waits import until_read
 from tests.patience import seconds
 
 PATH = "/locks/x"
@@ -42,8 +43,7 @@ async def test_a_waiter_whose_session_is_lost_queues_anew() -> None:
     waiter = MemoryStore(holder.tree)
     release = await holder.lock(PATH)
     waiting = asyncio.create_task(waiter.lock(PATH))
-    while len(await holder.children(PATH) or []) < 2:
-        await holder.sync(PATH)
+    await until_read(lambda: holder.children(PATH), lambda names: len(names or []) == 2)
     waiter.expire()
     await release()
     release = await asyncio.wait_for(waiting, seconds(5))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
 
 import pytest
@@ -30,129 +29,130 @@ pytestmark = [
 _roots = itertools.count()
 
 
-def run(
-    zookeeper: ZooKeeperProcess,
-    scenario: Callable[[LossyProxy, MetadataStore, str], Awaitable[None]],
-) -> None:
-    async def main() -> None:
-        proxy = LossyProxy(zookeeper.port)
-        store = await connect_through(proxy)
-        root = f"/lost/{next(_roots)}/ledgers"
-        try:
-            await store.create(root.rpartition("/")[0], b"", make_parents=True)
-            await scenario(proxy, store, root)
-            assert proxy.losses > 0, "nothing was lost, so nothing was tested"
-        finally:
-            await store.close()
-            await proxy.stop()
+@pytest.fixture
+def root() -> str:
+    return f"/lost/{next(_roots)}/ledgers"
 
-    asyncio.run(main())
+
+@pytest.fixture
+async def proxy(zookeeper: ZooKeeperProcess) -> AsyncIterator[LossyProxy]:
+    proxy = LossyProxy(zookeeper.port)
+    yield proxy
+    await proxy.stop()
+
+
+@pytest.fixture
+async def store(proxy: LossyProxy, root: str) -> AsyncIterator[MetadataStore]:
+    """A session through the proxy, over the empty folder that ``root`` is to lie in."""
+    store = await connect_through(proxy)
+    await store.create(root.rpartition("/")[0], b"", make_parents=True)
+    yield store
+    await store.close()
+    assert proxy.losses > 0, "nothing was lost, so nothing was tested"
 
 
 @pytest.mark.parametrize("request_type", [each for each in Request if each != Request.CHECK])
-def test_the_store_reports_unknown_and_reads_back_what_became_of_it(
-    zookeeper: ZooKeeperProcess, fault: Fault, request_type: Request
+async def test_the_store_reports_unknown_and_reads_back_what_became_of_it(
+    proxy: LossyProxy,
+    store: MetadataStore,
+    root: str,
+    zookeeper: ZooKeeperProcess,
+    fault: Fault,
+    request_type: Request,
 ) -> None:
-    async def scenario(proxy: LossyProxy, store: MetadataStore, root: str) -> None:
-        # given two nodes
-        for name in ("put", "delete"):
-            await store.create(f"{root}/{name}", b"0", make_parents=True)
-        changes: dict[Request, Callable[[], Awaitable[object]]] = {
-            Request.CREATE: lambda: store.create(f"{root}/new", b""),
-            Request.DELETE: lambda: store.delete(f"{root}/delete", 0),
-            Request.SET_DATA: lambda: store.put(f"{root}/put", b"1", 0),
-            Request.MULTI: lambda: store.multi(
-                [
-                    Create(f"{root}/new", b""),
-                    Delete(f"{root}/delete", 0),
-                    Put(f"{root}/put", b"1", 0),
-                ]
-            ),
-        }
+    # given two nodes
+    for name in ("put", "delete"):
+        await store.create(f"{root}/{name}", b"0", make_parents=True)
+    changes: dict[Request, Callable[[], Awaitable[object]]] = {
+        Request.CREATE: lambda: store.create(f"{root}/new", b""),
+        Request.DELETE: lambda: store.delete(f"{root}/delete", 0),
+        Request.SET_DATA: lambda: store.put(f"{root}/put", b"1", 0),
+        Request.MULTI: lambda: store.multi(
+            [Create(f"{root}/new", b""), Delete(f"{root}/delete", 0), Put(f"{root}/put", b"1", 0)]
+        ),
+    }
 
-        # when the message of a change is lost
-        proxy.lose(request_type, fault)
-        with pytest.raises(MetadataUnavailableError):
-            await changes[request_type]()
+    # when the message of a change is lost
+    proxy.lose(request_type, fault)
+    with pytest.raises(MetadataUnavailableError):
+        await changes[request_type]()
 
-        # then reading back on the same store tells whether it was applied
-        names = await store.children(root) or []
-        put = await store.get(f"{root}/put")
-        was_applied = {
-            Request.CREATE: "new" in names,
-            Request.DELETE: "delete" not in names,
-            Request.SET_DATA: put is not None and put.value == b"1",
-            Request.MULTI: names == ["new", "put"] and put is not None and put.version == 1,
-        }
-        assert was_applied[request_type] == (fault is Fault.LOST_REPLY)
-
-    run(zookeeper, scenario)
+    # then reading back on the same store tells whether it was applied
+    names = await store.children(root) or []
+    put = await store.get(f"{root}/put")
+    was_applied = {
+        Request.CREATE: "new" in names,
+        Request.DELETE: "delete" not in names,
+        Request.SET_DATA: put is not None and put.value == b"1",
+        Request.MULTI: names == ["new", "put"] and put is not None and put.version == 1,
+    }
+    assert was_applied[request_type] == (fault is Fault.LOST_REPLY)
 
 
 @pytest.mark.parametrize("accompanied", [False, True])
-def test_a_ledger_is_created_changed_and_deleted_exactly_once(
-    zookeeper: ZooKeeperProcess, fault: Fault, accompanied: bool
+async def test_a_ledger_is_created_changed_and_deleted_exactly_once(
+    proxy: LossyProxy,
+    store: MetadataStore,
+    root: str,
+    zookeeper: ZooKeeperProcess,
+    fault: Fault,
+    accompanied: bool,
 ) -> None:
-    async def scenario(proxy: LossyProxy, store: MetadataStore, root: str) -> None:
-        # given a cluster whose birth lost a message, too
-        proxy.lose(Request.MULTI, fault)
-        if fault is Fault.LOST_REQUEST:
-            with pytest.raises(MetadataUnavailableError):
-                await initialize(store, root)
+    # given a cluster whose birth lost a message, too
+    proxy.lose(Request.MULTI, fault)
+    if fault is Fault.LOST_REQUEST:
+        with pytest.raises(MetadataUnavailableError):
             await initialize(store, root)
-        else:
-            assert await initialize(store, root) == await instance_id(store, root)
-        ledgers = LedgerStore(store, root, random=Random(1))
+        await initialize(store, root)
+    else:
+        assert await initialize(store, root) == await instance_id(store, root)
+    ledgers = LedgerStore(store, root, random=Random(1))
 
-        # when the creation of a ledger, an update and its deletion each lose a message
-        proxy.lose(Request.CREATE, fault)  # the draw of an id
-        first, _ = await ledgers.create(open_ledger())
-        proxy.lose(Request.MULTI if accompanied else Request.CREATE, fault)
-        ledger_id, created = await ledgers.create(
-            open_ledger(),
-            ledger_id=50,
-            extra_operations=(lambda made: [Create(f"{root}/mark-{made}", b"")])
-            if accompanied
-            else None,
-        )
-        proxy.lose(Request.SET_DATA, fault)
-        updated: Versioned | Stop[object] = await ledgers.update(
-            ledger_id, LedgerMetadata.in_recovery, known=created
-        )
-        proxy.lose(Request.DELETE, fault)
-        await ledgers.delete(first)
+    # when the creation of a ledger, an update and its deletion each lose a message
+    proxy.lose(Request.CREATE, fault)  # the draw of an id
+    first, _ = await ledgers.create(open_ledger())
+    proxy.lose(Request.MULTI if accompanied else Request.CREATE, fault)
+    ledger_id, created = await ledgers.create(
+        open_ledger(),
+        ledger_id=50,
+        extra_operations=(lambda made: [Create(f"{root}/mark-{made}", b"")])
+        if accompanied
+        else None,
+    )
+    proxy.lose(Request.SET_DATA, fault)
+    updated: Versioned | Stop[object] = await ledgers.update(
+        ledger_id, LedgerMetadata.in_recovery, known=created
+    )
+    proxy.lose(Request.DELETE, fault)
+    await ledgers.delete(first)
 
-        # then everything happened once
-        assert isinstance(updated, Versioned)
-        assert updated.version == 1
-        assert await ledgers.read(ledger_id) == updated
-        assert [found async for found in ledgers.list_ids()] == [50]
-        assert proxy.losses == 5
-
-    run(zookeeper, scenario)
-
-
-def test_a_registration_is_made_whatever_is_lost(zookeeper: ZooKeeperProcess, fault: Fault) -> None:
-    async def scenario(proxy: LossyProxy, store: MetadataStore, root: str) -> None:
-        await store.create(root, b"")
-        proxy.lose(Request.CREATE, fault)
-        registration = await store.ephemeral(f"{root}/bookie", b"me")
-        node = await store.get(f"{root}/bookie")
-        assert node is not None
-        assert node.is_own
-        await registration.withdraw()
-        assert await store.get(f"{root}/bookie") is None
-
-    run(zookeeper, scenario)
+    # then everything happened once
+    assert isinstance(updated, Versioned)
+    assert updated.version == 1
+    assert await ledgers.read(ledger_id) == updated
+    assert [found async for found in ledgers.list_ids()] == [50]
+    assert proxy.losses == 5
 
 
-def test_a_lock_is_held_once_whatever_is_lost(zookeeper: ZooKeeperProcess, fault: Fault) -> None:
-    async def scenario(proxy: LossyProxy, store: MetadataStore, root: str) -> None:
-        await store.create(root, b"")
-        proxy.lose(Request.CREATE, fault)
-        release = await store.lock(root)
-        assert len(await store.children(root) or []) == 1
-        await release()
-        assert await store.children(root) == []
+async def test_a_registration_is_made_whatever_is_lost(
+    proxy: LossyProxy, store: MetadataStore, root: str, fault: Fault
+) -> None:
+    await store.create(root, b"")
+    proxy.lose(Request.CREATE, fault)
+    registration = await store.ephemeral(f"{root}/bookie", b"me")
+    node = await store.get(f"{root}/bookie")
+    assert node is not None
+    assert node.is_own
+    await registration.withdraw()
+    assert await store.get(f"{root}/bookie") is None
 
-    run(zookeeper, scenario)
+
+async def test_a_lock_is_held_once_whatever_is_lost(
+    proxy: LossyProxy, store: MetadataStore, root: str, fault: Fault
+) -> None:
+    await store.create(root, b"")
+    proxy.lose(Request.CREATE, fault)
+    release = await store.lock(root)
+    assert len(await store.children(root) or []) == 1
+    await release()
+    assert await store.children(root) == []

@@ -11,10 +11,10 @@ from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from bookkeeper_metadata.store.memory_tree import MemoryTree
 from bookkeeper_metadata.store.operations import Create
-from tests.conformance.metadata_store import MetadataStoreConformance, World
+from tests.conformance.metadata_store import MetadataStoreConformance, Service
 
 
-class MemoryWorld(World):
+class MemoryService(Service):
     root = "/test"
 
     def __init__(self) -> None:
@@ -29,8 +29,8 @@ class MemoryWorld(World):
 
 
 @pytest.fixture
-def world() -> World:
-    return MemoryWorld()
+def service() -> Service:
+    return MemoryService()
 
 
 class TestMemoryStore(MetadataStoreConformance):

@@ -17,19 +17,20 @@ from bookkeeper_metadata.store.operations import Node
 from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
 from spark_bookkeeper.local.ports import free_port
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
-from tests.conformance.metadata_store import MetadataStoreConformance, World, eventually
+from tests.conformance.metadata_store import MetadataStoreConformance, Service
+from tests.doubles.waits import until, until_read
 from tests.patience import seconds
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
 
 SESSION_TIMEOUT_MS = 2_000
-_worlds = itertools.count()
+_folders = itertools.count()
 
 
-class ZooKeeperWorld(World):
+class ZooKeeperService(Service):
     def __init__(self, process: ZooKeeperProcess) -> None:
         self._process = process
-        self.root = f"/conformance/{next(_worlds)}"
+        self.root = f"/conformance/{next(_folders)}"
 
     async def connect(self) -> MetadataStore:
         return await open_store(self._process)
@@ -39,7 +40,7 @@ class ZooKeeperWorld(World):
         assert isinstance(store, ZooKeeperStore)
         old = store.session_id
         await asyncio.to_thread(self._end_session, store._client.client_id)
-        await eventually(lambda: store.session_id != old)
+        await until(lambda: store.session_id != old)
 
     def _end_session(self, client_id: tuple[int, bytes]) -> None:
         client = KazooClient(self._process.service, client_id=client_id, timeout=2.0)
@@ -53,8 +54,8 @@ async def open_store(process: ZooKeeperProcess) -> ZooKeeperStore:
 
 
 @pytest.fixture
-def world(zookeeper: ZooKeeperProcess) -> World:
-    return ZooKeeperWorld(zookeeper)
+def service(zookeeper: ZooKeeperProcess) -> Service:
+    return ZooKeeperService(zookeeper)
 
 
 @pytest.fixture
@@ -100,8 +101,8 @@ async def test_a_killed_server_leaves_mutations_unknown_and_everything_resumes_w
     assert node is not None
     assert node.value == b"0"
     assert await store.put("/a", b"1", 0) == 1
-    await eventually(lambda: seen[-1] is not None and seen[-1].value == b"1")
-    await eventually_own(store, "/e")
+    await until(lambda: seen[-1] is not None and seen[-1].value == b"1")
+    await until_read(lambda: store.get("/e"), lambda node: node is not None and node.is_own)
     await store.close()
 
 
@@ -117,7 +118,7 @@ async def test_a_registration_survives_an_outage_longer_than_its_session(
     # The client gives its session up for lost only when a server says so.
     await asyncio.sleep(SESSION_TIMEOUT_MS / 1000)
     own_zookeeper.resume()
-    await eventually_own(store, "/e")
+    await until_read(lambda: store.get("/e"), lambda node: node is not None and node.is_own)
     assert isinstance(session, int)
     await store.close()
 
@@ -130,15 +131,6 @@ async def answered(store: MetadataStore, path: str) -> Node | None:
                 return await store.get(path)
             except MetadataUnavailableError:
                 continue
-
-
-async def eventually_own(store: MetadataStore, path: str) -> None:
-    async with asyncio.timeout(seconds(20)):
-        while True:
-            node = await store.get(path)
-            if node is not None and node.is_own:
-                return
-            await asyncio.sleep(0.05)
 
 
 async def test_closing_does_not_wait_for_a_dead_server(own_zookeeper: ZooKeeperProcess) -> None:

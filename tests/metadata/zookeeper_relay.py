@@ -129,10 +129,7 @@ class _Connection:
     """One client's connection and the one to the server that was made for it."""
 
     def __init__(
-        self,
-        interceptor: Interceptor,
-        client: asyncio.StreamWriter,
-        server: asyncio.StreamWriter,
+        self, interceptor: Interceptor, client: asyncio.StreamWriter, server: asyncio.StreamWriter
     ) -> None:
         self._interceptor = interceptor
         self._client = client

@@ -13,8 +13,8 @@ from bookie_server.wire.record import Run
 from bookkeeper_metadata.model import Fragment
 from spark_bookkeeper.ledger.errors import EntryUnreadableError
 from spark_bookkeeper.ledger.fetch import FragmentFetcher
+from tests.doubles.cluster import running_cluster
 from tests.patience import seconds
-from tests.spark_bookkeeper.ledger.harness import running_cluster
 
 
 class EndsMeanwhile:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.test_tidy import Source, size_offences
+from tests.sources import Source
+from tests.test_tidy import size_offences
 
 
 def test_no_file_or_function_of_a_simulation_is_long() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 from spark_bookkeeper.local.guard import Guard
 from spark_bookkeeper.local.java import pyspark_jars
@@ -52,12 +51,7 @@ class ConnectServer:
             threading.Event().wait(0.1)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._guard is not None
         self._process.terminate()
         self._process.wait(seconds(STOP_TIMEOUT_S))

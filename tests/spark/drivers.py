@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from spark_bookkeeper.demo.stream import kill_session
@@ -79,12 +78,7 @@ class Driver:
             self._end()
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def call(self, function: Callable[..., Any], **arguments: object) -> Any:
@@ -149,8 +143,4 @@ class Driver:
 
 def spark_environment() -> dict[str, str]:
     """What a Spark of ours runs in: our packages and interpreter everywhere, loopback only."""
-    return {
-        **child_environment(),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
+    return {**child_environment(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -11,7 +11,6 @@ import threading
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 from spark_bookkeeper.local.guard import Guard, GuardedProcess
 from spark_bookkeeper.local.java import pyspark_jars
@@ -57,12 +56,7 @@ class StandaloneSpark:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._guard is not None
         # Workers end their executors when asked to end, and not when killed.
         for process in reversed(self._processes):

@@ -13,10 +13,10 @@ from bookie_server.client.grpc_client import SERVICE, GrpcBookieClient
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.wire import bookie_pb2 as pb
 from bookie_server.wire import codec
-from bookie_server.wire.digest import Crc32cDigest, master_key
-from bookie_server.wire.messages import EncodedSection, ReadRequest, SectionReply, Status
-from bookie_server.wire.record import encode_records
-from bookkeeper_metadata.model import DigestType
+from bookie_server.wire.digest import master_key
+from bookie_server.wire.messages import ReadRequest, SectionReply, Status
+from tests.doubles.records import encoded_section
+from tests.doubles.waits import until
 from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
@@ -79,16 +79,6 @@ async def client_of(answers: Answers) -> AsyncIterator[tuple[GrpcBookieClient, B
         await server.stop(None)
 
 
-def section(first_entry: int = 0) -> EncodedSection:
-    header = codec.encode_section_header(LEDGER, master_key(b""), DigestType.CRC32C)
-    parts = encode_records(
-        Crc32cDigest(), LEDGER, first_entry, [b"x"], last_add_confirmed=-1, length_before=0
-    )
-    return EncodedSection(
-        LEDGER, first_entry, first_entry, False, codec.encode_section(header, parts)
-    )
-
-
 def written(*replies: SectionReply) -> bytes:
     return codec.encode_write_reply(replies)
 
@@ -126,10 +116,8 @@ async def test_an_add_is_answered_once_whatever_a_bookie_says(
 ) -> None:
     async with client_of(lambda _: answers) as (client, _):
         told: list[Status] = []
-        client.write(section(), told.append)
-        async with asyncio.timeout(seconds(10)):
-            while not told:  # noqa: ASYNC110 - a callback from the stream
-                await asyncio.sleep(0.01)
+        client.write(encoded_section([b"x"]), told.append)
+        await until(lambda: bool(told), 10)
         await asyncio.sleep(0.05)  # what comes later must change nothing
 
         assert told == [expected]
@@ -169,10 +157,8 @@ async def test_a_bookie_that_comes_to_its_senses_is_used_again() -> None:
 
     async with client_of(answers) as (client, bookie):
         told: list[Status] = []
-        client.write(section(), told.append)
-        async with asyncio.timeout(seconds(10)):
-            while not told:  # noqa: ASYNC110 - a callback from the stream
-                await asyncio.sleep(0.01)
+        client.write(encoded_section([b"x"]), told.append)
+        await until(lambda: bool(told), 10)
 
         assert told == [Status.OK]
         assert bookie.frames[0] == bookie.frames[1]

@@ -14,9 +14,10 @@ from bookie_server.core.presence import Presence
 from bookie_server.core.records import Add, ExplicitLac, Fence, MasterKey
 from bookie_server.wire.digest import Crc32cDigest, DummyDigest
 from bookie_server.wire.messages import Section, Status
-from bookie_server.wire.record import Run, encode_lac_packet, encode_records, parse_run
+from bookie_server.wire.record import Run, encode_lac_packet, parse_run
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
 from bookkeeper_metadata.model import DigestType
+from tests.doubles.records import records
 
 KEY = b"k" * 20
 OTHER_KEY = b"o" * 20
@@ -96,10 +97,7 @@ class Scene:
 
 def section(first: int, count: int = 1, **how: object) -> Section:
     payloads = [bytes([how.get("fill", 1)]) * 8] * count  # type: ignore[list-item]
-    parts = encode_records(
-        Crc32cDigest(), 7, first, payloads, last_add_confirmed=-1, length_before=first * 8
-    )
-    data = b"".join(parts)
+    data = records(payloads, first, length_before=first * 8)
     if how.get("damaged"):
         data = data[:-1] + bytes([data[-1] ^ 1])
     key = how.get("key", KEY)
@@ -249,9 +247,9 @@ def test_a_damaged_record_is_refused_before_it_is_stored() -> None:
 
 
 def test_an_impossible_lac_is_refused() -> None:
-    parts = encode_records(Crc32cDigest(), 7, 3, [b"x"], last_add_confirmed=3, length_before=0)
     scene = Scene()
-    claim = Section(7, KEY, False, DigestType.CRC32C, parse_run(b"".join(parts)))
+    run = parse_run(records([b"x"], 3, lac=3))
+    claim = Section(7, KEY, False, DigestType.CRC32C, run)
 
     scene.run(scene.admission.add(claim, scene.teller("writer")))
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from bookie_server.wire import bookie_pb2 as pb
 from bookie_server.wire import codec
-from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.messages import (
     BookieInfo,
     EntryList,
@@ -19,29 +18,16 @@ from bookie_server.wire.messages import (
     Status,
     StoredReply,
 )
-from bookie_server.wire.record import encode_records
 from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.model import DigestType
+from tests.doubles.records import records
 
 KEY = b"k" * 20
 
 
-def records(payloads: list[bytes], ledger_id: int = 7, first_entry: int = 0) -> bytes:
-    return b"".join(
-        encode_records(
-            Crc32cDigest(),
-            ledger_id,
-            first_entry,
-            payloads,
-            last_add_confirmed=-1,
-            length_before=0,
-        )
-    )
-
-
 def section(ledger_id: int = 7, key: bytes = KEY, *, is_recovery: bool = False) -> bytes:
     header = codec.encode_section_header(ledger_id, key, DigestType.CRC32C, is_recovery=is_recovery)
-    return codec.encode_section(header, [records([b"a", b"bb"], ledger_id)])
+    return codec.encode_section(header, [records([b"a", b"bb"], ledger_id=ledger_id)])
 
 
 def test_a_frame_is_its_sections_back_to_back() -> None:
@@ -91,7 +77,7 @@ def test_a_section_that_contradicts_itself_is_refused(
     header_ledger: int, record_ledger: int, first_entry: int, key: bytes
 ) -> None:
     header = codec.encode_section_header(header_ledger, key, DigestType.CRC32C)
-    frame = codec.encode_section(header, [records([b"a"], record_ledger, first_entry)])
+    frame = codec.encode_section(header, [records([b"a"], first_entry, ledger_id=record_ledger)])
 
     with pytest.raises(codec.MalformedFrameError):
         codec.parse_frame(frame)
@@ -120,17 +106,14 @@ def test_a_request_that_binds_a_key_of_another_size_is_refused(size: int) -> Non
 def test_journal_facts_cannot_be_written_from_the_wire() -> None:
     """Negative entry ids are the journal's own (fences, keys): the wire refuses them."""
     header = codec.encode_section_header(7, KEY, DigestType.CRC32C)
-    frame = codec.encode_section(header, [records([b""], 7, -0x2000)])
+    frame = codec.encode_section(header, [records([b""], -0x2000)])
 
     with pytest.raises(codec.MalformedFrameError):
         codec.parse_frame(frame)
 
 
 def test_write_replies_round_trip() -> None:
-    replies = [
-        SectionReply(7, 0, 9, False, Status.OK),
-        SectionReply(8, 3, 3, True, Status.FENCED),
-    ]
+    replies = [SectionReply(7, 0, 9, False, Status.OK), SectionReply(8, 3, 3, True, Status.FENCED)]
 
     assert codec.parse_write_reply(codec.encode_write_reply(replies)) == replies
 

@@ -29,6 +29,7 @@ from bookie_server.wire.record import (
     split_records,
 )
 from bookkeeper_metadata.model import DigestType
+from tests.doubles.records import records
 
 # Ledger 7, entry 3, LAC 2, cumulative length 20, payload "hello", password "passwd".
 GOLDEN_HEADER = bytes.fromhex("0000000000000007000000000000000300000000000000020000000000000014")
@@ -38,19 +39,6 @@ GOLDEN_DIGESTS = {
     DigestType.HMAC: "0d06f8f9e7a22f7637d22795e76a27f887b57960",
     DigestType.DUMMY: "",
 }
-
-
-def encode(payloads: list[bytes], digest: Digest | None = None, first_entry: int = 0) -> bytes:
-    return b"".join(
-        encode_records(
-            digest or Crc32cDigest(),
-            7,
-            first_entry,
-            payloads,
-            last_add_confirmed=-1,
-            length_before=0,
-        )
-    )
 
 
 @pytest.mark.parametrize("digest_type", list(DigestType))
@@ -85,7 +73,7 @@ def test_a_bookie_can_check_every_digest_but_the_keyed_one() -> None:
     st.sampled_from([Crc32cDigest(), Crc32Digest(), HmacDigest(b"k"), DummyDigest()]),
 )
 def test_what_is_encoded_is_parsed_back(payloads: list[bytes], digest: Digest) -> None:
-    run = parse_run(encode(payloads, digest, first_entry=5))
+    run = parse_run(records(payloads, 5, digest=digest))
 
     assert list(run.entry_ids) == list(range(5, 5 + len(payloads)))
     assert [payload for _, _, payload in split_records(run, digest.size)] == payloads
@@ -97,7 +85,7 @@ def test_what_is_encoded_is_parsed_back(payloads: list[bytes], digest: Digest) -
 @given(st.integers(1, 40), st.integers(0, 40), st.data())
 def test_uniform_and_mixed_runs_slice_alike(size: int, count: int, data: st.DataObject) -> None:
     payloads = [bytes([i]) * size for i in range(count + 1)]
-    uniform = parse_run(encode(payloads))
+    uniform = parse_run(records(payloads))
     mixed = Run(7, list(uniform.entry_ids), list(uniform.offsets), uniform.data)
     start = data.draw(st.integers(0, count))
     stop = data.draw(st.integers(start + 1, count + 1))
@@ -114,7 +102,7 @@ def test_uniform_and_mixed_runs_slice_alike(size: int, count: int, data: st.Data
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=6), st.data())
 def test_any_flipped_bit_is_noticed(payloads: list[bytes], data: st.DataObject) -> None:
-    encoded = bytearray(encode(payloads))
+    encoded = bytearray(records(payloads))
     position = data.draw(st.integers(0, len(encoded) - 1))
     encoded[position] ^= 1 << data.draw(st.integers(0, 7))
 
@@ -130,7 +118,7 @@ def test_any_flipped_bit_is_noticed(payloads: list[bytes], data: st.DataObject) 
 def test_a_truncated_run_never_parses_to_all_its_records(
     payloads: list[bytes], data: st.DataObject
 ) -> None:
-    encoded = encode(payloads)
+    encoded = records(payloads)
     cut = encoded[: data.draw(st.integers(0, len(encoded) - 1))]
 
     try:
@@ -143,7 +131,7 @@ def test_a_truncated_run_never_parses_to_all_its_records(
 
 @pytest.mark.parametrize("length", [-1, 0, 31, ENTRY_SIZE_MAX + 1, 2**31 - 1])
 def test_an_impossible_record_length_is_refused(length: int) -> None:
-    encoded = bytearray(encode([b"x", b"yy"]))
+    encoded = bytearray(records([b"x", b"yy"]))
     encoded[0:4] = length.to_bytes(4, signed=True)
 
     with pytest.raises(MalformedRecordsError):
@@ -152,15 +140,15 @@ def test_an_impossible_record_length_is_refused(length: int) -> None:
 
 def test_records_of_two_ledgers_or_out_of_order_are_no_run() -> None:
     with pytest.raises(MalformedRecordsError, match="follows"):
-        parse_run(encode([b"a"], first_entry=4) + encode([b"bb"], first_entry=4))
-    other = bytearray(encode([b"bb"], first_entry=5))
+        parse_run(records([b"a"], first_entry=4) + records([b"bb"], first_entry=4))
+    other = bytearray(records([b"bb"], first_entry=5))
     other[4:12] = (8).to_bytes(8)
     with pytest.raises(MalformedRecordsError, match="ledger 8"):
-        parse_run(encode([b"a"], first_entry=4) + bytes(other))
+        parse_run(records([b"a"], first_entry=4) + bytes(other))
 
 
 def test_a_striped_run_keeps_its_gaps() -> None:
-    run = parse_run(encode([b"a"], first_entry=1) + encode([b"b"], first_entry=4))
+    run = parse_run(records([b"a"], first_entry=1) + records([b"b"], first_entry=4))
 
     assert list(run.entry_ids) == [1, 4]
     assert run.between(2, 3) is None

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, unique
-from types import TracebackType
 
 from tests.metadata.zookeeper_relay import Part, Relay, Request, Sent
 from tests.patience import Deadline, seconds
@@ -150,12 +149,7 @@ class Gate:
         self._port = asyncio.run_coroutine_threadsafe(self._relay.start(), self._loop).result()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for trap in self._traps:
             trap.release()
         asyncio.run_coroutine_threadsafe(self._relay.stop(), self._loop).result()

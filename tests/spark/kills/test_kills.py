@@ -47,11 +47,7 @@ def kill_at(
 def kill_in_the_write(scene: Scene, hold: Hold, bk: BookKeeper) -> None:
     """Run a driver until bookies hold an entry of a ledger that is still open, and kill it."""
     with scene.gate() as gate, scene.driver() as driver:
-        options = {
-            **scene.options(gate),
-            "holdFolder": str(hold.folder),
-            "holdPartitions": "all",
-        }
+        options = {**scene.options(gate), "holdFolder": str(hold.folder), "holdPartitions": "all"}
         running = driver.begin(query.run, source=scene.source.arguments, options=options)
         hold.wait_for_held(1, lambda: not running.done())
         wait_for_an_entry(scene, bk)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import pyarrow as pa
@@ -18,14 +18,22 @@ import pytest
 from spark_bookkeeper import LocalCluster
 from spark_bookkeeper.datasource.source import BookKeeperSource
 from spark_bookkeeper.demo.stream import REPLAY_LINE
-from spark_bookkeeper.log.cleaning.sweep import SweepReport
 from spark_bookkeeper.log.format.epoch import TokenState
 from tests.patience import seconds
 from tests.spark.checkers import check_order, check_rows
 from tests.spark.drivers import CALL_TIMEOUT_S, Driver, DriverError
 from tests.spark.held_source import Hold
 from tests.spark.kills import query
-from tests.spark.kills.gate import Gate, Message, Moment, Point, Trap
+from tests.spark.kills.gate import Gate, Moment, Point, Trap
+from tests.spark.kills.moves import (
+    freeze_collection,
+    held,
+    held_at,
+    run,
+    start,
+    start_to_commit,
+    through,
+)
 from tests.spark.kills.scene import DAYS_LATER, Scene
 from tests.spark.leftovers import collect, end_tokens
 
@@ -38,70 +46,12 @@ def background() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-def start(
-    driver: Driver,
-    scene: Scene,
-    changes: Mapping[str, str] | None = None,
-    *,
-    name: str = "first",
-    partitions: int | None = None,
-) -> None:
-    """Start the scene's query with some options changed."""
-    scene.is_shuffled |= partitions is not None
-    driver.call(
-        query.start,
-        name=name,
-        source=scene.source.arguments,
-        options={**scene.options(), **(changes or {})},
-        partitions=partitions,
-    )
-
-
-def run(
-    driver: Driver,
-    scene: Scene,
-    changes: Mapping[str, str] | None = None,
-    *,
-    partitions: int | None = None,
-) -> list[int]:
-    """Run it to its end; returns the batches it ran."""
-    start(driver, scene, changes, name="run", partitions=partitions)
-    found: list[int] = driver.call(query.end, name="run")
-    return found
-
-
-def held_at(point: Point) -> Trap:
-    """Holds the first such request back until it is released."""
-    return Trap(point, Moment.REQUEST, message=Message.HELD)
-
-
-def held(hold: Hold, partitions: str) -> dict[str, str]:
-    """The first attempts at these partitions stop halfway."""
-    return {"holdFolder": str(hold.folder), "holdPartitions": partitions}
-
-
-def through(gate: Gate) -> dict[str, str]:
-    """Whatever is sent to ZooKeeper passes ``gate``."""
-    return {"metadataServiceUri": gate.uri}
-
-
-def start_to_commit(driver: Driver, scene: Scene, gate: Gate) -> Trap:
-    """Start the scene's query on one more batch; its commit is held at ``gate`` when this returns."""
-    scene.add_batches(1)
-    commit = gate.set(held_at(Point.COMMIT))
-    start(driver, scene, through(gate))
-    commit.wait()
-    return commit
-
-
-def freeze_collection(
-    background: ThreadPoolExecutor, scene: Scene, gate: Gate, point: Point
-) -> tuple[Trap, Future[SweepReport]]:
-    """Begin a collection days later; it is held at ``point`` when this returns."""
-    held_up = gate.set(held_at(point))
-    collecting = background.submit(collect, gate.uri, scene.log, days_later=DAYS_LATER)
-    held_up.wait()
-    return held_up, collecting
+def check_written_twice(scene: Scene, batches: list[int]) -> None:
+    """Two queries have written everything, each up to a batch of its own."""
+    twice = [each for batch in scene.batches for each in (*batch, *batch)]
+    check_rows(scene.witness.look(), twice)
+    assert list(scene.witness.txns().values()) == batches
+    scene.check_nothing_left()
 
 
 @pytest.mark.full
@@ -277,10 +227,7 @@ def test_two_queries_write_one_log_at_once(scene: Scene, warm: Driver) -> None:
     for name in ("first", "second"):
         warm.call(query.end, name=name)
 
-    twice = [each for batch in scene.batches for each in (*batch, *batch)]
-    check_rows(scene.witness.look(), twice)
-    assert list(scene.witness.txns().values()) == [3, 3]
-    scene.check_nothing_left()
+    check_written_twice(scene, [3, 3])
 
 
 @pytest.mark.full
@@ -335,10 +282,7 @@ def test_a_deleted_checkpoint_begins_a_new_query_that_appends_everything_again(
 
     run(warm, scene)
 
-    twice = [each for batch in scene.batches for each in (*batch, *batch)]
-    check_rows(scene.witness.look(), twice)
-    assert list(scene.witness.txns().values()) == [1, 1]
-    scene.check_nothing_left()
+    check_written_twice(scene, [1, 1])
 
 
 @pytest.mark.full

@@ -20,9 +20,9 @@ from spark_bookkeeper.datasource.errors import PayloadCorruptError, RowsMissingE
 from spark_bookkeeper.datasource.payload.codec import Decoder, decoder_of, encoder_of
 from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry
 from spark_bookkeeper.datasource.payload.footer import FooterBuilder, parse_footer
-from tests.spark_bookkeeper.datasource.fakes import World
 from tests.spark_bookkeeper.datasource.rows import everything
 from tests.spark_bookkeeper.datasource.test_reading import many_entries
+from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 ROWS = 40
 Damage = Callable[[bytes], bytes]
@@ -163,7 +163,7 @@ def fuzz_footers(cases: int) -> None:
 
 def fuzz_reads(cases: int) -> None:
     """Whole reads of a log of which one payload is damaged: all rows, or an error that names it."""
-    world = World()
+    world = FakeSpark()
     many_entries(world, partitions=1)
     ledger = world.client.ledgers[0]
     sound = list(ledger.payloads)

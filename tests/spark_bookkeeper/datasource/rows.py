@@ -10,6 +10,24 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+SCHEMA = StructType([StructField("id", LongType()), StructField("name", StringType())])
+RAW = StructType([StructField("value", BinaryType())])
+
+
+def batch(first: int, count: int) -> pa.RecordBatch:
+    ids = list(range(first, first + count))
+    return pa.record_batch({"id": pa.array(ids, pa.int64()), "name": [f"n{i}" for i in ids]})
+
+
+def ids(table: pa.Table) -> list[int]:
+    return table.column("id").to_pylist() if table.num_columns else []
+
+
+def raw_batch(*values: bytes) -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array(values, pa.binary())})
+
 
 UTC = datetime.UTC
 

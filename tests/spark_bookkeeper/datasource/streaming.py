@@ -25,8 +25,8 @@ from spark_bookkeeper.datasource.read.readable import find_readable
 from spark_bookkeeper.datasource.read.task import read_slices
 from spark_bookkeeper.log.format.model import LogSettings
 from spark_bookkeeper.log.writing.tail import LogTail
-from tests.spark_bookkeeper.datasource.fakes import HERE, World
-from tests.spark_bookkeeper.datasource.test_writing import SCHEMA, batch, ids
+from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch, ids
+from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark
 
 EARLIEST = {"startingoffsets": "earliest"}
 
@@ -34,7 +34,7 @@ EARLIEST = {"startingoffsets": "earliest"}
 class StreamQuery:
     """One query with its checkpoint; ``run`` is what begins with ``start()`` and may be cut off."""
 
-    def __init__(self, world: World, **options: str) -> None:
+    def __init__(self, world: FakeSpark, **options: str) -> None:
         self.world = world
         self.options = options
         self.ends: list[str] = []
@@ -116,7 +116,7 @@ class StreamQuery:
 class OutsideWriter:
     """Leads the log as a ``LogWriter`` does, with a ledger whose confirmation a test decides."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FakeSpark) -> None:
         self._world = world
         nodes = world.nodes()
         self._tail = LogTail(nodes, self._recover, clock_ms=lambda: world.now_ms, pause=_no_pause)
@@ -174,17 +174,23 @@ def ids_of(tables: Sequence[pa.Table]) -> list[list[int]]:
     return [table["id"].to_pylist() if table.num_rows else [] for table in tables]
 
 
-def append(world: World, first: int, count: int, **options: str) -> None:
+def stream_of(world: FakeSpark, count: int, **options: str) -> StreamQuery:
+    """A query that reads a log of so many rows from its beginning."""
+    append(world, 0, count)
+    return StreamQuery(world, **EARLIEST, **options)
+
+
+def append(world: FakeSpark, first: int, count: int, **options: str) -> None:
     """One commit of rows with these ids."""
     world.write([[batch(first, count)]], SCHEMA, is_overwrite=False, **options)
 
 
-def overwrite(world: World, first: int, count: int) -> None:
+def overwrite(world: FakeSpark, first: int, count: int) -> None:
     """Replace everything by rows with these ids."""
     world.write([[batch(first, count)]], SCHEMA, is_overwrite=True)
 
 
-def drop_before(world: World, row: int) -> None:
+def drop_before(world: FakeSpark, row: int) -> None:
     """Truncate the log."""
     nodes = world.nodes()
     world.session.run(world.session.truncate(nodes.log_id, "orders", row))

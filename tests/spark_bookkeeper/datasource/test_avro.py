@@ -34,8 +34,8 @@ from spark_bookkeeper.datasource.payload.envelope import (
 )
 from spark_bookkeeper.datasource.schema import log_schema_of
 from spark_bookkeeper.log.errors import NoSuchLogError
-from tests.spark_bookkeeper.datasource.fakes import World
 from tests.spark_bookkeeper.datasource.rows import everything
+from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 SCHEMA = StructType([StructField("id", LongType()), StructField("name", StringType())])
 
@@ -109,7 +109,7 @@ def test_decimals_of_every_precision_survive(precision: int) -> None:
     assert 2 ** (8 * decimal_width(precision) - 1) > most
 
 
-def test_any_avro_library_reads_the_rows_by_the_ledgers_metadata(world: World) -> None:
+def test_any_avro_library_reads_the_rows_by_the_ledgers_metadata(world: FakeSpark) -> None:
     rows = pa.record_batch({"id": [1, 2], "name": ["one", None]})
     world.write([[rows]], SCHEMA, payloadformat="avro")
     (ledger,) = world.client.ledgers.values()
@@ -142,7 +142,7 @@ def test_names_avro_forbids_are_escaped_and_kept() -> None:
 
 
 def test_what_avro_cannot_express_is_refused_by_column_before_anything_exists(
-    world: World,
+    world: FakeSpark,
 ) -> None:
     schema = StructType(
         [
@@ -159,7 +159,7 @@ def test_what_avro_cannot_express_is_refused_by_column_before_anything_exists(
         world.nodes()
 
 
-def test_a_log_of_avro_rows_is_read_like_any_other(world: World) -> None:
+def test_a_log_of_avro_rows_is_read_like_any_other(world: FakeSpark) -> None:
     batch = everything(4_000)
     schema = log_schema_of(_spark_schema())
     world.write(
@@ -181,7 +181,7 @@ def test_a_log_of_avro_rows_is_read_like_any_other(world: World) -> None:
     assert by_id.num_rows == 4_000
 
 
-def test_the_payload_format_of_a_log_stays(world: World) -> None:
+def test_the_payload_format_of_a_log_stays(world: FakeSpark) -> None:
     world.write([[]], SCHEMA, payloadformat="avro")
 
     with pytest.raises(OptionsError, match="payloadFormat: the log has avro, not arrow"):
@@ -239,7 +239,7 @@ def test_spoilt_bytes_decode_to_rows_of_the_schema_or_are_refused() -> None:
     assert refused > 1_000
 
 
-def _at(world: World, row: int) -> str:
+def _at(world: FakeSpark, row: int) -> str:
     return json.dumps({"log": world.nodes().log_id, "row": row})
 
 

@@ -15,13 +15,13 @@ from spark_bookkeeper.datasource.read.partitions import PlanLimits, plan
 from spark_bookkeeper.datasource.read.readable import METADATA_FIELDS, find_readable
 from spark_bookkeeper.datasource.read.task import read_slices
 from spark_bookkeeper.log.format.model import LedgerRange
-from tests.spark_bookkeeper.datasource.fakes import HERE, World
+from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch
 from tests.spark_bookkeeper.datasource.test_reading import many_entries
 from tests.spark_bookkeeper.datasource.test_stream_writing import QUERY, micro_batch
-from tests.spark_bookkeeper.datasource.test_writing import SCHEMA, batch
+from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark
 
 
-def test_columns_are_chosen_and_ordered_by_the_option(world: World) -> None:
+def test_columns_are_chosen_and_ordered_by_the_option(world: FakeSpark) -> None:
     world.write([[batch(0, 2)]], SCHEMA)
 
     assert world.read(columns="name").to_pydict() == {"name": ["n0", "n1"]}
@@ -30,7 +30,7 @@ def test_columns_are_chosen_and_ordered_by_the_option(world: World) -> None:
         world.read(columns="nome")
 
 
-def test_a_users_schema_may_be_a_part_of_the_columns(world: World) -> None:
+def test_a_users_schema_may_be_a_part_of_the_columns(world: FakeSpark) -> None:
     world.write([[batch(0, 2)]], SCHEMA)
 
     assert world.read(StructType([SCHEMA["name"]])).to_pydict() == {"name": ["n0", "n1"]}
@@ -38,7 +38,7 @@ def test_a_users_schema_may_be_a_part_of_the_columns(world: World) -> None:
         world.read(StructType([StructField("id", StringType())]))
 
 
-def test_metadata_columns_say_where_a_row_is(world: World) -> None:
+def test_metadata_columns_say_where_a_row_is(world: FakeSpark) -> None:
     many_entries(world)
 
     found = world.read(includemetadata="true")
@@ -53,7 +53,7 @@ def test_metadata_columns_say_where_a_row_is(world: World) -> None:
     assert found.column("_query_id").null_count == 1000
 
 
-def test_metadata_columns_do_not_hide_the_logs_own(world: World) -> None:
+def test_metadata_columns_do_not_hide_the_logs_own(world: FakeSpark) -> None:
     own = StructType([StructField("_entry", LongType())])
     world.write([[pa.record_batch({"_entry": pa.array([1], pa.int64())})]], own)
 
@@ -61,7 +61,7 @@ def test_metadata_columns_do_not_hide_the_logs_own(world: World) -> None:
         world.read(includemetadata="true")
 
 
-def test_a_nested_field_or_a_name_in_another_case_is_refused_clearly(world: World) -> None:
+def test_a_nested_field_or_a_name_in_another_case_is_refused_clearly(world: FakeSpark) -> None:
     inner = StructType([StructField("in.ner", LongType())])
     schema = StructType([StructField("outer", inner), StructField("do.t", LongType())])
     world.write([[pa.record_batch({"outer": [{"in.ner": 1}], "do.t": [2]})]], schema)
@@ -73,7 +73,7 @@ def test_a_nested_field_or_a_name_in_another_case_is_refused_clearly(world: Worl
         world.read(columns="Outer")
 
 
-def test_columns_metadata_and_a_users_schema_go_together(world: World) -> None:
+def test_columns_metadata_and_a_users_schema_go_together(world: FakeSpark) -> None:
     world.write([[batch(0, 2)]], SCHEMA)
     own = StructType([METADATA_FIELDS["_position"], SCHEMA["name"]])
 
@@ -88,7 +88,7 @@ def test_columns_metadata_and_a_users_schema_go_together(world: World) -> None:
         world.read(own)
 
 
-def test_rows_of_a_stream_say_which_query_and_batch_wrote_them(world: World) -> None:
+def test_rows_of_a_stream_say_which_query_and_batch_wrote_them(world: FakeSpark) -> None:
     micro_batch(world, 6, [1, 2])
     micro_batch(world, 7, [3])
     world.write([[pa.record_batch({"id": [4]})]], StructType([StructField("id", LongType())]))
@@ -99,7 +99,7 @@ def test_rows_of_a_stream_say_which_query_and_batch_wrote_them(world: World) -> 
     assert found.column("_query_id").to_pylist() == [QUERY, QUERY, QUERY, None]
 
 
-def test_a_batch_number_that_is_none_is_an_error_by_its_ledger(world: World) -> None:
+def test_a_batch_number_that_is_none_is_an_error_by_its_ledger(world: FakeSpark) -> None:
     micro_batch(world, 6, [1])
     ledger = world.client.ledgers[0]
     custom = {**ledger.metadata.custom_metadata, "sparkBatchId": b"six"}
@@ -111,7 +111,7 @@ def test_a_batch_number_that_is_none_is_an_error_by_its_ledger(world: World) -> 
         world.read(includemetadata="true")
 
 
-def test_rows_of_a_range_without_a_commit_time_have_no_timestamp(world: World) -> None:
+def test_rows_of_a_range_without_a_commit_time_have_no_timestamp(world: FakeSpark) -> None:
     world.write([[batch(0, 2)]], SCHEMA)
     given = parse_read_options({"log": "orders", "includemetadata": "true"}, HERE)
     readable = find_readable(world.session, given)

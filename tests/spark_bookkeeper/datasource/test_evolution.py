@@ -28,12 +28,8 @@ from spark_bookkeeper.datasource.read.batch import plan_read
 from spark_bookkeeper.datasource.read.readable import find_readable
 from spark_bookkeeper.datasource.read.task import read_slices
 from spark_bookkeeper.datasource.schema import log_schema_of
-from spark_bookkeeper.log.errors import (
-    CommitRefusedError,
-    LogConflictError,
-    SchemaConflictError,
-)
-from tests.spark_bookkeeper.datasource.fakes import HERE, World
+from spark_bookkeeper.log.errors import CommitRefusedError, LogConflictError, SchemaConflictError
+from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark
 
 LONG, TEXT = LongType(), StringType()
 
@@ -42,7 +38,7 @@ def columns(**kinds: DataType) -> StructType:
     return StructType([StructField(name, kind) for name, kind in kinds.items()])
 
 
-def write(world: World, schema: StructType, *rows: tuple[Any, ...], **options: Any) -> None:
+def write(world: FakeSpark, schema: StructType, *rows: tuple[Any, ...], **options: Any) -> None:
     world.write([[batch(schema, *rows)]], schema, **options)
 
 
@@ -64,7 +60,7 @@ def mismatch(stored: StructType, given: StructType) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("payload_format", ["arrow", "avro"])
 def test_new_columns_come_behind_the_logs_and_are_null_in_older_rows(
-    world: World, payload_format: str
+    world: FakeSpark, payload_format: str
 ) -> None:
     write(world, columns(id=LONG, name=TEXT), (1, "one"), payloadformat=payload_format)
     write(world, columns(day=IntegerType(), id=LONG, name=TEXT), (7, 2, "two"), mergeschema="true")
@@ -82,7 +78,7 @@ def test_new_columns_come_behind_the_logs_and_are_null_in_older_rows(
     ]
 
 
-def test_a_column_the_frame_lacks_is_written_as_nulls(world: World) -> None:
+def test_a_column_the_frame_lacks_is_written_as_nulls(world: FakeSpark) -> None:
     write(world, columns(id=LONG, name=TEXT), (1, "one"))
     write(world, columns(name=TEXT), ("two",), mergeschema="true")
     write(world, columns(extra=LONG), (3,), mergeschema="true")
@@ -90,7 +86,7 @@ def test_a_column_the_frame_lacks_is_written_as_nulls(world: World) -> None:
     assert rows(world.read()) == [(1, "one", None), (None, "two", None), (None, None, 3)]
 
 
-def test_without_the_option_columns_are_as_strict_as_ever(world: World) -> None:
+def test_without_the_option_columns_are_as_strict_as_ever(world: FakeSpark) -> None:
     write(world, columns(id=LONG), (1,))
 
     with pytest.raises(SchemaMismatchError, match="name: is string, the log has no such column"):
@@ -101,7 +97,9 @@ def test_without_the_option_columns_are_as_strict_as_ever(world: World) -> None:
 
 
 @pytest.mark.parametrize("payload_format", ["arrow", "avro"])
-def test_fields_are_added_inside_structs_lists_and_maps(world: World, payload_format: str) -> None:
+def test_fields_are_added_inside_structs_lists_and_maps(
+    world: FakeSpark, payload_format: str
+) -> None:
     old, new = columns(x=LONG), columns(y=TEXT, x=LONG)
     before = columns(s=old, items=ArrayType(old), pairs=MapType(TEXT, old))
     after = columns(s=new, items=ArrayType(new), pairs=MapType(TEXT, new))
@@ -157,7 +155,7 @@ def test_a_name_twice_is_refused() -> None:
     ) == ("B: there is b, names differ in case only",)
 
 
-def test_new_columns_must_be_storable(world: World) -> None:
+def test_new_columns_must_be_storable(world: FakeSpark) -> None:
     write(world, columns(id=LONG), (1,), payloadformat="avro")
 
     with pytest.raises(UnsupportedTypeError, match="columns=month"):
@@ -181,7 +179,7 @@ def test_what_an_encoded_schema_covers() -> None:
     assert not covers(large, other)
 
 
-def test_nothing_new_is_no_new_schema(world: World) -> None:
+def test_nothing_new_is_no_new_schema(world: FakeSpark) -> None:
     write(world, columns(id=LONG, name=TEXT), (1, "one"), mergeschema="true")
     write(world, columns(name=TEXT, id=LONG), ("two", 2), mergeschema="true")
 
@@ -189,7 +187,7 @@ def test_nothing_new_is_no_new_schema(world: World) -> None:
     assert rows(world.read()) == [(1, "one"), (2, "two")]
 
 
-def test_a_failed_write_adds_no_column(world: World) -> None:
+def test_a_failed_write_adds_no_column(world: FakeSpark) -> None:
     write(world, columns(id=LONG), (1,))
     wider = columns(id=LONG, name=TEXT)
     plan = world.plan(wider, mergeschema="true")
@@ -201,7 +199,7 @@ def test_a_failed_write_adds_no_column(world: World) -> None:
     assert sorted(world.client.run(world.nodes().schemas())) == [0]
 
 
-def test_an_append_planned_before_the_columns_came_is_read_with_nulls(world: World) -> None:
+def test_an_append_planned_before_the_columns_came_is_read_with_nulls(world: FakeSpark) -> None:
     narrow, wider = columns(id=LONG), columns(id=LONG, name=TEXT)
     write(world, narrow, (1,))
     plan = world.plan(narrow)
@@ -213,7 +211,7 @@ def test_an_append_planned_before_the_columns_came_is_read_with_nulls(world: Wor
     assert rows(world.read()) == [(1, None), (2, "two"), (3, None)]
 
 
-def test_two_that_add_the_same_column_both_succeed(world: World) -> None:
+def test_two_that_add_the_same_column_both_succeed(world: FakeSpark) -> None:
     wider = columns(id=LONG, name=TEXT)
     write(world, columns(id=LONG), (1,))
     plans = [world.plan(wider, mergeschema="true") for _ in range(2)]
@@ -226,7 +224,7 @@ def test_two_that_add_the_same_column_both_succeed(world: World) -> None:
     assert rows(world.read(columns="name")) == [(None,), ("2",), ("3",)]
 
 
-def test_of_two_that_add_different_columns_the_second_runs_again(world: World) -> None:
+def test_of_two_that_add_different_columns_the_second_runs_again(world: FakeSpark) -> None:
     first, second = columns(id=LONG, a=TEXT), columns(id=LONG, b=TEXT)
     write(world, columns(id=LONG), (1,))
     plan = world.plan(second, mergeschema="true")
@@ -242,7 +240,7 @@ def test_of_two_that_add_different_columns_the_second_runs_again(world: World) -
     assert len(world.client.ledgers) == 3
 
 
-def test_an_overwrite_may_add_columns(world: World) -> None:
+def test_an_overwrite_may_add_columns(world: FakeSpark) -> None:
     write(world, columns(id=LONG), (1,))
     wider = columns(id=LONG, day=DateType())
     plan = world.plan(wider, is_overwrite=True, mergeschema="true")
@@ -256,7 +254,7 @@ def test_an_overwrite_may_add_columns(world: World) -> None:
     assert rows(world.read()) == [(2, None)]
 
 
-def test_a_transaction_that_added_columns_is_skipped_when_it_comes_again(world: World) -> None:
+def test_a_transaction_that_added_columns_is_skipped_when_it_comes_again(world: FakeSpark) -> None:
     wider = columns(id=LONG, name=TEXT)
     once: dict[str, Any] = {"txnappid": "etl", "txnversion": "1", "mergeschema": "true"}
     write(world, columns(id=LONG), (1,))
@@ -269,7 +267,7 @@ def test_a_transaction_that_added_columns_is_skipped_when_it_comes_again(world: 
     assert world.client.run(world.nodes().schemas()) == schemas
 
 
-def test_a_read_planned_before_the_columns_came_goes_on_with_those_it_has(world: World) -> None:
+def test_a_read_planned_before_the_columns_came_goes_on_with_those_it_has(world: FakeSpark) -> None:
     narrow, wider = columns(s=columns(x=LONG)), columns(n=TEXT, s=columns(x=LONG, y=LONG))
     write(world, narrow, ({"x": 1},))
     options = parse_read_options({"log": "orders"}, HERE)
@@ -287,7 +285,7 @@ def test_a_read_planned_before_the_columns_came_goes_on_with_those_it_has(world:
     assert found == [{"s": {"x": 1}}, {"s": {"x": 2}}]
 
 
-def test_ledgers_read_by_id_show_the_columns_they_were_written_with(world: World) -> None:
+def test_ledgers_read_by_id_show_the_columns_they_were_written_with(world: FakeSpark) -> None:
     write(world, columns(id=LONG), (1,))
     write(world, columns(id=LONG, name=TEXT), (2, "two"), mergeschema="true")
 
@@ -295,7 +293,7 @@ def test_ledgers_read_by_id_show_the_columns_they_were_written_with(world: World
     assert rows(world.read(ledger="1")) == [(2, "two")]
 
 
-def test_a_micro_batch_adds_columns_once_though_its_commit_knows_no_plan(world: World) -> None:
+def test_a_micro_batch_adds_columns_once_though_its_commit_knows_no_plan(world: FakeSpark) -> None:
     narrow, wider = columns(id=LONG), columns(id=LONG, name=TEXT)
     write(world, narrow, (1,))
     plans = [world.plan(wider, mergeschema="true") for _ in range(2)]
@@ -325,7 +323,7 @@ def test_a_micro_batch_adds_columns_once_though_its_commit_knows_no_plan(world: 
     ],
 )
 def test_filters_prune_by_the_columns_each_range_has(
-    world: World, condition: Filter, holds: Callable[[int, int | None], bool]
+    world: FakeSpark, condition: Filter, holds: Callable[[int, int | None], bool]
 ) -> None:
     old, new = columns(id=LONG), columns(new=LONG, id=LONG)
     write(world, old, *((n,) for n in range(1_000)), entrybytes="2k")

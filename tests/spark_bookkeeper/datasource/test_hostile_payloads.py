@@ -23,9 +23,9 @@ from spark_bookkeeper.datasource.read.bounds import Layout
 from spark_bookkeeper.datasource.read.pruning import predicate_of
 from spark_bookkeeper.datasource.schema import arrow_schema
 from tests.patience import seconds
-from tests.spark_bookkeeper.datasource.fakes import World
+from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch
 from tests.spark_bookkeeper.datasource.test_reading import foreign_ledger, many_entries
-from tests.spark_bookkeeper.datasource.test_writing import SCHEMA, batch
+from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 Columns = list[tuple[str, pa.Array]]
 
@@ -140,7 +140,9 @@ def test_rows_of_no_bytes_are_bounded_by_what_an_envelope_may_claim() -> None:
         ArrowDecoder(nothing.schema).decode(1, 1, bytes(payload))
 
 
-def test_an_entry_of_another_schema_than_its_range_is_refused_by_its_place(world: World) -> None:
+def test_an_entry_of_another_schema_than_its_range_is_refused_by_its_place(
+    world: FakeSpark,
+) -> None:
     many_entries(world, partitions=1)
     rows = batch(0, 10)
     other = ArrowEncoder(arrow_schema(SCHEMA), 7, "none").encode(rows, 0, 0)
@@ -153,7 +155,7 @@ def test_an_entry_of_another_schema_than_its_range_is_refused_by_its_place(world
 
 
 @pytest.mark.parametrize("kind", [EntryKind.FOOTER, EntryKind.AVRO])
-def test_an_entry_of_another_kind_among_rows_is_refused(world: World, kind: EntryKind) -> None:
+def test_an_entry_of_another_kind_among_rows_is_refused(world: FakeSpark, kind: EntryKind) -> None:
     many_entries(world, partitions=1)
     payloads = world.client.ledgers[0].payloads
     payloads[2] = Envelope(kind, 0, 0, 1, 0).encode() + payloads[2][ENVELOPE_SIZE:]
@@ -172,7 +174,7 @@ def test_an_entry_of_another_kind_among_rows_is_refused(world: World, kind: Entr
     ],
 )
 def test_a_ledger_with_marks_of_no_log_is_refused_by_its_id(
-    world: World, marks: dict[str, bytes]
+    world: FakeSpark, marks: dict[str, bytes]
 ) -> None:
     foreign_ledger(world, 70, b"x")
     ledger = world.client.ledgers[70]

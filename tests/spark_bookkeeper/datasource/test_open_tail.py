@@ -9,7 +9,7 @@ import pytest
 from bookkeeper_metadata.store.operations import Node
 from spark_bookkeeper.ledger.errors import NoSuchEntryError
 from spark_bookkeeper.log.errors import DataLossError, NoMatchingTimestampError
-from tests.spark_bookkeeper.datasource.fakes import World
+from tests.spark_bookkeeper.datasource.rows import RAW, raw_batch
 from tests.spark_bookkeeper.datasource.streaming import (
     EARLIEST,
     OutsideWriter,
@@ -17,11 +17,11 @@ from tests.spark_bookkeeper.datasource.streaming import (
     drop_before,
     values,
 )
-from tests.spark_bookkeeper.datasource.test_writing import RAW, raw_batch
+from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 
 @pytest.fixture
-def writer(world: World) -> OutsideWriter:
+def writer(world: FakeSpark) -> OutsideWriter:
     """Leads a log of two rows that Spark wrote."""
     world.write([[raw_batch(b"0", b"1")]], RAW, payloadformat="raw")
     return OutsideWriter(world)
@@ -31,7 +31,7 @@ def numbered(first: int, end: int) -> list[bytes]:
     return [b"%d" % at for at in range(first, end)]
 
 
-def test_a_batch_read_includes_what_is_confirmed(world: World, writer: OutsideWriter) -> None:
+def test_a_batch_read_includes_what_is_confirmed(world: FakeSpark, writer: OutsideWriter) -> None:
     writer.append(*numbered(2, 7))
     writer.confirm(2)
 
@@ -42,7 +42,9 @@ def test_a_batch_read_includes_what_is_confirmed(world: World, writer: OutsideWr
         world.read(endingoffsets='{"row":6}')
 
 
-def test_rows_of_the_open_ledger_are_numbered_through(world: World, writer: OutsideWriter) -> None:
+def test_rows_of_the_open_ledger_are_numbered_through(
+    world: FakeSpark, writer: OutsideWriter
+) -> None:
     writer.append(*numbered(2, 5))
 
     found = world.read(includemetadata="true")
@@ -51,7 +53,9 @@ def test_rows_of_the_open_ledger_are_numbered_through(world: World, writer: Outs
     assert found["_entry"].to_pylist() == [0, 1, 0, 1, 2]
 
 
-def test_a_stream_follows_the_open_ledger_over_rolls(world: World, writer: OutsideWriter) -> None:
+def test_a_stream_follows_the_open_ledger_over_rolls(
+    world: FakeSpark, writer: OutsideWriter
+) -> None:
     query = StreamQuery(world, **EARLIEST)
     found, row = values(query.trigger()), 2
     for _ in range(3):
@@ -67,7 +71,9 @@ def test_a_stream_follows_the_open_ledger_over_rolls(world: World, writer: Outsi
     assert query.trigger() is None
 
 
-def test_a_stream_goes_no_further_than_is_confirmed(world: World, writer: OutsideWriter) -> None:
+def test_a_stream_goes_no_further_than_is_confirmed(
+    world: FakeSpark, writer: OutsideWriter
+) -> None:
     query = StreamQuery(world, **EARLIEST)
     writer.append(*numbered(2, 7))
     writer.confirm(1)
@@ -81,7 +87,7 @@ def test_a_stream_goes_no_further_than_is_confirmed(world: World, writer: Outsid
 
 @pytest.mark.parametrize("change", ["nothing", "more", "roll", "roll twice", "close", "forgotten"])
 def test_a_batch_planned_again_has_the_same_rows(
-    world: World, writer: OutsideWriter, change: str
+    world: FakeSpark, writer: OutsideWriter, change: str
 ) -> None:
     query = StreamQuery(world, **EARLIEST, maxrowspertrigger="6", includemetadata="true")
     writer.append(*numbered(2, 5))
@@ -110,7 +116,7 @@ def test_a_batch_planned_again_has_the_same_rows(
 
 
 def test_bookies_that_know_of_less_than_was_read_move_no_stream_back(
-    world: World, writer: OutsideWriter
+    world: FakeSpark, writer: OutsideWriter
 ) -> None:
     query = StreamQuery(world, **EARLIEST)
     writer.append(*numbered(2, 7))
@@ -127,7 +133,7 @@ def test_bookies_that_know_of_less_than_was_read_move_no_stream_back(
 
 @pytest.mark.parametrize("rolls", [1, 2])
 def test_a_run_whose_metadata_lags_behind_the_checkpoint_reads_the_same_rows(
-    world: World, writer: OutsideWriter, monkeypatch: pytest.MonkeyPatch, rolls: int
+    world: FakeSpark, writer: OutsideWriter, monkeypatch: pytest.MonkeyPatch, rolls: int
 ) -> None:
     query = StreamQuery(world, **EARLIEST)
     writer.append(*numbered(2, 4))
@@ -145,7 +151,7 @@ def test_a_run_whose_metadata_lags_behind_the_checkpoint_reads_the_same_rows(
 
 
 def test_a_run_whose_metadata_lags_behind_finds_nothing_new_yet(
-    world: World, writer: OutsideWriter, monkeypatch: pytest.MonkeyPatch
+    world: FakeSpark, writer: OutsideWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = StreamQuery(world, **EARLIEST)
     writer.append(*numbered(2, 4))
@@ -160,7 +166,7 @@ def test_a_run_whose_metadata_lags_behind_finds_nothing_new_yet(
 
 
 def test_an_old_head_that_names_a_ledger_long_gone_is_looked_at_again(
-    world: World, writer: OutsideWriter, monkeypatch: pytest.MonkeyPatch
+    world: FakeSpark, writer: OutsideWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = world.client.run(world.client.store.get(world.nodes().tree.head))
     gone = writer.ledger_id
@@ -180,7 +186,7 @@ def test_an_old_head_that_names_a_ledger_long_gone_is_looked_at_again(
 class Lag:
     """A session that sees an old head until it syncs."""
 
-    def __init__(self, world: World, old: Node | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, world: FakeSpark, old: Node | None, monkeypatch: pytest.MonkeyPatch) -> None:
         store, head = world.client.store, world.nodes().tree.head
         self.is_over = False
         get, sync = store.get, store.sync
@@ -197,7 +203,7 @@ class Lag:
 
 
 def test_a_position_behind_the_end_of_a_log_without_a_writer_is_data_loss(
-    world: World, writer: OutsideWriter
+    world: FakeSpark, writer: OutsideWriter
 ) -> None:
     query = StreamQuery(world, **EARLIEST)
     query.trigger()
@@ -209,7 +215,7 @@ def test_a_position_behind_the_end_of_a_log_without_a_writer_is_data_loss(
 
 
 def test_a_forged_position_in_the_open_ledger_reads_nothing_rather_than_less(
-    world: World, writer: OutsideWriter
+    world: FakeSpark, writer: OutsideWriter
 ) -> None:
     writer.append(*numbered(2, 4))
     query = StreamQuery(world, **EARLIEST)
@@ -220,7 +226,7 @@ def test_a_forged_position_in_the_open_ledger_reads_nothing_rather_than_less(
 
 
 def test_a_stream_begins_at_the_end_of_what_is_confirmed(
-    world: World, writer: OutsideWriter
+    world: FakeSpark, writer: OutsideWriter
 ) -> None:
     writer.append(*numbered(2, 5))
     query = StreamQuery(world)
@@ -231,7 +237,7 @@ def test_a_stream_begins_at_the_end_of_what_is_confirmed(
     assert values(query.trigger()) == numbered(5, 7)
 
 
-def test_limits_cut_the_open_ledger_too(world: World, writer: OutsideWriter) -> None:
+def test_limits_cut_the_open_ledger_too(world: FakeSpark, writer: OutsideWriter) -> None:
     writer.append(*[b"%04d" % at for at in range(98)])
 
     by_rows = StreamQuery(world, **EARLIEST, maxrowspertrigger="30").available_now()
@@ -242,7 +248,7 @@ def test_limits_cut_the_open_ledger_too(world: World, writer: OutsideWriter) -> 
 
 
 def test_rows_without_a_time_yet_count_as_committed_since_any_time_past(
-    world: World, writer: OutsideWriter
+    world: FakeSpark, writer: OutsideWriter
 ) -> None:
     writer.append(*numbered(2, 5))
     world.now_ms += 1_000

@@ -35,9 +35,9 @@ from spark_bookkeeper.datasource.read.batch import BookKeeperBatchReader
 from spark_bookkeeper.datasource.read.readable import Readable, find_readable
 from spark_bookkeeper.datasource.read.task import ReadPartition
 from spark_bookkeeper.datasource.schema import arrow_schema, log_schema_of
-from tests.spark_bookkeeper.datasource.fakes import HERE, World
+from tests.spark_bookkeeper.datasource.rows import RAW, SCHEMA, batch, ids, raw_batch
 from tests.spark_bookkeeper.datasource.test_reading import many_entries
-from tests.spark_bookkeeper.datasource.test_writing import RAW, SCHEMA, batch, ids, raw_batch
+from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark
 
 ID, NAME = ("id",), ("name",)
 
@@ -51,7 +51,7 @@ def matching(found: Sequence[int], first: int, end: int) -> list[int]:
     return [value for value in found if first <= value < end]
 
 
-def test_only_entries_that_may_match_are_fetched(world: World) -> None:
+def test_only_entries_that_may_match_are_fetched(world: FakeSpark) -> None:
     many_entries(world, partitions=1)
     entries = len(world.client.ledgers[0].payloads) - 1
 
@@ -63,7 +63,7 @@ def test_only_entries_that_may_match_are_fetched(world: World) -> None:
     assert 2 <= len(world.client.entries_read) <= 3
 
 
-def test_ranges_that_cannot_match_are_not_even_opened(world: World) -> None:
+def test_ranges_that_cannot_match_are_not_even_opened(world: FakeSpark) -> None:
     many_entries(world, 2_000, partitions=4)
 
     found = ids(world.read(filters=between(1_200, 1_210)))
@@ -72,7 +72,7 @@ def test_ranges_that_cannot_match_are_not_even_opened(world: World) -> None:
     assert {ledger_id for ledger_id, _ in world.client.entries_read} == {2}
 
 
-def test_filters_nothing_can_match_read_nothing(world: World) -> None:
+def test_filters_nothing_can_match_read_nothing(world: FakeSpark) -> None:
     many_entries(world)
 
     assert world.read(filters=[EqualTo(ID, 5_000)]).num_rows == 0
@@ -80,7 +80,7 @@ def test_filters_nothing_can_match_read_nothing(world: World) -> None:
     assert world.client.entries_read == []
 
 
-def test_gaps_between_entries_are_no_missing_rows(world: World) -> None:
+def test_gaps_between_entries_are_no_missing_rows(world: FakeSpark) -> None:
     many_entries(world, partitions=1)
 
     found = ids(world.read(filters=[In(ID, (0, 400, 999))]))
@@ -93,7 +93,7 @@ def test_gaps_between_entries_are_no_missing_rows(world: World) -> None:
 @pytest.mark.parametrize("options", [{}, {"minpartitions": "5"}, {"maxrowsperpartition": "60"}])
 @pytest.mark.parametrize(("first", "end"), [(0, 1000), (37, 963), (499, 501)])
 def test_filters_and_positions_go_together(
-    world: World, first: int, end: int, options: dict[str, Any]
+    world: FakeSpark, first: int, end: int, options: dict[str, Any]
 ) -> None:
     many_entries(world)
     places: dict[str, Any] = {
@@ -108,7 +108,7 @@ def test_filters_and_positions_go_together(
     assert ids(found) == found.column("_position").to_pylist()
 
 
-def test_metadata_columns_prune_too(world: World) -> None:
+def test_metadata_columns_prune_too(world: FakeSpark) -> None:
     many_entries(world)
     wanted = GreaterThanOrEqual(("_position",), 990)
 
@@ -119,7 +119,7 @@ def test_metadata_columns_prune_too(world: World) -> None:
     assert len(world.client.entries_read) <= 3
 
 
-def test_raw_ranges_are_pruned_by_their_metadata(world: World) -> None:
+def test_raw_ranges_are_pruned_by_their_metadata(world: FakeSpark) -> None:
     world.write([[raw_batch(b"a", b"b")], [raw_batch(b"c")]], RAW, payloadformat="raw")
 
     found = world.read(filters=[EqualTo(("_position",), 2)], includemetadata="true")
@@ -127,7 +127,9 @@ def test_raw_ranges_are_pruned_by_their_metadata(world: World) -> None:
     assert found.column("value").to_pylist() == [b"c"]
 
 
-def test_times_of_rows_prune_ranges_but_not_those_of_writers_outside_spark(world: World) -> None:
+def test_times_of_rows_prune_ranges_but_not_those_of_writers_outside_spark(
+    world: FakeSpark,
+) -> None:
     many_entries(world)
     day = timedelta(days=1)
     committed = datetime.fromtimestamp(world.now_ms / 1000, UTC)
@@ -146,7 +148,7 @@ def test_times_of_rows_prune_ranges_but_not_those_of_writers_outside_spark(world
     assert found.column("_timestamp").to_pylist() == [committed - day]
 
 
-def test_ledgers_read_by_id_are_pruned_by_their_footers(world: World) -> None:
+def test_ledgers_read_by_id_are_pruned_by_their_footers(world: FakeSpark) -> None:
     many_entries(world)
 
     found = ids(world.read(filters=between(700, 710), ledger="1"))
@@ -155,7 +157,7 @@ def test_ledgers_read_by_id_are_pruned_by_their_footers(world: World) -> None:
     assert len(world.client.entries_read) <= 3
 
 
-def test_without_a_footer_all_entries_are_read(world: World) -> None:
+def test_without_a_footer_all_entries_are_read(world: FakeSpark) -> None:
     many_entries(world, partitions=1)
     ledger = world.client.ledgers[0]
     del ledger.payloads[-1]
@@ -164,7 +166,7 @@ def test_without_a_footer_all_entries_are_read(world: World) -> None:
     assert ids(world.read(filters=between(500, 510))) == list(range(1000))
 
 
-def test_a_footer_of_other_rows_than_the_logs_prunes_nothing(world: World) -> None:
+def test_a_footer_of_other_rows_than_the_logs_prunes_nothing(world: FakeSpark) -> None:
     many_entries(world, partitions=1)
     payloads = world.client.ledgers[0].payloads
     other = FooterBuilder(arrow_schema(SCHEMA), 8)
@@ -177,7 +179,7 @@ def test_a_footer_of_other_rows_than_the_logs_prunes_nothing(world: World) -> No
     assert ids(world.read(filters=between(500, 510))) == list(range(1000))
 
 
-def test_a_footer_of_a_later_version_prunes_nothing(world: World) -> None:
+def test_a_footer_of_a_later_version_prunes_nothing(world: FakeSpark) -> None:
     many_entries(world, partitions=1)
     ledger = world.client.ledgers[0]
     custom = {**ledger.metadata.custom_metadata, FOOTER_KEY: b"2"}
@@ -186,14 +188,16 @@ def test_a_footer_of_a_later_version_prunes_nothing(world: World) -> None:
     assert ids(world.read(filters=between(500, 510))) == list(range(1000))
 
 
-def test_columns_without_bounds_prune_nothing(world: World) -> None:
+def test_columns_without_bounds_prune_nothing(world: FakeSpark) -> None:
     world.write([[batch(0, 200)]], SCHEMA, entrybytes="2k", statscolumns="1")
 
     assert ids(world.read(filters=[EqualTo(NAME, "none")])) == list(range(200))
 
 
 @pytest.mark.parametrize("change", [-1, 1])
-def test_an_entry_of_other_rows_than_its_footer_says_is_noticed(world: World, change: int) -> None:
+def test_an_entry_of_other_rows_than_its_footer_says_is_noticed(
+    world: FakeSpark, change: int
+) -> None:
     many_entries(world, partitions=1)
     payloads = world.client.ledgers[0].payloads
     at = len(payloads) // 2
@@ -205,7 +209,7 @@ def test_an_entry_of_other_rows_than_its_footer_says_is_noticed(world: World, ch
         world.read(filters=between(found.first_row, found.first_row + 1))
 
 
-def test_an_entry_in_the_place_of_another_is_noticed(world: World) -> None:
+def test_an_entry_in_the_place_of_another_is_noticed(world: FakeSpark) -> None:
     many_entries(world, partitions=1)
     payloads = world.client.ledgers[0].payloads
     found = parse_envelope(payloads[4])
@@ -216,7 +220,7 @@ def test_an_entry_in_the_place_of_another_is_noticed(world: World) -> None:
 
 
 def test_a_task_says_how_many_entries_it_fetched(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:
     many_entries(world, partitions=1)
     entries = len(world.client.ledgers[0].payloads) - 1
@@ -246,7 +250,7 @@ def test_pushed_filters_look_to_spark_like_a_method_nobody_overrode() -> None:
     assert copy.pushFilters.predicate.columns == {"id"}
 
 
-def test_filters_on_an_added_column_keep_what_was_written_before_it(world: World) -> None:
+def test_filters_on_an_added_column_keep_what_was_written_before_it(world: FakeSpark) -> None:
     world.write([[batch(0, 3)]], SCHEMA)
     wider = StructType([StructField("id", LongType()), StructField("extra", LongType())])
     rows = pa.record_batch({"id": pa.array([3, 4]), "extra": pa.array([7, 9])})
@@ -262,7 +266,7 @@ def test_filters_on_an_added_column_keep_what_was_written_before_it(world: World
 
 
 def test_a_read_of_nothing_still_gives_spark_a_partition(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many_entries(world)
     given = parse_read_options({"log": "orders"}, HERE)

@@ -117,9 +117,7 @@ def rank(value: Any) -> Any:
 
 
 @st.composite
-def columns_and_filters(
-    draw: st.DrawFn,
-) -> tuple[DataType, list[list[Any]], list[spark.Filter]]:
+def columns_and_filters(draw: st.DrawFn) -> tuple[DataType, list[list[Any]], list[spark.Filter]]:
     """A type, the values of some entries, and filters on them."""
     of = draw(st.sampled_from(list(VALUES)))
     value = VALUES[of]

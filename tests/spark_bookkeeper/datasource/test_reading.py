@@ -11,11 +11,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
-from spark_bookkeeper.datasource.errors import (
-    OptionsError,
-    PayloadCorruptError,
-    RowsMissingError,
-)
+from spark_bookkeeper.datasource.errors import OptionsError, PayloadCorruptError, RowsMissingError
 from spark_bookkeeper.datasource.payload.arrow import ArrowEncoder
 from spark_bookkeeper.datasource.payload.envelope import parse_envelope
 from spark_bookkeeper.datasource.schema import arrow_schema
@@ -26,11 +22,12 @@ from spark_bookkeeper.log.errors import (
     NoMatchingTimestampError,
     NoSuchLogError,
 )
-from tests.spark_bookkeeper.datasource.fakes import FakeLedger, World
-from tests.spark_bookkeeper.datasource.test_writing import RAW, SCHEMA, batch, ids, raw_batch
+from tests.doubles.ledger_client import FakeLedger
+from tests.spark_bookkeeper.datasource.rows import RAW, SCHEMA, batch, ids, raw_batch
+from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 
-def many_entries(world: World, rows: int = 1_000, partitions: int = 2) -> None:
+def many_entries(world: FakeSpark, rows: int = 1_000, partitions: int = 2) -> None:
     each = rows // partitions
     world.write(
         [[batch(at * each, each)] for at in range(partitions)],
@@ -41,21 +38,23 @@ def many_entries(world: World, rows: int = 1_000, partitions: int = 2) -> None:
     assert all(len(ledger.payloads) > 5 for ledger in world.client.ledgers.values())
 
 
-def foreign_ledger(world: World, ledger_id: int, *payloads: bytes) -> None:
+def foreign_ledger(world: FakeSpark, ledger_id: int, *payloads: bytes) -> None:
     metadata = LedgerMetadata(
         ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b0",)),)
     )
-    world.client.ledgers[ledger_id] = FakeLedger(metadata, list(payloads), is_closed=True)
+    world.client.ledgers[ledger_id] = FakeLedger(
+        metadata=metadata, payloads=list(payloads), is_closed=True
+    )
 
 
-def test_batches_have_exactly_the_schema_spark_expects(world: World) -> None:
+def test_batches_have_exactly_the_schema_spark_expects(world: FakeSpark) -> None:
     world.write([[batch(0, 3)]], SCHEMA)
 
     assert world.read().schema.equals(arrow_schema(SCHEMA))
 
 
 @pytest.mark.parametrize(("first", "end"), [(0, 1000), (3, 4), (499, 501), (37, 963), (500, 1000)])
-def test_a_read_between_rows_is_exact(world: World, first: int, end: int) -> None:
+def test_a_read_between_rows_is_exact(world: FakeSpark, first: int, end: int) -> None:
     many_entries(world)
 
     found = world.read(startingoffsets=f'{{"row":{first}}}', endingoffsets=f'{{"row":{end}}}')
@@ -63,7 +62,7 @@ def test_a_read_between_rows_is_exact(world: World, first: int, end: int) -> Non
     assert ids(found) == list(range(first, end))
 
 
-def test_the_footer_spares_entries_that_hold_none_of_the_rows(world: World) -> None:
+def test_the_footer_spares_entries_that_hold_none_of_the_rows(world: FakeSpark) -> None:
     many_entries(world, partitions=1)
     entries = len(world.client.ledgers[0].payloads) - 1
 
@@ -73,7 +72,7 @@ def test_the_footer_spares_entries_that_hold_none_of_the_rows(world: World) -> N
     assert len(world.client.entries_read) == 2  # the footer and one entry
 
 
-def test_without_a_footer_the_rows_are_found_all_the_same(world: World) -> None:
+def test_without_a_footer_the_rows_are_found_all_the_same(world: FakeSpark) -> None:
     many_entries(world, partitions=1)
     ledger = world.client.ledgers[0]
     del ledger.payloads[-1]
@@ -88,7 +87,7 @@ def test_without_a_footer_the_rows_are_found_all_the_same(world: World) -> None:
     "options",
     [{"minpartitions": "7"}, {"maxrowsperpartition": "100"}, {"maxbytesperpartition": "3k"}],
 )
-def test_a_split_read_gives_every_row_once(world: World, options: dict[str, Any]) -> None:
+def test_a_split_read_gives_every_row_once(world: FakeSpark, options: dict[str, Any]) -> None:
     many_entries(world)
 
     assert ids(world.read(**options)) == list(range(1000))
@@ -96,7 +95,7 @@ def test_a_split_read_gives_every_row_once(world: World, options: dict[str, Any]
     assert ids(between) == list(range(123, 877))
 
 
-def test_raw_rows_between_offsets_are_entries(world: World) -> None:
+def test_raw_rows_between_offsets_are_entries(world: FakeSpark) -> None:
     values = [f"v{n}".encode() for n in range(20)]
     world.write([[raw_batch(*values[:10])], [raw_batch(*values[10:])]], RAW, payloadformat="raw")
 
@@ -109,7 +108,7 @@ def test_raw_rows_between_offsets_are_entries(world: World) -> None:
     assert found.column("_position").to_pylist() == list(range(7, 13))
 
 
-def test_raw_text_that_is_no_utf8_is_an_error_by_its_place(world: World) -> None:
+def test_raw_text_that_is_no_utf8_is_an_error_by_its_place(world: FakeSpark) -> None:
     text = StructType([StructField("value", StringType())])
     world.write([[pa.record_batch({"value": ["ok"]})]], text, payloadformat="raw")
     world.client.ledgers[0].payloads[0] = b"\xff"
@@ -118,7 +117,7 @@ def test_raw_text_that_is_no_utf8_is_an_error_by_its_place(world: World) -> None
         world.read()
 
 
-def test_offsets_of_a_recreated_log_are_refused(world: World) -> None:
+def test_offsets_of_a_recreated_log_are_refused(world: FakeSpark) -> None:
     world.write([[batch(0, 2)]], SCHEMA)
     log_id = world.nodes().log_id
 
@@ -129,7 +128,7 @@ def test_offsets_of_a_recreated_log_are_refused(world: World) -> None:
         world.read(startingoffsets='{"log":1,"row":1}', endingoffsets='{"log":2,"row":1}')
 
 
-def test_latest_to_latest_is_nothing_and_backwards_is_refused(world: World) -> None:
+def test_latest_to_latest_is_nothing_and_backwards_is_refused(world: FakeSpark) -> None:
     world.write([[batch(0, 9)]], SCHEMA)
 
     assert ids(world.read(startingoffsets="latest")) == []
@@ -138,7 +137,7 @@ def test_latest_to_latest_is_nothing_and_backwards_is_refused(world: World) -> N
         world.read(startingoffsets='{"row":5}', endingoffsets='{"row":4}')
 
 
-def three_commits(world: World) -> int:
+def three_commits(world: FakeSpark) -> int:
     """Rows 0, 1 and 2, committed an hour apart from the time returned on."""
     begun_ms = world.now_ms
     for at in range(3):
@@ -147,7 +146,7 @@ def three_commits(world: World) -> int:
     return begun_ms
 
 
-def test_a_read_may_begin_and_end_at_the_time_of_a_commit(world: World) -> None:
+def test_a_read_may_begin_and_end_at_the_time_of_a_commit(world: FakeSpark) -> None:
     begun_ms = three_commits(world)
     hour_ms = 3_600_000
 
@@ -163,7 +162,7 @@ def test_a_read_may_begin_and_end_at_the_time_of_a_commit(world: World) -> None:
     assert ids(world.read(startingtimestamp="2023-11-14T23:13:20Z")) == [1, 2]
 
 
-def test_a_time_after_all_commits_is_an_error_or_the_end(world: World) -> None:
+def test_a_time_after_all_commits_is_an_error_or_the_end(world: FakeSpark) -> None:
     begun_ms = three_commits(world)
     later: dict[str, Any] = {"startingtimestamp": str(begun_ms + 3 * 3_600_000)}
 
@@ -172,21 +171,21 @@ def test_a_time_after_all_commits_is_an_error_or_the_end(world: World) -> None:
     assert ids(world.read(**later, startingtimestampstrategy="latest")) == []
 
 
-def test_a_time_before_what_was_trimmed_begins_at_what_is_left(world: World) -> None:
+def test_a_time_before_what_was_trimmed_begins_at_what_is_left(world: FakeSpark) -> None:
     begun_ms = three_commits(world)
     world.client.run(world.session.truncate(world.nodes().log_id, "orders", 2))
 
     assert ids(world.read(startingtimestamp=str(begun_ms))) == [2]
 
 
-def test_a_read_that_ends_before_it_begins_is_refused(world: World) -> None:
+def test_a_read_that_ends_before_it_begins_is_refused(world: FakeSpark) -> None:
     begun_ms = three_commits(world)
 
     with pytest.raises(OptionsError, match="ends before it begins; end_row=0 first_row=1"):
         world.read(startingtimestamp=str(begun_ms + 1), endingtimestamp=str(begun_ms))
 
 
-def test_rows_that_are_gone_or_not_there_are_an_error(world: World) -> None:
+def test_rows_that_are_gone_or_not_there_are_an_error(world: FakeSpark) -> None:
     world.write([[batch(0, 3)]], SCHEMA)
     world.write([[batch(3, 3)]], SCHEMA, is_overwrite=True)
 
@@ -198,12 +197,12 @@ def test_rows_that_are_gone_or_not_there_are_an_error(world: World) -> None:
     assert ids(kept) == [3, 4, 5]
 
 
-def test_a_log_that_is_not_there_is_an_error(world: World) -> None:
+def test_a_log_that_is_not_there_is_an_error(world: FakeSpark) -> None:
     with pytest.raises(NoSuchLogError):
         world.read()
 
 
-def test_the_wrong_password_opens_nothing(world: World) -> None:
+def test_the_wrong_password_opens_nothing(world: FakeSpark) -> None:
     world.write([[batch(0, 3)]], SCHEMA, password="right")
 
     assert ids(world.read(password="right")) == [0, 1, 2]
@@ -211,7 +210,7 @@ def test_the_wrong_password_opens_nothing(world: World) -> None:
         world.read(password="wrong")
 
 
-def test_a_foreign_ledger_is_entries(world: World) -> None:
+def test_a_foreign_ledger_is_entries(world: FakeSpark) -> None:
     foreign_ledger(world, 70, b"x", b"", b"z")
     foreign_ledger(world, 71, b"w")
 
@@ -225,7 +224,7 @@ def test_a_foreign_ledger_is_entries(world: World) -> None:
     assert world.read(ledger="70", columns="value").column_names == ["value"]
 
 
-def test_an_empty_ledger_is_no_rows_and_a_missing_one_an_error(world: World) -> None:
+def test_an_empty_ledger_is_no_rows_and_a_missing_one_an_error(world: FakeSpark) -> None:
     foreign_ledger(world, 70)
 
     assert world.read(ledger="70").num_rows == 0
@@ -233,14 +232,14 @@ def test_an_empty_ledger_is_no_rows_and_a_missing_one_an_error(world: World) -> 
         world.read(ledger="72")
 
 
-def test_a_ledger_of_a_log_read_by_its_id_shows_its_columns(world: World) -> None:
+def test_a_ledger_of_a_log_read_by_its_id_shows_its_columns(world: FakeSpark) -> None:
     many_entries(world)
 
     assert ids(world.read(ledger="1")) == list(range(500, 1000))
     assert ids(world.read(ledger="1", minpartitions="4")) == list(range(500, 1000))
 
 
-def test_ledgers_of_different_kinds_are_not_mixed(world: World) -> None:
+def test_ledgers_of_different_kinds_are_not_mixed(world: FakeSpark) -> None:
     many_entries(world)
     foreign_ledger(world, 70, b"x")
 
@@ -248,7 +247,7 @@ def test_ledgers_of_different_kinds_are_not_mixed(world: World) -> None:
         world.read(ledger="0,70")
 
 
-def test_an_entry_that_disappeared_is_noticed(world: World) -> None:
+def test_an_entry_that_disappeared_is_noticed(world: FakeSpark) -> None:
     many_entries(world, partitions=1)
     payloads = world.client.ledgers[0].payloads
     payloads[3] = payloads[4]
@@ -258,7 +257,7 @@ def test_an_entry_that_disappeared_is_noticed(world: World) -> None:
 
 
 @pytest.mark.parametrize("change", [-1, 1])
-def test_a_last_entry_of_fewer_or_more_rows_is_noticed(world: World, change: int) -> None:
+def test_a_last_entry_of_fewer_or_more_rows_is_noticed(world: FakeSpark, change: int) -> None:
     many_entries(world, partitions=1)
     payloads = world.client.ledgers[0].payloads
     found = parse_envelope(payloads[-2])
@@ -269,7 +268,7 @@ def test_a_last_entry_of_fewer_or_more_rows_is_noticed(world: World, change: int
         world.read()
 
 
-def test_a_read_that_ends_early_reads_no_entry_beyond_its_end(world: World) -> None:
+def test_a_read_that_ends_early_reads_no_entry_beyond_its_end(world: FakeSpark) -> None:
     many_entries(world, partitions=1)
     ledger = world.client.ledgers[0]
     ledger.metadata = replace(ledger.metadata, custom_metadata={})
@@ -279,7 +278,7 @@ def test_a_read_that_ends_early_reads_no_entry_beyond_its_end(world: World) -> N
     assert world.client.entries_read == [(0, 0)]
 
 
-def test_a_foreign_entry_in_a_log_is_an_error_by_its_place(world: World) -> None:
+def test_a_foreign_entry_in_a_log_is_an_error_by_its_place(world: FakeSpark) -> None:
     many_entries(world, partitions=1)
     world.client.ledgers[0].payloads[2] = b"something else" * 10
 
@@ -287,7 +286,7 @@ def test_a_foreign_entry_in_a_log_is_an_error_by_its_place(world: World) -> None
         world.read()
 
 
-def test_many_small_ledgers_are_read_in_order(world: World) -> None:
+def test_many_small_ledgers_are_read_in_order(world: FakeSpark) -> None:
     for at in range(40):
         world.write([[batch(at, 1)]], SCHEMA)
 

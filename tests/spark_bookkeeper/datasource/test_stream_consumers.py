@@ -7,24 +7,24 @@ import pytest
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.log.format.model import Cursor
-from tests.spark_bookkeeper.datasource.fakes import World
+from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch, ids
 from tests.spark_bookkeeper.datasource.streaming import StreamQuery
-from tests.spark_bookkeeper.datasource.test_writing import SCHEMA, batch, ids
+from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 OPTIONS = {"startingoffsets": "earliest", "consumer": "report", "maxrowspertrigger": "10"}
 WEEK_MS = 7 * 86_400_000
 
 
 @pytest.fixture(autouse=True)
-def log(world: World) -> None:
+def log(world: FakeSpark) -> None:
     world.write([[batch(0, 100)]], SCHEMA)
 
 
-def cursor(world: World, consumer: str = "report") -> Cursor | None:
+def cursor(world: FakeSpark, consumer: str = "report") -> Cursor | None:
     return world.client.run(world.nodes().cursors()).get(consumer)
 
 
-def test_a_cursor_is_there_before_anything_is_read(world: World) -> None:
+def test_a_cursor_is_there_before_anything_is_read(world: FakeSpark) -> None:
     query = StreamQuery(world, **{**OPTIONS, "startingoffsets": '{"row":40}'})
     assert cursor(world) is None
 
@@ -33,13 +33,13 @@ def test_a_cursor_is_there_before_anything_is_read(world: World) -> None:
     assert cursor(world) == Cursor(40, world.now_ms, WEEK_MS)
 
 
-def test_a_query_without_the_option_leaves_no_cursor(world: World) -> None:
+def test_a_query_without_the_option_leaves_no_cursor(world: FakeSpark) -> None:
     StreamQuery(world, startingoffsets="earliest").available_now()
 
     assert world.client.run(world.nodes().cursors()) == {}
 
 
-def test_the_cursor_stays_behind_what_is_committed(world: World) -> None:
+def test_the_cursor_stays_behind_what_is_committed(world: FakeSpark) -> None:
     query = StreamQuery(world, **OPTIONS)
     seen = []
     for _ in range(3):
@@ -50,7 +50,7 @@ def test_the_cursor_stays_behind_what_is_committed(world: World) -> None:
     assert seen == [0, 10, 20]
 
 
-def test_a_restart_that_repeats_a_batch_moves_no_cursor_ahead_of_it(world: World) -> None:
+def test_a_restart_that_repeats_a_batch_moves_no_cursor_ahead_of_it(world: FakeSpark) -> None:
     query = StreamQuery(world, **OPTIONS)
     query.trigger()
     query.plan()
@@ -65,7 +65,7 @@ def test_a_restart_that_repeats_a_batch_moves_no_cursor_ahead_of_it(world: World
     assert cursor(world) == Cursor(20, world.now_ms, WEEK_MS)
 
 
-def test_a_query_begins_where_its_checkpoint_says_wherever_its_cursor_is(world: World) -> None:
+def test_a_query_begins_where_its_checkpoint_says_wherever_its_cursor_is(world: FakeSpark) -> None:
     first = StreamQuery(world, **OPTIONS)
     first.available_now()
 
@@ -77,7 +77,7 @@ def test_a_query_begins_where_its_checkpoint_says_wherever_its_cursor_is(world: 
     assert cursor(world) == Cursor(90, world.now_ms, WEEK_MS)
 
 
-def test_a_query_that_finds_nothing_new_keeps_its_cursor_alive(world: World) -> None:
+def test_a_query_that_finds_nothing_new_keeps_its_cursor_alive(world: FakeSpark) -> None:
     query = StreamQuery(world, **OPTIONS, consumertimeout="1h")
     query.available_now()
 
@@ -95,7 +95,7 @@ def test_a_query_that_finds_nothing_new_keeps_its_cursor_alive(world: World) -> 
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_a_lost_reply_about_a_cursor_changes_no_rows(world: World, fault: Fault) -> None:
+def test_a_lost_reply_about_a_cursor_changes_no_rows(world: FakeSpark, fault: Fault) -> None:
     query = StreamQuery(world, **OPTIONS)
     query.trigger()
     world.client.store.fault = lambda name, path: fault if "consumers" in path else None

@@ -10,7 +10,6 @@ from spark_bookkeeper.log.errors import (
     LogRecreatedError,
     NoSuchLogError,
 )
-from tests.spark_bookkeeper.datasource.fakes import World
 from tests.spark_bookkeeper.datasource.streaming import (
     EARLIEST,
     StreamQuery,
@@ -20,10 +19,12 @@ from tests.spark_bookkeeper.datasource.streaming import (
     ends,
     overwrite,
     rows,
+    stream_of,
 )
+from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 
-def test_trimmed_rows_are_an_error_by_default(world: World) -> None:
+def test_trimmed_rows_are_an_error_by_default(world: FakeSpark) -> None:
     append(world, 0, 5)
     append(world, 5, 5)
     query = StreamQuery(world, **EARLIEST, maxrowspertrigger="2")
@@ -36,7 +37,7 @@ def test_trimmed_rows_are_an_error_by_default(world: World) -> None:
 
 
 def test_trimmed_rows_are_passed_over_where_that_is_allowed(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:
     append(world, 0, 5)
     append(world, 5, 5)
@@ -52,9 +53,8 @@ def test_trimmed_rows_are_passed_over_where_that_is_allowed(
     assert "wanted_row=2 first_row=5" in caplog.text
 
 
-def test_a_stream_at_the_end_of_a_trimmed_log_goes_on(world: World) -> None:
-    append(world, 0, 5)
-    query = StreamQuery(world, **EARLIEST)
+def test_a_stream_at_the_end_of_a_trimmed_log_goes_on(world: FakeSpark) -> None:
+    query = stream_of(world, 5)
     query.trigger()
     drop_before(world, 5)
 
@@ -64,9 +64,8 @@ def test_a_stream_at_the_end_of_a_trimmed_log_goes_on(world: World) -> None:
     assert rows(found) == [5, 6]
 
 
-def test_an_overwrite_of_rows_not_read_is_an_error_by_default(world: World) -> None:
-    append(world, 0, 10)
-    query = StreamQuery(world, **EARLIEST, maxrowspertrigger="4")
+def test_an_overwrite_of_rows_not_read_is_an_error_by_default(world: FakeSpark) -> None:
+    query = stream_of(world, 10, maxrowspertrigger="4")
     query.trigger()
     overwrite(world, 100, 3)
 
@@ -74,9 +73,8 @@ def test_an_overwrite_of_rows_not_read_is_an_error_by_default(world: World) -> N
         query.trigger()
 
 
-def test_an_overwrite_under_a_planned_batch_is_an_error_by_default(world: World) -> None:
-    append(world, 0, 10)
-    query = StreamQuery(world, **EARLIEST)
+def test_an_overwrite_under_a_planned_batch_is_an_error_by_default(world: FakeSpark) -> None:
+    query = stream_of(world, 10)
     query.plan()
     overwrite(world, 100, 3)
 
@@ -84,9 +82,8 @@ def test_an_overwrite_under_a_planned_batch_is_an_error_by_default(world: World)
         query.read()
 
 
-def test_a_stream_may_go_on_with_what_an_overwrite_wrote(world: World) -> None:
-    append(world, 0, 10)
-    query = StreamQuery(world, **EARLIEST, maxrowspertrigger="4", ignoreoverwrites="true")
+def test_a_stream_may_go_on_with_what_an_overwrite_wrote(world: FakeSpark) -> None:
+    query = stream_of(world, 10, maxrowspertrigger="4", ignoreoverwrites="true")
     query.trigger()
     query.plan()
     overwrite(world, 100, 3)
@@ -98,9 +95,10 @@ def test_a_stream_may_go_on_with_what_an_overwrite_wrote(world: World) -> None:
     assert query.trigger() is None
 
 
-def test_a_stream_that_had_read_everything_takes_an_overwrite_for_new_rows(world: World) -> None:
-    append(world, 0, 10)
-    query = StreamQuery(world, **EARLIEST)
+def test_a_stream_that_had_read_everything_takes_an_overwrite_for_new_rows(
+    world: FakeSpark,
+) -> None:
+    query = stream_of(world, 10)
     query.trigger()
     for first in (100, 200):
         overwrite(world, first, 3)
@@ -109,9 +107,8 @@ def test_a_stream_that_had_read_everything_takes_an_overwrite_for_new_rows(world
         assert rows(found) == [first, first + 1, first + 2]
 
 
-def test_rows_trimmed_behind_an_overwrite_are_still_data_loss(world: World) -> None:
-    append(world, 0, 10)
-    query = StreamQuery(world, **EARLIEST, ignoreoverwrites="true", maxrowspertrigger="1")
+def test_rows_trimmed_behind_an_overwrite_are_still_data_loss(world: FakeSpark) -> None:
+    query = stream_of(world, 10, ignoreoverwrites="true", maxrowspertrigger="1")
     query.trigger()
     overwrite(world, 100, 3)
     append(world, 103, 3)
@@ -121,9 +118,8 @@ def test_rows_trimmed_behind_an_overwrite_are_still_data_loss(world: World) -> N
         query.trigger()
 
 
-def test_an_offset_of_another_log_of_the_name_is_refused(world: World) -> None:
-    append(world, 0, 10)
-    query = StreamQuery(world, **EARLIEST)
+def test_an_offset_of_another_log_of_the_name_is_refused(world: FakeSpark) -> None:
+    query = stream_of(world, 10)
     query.trigger()
     world.session.run(world.session.catalog.delete("orders"))
     append(world, 0, 20)
@@ -135,9 +131,8 @@ def test_an_offset_of_another_log_of_the_name_is_refused(world: World) -> None:
         query.trigger()
 
 
-def test_a_log_deleted_under_a_stream_is_gone(world: World) -> None:
-    append(world, 0, 10)
-    query = StreamQuery(world, **EARLIEST)
+def test_a_log_deleted_under_a_stream_is_gone(world: FakeSpark) -> None:
+    query = stream_of(world, 10)
     query.trigger()
     world.session.run(world.session.catalog.delete("orders"))
 
@@ -146,7 +141,7 @@ def test_a_log_deleted_under_a_stream_is_gone(world: World) -> None:
 
 
 def test_a_new_stream_may_begin_behind_the_trimmed_rows_it_named(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:
     append(world, 0, 5)
     append(world, 5, 5)

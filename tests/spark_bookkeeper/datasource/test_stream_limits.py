@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from spark_bookkeeper.datasource.errors import NotSupportedYetError
-from tests.spark_bookkeeper.datasource.fakes import World
+from tests.spark_bookkeeper.datasource.rows import ids
 from tests.spark_bookkeeper.datasource.streaming import (
     EARLIEST,
     StreamQuery,
@@ -21,11 +21,12 @@ from tests.spark_bookkeeper.datasource.streaming import (
     ends,
     ids_of,
     rows,
+    stream_of,
 )
-from tests.spark_bookkeeper.datasource.test_writing import ids
+from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 
-def test_row_limits_cut_entries_exactly(world: World) -> None:
+def test_row_limits_cut_entries_exactly(world: FakeSpark) -> None:
     append(world, 0, 10)
     append(world, 10, 1)
 
@@ -34,7 +35,7 @@ def test_row_limits_cut_entries_exactly(world: World) -> None:
     assert ids_of(found) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
 
 
-def test_byte_limits_end_about_there_and_read_an_entry_at_least(world: World) -> None:
+def test_byte_limits_end_about_there_and_read_an_entry_at_least(world: FakeSpark) -> None:
     append(world, 0, 1000, entrybytes="2k", compression="none")
     ledger = world.client.ledgers[0]
     entries = len(ledger.payloads) - 1
@@ -49,7 +50,7 @@ def test_byte_limits_end_about_there_and_read_an_entry_at_least(world: World) ->
     assert [row for rows in ids_of(single) for row in rows] == list(range(1000))
 
 
-def test_all_limits_that_are_set_apply_at_once(world: World) -> None:
+def test_all_limits_that_are_set_apply_at_once(world: FakeSpark) -> None:
     append(world, 0, 1000, entrybytes="2k", compression="none")
     options = {**EARLIEST, "maxbytespertrigger": "4k", "maxrowspertrigger": "5"}
 
@@ -60,9 +61,8 @@ def test_all_limits_that_are_set_apply_at_once(world: World) -> None:
     assert 0 < (count(few_bytes) or 0) < 900
 
 
-def test_few_rows_wait_for_more_until_they_are_due(world: World) -> None:
-    append(world, 0, 3)
-    query = StreamQuery(world, **EARLIEST, minrowspertrigger="5", maxtriggerdelay="10s")
+def test_few_rows_wait_for_more_until_they_are_due(world: FakeSpark) -> None:
+    query = stream_of(world, 3, minrowspertrigger="5", maxtriggerdelay="10s")
 
     pinned, waited = query.trigger(), query.trigger()
     append(world, 3, 3)
@@ -84,9 +84,8 @@ def test_few_rows_wait_for_more_until_they_are_due(world: World) -> None:
     assert (rows(due), rows(due_again)) == ([6], [7])
 
 
-def test_available_now_ends_at_what_was_there_and_waits_for_nothing(world: World) -> None:
-    append(world, 0, 10)
-    query = StreamQuery(world, **EARLIEST, minrowspertrigger="6", maxrowspertrigger="6")
+def test_available_now_ends_at_what_was_there_and_waits_for_nothing(world: FakeSpark) -> None:
+    query = stream_of(world, 10, minrowspertrigger="6", maxrowspertrigger="6")
     query.restart(is_available_now=True)
     append(world, 10, 10)
 
@@ -97,9 +96,8 @@ def test_available_now_ends_at_what_was_there_and_waits_for_nothing(world: World
     assert ids_of(query.available_now()) == [[*range(10, 16)], [*range(16, 20)]]
 
 
-def test_available_now_pins_anew_in_a_run_that_repeats_a_batch(world: World) -> None:
-    append(world, 0, 10)
-    query = StreamQuery(world, **EARLIEST)
+def test_available_now_pins_anew_in_a_run_that_repeats_a_batch(world: FakeSpark) -> None:
+    query = stream_of(world, 10)
     query.restart(is_available_now=True)
     query.plan()
     append(world, 10, 10)
@@ -107,7 +105,7 @@ def test_available_now_pins_anew_in_a_run_that_repeats_a_batch(world: World) -> 
     assert ids_of(query.available_now()) == [[*range(10)], [*range(10, 20)]]
 
 
-def test_available_now_from_the_end_of_a_log_reads_nothing(world: World) -> None:
+def test_available_now_from_the_end_of_a_log_reads_nothing(world: FakeSpark) -> None:
     append(world, 0, 10)
     query = StreamQuery(world)
     query.restart(is_available_now=True)
@@ -117,18 +115,16 @@ def test_available_now_from_the_end_of_a_log_reads_nothing(world: World) -> None
     assert query.trigger() is None
 
 
-def test_once_reads_everything_whatever_the_limits(world: World) -> None:
-    append(world, 0, 10)
-    query = StreamQuery(world, **EARLIEST, maxrowspertrigger="3", minrowspertrigger="2")
+def test_once_reads_everything_whatever_the_limits(world: FakeSpark) -> None:
+    query = stream_of(world, 10, maxrowspertrigger="3", minrowspertrigger="2")
 
     found = query.once()
 
     assert count(found) == 10
 
 
-def test_a_limit_spark_asks_with_is_kept_too(world: World) -> None:
-    append(world, 0, 10)
-    query = StreamQuery(world, **EARLIEST, maxrowspertrigger="5")
+def test_a_limit_spark_asks_with_is_kept_too(world: FakeSpark) -> None:
+    query = stream_of(world, 10, maxrowspertrigger="5")
 
     tighter, own = query.trigger(ReadMaxRows(2)), query.trigger(ReadMaxRows(100))
     one_entry, waited = query.trigger(ReadMaxBytes(1)), query.trigger(ReadMinRows(50))
@@ -153,16 +149,15 @@ def test_a_limit_spark_asks_with_is_kept_too(world: World) -> None:
     ],
 )
 def test_any_limit_option_makes_spark_ask_for_less_than_everything(
-    world: World, options: dict[str, str], kind: type
+    world: FakeSpark, options: dict[str, str], kind: type
 ) -> None:
     append(world, 0, 1)
 
     assert isinstance(StreamQuery(world, **options).default_limit(), kind)
 
 
-def test_the_end_of_the_log_is_reported_whatever_is_read(world: World) -> None:
-    append(world, 0, 10)
-    query = StreamQuery(world, **EARLIEST, maxrowspertrigger="4")
+def test_the_end_of_the_log_is_reported_whatever_is_read(world: FakeSpark) -> None:
+    query = stream_of(world, 10, maxrowspertrigger="4")
     before = query.follower.end_offset()
 
     query.trigger()
@@ -171,7 +166,7 @@ def test_the_end_of_the_log_is_reported_whatever_is_read(world: World) -> None:
     assert query.follower.end_offset() == {"log": world.nodes().log_id, "row": 10}
 
 
-def test_a_batch_is_cut_into_as_many_partitions_as_wanted(world: World) -> None:
+def test_a_batch_is_cut_into_as_many_partitions_as_wanted(world: FakeSpark) -> None:
     append(world, 0, 1000, entrybytes="2k", compression="none")
     query = StreamQuery(world, **EARLIEST, minpartitions="4")
     query.plan()

@@ -7,23 +7,20 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from spark_bookkeeper.datasource.errors import OffsetInvalidError
-from spark_bookkeeper.log.errors import (
-    DataLossError,
-    NoMatchingTimestampError,
-)
-from tests.spark_bookkeeper.datasource.fakes import World
+from spark_bookkeeper.log.errors import DataLossError, NoMatchingTimestampError
+from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch, ids
 from tests.spark_bookkeeper.datasource.streaming import (
     EARLIEST,
     StreamQuery,
     append,
     rows,
+    stream_of,
 )
-from tests.spark_bookkeeper.datasource.test_writing import SCHEMA, batch, ids
+from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 
-def test_a_stream_reads_every_row_once_as_it_comes(world: World) -> None:
-    append(world, 0, 10)
-    query = StreamQuery(world, **EARLIEST)
+def test_a_stream_reads_every_row_once_as_it_comes(world: FakeSpark) -> None:
+    query = stream_of(world, 10)
 
     first = query.trigger()
     nothing = query.trigger()
@@ -35,7 +32,7 @@ def test_a_stream_reads_every_row_once_as_it_comes(world: World) -> None:
     assert rows(second) == list(range(10, 15))
 
 
-def test_offsets_are_short_and_spelled_in_one_way(world: World) -> None:
+def test_offsets_are_short_and_spelled_in_one_way(world: FakeSpark) -> None:
     append(world, 0, 10)
     log_id = world.nodes().log_id
     query = StreamQuery(world, **EARLIEST)
@@ -49,7 +46,7 @@ def test_offsets_are_short_and_spelled_in_one_way(world: World) -> None:
     ]
 
 
-def test_a_new_stream_begins_at_the_end_and_stays_there_over_restarts(world: World) -> None:
+def test_a_new_stream_begins_at_the_end_and_stays_there_over_restarts(world: FakeSpark) -> None:
     append(world, 0, 10)
     query = StreamQuery(world)
     query.plan()
@@ -64,9 +61,8 @@ def test_a_new_stream_begins_at_the_end_and_stays_there_over_restarts(world: Wor
     assert rows(found) == list(range(10, 20))
 
 
-def test_the_first_batch_has_the_same_rows_when_its_run_was_cut_off(world: World) -> None:
-    append(world, 0, 10)
-    query = StreamQuery(world, **EARLIEST, maxrowspertrigger="4")
+def test_the_first_batch_has_the_same_rows_when_its_run_was_cut_off(world: FakeSpark) -> None:
+    query = stream_of(world, 10, maxrowspertrigger="4")
     query.plan()
     before = query.read()
     append(world, 10, 10)
@@ -77,7 +73,7 @@ def test_the_first_batch_has_the_same_rows_when_its_run_was_cut_off(world: World
     assert rows(found) == ids(before) == [0, 1, 2, 3]
 
 
-def test_a_stream_begins_at_a_row(world: World) -> None:
+def test_a_stream_begins_at_a_row(world: FakeSpark) -> None:
     append(world, 0, 10)
 
     found = StreamQuery(world, startingoffsets='{"row":7}').trigger()
@@ -85,14 +81,14 @@ def test_a_stream_begins_at_a_row(world: World) -> None:
     assert rows(found) == [7, 8, 9]
 
 
-def test_a_stream_that_is_to_begin_beyond_the_end_is_told_so(world: World) -> None:
+def test_a_stream_that_is_to_begin_beyond_the_end_is_told_so(world: FakeSpark) -> None:
     append(world, 0, 10)
 
     with pytest.raises(DataLossError, match="wanted_row=11"):
         StreamQuery(world, startingoffsets='{"row":11}').trigger()
 
 
-def test_a_stream_begins_with_what_was_committed_since_a_time(world: World) -> None:
+def test_a_stream_begins_with_what_was_committed_since_a_time(world: FakeSpark) -> None:
     append(world, 0, 10)
     world.now_ms += 1_000
     append(world, 10, 10)
@@ -103,7 +99,7 @@ def test_a_stream_begins_with_what_was_committed_since_a_time(world: World) -> N
     assert rows(found) == list(range(10, 20))
 
 
-def test_a_time_after_everything_is_an_error_or_the_end(world: World) -> None:
+def test_a_time_after_everything_is_an_error_or_the_end(world: FakeSpark) -> None:
     append(world, 0, 10)
     later = {"startingtimestamp": str(world.now_ms + 500)}
 
@@ -126,7 +122,7 @@ def test_a_time_after_everything_is_an_error_or_the_end(world: World) -> None:
         '{"topic":{"0":23}}', '{"log":1,"row":9223372036854775808}',
     ],
 )  # fmt: skip
-def test_a_foreign_or_damaged_offset_is_refused_by_its_value(world: World, given: str) -> None:
+def test_a_foreign_or_damaged_offset_is_refused_by_its_value(world: FakeSpark, given: str) -> None:
     append(world, 0, 10)
     query = StreamQuery(world)
     query.ends, query.committed = [given], 1
@@ -135,7 +131,7 @@ def test_a_foreign_or_damaged_offset_is_refused_by_its_value(world: World, given
         query.trigger()
 
 
-def test_a_batch_that_ends_at_a_symbol_is_refused(world: World) -> None:
+def test_a_batch_that_ends_at_a_symbol_is_refused(world: FakeSpark) -> None:
     append(world, 0, 10)
     query = StreamQuery(world)
     symbol = query.follower.initial_offset()
@@ -145,9 +141,8 @@ def test_a_batch_that_ends_at_a_symbol_is_refused(world: World) -> None:
             query.follower.plan(symbol, end)
 
 
-def test_a_stream_shows_the_columns_it_began_with_when_others_come(world: World) -> None:
-    append(world, 0, 3)
-    query = StreamQuery(world, **EARLIEST)
+def test_a_stream_shows_the_columns_it_began_with_when_others_come(world: FakeSpark) -> None:
+    query = stream_of(world, 3)
     before = query.trigger()
     wider = StructType([*SCHEMA.fields, StructField("more", LongType())])
     more = batch(3, 3).append_column("more", pa.array([7, 8, 9], pa.int64()))
@@ -167,7 +162,7 @@ def test_a_stream_shows_the_columns_it_began_with_when_others_come(world: World)
     assert after["more"].to_pylist() == [7]
 
 
-def test_a_stream_gives_the_columns_asked_for_and_where_rows_lie(world: World) -> None:
+def test_a_stream_gives_the_columns_asked_for_and_where_rows_lie(world: FakeSpark) -> None:
     append(world, 0, 5)
     query = StreamQuery(
         world, **EARLIEST, columns="name", includemetadata="true", maxrowspertrigger="2"

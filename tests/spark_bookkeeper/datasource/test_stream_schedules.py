@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
-from tests.spark_bookkeeper.datasource.fakes import World
+from tests.spark_bookkeeper.datasource.rows import RAW, raw_batch
 from tests.spark_bookkeeper.datasource.streaming import OutsideWriter, StreamQuery, values
-from tests.spark_bookkeeper.datasource.test_writing import RAW, raw_batch
+from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 STEPS = 120
 LIMITS: tuple[dict[str, str], ...] = (
@@ -28,7 +28,7 @@ LIMITS: tuple[dict[str, str], ...] = (
 class Schedule:
     """One random history of a log and a query of it."""
 
-    def __init__(self, world: World, seed: int) -> None:
+    def __init__(self, world: FakeSpark, seed: int) -> None:
         self.world = world
         self.random = Random(seed)
         self.appended: list[bytes] = []
@@ -111,7 +111,7 @@ class Schedule:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_every_row_is_read_once_whatever_happens(world: World, seed: int) -> None:
+def test_every_row_is_read_once_whatever_happens(world: FakeSpark, seed: int) -> None:
     schedule = Schedule(world, seed)
     often = [schedule.plan, schedule.read_batch, schedule.commit, schedule.write_outside]
     steps = [

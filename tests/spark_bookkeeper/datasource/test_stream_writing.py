@@ -14,7 +14,7 @@ from spark_bookkeeper.datasource.options.parse import parse_write_options
 from spark_bookkeeper.datasource.write import stream
 from spark_bookkeeper.datasource.write.plan import WritePlan, make_plan
 from spark_bookkeeper.log.errors import CommitRefusedError, EpochFencedError, TxnRegressedError
-from tests.spark_bookkeeper.datasource.fakes import HERE, World
+from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark
 
 SCHEMA = StructType([StructField("id", LongType())])
 QUERY = "5f0c"
@@ -24,12 +24,12 @@ def batch(*ids: int) -> pa.RecordBatch:
     return pa.record_batch({"id": pa.array(ids, pa.int64())})
 
 
-def visible(world: World) -> list[int]:
+def visible(world: FakeSpark) -> list[int]:
     table = world.read()
     return table.column("id").to_pylist() if table.num_columns else []
 
 
-def micro_batch(world: World, number: int, *partitions: list[int]) -> WritePlan:
+def micro_batch(world: FakeSpark, number: int, *partitions: list[int]) -> WritePlan:
     """One micro-batch in which nothing goes wrong."""
     plan = world.plan(SCHEMA)
     messages = [
@@ -40,7 +40,7 @@ def micro_batch(world: World, number: int, *partitions: list[int]) -> WritePlan:
     return plan
 
 
-def test_each_micro_batch_becomes_visible_once(world: World) -> None:
+def test_each_micro_batch_becomes_visible_once(world: FakeSpark) -> None:
     micro_batch(world, 0, [1, 2], [3])
     micro_batch(world, 1, [4], [])
 
@@ -49,7 +49,7 @@ def test_each_micro_batch_becomes_visible_once(world: World) -> None:
 
 
 def test_a_replay_with_other_partitions_adds_nothing_and_says_so_once(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:
     micro_batch(world, 0, [1, 2], [3])
     caplog.set_level(logging.INFO)
@@ -64,7 +64,7 @@ def test_a_replay_with_other_partitions_adds_nothing_and_says_so_once(
     assert len(world.client.ledgers) == 2
 
 
-def test_a_failed_first_micro_batch_keeps_the_log_for_the_next_run(world: World) -> None:
+def test_a_failed_first_micro_batch_keeps_the_log_for_the_next_run(world: FakeSpark) -> None:
     """The writer that aborts has no plan, and no message where no task was through."""
     plan = world.plan(SCHEMA)
     message = world.stream_attempt(plan, 0, [batch(1)], QUERY, 0)
@@ -77,7 +77,7 @@ def test_a_failed_first_micro_batch_keeps_the_log_for_the_next_run(world: World)
 
 
 def test_a_commit_says_in_one_line_what_it_did(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
 
@@ -89,7 +89,7 @@ def test_a_commit_says_in_one_line_what_it_did(
 
 
 def test_a_batch_that_finds_no_earlier_one_of_its_query_says_so(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:
     micro_batch(world, 0, [1])
     micro_batch(world, 1, [2])
@@ -105,7 +105,7 @@ def test_a_batch_that_finds_no_earlier_one_of_its_query_says_so(
 
 
 def test_without_any_handler_the_line_goes_to_standard_error(
-    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    world: FakeSpark, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
 
@@ -116,7 +116,7 @@ def test_without_any_handler_the_line_goes_to_standard_error(
     assert message.count("\n") == 1
 
 
-def test_an_empty_micro_batch_is_remembered_too(world: World) -> None:
+def test_an_empty_micro_batch_is_remembered_too(world: FakeSpark) -> None:
     micro_batch(world, 0, [1])
     micro_batch(world, 1, [], [])
 
@@ -125,7 +125,7 @@ def test_an_empty_micro_batch_is_remembered_too(world: World) -> None:
     assert visible(world) == [1]
 
 
-def test_an_older_batch_is_refused_and_nothing_of_it_is_left(world: World) -> None:
+def test_an_older_batch_is_refused_and_nothing_of_it_is_left(world: FakeSpark) -> None:
     micro_batch(world, 3, [1])
     plan = world.plan(SCHEMA)
     message = world.stream_attempt(plan, 0, [batch(9)], QUERY, 2)
@@ -138,7 +138,7 @@ def test_an_older_batch_is_refused_and_nothing_of_it_is_left(world: World) -> No
     assert world.tokens() == []
 
 
-def test_a_message_of_another_batch_is_refused(world: World) -> None:
+def test_a_message_of_another_batch_is_refused(world: FakeSpark) -> None:
     plan = world.plan(SCHEMA)
     message = world.stream_attempt(plan, 0, [batch(1)], QUERY, 4)
 
@@ -148,12 +148,12 @@ def test_a_message_of_another_batch_is_refused(world: World) -> None:
     assert visible(world) == []
 
 
-def test_a_commit_without_messages_is_the_continuous_trigger(world: World) -> None:
+def test_a_commit_without_messages_is_the_continuous_trigger(world: FakeSpark) -> None:
     with pytest.raises(ContinuousUnsupportedError, match="continuous trigger drops the rows"):
         world.stream_commit([None, None], 0)
 
 
-def test_a_commit_that_lacks_a_message_is_refused(world: World) -> None:
+def test_a_commit_that_lacks_a_message_is_refused(world: FakeSpark) -> None:
     plan = world.plan(SCHEMA)
     message = world.stream_attempt(plan, 0, [batch(1)], QUERY, 0)
 
@@ -163,7 +163,7 @@ def test_a_commit_that_lacks_a_message_is_refused(world: World) -> None:
     assert visible(world) == []
 
 
-def test_an_abort_after_a_commit_takes_nothing_back(world: World) -> None:
+def test_an_abort_after_a_commit_takes_nothing_back(world: FakeSpark) -> None:
     plan = world.plan(SCHEMA)
     message = world.stream_attempt(plan, 0, [batch(1)], QUERY, 0)
     world.stream_commit([message], 0)
@@ -173,7 +173,7 @@ def test_an_abort_after_a_commit_takes_nothing_back(world: World) -> None:
     assert visible(world) == [1]
 
 
-def test_an_abort_that_nobody_lived_to_name_leaves_everything_to_others(world: World) -> None:
+def test_an_abort_that_nobody_lived_to_name_leaves_everything_to_others(world: FakeSpark) -> None:
     plan = world.plan(SCHEMA)
     world.stream_attempt(plan, 0, [batch(1)], QUERY, 0)
 
@@ -183,7 +183,7 @@ def test_an_abort_that_nobody_lived_to_name_leaves_everything_to_others(world: W
     assert len(world.client.ledgers) == 1
 
 
-def test_the_next_run_of_a_batch_ends_the_stopped_ones_tasks(world: World) -> None:
+def test_the_next_run_of_a_batch_ends_the_stopped_ones_tasks(world: FakeSpark) -> None:
     """What a stopped query left running ends when its restart claims, and is swept by its commit."""
     stopped = world.plan(SCHEMA)
     world.stream_attempt(stopped, 0, [batch(1)], QUERY, 0)
@@ -201,7 +201,7 @@ def test_the_next_run_of_a_batch_ends_the_stopped_ones_tasks(world: World) -> No
     assert len(world.client.ledgers) == 1
 
 
-def test_complete_mode_shows_the_last_batch_only(world: World) -> None:
+def test_complete_mode_shows_the_last_batch_only(world: FakeSpark) -> None:
     for number, ids in enumerate(([1, 2], [1, 2, 3])):
         plan = world.plan(SCHEMA, is_overwrite=True)
         message = world.stream_attempt(plan, 0, [batch(*ids)], QUERY, number)
@@ -210,7 +210,7 @@ def test_complete_mode_shows_the_last_batch_only(world: World) -> None:
     assert visible(world) == [1, 2, 3]
 
 
-def test_a_ledger_says_which_query_and_batch_wrote_it(world: World) -> None:
+def test_a_ledger_says_which_query_and_batch_wrote_it(world: FakeSpark) -> None:
     micro_batch(world, 12, [1])
 
     (ledger,) = world.client.ledgers.values()
@@ -219,7 +219,7 @@ def test_a_ledger_says_which_query_and_batch_wrote_it(world: World) -> None:
 
 
 def test_a_writer_is_planned_by_the_time_it_travels(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Should Spark ever pickle a writer that nobody planned, its tasks still get an epoch."""
     monkeypatch.setattr(stream, "open_write_session", lambda _: world.session)
@@ -233,7 +233,7 @@ def test_a_writer_is_planned_by_the_time_it_travels(
     assert world.tokens() == [travelled._plan.epoch.number]
 
 
-def test_a_stream_plans_again_for_every_micro_batch(world: World) -> None:
+def test_a_stream_plans_again_for_every_micro_batch(world: FakeSpark) -> None:
     options = parse_write_options({"log": "orders"}, HERE, is_stream=True)
 
     plans = [make_plan(world.session, options, SCHEMA, is_overwrite=False) for _ in range(2)]

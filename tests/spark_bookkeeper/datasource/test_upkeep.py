@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.datasource.write import upkeep
-from tests.spark_bookkeeper.datasource.fakes import World
+from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 SCHEMA = StructType([StructField("id", LongType())])
 HOUR_MS = 3_600_000
@@ -21,7 +21,7 @@ def rows(*ids: int) -> list[list[pa.RecordBatch]]:
 
 
 def test_what_was_overwritten_goes_without_an_operator(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.write(rows(1), SCHEMA)
     world.write(rows(2), SCHEMA, is_overwrite=True)
@@ -37,7 +37,7 @@ def test_what_was_overwritten_goes_without_an_operator(
     assert len(world.client.ledgers) == 2
 
 
-def test_a_process_collects_a_log_once_in_a_while(world: World) -> None:
+def test_a_process_collects_a_log_once_in_a_while(world: FakeSpark) -> None:
     for number in range(3):
         world.write(rows(number), SCHEMA)
 
@@ -45,7 +45,7 @@ def test_a_process_collects_a_log_once_in_a_while(world: World) -> None:
 
 
 def test_a_collection_that_fails_is_a_warning(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.write(rows(1), SCHEMA)
     world.client.store.fault = lambda operation, path: Fault.LOST_REQUEST

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -19,10 +19,12 @@ from bookie_server.wire.record import encode_lac_packet, is_possible_lac_packet,
 from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
+from spark_bookkeeper.ledger.write_handle import WriteHandle
 from spark_bookkeeper.settings import ClientSettings
-from tests.patience import seconds
+from tests.doubles.bookies import Faults
+from tests.doubles.cluster import InProcessCluster, running_cluster
+from tests.doubles.waits import until
 from tests.simulation.kit.loop import SimLoop
-from tests.spark_bookkeeper.ledger.harness import Faults, TestCluster, running_cluster
 
 DIGEST = Crc32cDigest()
 ENSEMBLE = ("b0:1", "b1:1", "b2:1")
@@ -33,18 +35,12 @@ REST_S = 0.05
 @asynccontextmanager
 async def scene(
     place: Path, interval_ms: int = 1
-) -> AsyncIterator[tuple[TestCluster, ExplicitLac]]:
+) -> AsyncIterator[tuple[InProcessCluster, ExplicitLac]]:
     async with running_cluster(place, explicit_lac_interval_ms=interval_ms) as cluster:
         client = cluster.client()
         explicit_lac = ExplicitLac(client.cluster, 7, DIGEST, master_key(b""))
         yield cluster, explicit_lac
         explicit_lac.stop()
-
-
-async def until(claim: Callable[[], bool]) -> None:
-    async with asyncio.timeout(seconds(10)):
-        while not claim():  # noqa: ASYNC110 - what is claimed has no event
-            await asyncio.sleep(0.001)
 
 
 def packet(lac: int) -> bytes:
@@ -177,15 +173,14 @@ def test_entries_that_stay_in_flight_keep_readers_waiting_for_ten_intervals_only
     on_a_clock_of_its_own(main())
 
 
+@pytest.mark.cluster(explicit_lac_interval_ms=1)
 async def test_a_writer_and_a_reader_agree_on_the_last_entry_without_another(
-    tmp_path: Path,
+    cluster: InProcessCluster, writer: WriteHandle
 ) -> None:
-    async with running_cluster(tmp_path, explicit_lac_interval_ms=1) as cluster:
-        writer = await cluster.client().create_ledger()
-        await writer.append_many([b"x"] * 5)
-        await until(lambda: all(each.lacs_seen for each in cluster.faults.values()))
+    await writer.append_many([b"x"] * 5)
+    await until(lambda: all(each.lacs_seen for each in cluster.faults.values()))
 
-        reader = await cluster.client(2).open_ledger(writer.ledger_id)
+    reader = await cluster.client(2).open_ledger(writer.ledger_id)
 
-        assert reader.last_add_confirmed == 4
-        await writer.close()
+    assert reader.last_add_confirmed == 4
+    await writer.close()

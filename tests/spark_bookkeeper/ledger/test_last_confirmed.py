@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.messages import ReadLacReply, Status
-from bookie_server.wire.record import encode_lac_packet, encode_records
+from bookie_server.wire.record import encode_lac_packet
 from spark_bookkeeper.ledger.errors import EntryUnreadableError
 from spark_bookkeeper.ledger.last_confirmed import LacEvidence, believable_claim, lac_evidence
-from tests.spark_bookkeeper.ledger.harness import running_cluster, until
+from spark_bookkeeper.ledger.write_handle import WriteHandle
+from tests.doubles.cluster import InProcessCluster
+from tests.doubles.records import records
+from tests.doubles.waits import until
 
 DIGEST = Crc32cDigest()
 LEDGER = 7
 
 
 def entry(entry_id: int, lac: int, ledger_id: int = LEDGER, count: int = 1) -> bytes:
-    parts = encode_records(
-        DIGEST, ledger_id, entry_id, [b"x"] * count, last_add_confirmed=lac, length_before=0
-    )
-    return b"".join(parts)
+    return records([b"x"] * count, entry_id, ledger_id=ledger_id, lac=lac)
 
 
 def packet(lac: int, ledger_id: int = LEDGER) -> bytes:
@@ -82,25 +81,22 @@ def test_a_hint_is_believed_as_far_as_entries_reach(
 
 @pytest.mark.parametrize("away", [(0,), (1,), (2,), (0, 1), (0, 1, 2)], ids=str)
 async def test_the_lac_is_known_while_a_coverage_answers(
-    tmp_path: Path, away: tuple[int, ...]
+    cluster: InProcessCluster, writer: WriteHandle, away: tuple[int, ...]
 ) -> None:
-    async with running_cluster(tmp_path) as cluster:
-        writer = await cluster.client().create_ledger()
-        for _ in range(4):
-            await writer.append(b"x")
-        ensemble = writer.metadata.last_fragment.ensemble
-        for position in away:
-            cluster.faults[ensemble[position]].is_dead = True
-        opening = cluster.client(2).open_ledger(writer.ledger_id)
+    for _ in range(4):
+        await writer.append(b"x")
+    ensemble = writer.metadata.last_fragment.ensemble
+    for position in away:
+        cluster.faults[ensemble[position]].is_dead = True
+    opening = cluster.client(2).open_ledger(writer.ledger_id)
 
-        if len(away) == 1:
-            assert (await opening).last_add_confirmed == 2
-        else:
-            with pytest.raises(EntryUnreadableError, match="UNREACHABLE"):
-                await opening
-        for faults in cluster.faults.values():
-            faults.is_dead = False
-        await writer.close()
+    if len(away) == 1:
+        assert (await opening).last_add_confirmed == 2
+    else:
+        with pytest.raises(EntryUnreadableError, match="UNREACHABLE"):
+            await opening
+    cluster.set_faults(is_dead=False)
+    await writer.close()
 
 
 def damaged(reply: ReadLacReply) -> ReadLacReply:
@@ -113,22 +109,23 @@ def beyond(reply: ReadLacReply) -> ReadLacReply:
 
 @pytest.mark.parametrize(("alter", "is_sure"), [(damaged, False), (beyond, True)])
 async def test_two_bookies_that_lie_can_keep_the_lac_back_but_never_raise_it(
-    tmp_path: Path, alter: Callable[[ReadLacReply], ReadLacReply], is_sure: bool
+    cluster: InProcessCluster,
+    writer: WriteHandle,
+    alter: Callable[[ReadLacReply], ReadLacReply],
+    is_sure: bool,
 ) -> None:
-    async with running_cluster(tmp_path) as cluster:
-        writer = await cluster.client().create_ledger()
-        for _ in range(4):
-            await writer.append(b"x")
-        # Whoever has nothing yet says so, and there is nothing in that to alter.
-        await until(lambda: len(cluster.copies(writer.ledger_id, 3)) == 3)
-        for bookie_id in writer.metadata.last_fragment.ensemble[:2]:
-            cluster.faults[bookie_id].alter_lac = alter
-        opening = cluster.client(2).open_ledger(writer.ledger_id)
+    for _ in range(4):
+        await writer.append(b"x")
+    # Whoever has nothing yet says so, and there is nothing in that to alter.
+    await until(lambda: len(cluster.copies(writer.ledger_id, 3)) == 3)
+    for bookie_id in writer.metadata.last_fragment.ensemble[:2]:
+        cluster.faults[bookie_id].alter_lac = alter
+    opening = cluster.client(2).open_ledger(writer.ledger_id)
 
-        if is_sure:
-            assert (await opening).last_add_confirmed == 2
-            recovered = await cluster.client(3).open_ledger(writer.ledger_id, recovery=True)
-            assert recovered.last_add_confirmed == 3
-        else:
-            with pytest.raises(EntryUnreadableError, match="UNKNOWN"):
-                await opening
+    if is_sure:
+        assert (await opening).last_add_confirmed == 2
+        recovered = await cluster.client(3).open_ledger(writer.ledger_id, recovery=True)
+        assert recovered.last_add_confirmed == 3
+    else:
+        with pytest.raises(EntryUnreadableError, match="UNKNOWN"):
+            await opening

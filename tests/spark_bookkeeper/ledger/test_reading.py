@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
+import asyncio
 
 import pytest
 
@@ -16,9 +15,9 @@ from spark_bookkeeper.ledger.errors import (
     EntryUnreadableError,
     NoSuchEntryError,
 )
-from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.verify import DIFFERENT, verify_ledger
-from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster, until
+from tests.doubles.cluster import InProcessCluster
+from tests.spark_bookkeeper.ledger.ledgers import read_all
 
 PAYLOADS = [b"%d" % i * 50 for i in range(200)]
 
@@ -28,10 +27,6 @@ async def written(client: LedgerClient, **how: int) -> int:
     await writer.append_many(PAYLOADS)
     await writer.close()
     return writer.ledger_id
-
-
-async def read_all(reader: ReadHandle) -> list[bytes]:
-    return [bytes(e.payload) async for e in reader.read(0, reader.last_add_confirmed)]
 
 
 def damage(reply: ReadReply) -> ReadReply:
@@ -57,108 +52,103 @@ def foreign(reply: ReadReply) -> ReadReply:
     return ReadReply(runs, reply.missing, reply.last_add_confirmed)
 
 
-async def test_sizes_limits_and_prefetch_do_not_change_what_is_read(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path, read_size_bytes=700, reads_in_flight=3) as cluster:
-        client = cluster.client()
-        reader = await client.open_ledger(await written(client))
+@pytest.mark.cluster(read_size_bytes=700, reads_in_flight=3)
+async def test_sizes_limits_and_prefetch_do_not_change_what_is_read(client: LedgerClient) -> None:
+    reader = await client.open_ledger(await written(client))
 
-        assert await read_all(reader) == PAYLOADS
-        middle = [e.entry_id async for e in reader.read(50, 60)]
-        assert middle == list(range(50, 61))
+    assert await read_all(reader) == PAYLOADS
+    middle = [e.entry_id async for e in reader.read(50, 60)]
+    assert middle == list(range(50, 61))
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (5, 3, 2), (4, 2, 2)])
 @pytest.mark.parametrize("misbehave", [damage, withhold, foreign])
 @pytest.mark.conformance("D3", "D4")
+@pytest.mark.cluster(bookies=5)
 async def test_what_one_replica_spoils_another_returns(
-    tmp_path: Path, quorums: tuple[int, int, int], misbehave: object
+    cluster: InProcessCluster,
+    client: LedgerClient,
+    quorums: tuple[int, int, int],
+    misbehave: object,
 ) -> None:
-    async with running_cluster(tmp_path, bookies=5) as cluster:
-        client = cluster.client()
-        e, w, a = quorums
-        ledger_id = await written(client, ensemble_size=e, write_quorum=w, ack_quorum=a)
-        reader = await client.open_ledger(ledger_id)
-        spoiler = reader.metadata.last_fragment.ensemble[0]
-        cluster.faults[spoiler].alter_read = misbehave  # type: ignore[assignment]
+    e, w, a = quorums
+    ledger_id = await written(client, ensemble_size=e, write_quorum=w, ack_quorum=a)
+    reader = await client.open_ledger(ledger_id)
+    spoiler = reader.metadata.last_fragment.ensemble[0]
+    cluster.faults[spoiler].alter_read = misbehave  # type: ignore[assignment]
 
-        for _ in range(3):
-            assert await read_all(reader) == PAYLOADS
+    for _ in range(3):
+        assert await read_all(reader) == PAYLOADS
 
 
 @pytest.mark.conformance("D1")
-async def test_a_dead_bookie_costs_nothing_but_time(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path) as cluster:
-        client = cluster.client()
-        reader = await client.open_ledger(await written(client))
-        cluster.faults[reader.metadata.last_fragment.ensemble[1]].is_dead = True
+async def test_a_dead_bookie_costs_nothing_but_time(
+    cluster: InProcessCluster, client: LedgerClient
+) -> None:
+    reader = await client.open_ledger(await written(client))
+    cluster.faults[reader.metadata.last_fragment.ensemble[1]].is_dead = True
 
-        assert await read_all(reader) == PAYLOADS
+    assert await read_all(reader) == PAYLOADS
 
 
 @pytest.mark.conformance("D3")
 async def test_damage_on_every_replica_is_a_digest_error_never_a_shorter_result(
-    tmp_path: Path,
+    cluster: InProcessCluster, client: LedgerClient
 ) -> None:
-    async with running_cluster(tmp_path) as cluster:
-        client = cluster.client()
-        reader = await client.open_ledger(await written(client))
-        for fault in cluster.faults.values():
-            fault.alter_read = damage
+    reader = await client.open_ledger(await written(client))
+    cluster.set_faults(alter_read=damage)
 
-        with pytest.raises(DigestMismatchError, match="DIGEST_MISMATCH"):
-            await read_all(reader)
+    with pytest.raises(DigestMismatchError, match="DIGEST_MISMATCH"):
+        await read_all(reader)
 
 
 @pytest.mark.parametrize("status", [Status.NO_ENTRY, Status.NO_LEDGER, Status.UNKNOWN])
 @pytest.mark.conformance("D9")
-async def test_a_confirmed_entry_nobody_returns_is_an_error(tmp_path: Path, status: Status) -> None:
-    async with running_cluster(tmp_path) as cluster:
-        client = cluster.client()
-        reader = await client.open_ledger(await written(client))
-        for fault in cluster.faults.values():
-            fault.read_status = status
+async def test_a_confirmed_entry_nobody_returns_is_an_error(
+    cluster: InProcessCluster, client: LedgerClient, status: Status
+) -> None:
+    reader = await client.open_ledger(await written(client))
+    cluster.set_faults(read_status=status)
 
-        with pytest.raises(EntryUnreadableError, match=status.name):
-            await read_all(reader)
+    with pytest.raises(EntryUnreadableError, match=status.name):
+        await read_all(reader)
 
 
+@pytest.mark.cluster(bookies=6)
 async def test_a_reader_that_finds_the_ledger_closed_while_it_reads_knows_its_end(
-    tmp_path: Path,
+    cluster: InProcessCluster, client: LedgerClient
 ) -> None:
     """It looked at the metadata for moved replicas, and then ended at the LAC it had before."""
+    writer = await client.create_ledger(ack_quorum=3)
+    for payload in PAYLOADS[:3]:
+        await writer.append(payload)
+    reader = await client.open_ledger(writer.ledger_id)
+    old = writer.metadata.last_fragment.ensemble
+    cluster.faults[old[0]].is_dead = True
+    for payload in PAYLOADS[3:6]:
+        await writer.append(payload)
+    await writer.close()
+    for bookie_id in old:
+        cluster.faults[bookie_id].read_status = Status.UNKNOWN
 
-    async with running_cluster(tmp_path, bookies=6) as cluster:
-        client = cluster.client()
-        writer = await client.create_ledger(ack_quorum=3)
-        for payload in PAYLOADS[:3]:
-            await writer.append(payload)
-        reader = await client.open_ledger(writer.ledger_id)
-        old = writer.metadata.last_fragment.ensemble
-        cluster.faults[old[0]].is_dead = True
-        for payload in PAYLOADS[3:6]:
-            await writer.append(payload)
-        await writer.close()
-        for bookie_id in old:
-            cluster.faults[bookie_id].read_status = Status.UNKNOWN
-
-        with pytest.raises(EntryUnreadableError):
-            await read_all(reader)
-        assert reader.is_closed
-        assert await reader.read_last_add_confirmed() == 5
+    with pytest.raises(EntryUnreadableError):
+        await read_all(reader)
+    assert reader.is_closed
+    assert await reader.read_last_add_confirmed() == 5
 
 
-async def test_a_read_beyond_the_last_entry_reads_nothing(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path) as cluster:
-        client = cluster.client()
-        reader = await client.open_ledger(await written(client))
-        for first, last in ((0, 200), (-1, 5)):
-            with pytest.raises(NoSuchEntryError):
-                await anext(reader.read(first, last))
-        with pytest.raises(NoSuchLedgerError, match="ledger_id=999"):
-            await client.open_ledger(999)
+async def test_a_read_beyond_the_last_entry_reads_nothing(client: LedgerClient) -> None:
+    reader = await client.open_ledger(await written(client))
+    for first, last in ((0, 200), (-1, 5)):
+        with pytest.raises(NoSuchEntryError):
+            await anext(reader.read(first, last))
+    with pytest.raises(NoSuchLedgerError, match="ledger_id=999"):
+        await client.open_ledger(999)
 
 
-async def reports(cluster: TestCluster, ledger_id: int) -> tuple[set[tuple[int, str, str]], int]:
+async def reports(
+    cluster: InProcessCluster, ledger_id: int
+) -> tuple[set[tuple[int, str, str]], int]:
     defects: set[tuple[int, str, str]] = set()
     checked = 0
     async for report in verify_ledger(cluster.client(3), ledger_id):
@@ -167,31 +157,27 @@ async def reports(cluster: TestCluster, ledger_id: int) -> tuple[set[tuple[int, 
     return defects, checked
 
 
-def has_copies(cluster: TestCluster, ledger_id: int, count: int) -> bool:
-    """Whether so many bookies hold each entry; the slowest may still be syncing."""
-    return all(len(cluster.copies(ledger_id, each)) == count for each in range(len(PAYLOADS)))
+@pytest.mark.cluster(bookies=5)
+async def test_verify_finds_nothing_wrong_with_a_sound_ledger(
+    cluster: InProcessCluster, client: LedgerClient
+) -> None:
+    for e, w in ((3, 3), (5, 2)):
+        ledger_id = await written(client, ensemble_size=e, write_quorum=w)
+        await asyncio.sleep(0.2)  # the slowest replica may still be syncing
+
+        assert await reports(cluster, ledger_id) == (set(), len(PAYLOADS) * w)
 
 
-async def test_verify_finds_nothing_wrong_with_a_sound_ledger(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path, bookies=5) as cluster:
-        client = cluster.client()
-        for e, w in ((3, 3), (5, 2)):
-            ledger_id = await written(client, ensemble_size=e, write_quorum=w)
-            await until(partial(has_copies, cluster, ledger_id, w))
+async def test_verify_names_the_replica_that_is_wrong(
+    cluster: InProcessCluster, client: LedgerClient
+) -> None:
+    ledger_id = await written(client)
+    ensemble = (await client.ledger_metadata(ledger_id)).last_fragment.ensemble
+    cluster.faults[ensemble[0]].alter_read = damage
+    cluster.faults[ensemble[1]].read_status = Status.NO_ENTRY
 
-            assert await reports(cluster, ledger_id) == (set(), len(PAYLOADS) * w)
+    defects, _ = await reports(cluster, ledger_id)
 
-
-async def test_verify_names_the_replica_that_is_wrong(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path) as cluster:
-        client = cluster.client()
-        ledger_id = await written(client)
-        ensemble = (await client.ledger_metadata(ledger_id)).last_fragment.ensemble
-        cluster.faults[ensemble[0]].alter_read = damage
-        cluster.faults[ensemble[1]].read_status = Status.NO_ENTRY
-
-        defects, _ = await reports(cluster, ledger_id)
-
-        whats = {(bookie, what) for _, bookie, what in defects}
-        assert whats == {(ensemble[0], "DIGEST_MISMATCH"), (ensemble[1], "NO_ENTRY")}
-        assert DIFFERENT not in {what for _, what in whats}
+    whats = {(bookie, what) for _, bookie, what in defects}
+    assert whats == {(ensemble[0], "DIGEST_MISMATCH"), (ensemble[1], "NO_ENTRY")}
+    assert DIFFERENT not in {what for _, what in whats}

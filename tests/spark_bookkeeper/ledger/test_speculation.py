@@ -12,8 +12,9 @@ import pytest
 from bookie_server.wire.messages import ReadReply, Status
 from spark_bookkeeper.ledger.errors import EntryUnreadableError
 from spark_bookkeeper.ledger.read_handle import ReadHandle
+from tests.doubles.cluster import InProcessCluster, running_cluster
+from tests.doubles.waits import until
 from tests.patience import seconds
-from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster, until
 
 PAYLOADS = [b"%d" % number * 30 for number in range(40)]
 
@@ -21,7 +22,7 @@ PAYLOADS = [b"%d" % number * 30 for number in range(40)]
 @asynccontextmanager
 async def written(
     place: Path, quorums: tuple[int, int, int] = (3, 3, 2), **settings: int
-) -> AsyncIterator[tuple[TestCluster, ReadHandle, tuple[str, ...]]]:
+) -> AsyncIterator[tuple[InProcessCluster, ReadHandle, tuple[str, ...]]]:
     """A closed ledger, its reader and its ensemble."""
     settings = {"speculative_read_timeout_ms": 10, "reads_in_flight": 1} | settings
     async with running_cluster(place, bookies=5, **settings) as cluster:
@@ -41,10 +42,8 @@ async def read_all(reader: ReadHandle) -> list[bytes]:
         return [bytes(entry.payload) async for entry in reader.read(0, len(PAYLOADS) - 1)]
 
 
-async def everybody_asked(cluster: TestCluster, ensemble: tuple[str, ...]) -> None:
-    async with asyncio.timeout(seconds(10)):
-        while not all(cluster.faults[each].reads_seen for each in ensemble):  # noqa: ASYNC110
-            await asyncio.sleep(0)
+async def everybody_asked(cluster: InProcessCluster, ensemble: tuple[str, ...]) -> None:
+    await until(lambda: all(cluster.faults[each].reads_seen for each in ensemble))
 
 
 def nothing(reply: ReadReply) -> ReadReply:

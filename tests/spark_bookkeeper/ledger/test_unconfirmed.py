@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.errors import EntryUnreadableError, NoSuchEntryError
 from spark_bookkeeper.ledger.read_handle import ReadHandle
-from tests.spark_bookkeeper.ledger.harness import running_cluster
+from spark_bookkeeper.ledger.write_handle import WriteHandle
+from tests.doubles.cluster import InProcessCluster
 
 QUORUMS = [(3, 3, 2), (5, 3, 2), (4, 2, 2)]
 
@@ -29,105 +29,101 @@ async def read_until_error(
 
 @pytest.mark.conformance("D5")
 @pytest.mark.parametrize("quorums", QUORUMS, ids=str)
+@pytest.mark.cluster(bookies=5)
 async def test_entries_beyond_the_lac_are_read_and_tell_of_it(
-    tmp_path: Path, quorums: tuple[int, int, int]
+    cluster: InProcessCluster, quorums: tuple[int, int, int]
 ) -> None:
-    async with running_cluster(tmp_path, bookies=5) as cluster:
-        e, w, a = quorums
-        client = cluster.client()
-        writer = await client.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
-        reader = await client.open_ledger(writer.ledger_id)
-        for number in range(30):
-            await writer.append(b"%d" % number)
-        assert reader.last_add_confirmed == -1
+    e, w, a = quorums
+    client = cluster.client()
+    writer = await client.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
+    reader = await client.open_ledger(writer.ledger_id)
+    for number in range(30):
+        await writer.append(b"%d" % number)
+    assert reader.last_add_confirmed == -1
 
-        ids, error = await read_until_error(reader, 0, 29)
-        assert (ids, error) == (list(range(30)), None)
-        assert reader.last_add_confirmed == 28  # what entry 29 says; nobody said more
+    ids, error = await read_until_error(reader, 0, 29)
+    assert (ids, error) == (list(range(30)), None)
+    assert reader.last_add_confirmed == 28  # what entry 29 says; nobody said more
 
-        ids, error = await read_until_error(reader, 25, 60)
-        assert ids == [25, 26, 27, 28, 29]
-        assert isinstance(error, NoSuchEntryError)
-        assert (error.entry_id, error.last_add_confirmed) == (30, 28)
-        await writer.close()
+    ids, error = await read_until_error(reader, 25, 60)
+    assert ids == [25, 26, 27, 28, 29]
+    assert isinstance(error, NoSuchEntryError)
+    assert (error.entry_id, error.last_add_confirmed) == (30, 28)
+    await writer.close()
 
 
 @pytest.mark.parametrize("quorums", QUORUMS, ids=str)
 @pytest.mark.parametrize("silent", ["UNKNOWN", "UNREACHABLE", "says nothing"])
+@pytest.mark.cluster(bookies=5)
 async def test_absence_takes_the_word_of_the_whole_write_set(
-    tmp_path: Path, quorums: tuple[int, int, int], silent: str
+    cluster: InProcessCluster, quorums: tuple[int, int, int], silent: str
 ) -> None:
-    async with running_cluster(tmp_path, bookies=5) as cluster:
-        e, w, a = quorums
-        client = cluster.client()
-        writer = await client.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
-        await writer.append_many([b"x"] * 5)
-        reader = await client.open_ledger(writer.ledger_id)
-        position = (5 + w - 1) % e  # the last of entry 5's write set
-        doubtful = cluster.faults[writer.metadata.last_fragment.ensemble[position]]
-        if silent == "says nothing":
-            doubtful.alter_read = lambda reply: type(reply)((), (), -1)
-        else:
-            doubtful.read_status = Status[silent]
+    e, w, a = quorums
+    client = cluster.client()
+    writer = await client.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
+    await writer.append_many([b"x"] * 5)
+    reader = await client.open_ledger(writer.ledger_id)
+    position = (5 + w - 1) % e  # the last of entry 5's write set
+    doubtful = cluster.faults[writer.metadata.last_fragment.ensemble[position]]
+    if silent == "says nothing":
+        doubtful.alter_read = lambda reply: type(reply)((), (), -1)
+    else:
+        doubtful.read_status = Status[silent]
 
-        ids, error = await read_until_error(reader, 5, 5)
+    ids, error = await read_until_error(reader, 5, 5)
 
-        assert ids == []
-        assert isinstance(error, EntryUnreadableError)
-        doubtful.read_status = Status.NO_LEDGER
-        doubtful.alter_read = None
-        assert isinstance((await read_until_error(reader, 5, 5))[1], NoSuchEntryError)
-        await writer.close()
+    assert ids == []
+    assert isinstance(error, EntryUnreadableError)
+    doubtful.read_status = Status.NO_LEDGER
+    doubtful.alter_read = None
+    assert isinstance((await read_until_error(reader, 5, 5))[1], NoSuchEntryError)
+    await writer.close()
 
 
 @pytest.mark.parametrize("status", [Status.NO_ENTRY, Status.NO_LEDGER])
-async def test_a_confirmed_entry_is_never_called_absent(tmp_path: Path, status: Status) -> None:
-    async with running_cluster(tmp_path) as cluster:
-        client = cluster.client()
-        writer = await client.create_ledger()
-        await writer.append_many([b"x"] * 5)
-        await writer.append(b"tells of them")
-        reader = await client.open_ledger(writer.ledger_id)
-        assert reader.last_add_confirmed == 4
-        for faults in cluster.faults.values():
-            faults.read_status = status
+async def test_a_confirmed_entry_is_never_called_absent(
+    cluster: InProcessCluster, client: LedgerClient, writer: WriteHandle, status: Status
+) -> None:
+    await writer.append_many([b"x"] * 5)
+    await writer.append(b"tells of them")
+    reader = await client.open_ledger(writer.ledger_id)
+    assert reader.last_add_confirmed == 4
+    cluster.set_faults(read_status=status)
 
-        assert isinstance((await read_until_error(reader, 3, 3))[1], EntryUnreadableError)
-        assert isinstance((await read_until_error(reader, 5, 5))[1], NoSuchEntryError)
-        for faults in cluster.faults.values():
-            faults.read_status = None
-        await writer.close()
+    assert isinstance((await read_until_error(reader, 3, 3))[1], EntryUnreadableError)
+    assert isinstance((await read_until_error(reader, 5, 5))[1], NoSuchEntryError)
+    cluster.set_faults(read_status=None)
+    await writer.close()
 
 
-async def test_a_closed_ledger_ends_where_its_metadata_says(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path) as cluster:
-        client = cluster.client()
-        writer = await client.create_ledger()
-        reader = await client.open_ledger(writer.ledger_id)  # while it is open
-        await writer.append_many([b"x"] * 5)
-        await writer.close()
-        for faults in list(cluster.faults.values())[:1]:
-            faults.read_status = Status.UNKNOWN
+async def test_a_closed_ledger_ends_where_its_metadata_says(
+    cluster: InProcessCluster, client: LedgerClient, writer: WriteHandle
+) -> None:
+    reader = await client.open_ledger(writer.ledger_id)  # while it is open
+    await writer.append_many([b"x"] * 5)
+    await writer.close()
+    for faults in list(cluster.faults.values())[:1]:
+        faults.read_status = Status.UNKNOWN
 
-        ids, error = await read_until_error(reader, 0, 9)
+    ids, error = await read_until_error(reader, 0, 9)
 
-        assert ids == [0, 1, 2, 3, 4]
-        assert isinstance(error, NoSuchEntryError)
-        assert (error.entry_id, error.last_add_confirmed) == (5, 4)
-        assert isinstance((await read_until_error(reader, -1, 0))[1], NoSuchEntryError)
+    assert ids == [0, 1, 2, 3, 4]
+    assert isinstance(error, NoSuchEntryError)
+    assert (error.entry_id, error.last_add_confirmed) == (5, 4)
+    assert isinstance((await read_until_error(reader, -1, 0))[1], NoSuchEntryError)
 
 
-async def test_a_read_follows_an_ensemble_change_it_did_not_know_of(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path, bookies=6) as cluster:
-        client = cluster.client()
-        writer = await client.create_ledger()
-        await writer.append_many([b"x"] * 5)
-        reader = await client.open_ledger(writer.ledger_id)
-        for bookie_id in writer.metadata.last_fragment.ensemble:
-            cluster.faults[bookie_id].write_status = Status.READ_ONLY
-        await writer.append_many([b"y"] * 5)
-        assert len(writer.metadata.fragments) == 2
-        assert len(reader.metadata.fragments) == 1
+@pytest.mark.cluster(bookies=6)
+async def test_a_read_follows_an_ensemble_change_it_did_not_know_of(
+    cluster: InProcessCluster, client: LedgerClient, writer: WriteHandle
+) -> None:
+    await writer.append_many([b"x"] * 5)
+    reader = await client.open_ledger(writer.ledger_id)
+    for bookie_id in writer.metadata.last_fragment.ensemble:
+        cluster.faults[bookie_id].write_status = Status.READ_ONLY
+    await writer.append_many([b"y"] * 5)
+    assert len(writer.metadata.fragments) == 2
+    assert len(reader.metadata.fragments) == 1
 
-        assert (await read_until_error(reader, 3, 9))[0] == [3, 4, 5, 6, 7, 8, 9]
-        await writer.close()
+    assert (await read_until_error(reader, 3, 9))[0] == [3, 4, 5, 6, 7, 8, 9]
+    await writer.close()

@@ -13,12 +13,16 @@ from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState
 from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.errors import LedgerClosedError, LedgerFencedError, LedgerRecoveryError
+from spark_bookkeeper.ledger.write_handle import WriteHandle
+from tests.doubles.cluster import InProcessCluster, running_cluster
+from tests.doubles.stores import Script
+from tests.doubles.waits import pass_turns
 from tests.patience import seconds
-from tests.spark_bookkeeper.ledger.harness import TestCluster, running_cluster, until
+from tests.spark_bookkeeper.ledger.ledgers import read_all
 
 
 async def open_ledger_left_behind(
-    cluster: TestCluster, entries: int, *, ack_quorum: int = 3
+    cluster: InProcessCluster, entries: int, *, ack_quorum: int = 3
 ) -> LedgerMetadata:
     """A ledger whose writer went away after acknowledging ``entries``; all but one are known."""
     writer = await cluster.client().create_ledger(ack_quorum=ack_quorum)
@@ -29,7 +33,7 @@ async def open_ledger_left_behind(
 
 async def recovered(client: LedgerClient, ledger_id: int) -> tuple[LedgerMetadata, list[bytes]]:
     reader = await client.open_ledger(ledger_id, recovery=True)
-    entries = [bytes(e.payload) async for e in reader.read(0, reader.last_add_confirmed)]
+    entries = await read_all(reader)
     return await client.ledger_metadata(ledger_id), entries
 
 
@@ -40,123 +44,123 @@ def numbers(count: int) -> list[bytes]:
 @pytest.mark.parametrize("failing", [(1,), (0, 2)])
 @pytest.mark.parametrize(("count", "first_entries"), [(1, [0]), (3, [0, 2])])
 @pytest.mark.conformance("R7", "R13", "R14", "R15", "RecoveryClientSendsPendingAddOp")
+@pytest.mark.cluster(bookies=5)
 async def test_bookies_that_take_nothing_back_are_replaced_when_the_ledger_closes(
-    tmp_path: Path, failing: tuple[int, ...], count: int, first_entries: list[int]
+    cluster: InProcessCluster, failing: tuple[int, ...], count: int, first_entries: list[int]
 ) -> None:
     """R7, R13, R14, R15: in place at the fragment's first entry, else as one new fragment."""
+    left = await open_ledger_left_behind(cluster, count)
+    before = left.last_fragment.ensemble
+    for position in failing:
+        cluster.faults[before[position]].write_status = Status.READ_ONLY
 
-    async with running_cluster(tmp_path, bookies=5) as cluster:
-        left = await open_ledger_left_behind(cluster, count)
-        before = left.last_fragment.ensemble
-        for position in failing:
-            cluster.faults[before[position]].write_status = Status.READ_ONLY
+    metadata, entries = await recovered(cluster.client(2), 0)
 
-        metadata, entries = await recovered(cluster.client(2), 0)
-
-        assert entries == numbers(count)
-        assert metadata.last_entry == count - 1
-        assert [f.first_entry for f in metadata.fragments] == first_entries
-        after = metadata.last_fragment.ensemble
-        assert len(set(after)) == 3
-        assert {p for p in range(3) if after[p] != before[p]} == set(failing)
+    assert entries == numbers(count)
+    assert metadata.last_entry == count - 1
+    assert [f.first_entry for f in metadata.fragments] == first_entries
+    after = metadata.last_fragment.ensemble
+    assert len(set(after)) == 3
+    assert {p for p in range(3) if after[p] != before[p]} == set(failing)
 
 
+@pytest.mark.cluster(bookies=5)
 async def test_a_bookie_that_takes_nothing_back_stays_while_the_ack_quorum_does_without(
-    tmp_path: Path,
+    cluster: InProcessCluster,
 ) -> None:
-    async with running_cluster(tmp_path, bookies=5) as cluster:
-        left = await open_ledger_left_behind(cluster, 3, ack_quorum=2)
-        cluster.faults[left.last_fragment.ensemble[1]].is_dead = True
+    left = await open_ledger_left_behind(cluster, 3, ack_quorum=2)
+    cluster.faults[left.last_fragment.ensemble[1]].is_dead = True
 
-        metadata, entries = await recovered(cluster.client(2), 0)
+    metadata, entries = await recovered(cluster.client(2), 0)
 
-        assert entries == numbers(3)
-        assert metadata.fragments == left.fragments
+    assert entries == numbers(3)
+    assert metadata.fragments == left.fragments
 
 
-async def test_bookies_that_fail_one_after_another_leave_a_fragment_each(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path, bookies=6, recovery_window_entries=1) as cluster:
-        writer = await cluster.client().create_ledger(ack_quorum=3)
-        await writer.append_many(numbers(4))
-        before = writer.metadata.last_fragment.ensemble
+@pytest.mark.cluster(bookies=6, recovery_window_entries=1)
+async def test_bookies_that_fail_one_after_another_leave_a_fragment_each(
+    cluster: InProcessCluster,
+) -> None:
+    writer = await cluster.client().create_ledger(ack_quorum=3)
+    await writer.append_many(numbers(4))
+    before = writer.metadata.last_fragment.ensemble
 
-        def fail_from(entry_id: int, bookie_id: str) -> None:
-            faults = cluster.faults[bookie_id]
+    def fail_from(entry_id: int, bookie_id: str) -> None:
+        faults = cluster.faults[bookie_id]
 
-            def alter(reply: ReadReply) -> ReadReply:
-                if faults.reads_seen[-1].first_entry == entry_id:
-                    faults.write_status = Status.UNREACHABLE
-                return reply
+        def alter(reply: ReadReply) -> ReadReply:
+            if faults.reads_seen[-1].first_entry == entry_id:
+                faults.write_status = Status.UNREACHABLE
+            return reply
 
-            faults.alter_read = alter
+        faults.alter_read = alter
 
-        fail_from(2, before[0])
-        fail_from(3, before[2])
-        metadata, entries = await recovered(cluster.client(2), writer.ledger_id)
+    fail_from(2, before[0])
+    fail_from(3, before[2])
+    metadata, entries = await recovered(cluster.client(2), writer.ledger_id)
 
-        assert entries == numbers(4)
-        ensembles = [f.ensemble for f in metadata.fragments]
-        assert len(ensembles) >= 2
-        assert before[0] not in ensembles[-1]
-        assert before[2] not in ensembles[-1]
-        assert before[1] in ensembles[-1]
+    assert entries == numbers(4)
+    ensembles = [f.ensemble for f in metadata.fragments]
+    assert len(ensembles) >= 2
+    assert before[0] not in ensembles[-1]
+    assert before[2] not in ensembles[-1]
+    assert before[1] in ensembles[-1]
 
 
 @pytest.mark.parametrize("quorums", [(3, 2, 2), (5, 3, 3), (4, 3, 2)])
+@pytest.mark.cluster(bookies=8, recovery_window_entries=9)
 async def test_striped_ledgers_are_written_back_to_each_write_set(
-    tmp_path: Path, quorums: tuple[int, int, int]
+    cluster: InProcessCluster, quorums: tuple[int, int, int]
 ) -> None:
-    async with running_cluster(tmp_path, bookies=8, recovery_window_entries=9) as cluster:
-        e, w, a = quorums
-        writer = await cluster.client().create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
-        await writer.append(b"0")
-        await writer.append_many([b"%d" % n for n in range(1, 30)])
-        before = writer.metadata.last_fragment.ensemble
-        for position in (0, 2):
-            cluster.faults[before[position]].write_status = Status.READ_ONLY
+    e, w, a = quorums
+    writer = await cluster.client().create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
+    await writer.append(b"0")
+    await writer.append_many([b"%d" % n for n in range(1, 30)])
+    before = writer.metadata.last_fragment.ensemble
+    for position in (0, 2):
+        cluster.faults[before[position]].write_status = Status.READ_ONLY
 
-        metadata, entries = await recovered(cluster.client(2), writer.ledger_id)
+    metadata, entries = await recovered(cluster.client(2), writer.ledger_id)
 
-        assert entries == numbers(30)
-        assert metadata.last_entry == 29
-        for entry_id in range(30):
-            fragment = metadata.fragment_of(entry_id)
-            write_set = {fragment.ensemble[(entry_id + i) % e] for i in range(w)}
-            assert len(write_set & cluster.copies(writer.ledger_id, entry_id).keys()) >= a
+    assert entries == numbers(30)
+    assert metadata.last_entry == 29
+    for entry_id in range(30):
+        fragment = metadata.fragment_of(entry_id)
+        write_set = {fragment.ensemble[(entry_id + i) % e] for i in range(w)}
+        assert len(write_set & cluster.copies(writer.ledger_id, entry_id).keys()) >= a
 
 
 @pytest.mark.conformance("R6", "RecoveryClientChangesEnsemble")
+@pytest.mark.cluster(bookies=5, recovery_window_entries=1)
 async def test_an_attempt_that_failed_after_replacing_a_bookie_leaves_no_trace(
-    tmp_path: Path,
+    cluster: InProcessCluster,
 ) -> None:
     """R6, BOOKKEEPER-355: the next attempt asks the bookies the writer wrote to."""
+    left = await open_ledger_left_behind(cluster, 3)
+    faults = cluster.ensemble_faults(left.last_fragment.ensemble)
+    faults[1].write_status = Status.READ_ONLY
+    for fault in faults:
 
-    async with running_cluster(tmp_path, bookies=5, recovery_window_entries=1) as cluster:
-        left = await open_ledger_left_behind(cluster, 3)
-        faults = cluster.ensemble_faults(left.last_fragment.ensemble)
-        faults[1].write_status = Status.READ_ONLY
-        for fault in faults:
+        def unsure_about_the_end(reply: ReadReply) -> ReadReply:
+            missing = tuple(
+                IdRange(p.first_entry, p.last_entry, Status.UNKNOWN) for p in reply.missing
+            )
+            return ReadReply(reply.runs, missing, reply.last_add_confirmed)
 
-            def unsure_about_the_end(reply: ReadReply) -> ReadReply:
-                missing = tuple(
-                    IdRange(p.first_entry, p.last_entry, Status.UNKNOWN) for p in reply.missing
-                )
-                return ReadReply(reply.runs, missing, reply.last_add_confirmed)
+        fault.alter_read = unsure_about_the_end
 
-            fault.alter_read = unsure_about_the_end
+    with pytest.raises(LedgerRecoveryError):
+        await recovered(cluster.client(2), 0)
 
-        with pytest.raises(LedgerRecoveryError):
-            await recovered(cluster.client(2), 0)
-
-        client = cluster.client(3)
-        metadata = await client.ledger_metadata(0)
-        assert metadata.state is LedgerState.IN_RECOVERY
-        assert metadata.fragments == left.fragments
-        for fault in faults:
-            fault.alter_read = fault.write_status = None
-        metadata, entries = await recovered(client, 0)
-        assert entries == numbers(3)
-        assert metadata.fragments == left.fragments
+    client = cluster.client(3)
+    metadata = await client.ledger_metadata(0)
+    assert metadata.state is LedgerState.IN_RECOVERY
+    assert metadata.fragments == left.fragments
+    for fault in faults:
+        fault.alter_read = fault.write_status = None
+    metadata, entries = await recovered(client, 0)
+    assert entries == numbers(3)
+    assert metadata.fragments == left.fragments
 
 
 def move_position(metadata: LedgerMetadata, number: int, spare: str) -> LedgerMetadata:
@@ -169,110 +173,98 @@ def move_position(metadata: LedgerMetadata, number: int, spare: str) -> LedgerMe
 
 @pytest.mark.parametrize("number", [0, -1])
 @pytest.mark.conformance("R12", "R19")
+@pytest.mark.cluster(bookies=6)
 async def test_fragments_moved_while_a_ledger_is_recovered_are_kept(
-    tmp_path: Path, number: int
+    cluster: InProcessCluster, client: LedgerClient, number: int
 ) -> None:
     """R12, R19: an older one is merged; if it is the last, the recovery starts over."""
+    writer = await client.create_ledger(ack_quorum=2)
+    await writer.append(b"0")
+    cluster.faults[writer.metadata.last_fragment.ensemble[0]].is_dead = True
+    for n in (1, 2, 3):
+        await writer.append(b"%d" % n)
+        await asyncio.sleep(0.05)
+    left = writer.metadata
+    assert len(left.fragments) == 2
+    members = {b for f in left.fragments for b in f.ensemble}
+    spare = next(b for b in cluster.bookies if b not in members)
+    moving: list[asyncio.Future[None]] = []
 
-    async with running_cluster(tmp_path, bookies=6) as cluster:
-        client = cluster.client()
-        writer = await client.create_ledger(ack_quorum=2)
-        await writer.append(b"0")
-        cluster.faults[writer.metadata.last_fragment.ensemble[0]].is_dead = True
-        for n in (1, 2, 3):
-            await writer.append(b"%d" % n)
-            await until(lambda: len(writer.metadata.fragments) == 2)
-        left = writer.metadata
-        assert len(left.fragments) == 2
-        members = {b for f in left.fragments for b in f.ensemble}
-        spare = next(b for b in cluster.bookies if b not in members)
-        moving: list[asyncio.Future[None]] = []
+    async def move() -> None:
+        known = await client.cluster.ledgers.read(0)
+        await client.cluster.update(0, lambda m: move_position(m, number, spare), known)
 
-        async def move() -> None:
-            known = await client.cluster.ledgers.read(0)
-            await client.cluster.update(0, lambda m: move_position(m, number, spare), known)
+    def move_meanwhile(reply: ReadReply) -> ReadReply:
+        if not moving:
+            moving.append(asyncio.ensure_future(move()))
+        return reply
 
-        def move_meanwhile(reply: ReadReply) -> ReadReply:
-            if not moving:
-                moving.append(asyncio.ensure_future(move()))
-            return reply
+    for bookie_id in left.last_fragment.ensemble:
+        cluster.faults[bookie_id].alter_read = move_meanwhile
+    metadata, entries = await recovered(cluster.client(2), 0)
 
-        for bookie_id in left.last_fragment.ensemble:
-            cluster.faults[bookie_id].alter_read = move_meanwhile
-        metadata, entries = await recovered(cluster.client(2), 0)
-
-        assert entries == numbers(4)
-        assert spare in metadata.fragments[number].ensemble
-        assert [f.first_entry for f in metadata.fragments] == [
-            f.first_entry for f in left.fragments
-        ]
+    assert entries == numbers(4)
+    assert spare in metadata.fragments[number].ensemble
+    assert [f.first_entry for f in metadata.fragments] == [f.first_entry for f in left.fragments]
 
 
 @pytest.mark.conformance("R18")
-async def test_a_recovery_that_overtakes_an_ensemble_change_ends_the_writer(tmp_path: Path) -> None:
+@pytest.mark.cluster(bookies=5)
+async def test_a_recovery_that_overtakes_an_ensemble_change_ends_the_writer(
+    cluster: InProcessCluster, client: LedgerClient
+) -> None:
     """R18: the change had not reached the metadata; nothing it would have covered is acked."""
+    writer = await client.create_ledger(ack_quorum=3)
+    await writer.append(b"0")
+    cluster.store.fault = script = Script()
+    script.lose("put", 1, Fault.LOST_REQUEST)
+    cluster.faults[writer.metadata.last_fragment.ensemble[2]].write_status = Status.UNKNOWN
+    late = writer.append_async(b"1")
+    while not script.paths("put"):
+        await pass_turns(1)
+    recovering = asyncio.ensure_future(recovered(cluster.client(2), writer.ledger_id))
 
-    async with running_cluster(tmp_path, bookies=5) as cluster:
-        client = cluster.client()
-        writer = await client.create_ledger(ack_quorum=3)
-        await writer.append(b"0")
-        lost: list[str] = []
+    with pytest.raises((LedgerFencedError, LedgerClosedError)):
+        await late
+    metadata, entries = await recovering
 
-        def lose_the_first_change(operation: str, path: str) -> Fault | None:
-            if operation == "put" and not lost:
-                lost.append(path)
-                return Fault.LOST_REQUEST
-            return None
-
-        cluster.store.fault = lose_the_first_change
-        cluster.faults[writer.metadata.last_fragment.ensemble[2]].write_status = Status.UNKNOWN
-        late = writer.append_async(b"1")
-        while not lost:  # noqa: ASYNC110 - turns of the loop, no time passes
-            await asyncio.sleep(0)
-        recovering = asyncio.ensure_future(recovered(cluster.client(2), writer.ledger_id))
-
-        with pytest.raises((LedgerFencedError, LedgerClosedError)):
-            await late
-        metadata, entries = await recovering
-
-        assert entries in (numbers(1), numbers(2))  # never acknowledged, so either is right
-        assert metadata.last_entry == len(entries) - 1
+    assert entries in (numbers(1), numbers(2))  # never acknowledged, so either is right
+    assert metadata.last_entry == len(entries) - 1
 
 
 @pytest.mark.parametrize("hanging", [0, 1, 2])
 @pytest.mark.conformance("R5", "R24", "F7")
-async def test_a_bookie_that_never_answers_delays_no_recovery(tmp_path: Path, hanging: int) -> None:
+@pytest.mark.cluster(bookies=4)
+async def test_a_bookie_that_never_answers_delays_no_recovery(
+    cluster: InProcessCluster, hanging: int
+) -> None:
     """R5, R24, F7: enough copies or enough negatives end the wait."""
+    left = await open_ledger_left_behind(cluster, 3, ack_quorum=2)
+    cluster.faults[left.last_fragment.ensemble[hanging]].hangs = True
+    client = cluster.client(2)
 
-    async with running_cluster(tmp_path, bookies=4) as cluster:
-        left = await open_ledger_left_behind(cluster, 3, ack_quorum=2)
-        cluster.faults[left.last_fragment.ensemble[hanging]].hangs = True
-        client = cluster.client(2)
+    async with asyncio.timeout(seconds(5)):
+        reader = await client.open_ledger(0, recovery=True)
 
-        async with asyncio.timeout(seconds(5)):
-            reader = await client.open_ledger(0, recovery=True)
-
-        assert reader.last_add_confirmed == 2
+    assert reader.last_add_confirmed == 2
 
 
 async def test_a_thousand_entries_in_flight_are_read_and_written_back_in_one_round_each(
-    tmp_path: Path,
+    cluster: InProcessCluster, writer: WriteHandle
 ) -> None:
-    async with running_cluster(tmp_path) as cluster:
-        writer = await cluster.client().create_ledger()
-        await writer.append_many(numbers(1_000))
-        for fault in cluster.faults.values():
-            fault.writes_seen.clear()
+    await writer.append_many(numbers(1_000))
+    for fault in cluster.faults.values():
+        fault.writes_seen.clear()
 
-        metadata, _ = await recovered(cluster.client(2), writer.ledger_id)
+    metadata, _ = await recovered(cluster.client(2), writer.ledger_id)
 
-        assert metadata.last_entry == 999
-        for fault in cluster.faults.values():
-            assert len([r for r in fault.reads_seen if r.is_fencing]) == 1
-            assert len(fault.writes_seen) == 1
+    assert metadata.last_entry == 999
+    for fault in cluster.faults.values():
+        assert len([r for r in fault.reads_seen if r.is_fencing]) == 1
+        assert len(fault.writes_seen) == 1
 
 
-def test_a_recovery_that_dies_anywhere_is_simply_repeated(tmp_path: Path) -> None:
+async def test_a_recovery_that_dies_anywhere_is_simply_repeated(tmp_path: Path) -> None:
     """I4, I13: whatever it had fenced, read, written back or put into the metadata."""
 
     async def attempt(place: Path, turns: int) -> bool:
@@ -280,8 +272,7 @@ def test_a_recovery_that_dies_anywhere_is_simply_repeated(tmp_path: Path) -> Non
             left = await open_ledger_left_behind(cluster, 5)
             cluster.faults[left.last_fragment.ensemble[1]].write_status = Status.READ_ONLY
             dying = asyncio.ensure_future(recovered(cluster.client(2), 0))
-            for _ in range(turns):
-                await asyncio.sleep(0)
+            await pass_turns(turns)
             had_ended = dying.done()
             dying.cancel()
             await asyncio.gather(dying, return_exceptions=True)
@@ -293,6 +284,6 @@ def test_a_recovery_that_dies_anywhere_is_simply_repeated(tmp_path: Path) -> Non
             return had_ended
 
     turns = 0
-    while not asyncio.run(attempt(tmp_path / str(turns), turns)) and turns < 400:
+    while not await attempt(tmp_path / str(turns), turns) and turns < 400:
         turns += 7
     assert turns > 14

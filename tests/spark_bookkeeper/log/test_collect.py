@@ -8,70 +8,55 @@ from dataclasses import replace
 import pytest
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
-from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.log.cleaning.collect import Collector
 from spark_bookkeeper.log.cleaning.sweep import SweepReport
 from spark_bookkeeper.log.errors import CommitRefusedError
 from spark_bookkeeper.log.format.epoch import Job, TaskMessage, TokenState, Txn
 from spark_bookkeeper.log.format.serde import encode_garbage
-from spark_bookkeeper.log.layer import LogLayer
 from spark_bookkeeper.log.rules.transitions import ChunkNames
 from spark_bookkeeper.log.settings import RetentionSettings
-from tests.spark_bookkeeper.log.world import DAY_MS, ROOT, LoseNth, World
+from tests.doubles.stores import LoseNth, every_mutation
+from tests.spark_bookkeeper.log.world import DAY_MS, LogWorld
 
 JOB = Job.of_batch("b-1")
 
 
-async def planned(world: World, log_id: int, job: Job, rows: int = 10) -> list[TaskMessage]:
+async def planned(world: LogWorld, log_id: int, job: Job, rows: int = 10) -> list[TaskMessage]:
     epoch = await world.logs.jobs.plan(log_id, "orders", job=job)
     return [await world.write(epoch, job, index, rows=rows) for index in range(2)]
 
 
-def layer_that_wishes(world: World, retention: RetentionSettings) -> LogLayer:
-    return LogLayer(
-        world.store,
-        ROOT,
-        fence=world.fence,
-        delete_ledger=world.delete_ledger,
-        clock_ms=lambda: world.now_ms,
-        random=world.random,
-        retention=retention,
-    )
-
-
-def test_live_write_is_left_alone_until_the_job_timeout() -> None:
-    async def main() -> None:
-        world = World()
-        log_id = await world.create_log()
-        messages = await planned(world, log_id, JOB)
-
-        world.now_ms += 7 * DAY_MS - 1
-        early = await world.logs.collector.collect(log_id)
-        ledgers = world.ledgers()
-        world.now_ms += 1
-        late = await world.logs.collector.collect(log_id)
-
-        assert early.tokens_killed == []
-        assert len(ledgers) == 2
-        assert late.tokens_killed == late.tokens_removed == [messages[0].epoch.number]
-        assert world.ledgers() == set()
-        with pytest.raises(CommitRefusedError):
-            await world.logs.committer.commit(await self_killed(world, log_id), log="orders")
-
-    async def self_killed(world: World, log_id: int) -> list[TaskMessage]:
+async def test_live_write_is_left_alone_until_the_job_timeout() -> None:
+    async def self_killed(world: LogWorld, log_id: int) -> list[TaskMessage]:
         messages = await planned(world, log_id, Job.of_batch("b-2"))
         await world.nodes(log_id).kill(messages[0].epoch.number, world.now_ms)
         return messages
 
-    asyncio.run(main())
-
-
-async def test_each_write_says_how_long_it_may_take_whoever_collects() -> None:
-    world = World()
+    world = LogWorld()
     log_id = await world.create_log()
-    patient = layer_that_wishes(world, RetentionSettings(job_timeout_ms=30 * DAY_MS))
+    messages = await planned(world, log_id, JOB)
+
+    world.now_ms += 7 * DAY_MS - 1
+    early = await world.logs.collector.collect(log_id)
+    ledgers = world.ledgers()
+    world.now_ms += 1
+    late = await world.logs.collector.collect(log_id)
+
+    assert early.tokens_killed == []
+    assert len(ledgers) == 2
+    assert late.tokens_killed == late.tokens_removed == [messages[0].epoch.number]
+    assert world.ledgers() == set()
+    with pytest.raises(CommitRefusedError):
+        await world.logs.committer.commit(await self_killed(world, log_id), log="orders")
+
+
+async def test_each_write_says_how_long_it_may_take_whoever_collects(
+    world: LogWorld, log_id: int
+) -> None:
+    patient = world.client(retention=RetentionSettings(job_timeout_ms=30 * DAY_MS))
     epoch = await patient.jobs.plan(log_id, "orders")
-    quick = layer_that_wishes(world, RetentionSettings(job_timeout_ms=1000))
+    quick = world.client(retention=RetentionSettings(job_timeout_ms=1000))
     hasty = await quick.jobs.plan(log_id, "orders")
 
     world.now_ms += 1000
@@ -84,11 +69,9 @@ async def test_each_write_says_how_long_it_may_take_whoever_collects() -> None:
     assert await world.nodes(log_id).epochs() == [epoch.number]
 
 
-async def test_an_overwrite_says_how_long_its_garbage_is_kept() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_an_overwrite_says_how_long_its_garbage_is_kept(world: LogWorld, log_id: int) -> None:
     await world.append(log_id, JOB)
-    layer = layer_that_wishes(world, RetentionSettings(deleted_ledger_retention_ms=2 * DAY_MS))
+    layer = world.client(retention=RetentionSettings(deleted_ledger_retention_ms=2 * DAY_MS))
     job = Job.of_batch("b-2")
     epoch = await layer.jobs.plan(log_id, "orders", is_overwrite=True)
     message = await world.write(epoch, job)
@@ -103,9 +86,9 @@ async def test_an_overwrite_says_how_long_its_garbage_is_kept() -> None:
     assert len(late.ledgers_deleted) == 2
 
 
-async def test_zombie_driver_of_a_stored_batch_is_collected_at_once() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_zombie_driver_of_a_stored_batch_is_collected_at_once(
+    world: LogWorld, log_id: int
+) -> None:
     zombie = await planned(world, log_id, Job.of_stream("q", 0))
     # The later batch of the same query ends the zombie's chance to commit.
     await world.append(log_id, Job.of_stream("q", 1))
@@ -116,9 +99,9 @@ async def test_zombie_driver_of_a_stored_batch_is_collected_at_once() -> None:
     assert len(world.ledgers()) == 2
 
 
-async def test_plan_that_never_claimed_is_collected_once_its_batch_is_stored() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_plan_that_never_claimed_is_collected_once_its_batch_is_stored(
+    world: LogWorld, log_id: int
+) -> None:
     job = Job.of_batch("", Txn("etl", 3))
     idle = await world.logs.jobs.plan(log_id, "orders", job=job)
     waiting = await world.logs.jobs.plan(log_id, "orders", job=Job.of_batch("", Txn("etl", 4)))
@@ -130,9 +113,7 @@ async def test_plan_that_never_claimed_is_collected_once_its_batch_is_stored() -
     assert await world.nodes(log_id).epochs() == [waiting.number]
 
 
-async def test_sweep_leaves_a_live_epoch_alone() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_sweep_leaves_a_live_epoch_alone(world: LogWorld, log_id: int) -> None:
     messages = await planned(world, log_id, JOB)
     nodes = world.nodes(log_id)
 
@@ -144,9 +125,9 @@ async def test_sweep_leaves_a_live_epoch_alone() -> None:
     await world.logs.committer.commit(messages, log="orders")
 
 
-async def test_garbage_whose_ledgers_cannot_be_deleted_now_stays() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_garbage_whose_ledgers_cannot_be_deleted_now_stays(
+    world: LogWorld, log_id: int
+) -> None:
     await world.append(log_id, JOB)
     await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
     world.now_ms += DAY_MS
@@ -161,9 +142,9 @@ async def test_garbage_whose_ledgers_cannot_be_deleted_now_stays() -> None:
     assert len(world.ledgers()) == 2
 
 
-async def test_committed_token_of_a_dead_driver_goes_after_the_timeout_with_its_losers() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_committed_token_of_a_dead_driver_goes_after_the_timeout_with_its_losers(
+    world: LogWorld, log_id: int
+) -> None:
     messages = await planned(world, log_id, JOB)
     await world.write(messages[0].epoch, JOB, 0, attempt=9)  # Speculation's loser.
     await world.logs.committer.commit(messages, log="orders")
@@ -178,9 +159,7 @@ async def test_committed_token_of_a_dead_driver_goes_after_the_timeout_with_its_
     assert world.ledgers() == {item.ledger_id for item in await world.visible(log_id)}
 
 
-async def test_dry_run_reports_and_changes_nothing() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_dry_run_reports_and_changes_nothing(world: LogWorld, log_id: int) -> None:
     await world.append(log_id, JOB)
     await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
     messages = await planned(world, log_id, Job.of_batch("b-3"))
@@ -200,9 +179,9 @@ async def test_dry_run_reports_and_changes_nothing() -> None:
     assert dry.garbage_removed == real.garbage_removed
 
 
-async def test_overwritten_ranges_stay_readable_for_the_retention() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_overwritten_ranges_stay_readable_for_the_retention(
+    world: LogWorld, log_id: int
+) -> None:
     await world.append(log_id, JOB)
     old = {item.ledger_id for item in await world.visible(log_id)}
     await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
@@ -217,9 +196,9 @@ async def test_overwritten_ranges_stay_readable_for_the_retention() -> None:
     assert not old & world.ledgers()
 
 
-async def test_ledger_named_by_two_garbage_entries_goes_with_the_second() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_ledger_named_by_two_garbage_entries_goes_with_the_second(
+    world: LogWorld, log_id: int
+) -> None:
     await world.append(log_id, JOB)
     overwrite = await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
     nodes = world.nodes(log_id)
@@ -241,9 +220,9 @@ async def test_ledger_named_by_two_garbage_entries_goes_with_the_second() -> Non
     assert len(world.ledgers()) == 2
 
 
-async def test_chunks_nobody_references_go_once_their_epoch_ended() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_chunks_nobody_references_go_once_their_epoch_ended(
+    world: LogWorld, log_id: int
+) -> None:
     messages = await planned(world, log_id, JOB)
     nodes = world.nodes(log_id)
     epoch = messages[0].epoch.number
@@ -260,9 +239,9 @@ async def test_chunks_nobody_references_go_once_their_epoch_ended() -> None:
 
 
 @pytest.mark.slow
-async def test_referenced_chunks_and_their_ledgers_survive_every_collection() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_referenced_chunks_and_their_ledgers_survive_every_collection(
+    world: LogWorld, log_id: int
+) -> None:
     await world.append(log_id, JOB, partitions=4_000)
     nodes = world.nodes(log_id)
     chunks = world.tree.children(nodes.tree.chunks)
@@ -283,9 +262,9 @@ async def test_referenced_chunks_and_their_ledgers_survive_every_collection() ->
     assert len(world.ledgers()) == 2
 
 
-async def test_ledger_that_cannot_be_deleted_now_is_found_again() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_ledger_that_cannot_be_deleted_now_is_found_again(
+    world: LogWorld, log_id: int
+) -> None:
     messages = await planned(world, log_id, JOB)
     world.delete_failure = MetadataUnavailableError("zk:2181", "down")
 
@@ -303,14 +282,13 @@ async def test_ledger_that_cannot_be_deleted_now_is_found_again() -> None:
 
 @pytest.mark.parametrize("fault", Fault)
 async def test_sweep_never_fails_a_commit_and_collection_ends_what_it_left(fault: Fault) -> None:
-    async def once(nth: int) -> bool:
-        world = World()
+    async def once(lose: LoseNth) -> None:
+        world = LogWorld()
         log_id = await world.create_log()
         messages = await planned(world, log_id, JOB)
         await world.write(messages[0].epoch, JOB, 0, attempt=9)
         summary = await world.logs.committer.commit(messages, log="orders")
-        lose = LoseNth(nth, fault)
-        logs = world.client(MemoryStore(world.tree, fault=lose))
+        logs = world.client(fault=lose)
 
         await logs.sweeper.after_commit(summary)
         world.now_ms += 7 * DAY_MS
@@ -318,25 +296,19 @@ async def test_sweep_never_fails_a_commit_and_collection_ends_what_it_left(fault
 
         assert world.ledgers() == summary.ledger_ids
         assert await world.nodes(log_id).epochs() == []
-        return lose.has_struck
 
-    nth = 0
-    while await once(nth):
-        nth += 1
-    assert nth > 3
+    assert await every_mutation(once, fault) > 3
 
 
-async def test_two_collections_at_once_lose_nothing_visible_and_leave_nothing() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_two_collections_at_once_lose_nothing_visible_and_leave_nothing(
+    world: LogWorld, log_id: int
+) -> None:
     await world.append(log_id, JOB)
     await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
     await planned(world, log_id, Job.of_batch("b-3"))
     world.now_ms += 7 * DAY_MS
 
-    collectors: list[Collector] = [
-        world.client(MemoryStore(world.tree)).collector for _ in range(3)
-    ]
+    collectors: list[Collector] = [world.client().collector for _ in range(3)]
     await asyncio.gather(*(collector.collect(log_id) for collector in collectors))
     await world.logs.collector.collect(log_id)
 

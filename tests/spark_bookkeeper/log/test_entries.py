@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -12,17 +12,15 @@ from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.log.errors import DataLossError, NoSuchLogError
 from spark_bookkeeper.log.format.position import Position, Start
 from spark_bookkeeper.log.reading.reader import LogReader
-from tests.spark_bookkeeper.log.tail_world import FOREVER, NAME, TailWorld, until, values
+from tests.doubles.waits import until
+from tests.spark_bookkeeper.log.tail_world import FOREVER, NAME, TailWorld, values
 
-Scenario = Callable[[TailWorld, int], Awaitable[None]]
 
-
-def run(scenario: Scenario) -> None:
-    async def main() -> None:
-        world = TailWorld()
-        await scenario(world, await world.create_log())
-
-    asyncio.run(main())
+@pytest.fixture
+async def world() -> TailWorld:
+    world = TailWorld()
+    await world.create_log()
+    return world
 
 
 async def all_of(reader: LogReader) -> list[bytes]:
@@ -58,192 +56,170 @@ class Following:
         await asyncio.gather(self.task, return_exceptions=True)
 
 
-def test_a_reader_begins_where_it_is_told_and_ends_with_what_is_confirmed() -> None:
-    async def scenario(world: TailWorld, log_id: int) -> None:
-        writer = await world.client.writer(log_id, roll_entries=3)
-        positions = await writer.append_many(values(0, 8))
-        log = world.another().log(log_id)
-        starts: list[tuple[Start, list[bytes]]] = [
-            ("earliest", values(0, 8)),
-            ("latest", []),
-            (0, values(0, 8)),
-            (3, values(3, 5)),
-            (7, values(7, 1)),
-            (8, []),
-            (positions[4], values(4, 4)),
-        ]
+async def test_a_reader_begins_where_it_is_told_and_ends_with_what_is_confirmed(
+    world: TailWorld,
+) -> None:
+    writer = await world.client.writer(roll_entries=3)
+    positions = await writer.append_many(values(0, 8))
+    log = world.another().log()
+    starts: list[tuple[Start, list[bytes]]] = [
+        ("earliest", values(0, 8)),
+        ("latest", []),
+        (0, values(0, 8)),
+        (3, values(3, 5)),
+        (7, values(7, 1)),
+        (8, []),
+        (positions[4], values(4, 4)),
+    ]
 
-        for start, expected in starts:
-            assert await all_of(log.reader(start)) == expected, start
+    for start, expected in starts:
+        assert await all_of(log.reader(start)) == expected, start
 
-        with pytest.raises(ValueError, match="position"):
-            await all_of(log.reader("first"))
-        with pytest.raises(ValueError, match="position"):
-            await all_of(log.reader(-1))
-
-    run(scenario)
-
-
-def test_a_reader_tells_where_another_goes_on() -> None:
-    async def scenario(world: TailWorld, log_id: int) -> None:
-        async with await world.client.writer(log_id) as writer:
-            await writer.append_many(values(0, 7))
-        log = world.client.log(log_id)
-        reader = log.reader()
-
-        async for position, _ in reader:
-            if position.row == 3:
-                break
-        await reader.close()
-
-        assert reader.next_row == 4
-        assert await all_of(log.reader(reader.next_row)) == values(4, 3)
-
-    run(scenario)
+    with pytest.raises(ValueError, match="position"):
+        await all_of(log.reader("first"))
+    with pytest.raises(ValueError, match="position"):
+        await all_of(log.reader(-1))
 
 
-def test_a_follower_sees_every_row_once_over_rolls_closes_and_take_overs() -> None:
-    async def scenario(world: TailWorld, log_id: int) -> None:
-        following = Following(world.another().log(log_id).tail("earliest"))
-        first = await world.client.writer(log_id, roll_entries=3)
-        await first.append_many(values(0, 8))
-        await following.has(8)
+async def test_a_reader_tells_where_another_goes_on(world: TailWorld) -> None:
+    async with await world.client.writer() as writer:
+        await writer.append_many(values(0, 7))
+    log = world.client.log()
+    reader = log.reader()
 
-        second = await world.another().writer(log_id)
-        await second.append_many(values(8, 4))
-        await following.has(12)
-        await second.close()
-        third = await world.another().writer(log_id)
-        await third.append_many(values(12, 1))
-        await following.has(13)
+    async for position, _ in reader:
+        if position.row == 3:
+            break
+    await reader.close()
 
-        assert following.rows == values(0, 13)
-        assert [position.row for position in following.positions] == list(range(13))
-        await following.stop()
-
-    run(scenario)
+    assert reader.next_row == 4
+    assert await all_of(log.reader(reader.next_row)) == values(4, 3)
 
 
-def test_a_follower_from_the_latest_row_sees_only_what_comes() -> None:
-    async def scenario(world: TailWorld, log_id: int) -> None:
-        writer = await world.client.writer(log_id)
-        await writer.append_many(values(0, 3))
-        following = Following(world.another().log(log_id).tail())
-        await until(lambda: following.reader.next_row is not None)
+async def test_a_follower_sees_every_row_once_over_rolls_closes_and_take_overs(
+    world: TailWorld,
+) -> None:
+    following = Following(world.another().log().tail("earliest"))
+    first = await world.client.writer(roll_entries=3)
+    await first.append_many(values(0, 8))
+    await following.has(8)
 
-        await writer.append_many(values(3, 2))
-        await following.has(2)
+    second = await world.another().writer()
+    await second.append_many(values(8, 4))
+    await following.has(12)
+    await second.close()
+    third = await world.another().writer()
+    await third.append_many(values(12, 1))
+    await following.has(13)
 
-        assert following.rows == values(3, 2)
-        await following.stop()
+    assert following.rows == values(0, 13)
+    assert [position.row for position in following.positions] == list(range(13))
+    await following.stop()
 
-    run(scenario)
+
+async def test_a_follower_from_the_latest_row_sees_only_what_comes(world: TailWorld) -> None:
+    writer = await world.client.writer()
+    await writer.append_many(values(0, 3))
+    following = Following(world.another().log().tail())
+    await until(lambda: following.reader.next_row is not None)
+
+    await writer.append_many(values(3, 2))
+    await following.has(2)
+
+    assert following.rows == values(3, 2)
+    await following.stop()
 
 
 @pytest.mark.parametrize("is_written", [True, False])
-def test_a_follower_ends_when_nothing_comes_in_time(is_written: bool) -> None:
-    async def scenario(world: TailWorld, log_id: int) -> None:
-        writer = await world.client.writer(log_id)
-        await writer.append_many(values(0, 3))
-        if not is_written:
-            await writer.close()
-
-        found = await all_of(world.client.log(log_id).tail("earliest", timeout=0.01))
-
-        assert found == values(0, 3)
-
-    run(scenario)
-
-
-def test_a_follower_may_be_ahead_of_what_is_confirmed_but_not_of_the_log() -> None:
-    async def scenario(world: TailWorld, log_id: int) -> None:
-        writer = await world.client.writer(log_id)
-        ahead = Following(world.another().log(log_id).tail(2))
-        beyond = Following(world.another().log(log_id).tail(FOREVER))
-        await writer.append_many(values(0, 4))
-        await ahead.has(2)
-
+async def test_a_follower_ends_when_nothing_comes_in_time(
+    world: TailWorld, is_written: bool
+) -> None:
+    writer = await world.client.writer()
+    await writer.append_many(values(0, 3))
+    if not is_written:
         await writer.close()
-        await asyncio.wait({beyond.task})
 
-        assert ahead.rows == values(2, 2)
-        await ahead.stop()
-        with pytest.raises(DataLossError, match=f"wanted_row={FOREVER} first_row=0 next_row=4"):
-            beyond.task.result()
-        with pytest.raises(DataLossError):
-            await all_of(world.client.log(log_id).reader(5))
+    found = await all_of(world.client.log().tail("earliest", timeout=0.01))
 
-    run(scenario)
+    assert found == values(0, 3)
 
 
-def test_a_reader_behind_a_truncation_is_told_and_skips_nothing() -> None:
-    async def scenario(world: TailWorld, log_id: int) -> None:
-        writer = await world.client.writer(log_id, roll_entries=2)
-        await writer.append_many(values(0, 9))
-        log = world.another().log(log_id)
-        reader = log.tail("earliest")
-        rows = aiter(reader)
-        assert (await anext(rows))[0].row == 0
+async def test_a_follower_may_be_ahead_of_what_is_confirmed_but_not_of_the_log(
+    world: TailWorld,
+) -> None:
+    writer = await world.client.writer()
+    ahead = Following(world.another().log().tail(2))
+    beyond = Following(world.another().log().tail(FOREVER))
+    await writer.append_many(values(0, 4))
+    await ahead.has(2)
 
-        assert await log.truncate(6) == 6
-        world.now_ms += 3_600_000
-        await world.client.collect(log_id)
+    await writer.close()
+    await asyncio.wait({beyond.task})
 
-        # What was on its way already may come; then the gap is an error.
-        found: list[int] = []
-        with pytest.raises(DataLossError) as lost:
-            await collect_rows(rows, found)
-        assert found == list(range(1, 1 + len(found)))
-        assert lost.value.wanted_row == 1 + len(found) < 6
-        assert lost.value.available[0] == 6
-        with pytest.raises(DataLossError):
-            await all_of(log.reader(5))
-        assert await all_of(log.reader(6)) == values(6, 3)
-
-    run(scenario)
+    assert ahead.rows == values(2, 2)
+    await ahead.stop()
+    with pytest.raises(DataLossError, match=f"wanted_row={FOREVER} first_row=0 next_row=4"):
+        beyond.task.result()
+    with pytest.raises(DataLossError):
+        await all_of(world.client.log().reader(5))
 
 
-def test_a_reader_of_a_deleted_log_is_told_so() -> None:
-    async def scenario(world: TailWorld, log_id: int) -> None:
-        writer = await world.client.writer(log_id)
+async def test_a_reader_behind_a_truncation_is_told_and_skips_nothing(world: TailWorld) -> None:
+    writer = await world.client.writer(roll_entries=2)
+    await writer.append_many(values(0, 9))
+    log = world.another().log()
+    reader = log.tail("earliest")
+    rows = aiter(reader)
+    assert (await anext(rows))[0].row == 0
+
+    assert await log.truncate(6) == 6
+    world.now_ms += 3_600_000
+    await world.client.collect()
+
+    # What was on its way already may come; then the gap is an error.
+    found: list[int] = []
+    with pytest.raises(DataLossError) as lost:
+        await collect_rows(rows, found)
+    assert found == list(range(1, 1 + len(found)))
+    assert lost.value.wanted_row == 1 + len(found) < 6
+    assert lost.value.available[0] == 6
+    with pytest.raises(DataLossError):
+        await all_of(log.reader(5))
+    assert await all_of(log.reader(6)) == values(6, 3)
+
+
+async def test_a_reader_of_a_deleted_log_is_told_so(world: TailWorld) -> None:
+    writer = await world.client.writer()
+    await writer.append(b"1")
+    following = Following(world.another().log().tail("earliest"))
+    await following.has(1)
+
+    await world.another().layer.catalog.delete(NAME)
+    await asyncio.wait({following.task})
+
+    with pytest.raises(NoSuchLogError):
+        following.task.result()
+
+
+async def test_a_ledger_that_is_gone_though_the_log_names_it_is_an_error(world: TailWorld) -> None:
+    async with await world.client.writer() as writer:
         await writer.append(b"1")
-        following = Following(world.another().log(log_id).tail("earliest"))
-        await following.has(1)
+    await world.client.delete(writer.ledger_id)
 
-        await world.another().layer.catalog.delete(NAME)
-        await asyncio.wait({following.task})
-
-        with pytest.raises(NoSuchLogError):
-            following.task.result()
-
-    run(scenario)
+    with pytest.raises(NoSuchLedgerError):
+        await all_of(world.another().log().reader())
 
 
-def test_a_ledger_that_is_gone_though_the_log_names_it_is_an_error() -> None:
-    async def scenario(world: TailWorld, log_id: int) -> None:
-        async with await world.client.writer(log_id) as writer:
-            await writer.append(b"1")
-        await world.client._delete(writer.ledger_id)
+async def test_a_follower_of_an_empty_tail_that_is_collected_goes_on(world: TailWorld) -> None:
+    await world.client.writer()
+    following = Following(world.another().log().tail("earliest"))
+    await until(lambda: following.reader.next_row is not None)
 
-        with pytest.raises(NoSuchLedgerError):
-            await all_of(world.another().log(log_id).reader())
+    second = await world.another().writer()
+    world.now_ms += 3_600_000
+    await world.client.collect()
+    await second.append(b"1")
+    await following.has(1)
 
-    run(scenario)
-
-
-def test_a_follower_of_an_empty_tail_that_is_collected_goes_on() -> None:
-    async def scenario(world: TailWorld, log_id: int) -> None:
-        await world.client.writer(log_id)
-        following = Following(world.another().log(log_id).tail("earliest"))
-        await until(lambda: following.reader.next_row is not None)
-
-        second = await world.another().writer(log_id)
-        world.now_ms += 3_600_000
-        await world.client.collect(log_id)
-        await second.append(b"1")
-        await following.has(1)
-
-        assert following.rows == [b"1"]
-        await following.stop()
-
-    run(scenario)
+    assert following.rows == [b"1"]
+    await following.stop()

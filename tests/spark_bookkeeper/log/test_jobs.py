@@ -15,25 +15,23 @@ from bookkeeper_metadata.store.operations import Check, Create, Put
 from spark_bookkeeper.log.commits.jobs import Claim
 from spark_bookkeeper.log.errors import EpochFencedError, NoSuchLogError
 from spark_bookkeeper.log.format.epoch import Epoch, Job, TokenState, Txn
-from tests.spark_bookkeeper.log.world import LoseNth, World, create_under
+from tests.doubles.stores import LoseNth, Script, every_mutation
+from tests.spark_bookkeeper.log.world import LogWorld, create_under, settle
 
 JOB = Job.of_stream("query-1", 0)
 
 
-async def plan(world: World, log_id: int, job: Job | None = None) -> Epoch:
+async def plan(world: LogWorld, log_id: int, job: Job | None = None) -> Epoch:
     return await world.logs.jobs.plan(log_id, "orders", job=job)
 
 
-async def claim(world: World, epoch: Epoch, job: Job = JOB, partition: int = 0) -> Claim:
+async def claim(world: LogWorld, epoch: Epoch, job: Job = JOB, partition: int = 0) -> Claim:
     found = await world.logs.jobs.claim(epoch, job, partition=partition, task_attempt_id=1)
     assert found is not None
     return found
 
 
-async def test_later_plans_draw_higher_epochs() -> None:
-    world = World()
-    log_id = await world.create_log()
-
+async def test_later_plans_draw_higher_epochs(world: LogWorld, log_id: int) -> None:
     epochs = [await plan(world, log_id) for _ in range(5)]
 
     numbers = [epoch.number for epoch in epochs]
@@ -42,10 +40,10 @@ async def test_later_plans_draw_higher_epochs() -> None:
 
 
 @pytest.mark.parametrize("fault", Fault)
-async def test_plan_whose_reply_is_lost_draws_another_token(fault: Fault) -> None:
-    world = World()
-    log_id = await world.create_log()
-    logs = world.client(MemoryStore(world.tree, fault=LoseNth(0, fault)))
+async def test_plan_whose_reply_is_lost_draws_another_token(
+    world: LogWorld, log_id: int, fault: Fault
+) -> None:
+    logs = world.client(fault=LoseNth(0, fault))
 
     epoch = await logs.jobs.plan(log_id, "orders")
 
@@ -56,12 +54,10 @@ async def test_plan_whose_reply_is_lost_draws_another_token(fault: Fault) -> Non
 
 async def test_plan_of_no_log_says_so() -> None:
     with pytest.raises(NoSuchLogError):
-        await plan(World(), 77)
+        await plan(LogWorld(), 77)
 
 
-async def test_claim_of_a_stored_transaction_writes_nothing() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_claim_of_a_stored_transaction_writes_nothing(world: LogWorld, log_id: int) -> None:
     await world.append(log_id, JOB)
     epoch = await plan(world, log_id)
 
@@ -71,16 +67,16 @@ async def test_claim_of_a_stored_transaction_writes_nothing() -> None:
     assert world.tree.children(world.paths.log(log_id).jobs) == []
 
 
-async def test_first_claim_of_a_newer_epoch_ends_the_older_and_fences_its_ledgers() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_first_claim_of_a_newer_epoch_ends_the_older_and_fences_its_ledgers(
+    world: LogWorld, log_id: int
+) -> None:
     older = await plan(world, log_id)
     older_claim = await claim(world, older)
     ledger_id = await world.create_ledger(older_claim)
     newer = await plan(world, log_id)
 
     await claim(world, newer)
-    await world.logs.settle()
+    await settle(world.logs)
 
     token = await world.nodes(log_id).token(older.number)
     assert token is not None
@@ -93,9 +89,9 @@ async def test_first_claim_of_a_newer_epoch_ends_the_older_and_fences_its_ledger
     assert world.ledgers() == {ledger_id}
 
 
-async def test_older_plan_that_claims_late_gives_way_to_the_newer_one() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_older_plan_that_claims_late_gives_way_to_the_newer_one(
+    world: LogWorld, log_id: int
+) -> None:
     older, newer = await plan(world, log_id), await plan(world, log_id)
     # The newer one cannot end the older, which nothing names yet.
     await claim(world, newer)
@@ -108,9 +104,7 @@ async def test_older_plan_that_claims_late_gives_way_to_the_newer_one() -> None:
     assert token.token.state is TokenState.LIVE
 
 
-async def test_epochs_of_other_jobs_do_not_fence_each_other() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_epochs_of_other_jobs_do_not_fence_each_other(world: LogWorld, log_id: int) -> None:
     first, second = await plan(world, log_id), await plan(world, log_id)
 
     await claim(world, second, Job.of_batch("b-2"))
@@ -120,9 +114,9 @@ async def test_epochs_of_other_jobs_do_not_fence_each_other() -> None:
 
 
 @pytest.mark.parametrize("end", ["aborted", "committed", "swept"])
-async def test_zombie_of_an_ended_epoch_can_neither_claim_nor_create(end: str) -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_zombie_of_an_ended_epoch_can_neither_claim_nor_create(
+    world: LogWorld, log_id: int, end: str
+) -> None:
     job = Job.of_batch("b-1")
     epoch = await plan(world, log_id)
     zombie = await claim(world, epoch, job, partition=1)
@@ -143,9 +137,9 @@ async def test_zombie_of_an_ended_epoch_can_neither_claim_nor_create(end: str) -
     assert world.ledgers() == before
 
 
-async def test_attempt_fences_only_earlier_attempts_of_its_own_partition() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_attempt_fences_only_earlier_attempts_of_its_own_partition(
+    world: LogWorld, log_id: int
+) -> None:
     epoch = await plan(world, log_id)
     ledgers: dict[tuple[int, int], int] = {}
     claims = {}
@@ -164,14 +158,13 @@ async def test_attempt_fences_only_earlier_attempts_of_its_own_partition() -> No
 
 @pytest.mark.parametrize("fault", Fault)
 async def test_claim_survives_a_lost_reply_of_any_mutation(fault: Fault) -> None:
-    async def once(nth: int) -> bool:
-        world = World()
+    async def once(lose: LoseNth) -> None:
+        world = LogWorld()
         log_id = await world.create_log()
         older = await plan(world, log_id)
         await claim(world, older)
         newer = await plan(world, log_id)
-        lose = LoseNth(nth, fault)
-        logs = world.client(MemoryStore(world.tree, fault=lose))
+        logs = world.client(fault=lose)
 
         found = await logs.jobs.claim(newer, JOB, partition=0, task_attempt_id=1)
 
@@ -179,17 +172,13 @@ async def test_claim_survives_a_lost_reply_of_any_mutation(fault: Fault) -> None
         token = await world.nodes(log_id).token(older.number)
         assert token is not None
         assert token.token.state is TokenState.DEAD
-        return lose.has_struck
 
-    nth = 0
-    while await once(nth):
-        nth += 1
-    assert nth >= 2
+    assert await every_mutation(once, fault) >= 2
 
 
-async def test_what_accompanies_a_ledger_is_a_check_and_a_child() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_what_accompanies_a_ledger_is_a_check_and_a_child(
+    world: LogWorld, log_id: int
+) -> None:
     found = await claim(world, await plan(world, log_id))
 
     operations = found.extra_operations(42)
@@ -198,23 +187,16 @@ async def test_what_accompanies_a_ledger_is_a_check_and_a_child() -> None:
 
 
 @pytest.mark.parametrize("fault", [None, *Fault])
-async def test_ledger_store_creates_a_ledger_only_under_a_live_token(fault: Fault | None) -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_ledger_store_creates_a_ledger_only_under_a_live_token(
+    world: LogWorld, log_id: int, fault: Fault | None
+) -> None:
     setup = MemoryStore(world.tree)
     await initialize(setup, "/cluster", random=Random(1))
     epoch = await plan(world, log_id)
     found = await claim(world, epoch)
-    lost = 0
-
-    def lose_first_multi(operation: str, _path: str) -> Fault | None:
-        nonlocal lost
-        lost += operation == "multi"
-        return fault if operation == "multi" and lost == 1 else None
-
-    ledgers = LedgerStore(
-        MemoryStore(world.tree, fault=lose_first_multi), "/cluster", random=Random(2)
-    )
+    script = Script()
+    script.at("multi", 1, lambda: fault)
+    ledgers = LedgerStore(MemoryStore(world.tree, fault=script), "/cluster", random=Random(2))
     metadata = LedgerMetadata(
         ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b1:1",)),)
     )
@@ -232,9 +214,9 @@ async def test_ledger_store_creates_a_ledger_only_under_a_live_token(fault: Faul
     assert [found_id async for found_id in ledgers.list_ids()] == [ledger_id]
 
 
-async def test_refusals_that_are_not_the_tokens_pass_unchanged() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_refusals_that_are_not_the_tokens_pass_unchanged(
+    world: LogWorld, log_id: int
+) -> None:
     found = await claim(world, await plan(world, log_id))
 
     async def create(extra_operations: ExtraOperations) -> None:

@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import mean
 
 import pytest
 
-from bookkeeper_metadata.store.memory import MemoryStore
 from bookkeeper_metadata.store.memory_tree import MemoryTree
-from bookkeeper_metadata.store.operations import Create, Operation, Put
 from spark_bookkeeper.log.format.epoch import Job
 from spark_bookkeeper.log.rules import transitions
+from tests.doubles.stores import Script, ScriptedStore
 from tests.spark_bookkeeper.log.test_reader import append_many
-from tests.spark_bookkeeper.log.world import World
-
-
-class MeasuringStore(MemoryStore):
-    """Counts what a session sends."""
-
-    operations = 0
-    size_bytes = 0
-
-    def _sent(self, *values: bytes) -> None:
-        self.operations += 1
-        self.size_bytes += sum(map(len, values))
-
-    async def get(self, path: str):  # type: ignore[no-untyped-def]
-        self._sent()
-        return await super().get(path)
-
-    async def create(self, path: str, value: bytes, *, make_parents: bool = False) -> None:
-        self._sent(value)
-        await super().create(path, value, make_parents=make_parents)
-
-    async def multi(self, operations: Sequence[Operation]) -> None:
-        self._sent(*(part.value for part in operations if isinstance(part, Create | Put)))
-        await super().multi(operations)
+from tests.spark_bookkeeper.log.world import LogWorld
 
 
 def largest_node(tree: MemoryTree, path: str) -> int:
@@ -53,18 +28,21 @@ async def test_a_small_commit_costs_no_more_after_many(monkeypatch: pytest.Monke
     monkeypatch.setattr(transitions, "REFS_MAX", 8)
     monkeypatch.setattr(transitions, "FOLD", 4)
 
-    world = World()
+    world = LogWorld()
     log_id = await world.create_log()
-    store = MeasuringStore(world.tree)
+    script = Script()
+    store = ScriptedStore(world.tree, fault=script)
     logs = world.client(store)
     costs = []
     for at in range(1_000):
         job = Job.of_batch(f"b-{at}")
         epoch = await world.logs.jobs.plan(log_id, "orders", job=job)
         message = await world.write(epoch, job)
-        store.operations = store.size_bytes = 0
+        store.sent_bytes = 0
+        script.seen.clear()
         summary = await logs.committer.commit([message], log="orders")
-        costs.append((store.operations, store.size_bytes))
+        operations = sum(each in ("get", "create", "multi") for each, _ in script.seen)
+        costs.append((operations, store.sent_bytes))
         await world.logs.sweeper.after_commit(summary)
 
     # Inline ranges come and go; past the first spill a commit is the same at any age.
@@ -76,11 +54,11 @@ async def test_a_small_commit_costs_no_more_after_many(monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-async def test_a_small_commit_rewrites_few_of_the_ranges_before_it() -> None:
+async def test_a_small_commit_rewrites_few_of_the_ranges_before_it(
+    world: LogWorld, log_id: int
+) -> None:
     """Each range in the head is parsed and encoded by every commit: 300 of them cost 20 ms."""
 
-    world = World()
-    log_id = await world.create_log()
     inline = []
     for at in range(400):
         await append_many(world, log_id, 1, columns=8, name=f"b-{at}")
@@ -90,9 +68,7 @@ async def test_a_small_commit_rewrites_few_of_the_ranges_before_it() -> None:
 
 
 @pytest.mark.slow
-async def test_no_node_of_a_log_is_larger_than_a_chunk() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_no_node_of_a_log_is_larger_than_a_chunk(world: LogWorld, log_id: int) -> None:
     root = world.paths.log(log_id).root
 
     await append_many(world, log_id, 10_000, columns=8)

@@ -7,27 +7,28 @@ from bisect import bisect_left
 import pytest
 
 from bookkeeper_metadata.errors import MetadataCorruptError
-from bookkeeper_metadata.store.memory import MemoryStore
 from bookkeeper_metadata.store.operations import Node
 from spark_bookkeeper.log.errors import DataLossError, NoSuchLogError
 from spark_bookkeeper.log.format.columns import ColumnRange
-from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TaskMessage
-from tests.spark_bookkeeper.log.world import World
+from spark_bookkeeper.log.format.epoch import Job, LedgerWritten
+from spark_bookkeeper.log.format.serde import encode_head
+from tests.doubles.stores import Script, ScriptedStore
+from tests.spark_bookkeeper.log.world import LogWorld, message_of
 
 
 async def append_many(
-    world: World, log_id: int, count: int, columns: int = 0, *, name: str = "many"
+    world: LogWorld, log_id: int, count: int, columns: int = 0, *, name: str = "many"
 ) -> None:
     """One commit of ``count`` ledgers of ten rows that exist in the log's metadata only."""
     job = Job.of_batch(name)
     epoch = await world.logs.jobs.plan(log_id, "orders", job=job)
     bounds = tuple(ColumnRange(f"l_column_{index}", 1, 10**9) for index in range(columns))
     messages = [
-        TaskMessage(
-            epoch=epoch,
-            job=job,
-            partition=index,
-            task_attempt_id=index,
+        message_of(
+            epoch,
+            job,
+            index,
+            attempt=index,
             written=LedgerWritten(10**9 + index, 3, 10, 1_000, 0, bounds),
         )
         for index in range(count)
@@ -35,19 +36,11 @@ async def append_many(
     await world.logs.committer.commit(messages, log="orders")
 
 
-class CountingStore(MemoryStore):
-    """Remembers which nodes were read."""
-
-    reads: list[str]
-
-    async def get(self, path: str) -> Node | None:
-        self.reads.append(path)
-        return await super().get(path)
+def chunks_read(script: Script) -> int:
+    return sum("/chunks/" in path for path in script.paths("get"))
 
 
-async def test_rows_select_the_ranges_that_hold_them() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_rows_select_the_ranges_that_hold_them(world: LogWorld, log_id: int) -> None:
     await append_many(world, log_id, 10)
     view = world.logs.view(log_id, log="orders")
 
@@ -61,24 +54,21 @@ async def test_rows_select_the_ranges_that_hold_them() -> None:
     assert len(everything.ranges) == 10
 
 
-async def test_only_chunks_that_overlap_are_read() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_only_chunks_that_overlap_are_read(world: LogWorld, log_id: int) -> None:
     await append_many(world, log_id, 20_000)
-    store = CountingStore(world.tree)
-    store.reads = []
+    script = Script()
 
-    found = await world.client(store).view(log_id, log="orders").ranges(100_000, 100_010)
+    found = await world.client(fault=script).view(log_id, log="orders").ranges(100_000, 100_010)
 
     assert [item.first_row for item in found.ranges] == [100_000]
-    assert len([path for path in store.reads if "/chunks/" in path]) == 1
+    assert chunks_read(script) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [0, pytest.param(8, marks=pytest.mark.full)])
-async def test_a_hundred_thousand_ranges_are_all_read(columns: int) -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_a_hundred_thousand_ranges_are_all_read(
+    world: LogWorld, log_id: int, columns: int
+) -> None:
     await append_many(world, log_id, 100_000, columns)
 
     found = await world.logs.view(log_id, log="orders").ranges()
@@ -86,9 +76,7 @@ async def test_a_hundred_thousand_ranges_are_all_read(columns: int) -> None:
     assert len(found.ranges) == 100_000
 
 
-async def test_positions_are_resolved() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_positions_are_resolved(world: LogWorld, log_id: int) -> None:
     await world.append(log_id, Job.of_batch("b-1"))
     await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
     view = world.logs.view(log_id, log="orders")
@@ -101,9 +89,7 @@ async def test_positions_are_resolved() -> None:
             await view.pin(wrong)
 
 
-async def test_trimmed_rows_are_an_error_unless_skipped() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_trimmed_rows_are_an_error_unless_skipped(world: LogWorld, log_id: int) -> None:
     await world.append(log_id, Job.of_batch("b-1"))
     await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
     view = world.logs.view(log_id, log="orders")
@@ -117,9 +103,9 @@ async def test_trimmed_rows_are_an_error_unless_skipped() -> None:
     assert before.ranges == ()
 
 
-async def test_rows_beyond_the_end_are_an_error_never_fewer_rows() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_rows_beyond_the_end_are_an_error_never_fewer_rows(
+    world: LogWorld, log_id: int
+) -> None:
     await world.append(log_id, Job.of_batch("b-1"))
     view = world.logs.view(log_id, log="orders")
 
@@ -131,43 +117,30 @@ async def test_rows_beyond_the_end_are_an_error_never_fewer_rows() -> None:
         await view.ranges(10, 5)
 
 
-async def test_reader_that_races_an_overwrite_starts_again() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_reader_that_races_an_overwrite_starts_again(world: LogWorld, log_id: int) -> None:
     await append_many(world, log_id, 5_000)
     stale = await world.nodes(log_id).head()
     await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
     for name in world.tree.children(world.paths.log(log_id).chunks) or []:
         world.tree.delete(world.paths.log(log_id).chunk(name), None)
 
-    class LaggingStore(MemoryStore):
-        """Answers from before the overwrite until it is told to catch up."""
-
-        is_behind = True
-
-        async def get(self, path: str) -> Node | None:
-            node = await super().get(path)
-            if self.is_behind and node is not None and path.endswith("/head"):
-                return Node(old, stale.version, node.created_ms)
-            return node
-
-        async def sync(self, path: str) -> None:
-            self.is_behind = False
-            await super().sync(path)
-
-    from spark_bookkeeper.log.format.serde import encode_head
-
     old = encode_head(stale.head)
-    view = world.client(LaggingStore(world.tree)).view(log_id, log="orders")
+    store, synced = ScriptedStore(world.tree), Script()
+
+    def from_the_past(path: str, node: Node | None) -> Node | None:
+        if synced.paths("sync") or node is None or not path.endswith("/head"):
+            return node
+        return Node(old, stale.version, node.created_ms)
+
+    store.fault, store.answer = synced, from_the_past
+    view = world.client(store).view(log_id, log="orders")
 
     found = await view.ranges()
 
     assert sum(item.rows for item in found.ranges) == 20
 
 
-async def test_chunk_that_is_lost_for_good_is_an_error() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_chunk_that_is_lost_for_good_is_an_error(world: LogWorld, log_id: int) -> None:
     await append_many(world, log_id, 5_000)
     name = (world.tree.children(world.paths.log(log_id).chunks) or [])[0]
     world.tree.delete(world.paths.log(log_id).chunk(name), None)
@@ -178,12 +151,10 @@ async def test_chunk_that_is_lost_for_good_is_an_error() -> None:
 
 async def test_reading_no_log_says_so() -> None:
     with pytest.raises(NoSuchLogError):
-        await World().visible(77)
+        await LogWorld().visible(77)
 
 
-async def test_column_bounds_come_on_demand() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_column_bounds_come_on_demand(world: LogWorld, log_id: int) -> None:
     await append_many(world, log_id, 3_000, columns=2)
     view = world.logs.view(log_id, log="orders")
 
@@ -197,9 +168,7 @@ async def test_column_bounds_come_on_demand() -> None:
     assert one.ranges[0].column("l_column_0") is None
 
 
-async def test_rows_are_found_by_the_time_they_were_committed() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_rows_are_found_by_the_time_they_were_committed(world: LogWorld, log_id: int) -> None:
     times = [100, 200, 200, 350]
     for at, world.now_ms in enumerate(times):
         await world.append(log_id, Job.of_batch(f"b-{at}"))
@@ -210,10 +179,7 @@ async def test_rows_are_found_by_the_time_they_were_committed() -> None:
     assert found == [0, 0, 20, 20, 60, 60, None]
 
 
-async def test_a_log_without_rows_has_none_at_any_time() -> None:
-    world = World()
-    log_id = await world.create_log()
-
+async def test_a_log_without_rows_has_none_at_any_time(world: LogWorld, log_id: int) -> None:
     assert (await world.logs.view(log_id, log="orders").row_at_time(0)).row is None
     with pytest.raises(NoSuchLogError):
         await world.logs.view(77, log="orders").row_at_time(0)
@@ -227,7 +193,7 @@ async def test_rows_by_time_are_found_through_one_chunk_per_level(
     monkeypatch.setattr("spark_bookkeeper.log.rules.transitions.INLINE_BYTES_MAX", 128)
     monkeypatch.setattr("spark_bookkeeper.log.rules.transitions.CHUNK_BYTES_MAX", 512)
 
-    world = World()
+    world = LogWorld()
     log_id = await world.create_log()
     times: list[int] = []
     for at in range(60):
@@ -235,44 +201,38 @@ async def test_rows_by_time_are_found_through_one_chunk_per_level(
         world.now_ms += (7, 0, 11, -5)[at % 4]
         await append_many(world, log_id, 5, name=f"b-{at}")
         times += [max([world.now_ms, *times[-1:]])] * 5
-    store = CountingStore(world.tree)
-    view = world.client(store).view(log_id, log="orders")
+    script = Script()
+    view = world.client(fault=script).view(log_id, log="orders")
     head = (await world.nodes(log_id).head()).head
     levels = max(ref.level for ref in head.chunks) + 1
 
     for wanted in range(times[0] - 1, times[-1] + 2):
-        store.reads = []
+        script.seen.clear()
         at = bisect_left(times, wanted)
         found = await view.row_at_time(wanted)
         assert found.row == (at * 10 if at < len(times) else None)
-        assert len([path for path in store.reads if "/chunks/" in path]) <= levels
+        assert chunks_read(script) <= levels
     assert levels > 1
 
 
-async def test_a_search_by_time_that_races_an_overwrite_starts_again() -> None:
-    world = World()
-    log_id = await world.create_log()
+async def test_a_search_by_time_that_races_an_overwrite_starts_again(
+    world: LogWorld, log_id: int
+) -> None:
     await append_many(world, log_id, 5_000)
     chunks = world.paths.log(log_id).chunks
-    view = world.client(RacedStore(world, log_id, chunks)).view(log_id, log="orders")
+    store, overwritten = ScriptedStore(world.tree), False
+
+    async def overwrite_before_the_first_chunk_is_read(operation: str, path: str) -> None:
+        nonlocal overwritten
+        if operation == "get" and path.startswith(chunks) and not overwritten:
+            overwritten = True
+            await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+            for name in world.tree.children(chunks) or []:
+                world.tree.delete(f"{chunks}/{name}", None)
+
+    store.before = overwrite_before_the_first_chunk_is_read
+    view = world.client(store).view(log_id, log="orders")
 
     found = (await view.row_at_time(0)).row
 
     assert found == 50_000
-
-
-class RacedStore(MemoryStore):
-    """Before its first read of a chunk, the log is overwritten and its old chunks are deleted."""
-
-    def __init__(self, world: World, log_id: int, chunks: str) -> None:
-        super().__init__(world.tree)
-        self._world, self._log_id, self._chunks = world, log_id, chunks
-        self._is_overwritten = False
-
-    async def get(self, path: str) -> Node | None:
-        if path.startswith(self._chunks) and not self._is_overwritten:
-            self._is_overwritten = True
-            await self._world.append(self._log_id, Job.of_batch("b-2"), is_overwrite=True)
-            for name in self._world.tree.children(self._chunks) or []:
-                self._world.tree.delete(f"{self._chunks}/{name}", None)
-        return await super().get(path)

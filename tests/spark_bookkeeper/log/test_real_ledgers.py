@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from random import Random
 
@@ -16,144 +16,137 @@ from spark_bookkeeper.log.handle import Log
 from spark_bookkeeper.log.layer import LogLayer
 from spark_bookkeeper.log.ledgers import ClusterLedgers
 from spark_bookkeeper.log.settings import LogWriterSettings
-from tests.spark_bookkeeper.ledger.harness import ROOT, TestCluster, running_cluster
-from tests.spark_bookkeeper.log.tail_world import until
+from tests.doubles.cluster import ROOT, InProcessCluster, running_cluster
+from tests.doubles.waits import until
 
 NAME = "events"
 ROLLS = LogWriterSettings(roll_entries=5)
 OpenLog = Callable[[], Log]
 
 
-def run(directory: Path, scenario: Callable[[TestCluster, OpenLog], Awaitable[None]]) -> None:
-    async def main() -> None:
-        # A follower waits for what is confirmed, and the last entry is confirmed by nothing else.
-        async with running_cluster(directory, explicit_lac_interval_ms=1) as cluster:
-            seeds = iter(range(1, 100))
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[InProcessCluster]:
+    # A follower waits for what is confirmed, and the last entry is confirmed by nothing else.
+    async with running_cluster(tmp_path, explicit_lac_interval_ms=1) as cluster:
+        yield cluster
 
-            def layer() -> tuple[LogLayer, ClusterLedgers]:
-                client = cluster.client(next(seeds))
-                made = LogLayer(
-                    client.cluster.store,
-                    ROOT,
-                    fence=client.fence_ledger,
-                    delete_ledger=client.dispose_of_ledger,
-                    random=Random(next(seeds)),
-                )
-                return made, ClusterLedgers(client)
 
-            created = await layer()[0].catalog.create(NAME, *settings_and_schema(None, b""))
+@pytest.fixture
+async def open_log(cluster: InProcessCluster) -> OpenLog:
+    """Opens the one log there is, each time as another client."""
+    seeds = iter(range(1, 100))
 
-            def open_log() -> Log:
-                made, ledgers = layer()
-                return Log(made, ledgers, NAME, created)
+    def layer() -> tuple[LogLayer, ClusterLedgers]:
+        client = cluster.client(next(seeds))
+        made = LogLayer(
+            client.cluster.store,
+            ROOT,
+            fence=client.fence_ledger,
+            delete_ledger=client.dispose_of_ledger,
+            random=Random(next(seeds)),
+        )
+        return made, ClusterLedgers(client)
 
-            await scenario(cluster, open_log)
+    created = await layer()[0].catalog.create(NAME, *settings_and_schema(None, b""))
 
-    asyncio.run(main())
+    def open_log() -> Log:
+        made, ledgers = layer()
+        return Log(made, ledgers, NAME, created)
+
+    return open_log
 
 
 async def rows(log: Log) -> list[bytes]:
     return [bytes(entry.payload) async for _, entry in log.reader()]
 
 
-def test_rows_of_three_writers_come_in_order_and_a_follower_sees_them_all(tmp_path: Path) -> None:
-    async def scenario(cluster: TestCluster, open_log: OpenLog) -> None:
-        followed: list[bytes] = []
-
-        async def follow() -> None:
-            async for _, entry in open_log().tail("earliest"):
-                followed.append(bytes(entry.payload))
-
-        following = asyncio.create_task(follow())
-        expected: list[bytes] = []
-
-        def has_all() -> bool:
-            return len(followed) == len(expected) or following.done()
-
-        for number in range(3):
-            # Never closed: each is taken over by the next.
-            writer = await open_log().writer(settings=ROLLS)
-            expected.extend(b"%d-%d" % (number, entry) for entry in range(12))
-            positions = await writer.append_many(expected[-12:])
-            assert [position.row for position in positions] == list(
-                range(12 * number, 12 * number + 12)
-            )
-            await until(has_all)
-
-        assert followed == expected
-        await open_log().recover()
-        assert await rows(open_log()) == expected
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-
-    run(tmp_path, scenario)
-
-
-def test_a_tail_whose_bookies_are_away_is_not_taken_for_empty(tmp_path: Path) -> None:
-    async def scenario(cluster: TestCluster, open_log: OpenLog) -> None:
-        writer = await open_log().writer()
-        await writer.append_many([b"1", b"2"])
-        for bookie_id in ("b1:1", "b2:1"):
-            cluster.faults[bookie_id].is_dead = True
-
-        with pytest.raises(LedgerRecoveryError):
-            await open_log().writer()
-        with pytest.raises(LedgerRecoveryError):
-            await open_log().recover()
-
-        for faults in cluster.faults.values():
-            faults.is_dead = False
-        async with await open_log().writer() as second:
-            assert (await second.append(b"3")).row == 2
-        with pytest.raises(LogFencedError):
-            await writer.append(b"lost")
-        assert await rows(open_log()) == [b"1", b"2", b"3"]
-
-    run(tmp_path, scenario)
-
-
-def test_a_take_over_that_finds_too_few_bookies_for_a_ledger_is_repaired_by_the_next(
-    tmp_path: Path,
+async def test_rows_of_three_writers_come_in_order_and_a_follower_sees_them_all(
+    open_log: OpenLog,
 ) -> None:
-    async def scenario(cluster: TestCluster, open_log: OpenLog) -> None:
-        writer = await open_log().writer()
-        await writer.append(b"1")
-        available = f"{ROOT}/available/b2:1"
-        node = await cluster.store.get(available)
-        assert node is not None
-        await cluster.store.delete(available)
+    followed: list[bytes] = []
 
-        with pytest.raises(NotEnoughBookiesError):
-            await open_log().writer()
+    async def follow() -> None:
+        async for _, entry in open_log().tail("earliest"):
+            followed.append(bytes(entry.payload))
 
-        # It had fenced the old writer by then, and recorded nothing.
-        assert await open_log().ledgers() == []
-        await cluster.store.create(available, node.value)
-        async with await open_log().writer() as second:
-            await second.append(b"2")
-        assert await rows(open_log()) == [b"1", b"2"]
+    following = asyncio.create_task(follow())
+    expected: list[bytes] = []
 
-    run(tmp_path, scenario)
+    def has_all() -> bool:
+        return len(followed) == len(expected) or following.done()
 
-
-def test_a_roll_that_finds_too_few_bookies_ends_the_writer_who_still_leaves_the_log_in_order(
-    tmp_path: Path,
-) -> None:
-    async def scenario(cluster: TestCluster, open_log: OpenLog) -> None:
+    for number in range(3):
+        # Never closed: each is taken over by the next.
         writer = await open_log().writer(settings=ROLLS)
-        await cluster.store.delete(f"{ROOT}/available/b2:1")
-
-        results = await asyncio.gather(
-            *(writer.append_async(b"%d" % number) for number in range(7)), return_exceptions=True
+        expected.extend(b"%d-%d" % (number, entry) for entry in range(12))
+        positions = await writer.append_many(expected[-12:])
+        assert [position.row for position in positions] == list(
+            range(12 * number, 12 * number + 12)
         )
-        with pytest.raises(NotEnoughBookiesError):
-            await writer.append(b"after")
-        await writer.close()
+        await until(has_all)
 
-        assert [isinstance(each, NotEnoughBookiesError) for each in results] == [False] * 5 + [
-            True
-        ] * 2
-        assert [item.rows for item in await open_log().ledgers()] == [5]
-        assert await rows(open_log()) == [b"0", b"1", b"2", b"3", b"4"]
+    assert followed == expected
+    await open_log().recover()
+    assert await rows(open_log()) == expected
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
 
-    run(tmp_path, scenario)
+
+async def test_a_tail_whose_bookies_are_away_is_not_taken_for_empty(
+    cluster: InProcessCluster, open_log: OpenLog
+) -> None:
+    writer = await open_log().writer()
+    await writer.append_many([b"1", b"2"])
+    for bookie_id in ("b1:1", "b2:1"):
+        cluster.faults[bookie_id].is_dead = True
+
+    with pytest.raises(LedgerRecoveryError):
+        await open_log().writer()
+    with pytest.raises(LedgerRecoveryError):
+        await open_log().recover()
+
+    cluster.set_faults(is_dead=False)
+    async with await open_log().writer() as second:
+        assert (await second.append(b"3")).row == 2
+    with pytest.raises(LogFencedError):
+        await writer.append(b"lost")
+    assert await rows(open_log()) == [b"1", b"2", b"3"]
+
+
+async def test_a_take_over_that_finds_too_few_bookies_for_a_ledger_is_repaired_by_the_next(
+    cluster: InProcessCluster, open_log: OpenLog
+) -> None:
+    writer = await open_log().writer()
+    await writer.append(b"1")
+    available = f"{ROOT}/available/b2:1"
+    node = await cluster.store.get(available)
+    assert node is not None
+    await cluster.store.delete(available)
+
+    with pytest.raises(NotEnoughBookiesError):
+        await open_log().writer()
+
+    # It had fenced the old writer by then, and recorded nothing.
+    assert await open_log().ledgers() == []
+    await cluster.store.create(available, node.value)
+    async with await open_log().writer() as second:
+        await second.append(b"2")
+    assert await rows(open_log()) == [b"1", b"2"]
+
+
+async def test_a_roll_that_finds_too_few_bookies_ends_the_writer_who_still_leaves_the_log_in_order(
+    cluster: InProcessCluster, open_log: OpenLog
+) -> None:
+    writer = await open_log().writer(settings=ROLLS)
+    await cluster.store.delete(f"{ROOT}/available/b2:1")
+
+    results = await asyncio.gather(
+        *(writer.append_async(b"%d" % number) for number in range(7)), return_exceptions=True
+    )
+    with pytest.raises(NotEnoughBookiesError):
+        await writer.append(b"after")
+    await writer.close()
+
+    assert [isinstance(each, NotEnoughBookiesError) for each in results] == [False] * 5 + [True] * 2
+    assert [item.rows for item in await open_log().ledgers()] == [5]
+    assert await rows(open_log()) == [b"0", b"1", b"2", b"3", b"4"]

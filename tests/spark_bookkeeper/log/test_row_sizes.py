@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from spark_bookkeeper.log.format.epoch import LedgerWritten
 from spark_bookkeeper.log.format.model import Chunk, ChunkRef, LedgerRange
-from spark_bookkeeper.log.rules import transitions
 from spark_bookkeeper.log.rules.row_sizes import row_after_bytes, rows_within
 from tests.spark_bookkeeper.log.test_transitions import Tree
 
@@ -17,12 +14,8 @@ RANGE = LedgerRange(1, 0, 4, 100, 50, 1_000, 0, 0)
 
 
 @pytest.fixture
-def tree(monkeypatch: pytest.MonkeyPatch) -> Tree:
+def tree(small_chunks: None) -> Tree:
     """Three levels of chunks over 200 ranges of different sizes."""
-    monkeypatch.setattr(transitions, "INLINE_BYTES_MAX", 150)
-    monkeypatch.setattr(transitions, "CHUNK_BYTES_MAX", 180)
-    monkeypatch.setattr(transitions, "REFS_MAX", 4)
-    monkeypatch.setattr(transitions, "FOLD", 3)
     made = Tree()
     for number in range(200):
         made.append([LedgerWritten(number, number % 4, 8 + number % 5, 100 + 37 * (number % 11))])
@@ -30,7 +23,7 @@ def tree(monkeypatch: pytest.MonkeyPatch) -> Tree:
     return made
 
 
-def walked(tree: Tree, from_row: int, to_row: int, size_bytes_max: int) -> tuple[int, int]:
+async def walked(tree: Tree, from_row: int, to_row: int, size_bytes_max: int) -> tuple[int, int]:
     """The row found, and how many chunks that took."""
     opened = []
 
@@ -39,7 +32,7 @@ def walked(tree: Tree, from_row: int, to_row: int, size_bytes_max: int) -> tuple
         return tree.chunk(ref)
 
     parts: tuple[ChunkRef | LedgerRange, ...] = (*tree.head.chunks, *tree.head.ranges)
-    found = asyncio.run(row_after_bytes(parts, from_row, to_row, size_bytes_max, open_chunk))
+    found = await row_after_bytes(parts, from_row, to_row, size_bytes_max, open_chunk)
     return found, len(opened)
 
 
@@ -60,34 +53,34 @@ def by_looking_at_every_range(
 
 
 @pytest.mark.parametrize("size_bytes_max", [1, 150, 1_000, 9_999, 10**9])
-def test_the_end_lies_where_the_bytes_run_out(tree: Tree, size_bytes_max: int) -> None:
+async def test_the_end_lies_where_the_bytes_run_out(tree: Tree, size_bytes_max: int) -> None:
     end_row = tree.head.next_row
     for from_row in range(0, end_row, 17):
         for to_row in (from_row + 1, min(from_row + 300, end_row), end_row):
-            found, _ = walked(tree, from_row, to_row, size_bytes_max)
+            found, _ = await walked(tree, from_row, to_row, size_bytes_max)
 
             low, high = by_looking_at_every_range(tree, from_row, to_row, size_bytes_max)
             assert from_row < found <= to_row
             assert low <= found <= high
 
 
-def test_two_chunks_a_level_are_enough(tree: Tree) -> None:
+async def test_two_chunks_a_level_are_enough(tree: Tree) -> None:
     levels = max(ref.level for ref in tree.head.chunks) + 1
     end_row = tree.head.next_row
 
-    opened = [walked(tree, row, end_row, 20_000)[1] for row in range(0, end_row, 13)]
+    opened = [(await walked(tree, row, end_row, 20_000))[1] for row in range(0, end_row, 13)]
 
     assert max(opened) <= 2 * levels
-    assert walked(tree, 0, end_row, 10**12) == (end_row, 0)
+    assert await walked(tree, 0, end_row, 10**12) == (end_row, 0)
 
 
-def test_a_batch_of_fewer_bytes_than_an_entry_is_one_entry() -> None:
+async def test_a_batch_of_fewer_bytes_than_an_entry_is_one_entry() -> None:
     async def unreachable(ref: ChunkRef) -> Chunk:
         raise AssertionError(ref)
 
-    assert asyncio.run(row_after_bytes((RANGE,), 100, 150, 1, unreachable)) == 110
-    assert asyncio.run(row_after_bytes((RANGE,), 145, 150, 1, unreachable)) == 150
-    assert asyncio.run(row_after_bytes((RANGE,), 100, 105, 1, unreachable)) == 105
+    assert await row_after_bytes((RANGE,), 100, 150, 1, unreachable) == 110
+    assert await row_after_bytes((RANGE,), 145, 150, 1, unreachable) == 150
+    assert await row_after_bytes((RANGE,), 100, 105, 1, unreachable) == 105
 
 
 @pytest.mark.parametrize(

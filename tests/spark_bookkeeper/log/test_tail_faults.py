@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
@@ -17,131 +16,96 @@ import pytest
 from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
 from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.log.errors import LogHasWriterError
-from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TaskMessage
+from spark_bookkeeper.log.format.epoch import Job, LedgerWritten
 from spark_bookkeeper.log.format.model import LogSettings
 from spark_bookkeeper.log.format.position import Position
+from tests.doubles.stores import LoseNth, UnrulyStore, every_mutation, losing_at_random
 from tests.patience import seconds
-from tests.spark_bookkeeper.log.tail_world import (
-    NAME,
-    Client,
-    DyingStore,
-    History,
-    TailWorld,
-    values,
-)
-from tests.spark_bookkeeper.log.world import (
-    DAY_MS,
-    LoseNth,
-    UnrulyStore,
-    create_under,
-    losing_at_random,
-)
-
-MUTATIONS_MAX = 200
+from tests.spark_bookkeeper.log.tail_world import NAME, Client, History, TailWorld, values
+from tests.spark_bookkeeper.log.world import DAY_MS, create_under, message_of
 
 
-async def whole_life(client: Client, log_id: int, history: History) -> None:
+async def whole_life(client: Client, history: History) -> None:
     """A take-over, rolls, a truncation, a close."""
-    writer = await client.writer(log_id, roll_entries=2)
+    writer = await client.writer(roll_entries=2)
     for payload in values(0, 5, "a"):
         await history.append(writer, payload)
     await writer.close()
     # An own ledger is followed by a writer that finds the log free, and writes nothing.
-    await (await client.writer(log_id)).close()
+    await (await client.writer()).close()
 
 
-async def successor(world: TailWorld, log_id: int, history: History) -> None:
+async def successor(world: TailWorld, history: History) -> None:
     """Another process that takes over whatever is there."""
-    async with await world.another().writer(log_id, roll_entries=3) as writer:
+    async with await world.another().writer(roll_entries=3) as writer:
         for payload in values(0, 4, "b"):
             await history.append(writer, payload)
 
 
-def every_mutation(run: Callable[[int], Awaitable[bool]]) -> int:
-    """``run(n)`` for n from 0 until it says that there was no n-th mutation; how many there were."""
-
-    async def main() -> int:
-        for nth in range(MUTATIONS_MAX):
-            try:
-                if not await run(nth):
-                    return nth
-            except BaseException as failed:
-                failed.add_note(f"mutation={nth}")
-                raise
-        raise AssertionError("it never ends")
-
-    return asyncio.run(main())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", Fault)
-def test_no_lost_message_of_a_writers_life_loses_or_doubles_a_row(fault: Fault) -> None:
-    async def run(nth: int) -> bool:
-        world, history = TailWorld(nth), History()
-        log_id = await world.create_log()
-        lose = LoseNth(nth, fault)
+async def test_no_lost_message_of_a_writers_life_loses_or_doubles_a_row(fault: Fault) -> None:
+    async def run(lose: LoseNth) -> None:
+        world, history = TailWorld(lose.nth), History()
+        await world.create_log()
 
         # One lost message is put up with: nobody outside learns of it.
-        await whole_life(world.another(lose), log_id, history)
-        await successor(world, log_id, history)
+        await whole_life(world.another(lose), history)
+        await successor(world, history)
 
         assert len(history.acknowledged) == 9
-        await history.check(world, log_id)
-        return lose.has_struck
+        await history.check(world)
 
-    assert every_mutation(run) >= 25
+    assert await every_mutation(run, fault) >= 25
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_applied", [False, True])
-def test_a_writer_may_die_at_any_mutation_and_the_next_one_repairs_the_log(
+async def test_a_writer_may_die_at_any_mutation_and_the_next_one_repairs_the_log(
     is_applied: bool,
 ) -> None:
-    async def run(nth: int) -> bool:
-        world, history = TailWorld(nth), History()
-        log_id = await world.create_log()
-        store = DyingStore(world.tree, nth, is_applied=is_applied)
-        life = asyncio.ensure_future(whole_life(world.another(store.fault, store), log_id, history))
-        death = asyncio.ensure_future(store.died.wait())
+    async def run(lose: LoseNth) -> None:
+        world, history = TailWorld(lose.nth), History()
+        await world.create_log()
+        life = asyncio.ensure_future(whole_life(world.another(lose), history))
+        death = asyncio.ensure_future(lose.died.wait())
         await asyncio.wait({life, death}, return_when=asyncio.FIRST_COMPLETED)
         life.cancel()
         death.cancel()
         await asyncio.gather(life, death, return_exceptions=True)
         promised = len(history.acknowledged)
 
-        await successor(world, log_id, history)
+        await successor(world, history)
 
         assert len(history.acknowledged) == promised + 4
-        await history.check(world, log_id)
-        return store.died.is_set()
+        await history.check(world)
 
-    assert every_mutation(run) >= 25
+    fault = Fault.LOST_REPLY if is_applied else Fault.LOST_REQUEST
+    assert await every_mutation(run, fault, is_fatal=True) >= 25
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", Fault)
-def test_no_lost_message_of_a_truncation_drops_more_or_less(fault: Fault) -> None:
-    async def run(nth: int) -> bool:
-        world, history = TailWorld(nth), History()
-        log_id = await world.create_log()
-        await whole_life(world.client, log_id, History())
-        writer = await world.client.writer(log_id)
+async def test_no_lost_message_of_a_truncation_drops_more_or_less(fault: Fault) -> None:
+    async def run(lose: LoseNth) -> None:
+        world, history = TailWorld(lose.nth), History()
+        await world.create_log()
+        await whole_life(world.client, History())
+        writer = await world.client.writer()
         await writer.append(b"a-5")
-        lose = LoseNth(nth, fault)
 
-        assert await world.another(lose).log(log_id).truncate(3) == 2
+        assert await world.another(lose).log().truncate(3) == 2
 
         await history.append(writer, b"a-6")
         await writer.close()
-        head = await world.head(log_id)
+        head = await world.head()
         assert (head.base_row, head.next_row) == (2, 7)
-        assert await world.rows(log_id) == values(2, 5, "a")
+        assert await world.rows() == values(2, 5, "a")
         world.now_ms += 8 * 86_400_000
-        await world.client.collect(log_id)
+        await world.client.collect()
         assert await world.ledger_ids() == {item.ledger_id for item in head.ranges}
-        return lose.has_struck
 
-    assert every_mutation(run) >= 3
+    assert await every_mutation(run, fault) >= 3
 
 
 class Contest:
@@ -175,47 +139,47 @@ class Contest:
             await asyncio.sleep(0)
 
     async def main(self) -> None:
-        log_id = await self.world.create_log()
-        tailing = asyncio.ensure_future(self.follow(log_id))
+        await self.world.create_log()
+        tailing = asyncio.ensure_future(self.follow())
         await asyncio.gather(
-            *(self.contender(log_id) for _ in range(self.random.choice((2, 3)))),
-            self.spark(log_id),
-            self.collector(log_id),
+            *(self.contender() for _ in range(self.random.choice((2, 3)))),
+            self.spark(),
+            self.collector(),
         )
         for store in self.stores:
             await asyncio.gather(*store.late)
-        async with await self.world.another().writer(log_id) as last:
+        async with await self.world.another().writer() as last:
             await self.history.append(last, b"last-0")
-        rows = await self.world.rows(log_id)
+        rows = await self.world.rows()
         async with asyncio.timeout(seconds(60)):
             followed = await tailing
         assert followed == rows, "a follower saw other rows"
         assert self.surely <= set(rows), "a committed write is missing"
         assert not self.surely_not & set(rows), "a refused write is visible"
-        await self.history.check(self.world, log_id)
+        await self.history.check(self.world)
 
-    async def follow(self, log_id: int) -> list[bytes]:
+    async def follow(self) -> list[bytes]:
         found = []
-        async for _, entry in self.world.another().log(log_id).tail("earliest"):
+        async for _, entry in self.world.another().log().tail("earliest"):
             found.append(bytes(entry.payload))
             if found[-1] == b"last-0":
                 break
         return found
 
-    async def contender(self, log_id: int) -> None:
+    async def contender(self) -> None:
         for _ in range(3):
             await self.turns(60)
             self.names += 1
             name = f"w{self.names}"
             try:
-                await self.lead(log_id, name)
+                await self.lead(name)
             except BookKeeperError as ended:
                 self.seen[type(ended).__name__] += 1
 
-    async def lead(self, log_id: int, name: str) -> None:
+    async def lead(self, name: str) -> None:
         client = self.client()
         settings = {"roll_entries": self.random.choice((0, 1, 3))}
-        writer = await client.writer(log_id, **settings)
+        writer = await client.writer(**settings)
         waiting: list[asyncio.Task[None]] = []
         try:
             for payload in values(0, self.random.randrange(8), name):
@@ -235,25 +199,25 @@ class Contest:
     async def tell(self, payload: bytes, future: asyncio.Future[Position]) -> None:
         self.history.tell(payload, await future)
 
-    async def collector(self, log_id: int) -> None:
+    async def collector(self) -> None:
         """Collects at any moment; now and then long after everything that is under way."""
         for _ in range(6):
             await self.turns(200)
             if self.random.random() < 0.2:
                 self.world.now_ms += 8 * DAY_MS
             try:
-                await self.client().collect(log_id)
+                await self.client().collect()
                 self.seen["collected"] += 1
             except BookKeeperError as failed:
                 self.seen[type(failed).__name__] += 1
 
-    async def spark(self, log_id: int) -> None:
+    async def spark(self) -> None:
         """Commits between the writers, refused while one of them leads."""
         for number in range(4):
             await self.turns(300)
             payload = b"s%d-0" % number
             try:
-                await self.commit(log_id, payload)
+                await self.commit(payload)
                 self.surely.add(payload)
                 self.seen["spark committed"] += 1
             except LogHasWriterError:
@@ -262,10 +226,10 @@ class Contest:
             except BookKeeperError as failed:
                 self.seen[type(failed).__name__] += 1
 
-    async def commit(self, log_id: int, payload: bytes) -> None:
+    async def commit(self, payload: bytes) -> None:
         client = self.client()
         jobs, job = client.layer.jobs, Job.of_batch(payload.decode())
-        epoch = await jobs.plan(log_id, NAME)
+        epoch = await jobs.plan(self.world.log_id, NAME)
         claim = await jobs.claim(epoch, job, partition=0, task_attempt_id=1)
         assert claim is not None
         appender = await create_under(
@@ -278,7 +242,7 @@ class Contest:
         appender.push([payload], lambda _acknowledged, _error: True)
         await appender.close()
         written = LedgerWritten(appender.ledger_id, 0, 1, len(payload))
-        message = TaskMessage(epoch=epoch, job=job, partition=0, task_attempt_id=1, written=written)
+        message = message_of(epoch, job, written=written)
         await client.layer.committer.commit([message], log=NAME)
 
 

@@ -110,11 +110,7 @@ def test_crowded_levels_fold_and_keep_their_order() -> None:
     tree = Tree()
     refs = tuple(ChunkRef(7, n, 0, n * 10, 10, 1, 100, 5) for n in range(REFS_MAX))
     tree.head = LogHead(
-        name="orders",
-        settings=LogSettings(),
-        chunks=refs,
-        next_row=REFS_MAX * 10,
-        last_commit_ms=5,
+        name="orders", settings=LogSettings(), chunks=refs, next_row=REFS_MAX * 10, last_commit_ms=5
     )
 
     transition = append(tree.head, ledgers(0, 4000), ChunkNames(8), 6)

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from random import Random
 
 import pytest
 
-from bookkeeper_metadata.store.memory import Fault, MemoryStore
-from spark_bookkeeper.log.cleaning.truncation import truncate_log
+from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.log.format.epoch import Job
 from spark_bookkeeper.log.format.model import Chunk, GarbageReason, LedgerRange
 from spark_bookkeeper.log.nodes.reads import LogNodes
-from spark_bookkeeper.log.rules import transitions
 from spark_bookkeeper.log.rules.transitions import ChunkNames, chunk_to_cut, truncate
+from tests.doubles.stores import LoseNth, every_mutation
 from tests.spark_bookkeeper.log.test_transitions import Tree, ledgers
-from tests.spark_bookkeeper.log.world import DAY_MS, LoseNth, World
-
-
-@pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few ranges fill a chunk, a few chunks an index: three levels from a hundred ranges."""
-    monkeypatch.setattr(transitions, "INLINE_BYTES_MAX", 150)
-    monkeypatch.setattr(transitions, "CHUNK_BYTES_MAX", 180)
-    monkeypatch.setattr(transitions, "REFS_MAX", 4)
-    monkeypatch.setattr(transitions, "FOLD", 3)
+from tests.spark_bookkeeper.log.world import DAY_MS, LogWorld
 
 
 def grown(ranges: int) -> Tree:
@@ -91,75 +80,54 @@ def test_a_truncated_log_grows_and_is_truncated_again(small_chunks: None) -> Non
         assert tree.ranges() == rows
 
 
-class Truncated:
-    """A log of Spark's with chunks, truncated by another session."""
-
-    def __init__(self) -> None:
-        self.world = World()
-
-    async def make(self, commits: int) -> LogNodes:
-        log_id = await self.world.create_log()
-        for number in range(commits):
-            await self.world.append(log_id, Job.of_batch(f"job-{number}"))
-        return self.world.nodes(log_id)
-
-    async def truncate(self, nodes: LogNodes, before_row: int, store: MemoryStore) -> int:
-        async def pause(_retry: int) -> None:
-            await asyncio.sleep(0)
-
-        other = LogNodes(store, self.world.paths, nodes.log_id, nodes.log)
-        return await truncate_log(
-            other, before_row, clock_ms=lambda: self.world.now_ms, pause=pause
-        )
+async def append_times(world: LogWorld, log_id: int, commits: int) -> None:
+    for number in range(commits):
+        await world.append(log_id, Job.of_batch(f"job-{number}"))
 
 
 @pytest.mark.parametrize("fault", [None, *Fault])
 async def test_collection_deletes_exactly_what_truncation_dropped(
     fault: Fault | None, small_chunks: None
 ) -> None:
-    async def attempt(nth: int) -> bool:
-        truncated = Truncated()
-        world = truncated.world
-        nodes = await truncated.make(20)
-        whole = await world.visible(nodes.log_id)
+    async def attempt(lose: LoseNth | None) -> None:
+        world = LogWorld()
+        log_id = await world.create_log()
+        await append_times(world, log_id, 20)
+        nodes, whole = world.nodes(log_id), await world.visible(log_id)
         # Inside a range, which is in the middle of a chunk.
         middle = whole[19]
-        lose = LoseNth(nth, fault) if fault else None
-        store = MemoryStore(world.tree, fault=lose)
+        other = world.client(fault=lose)
 
-        assert await truncated.truncate(nodes, middle.first_row + 1, store) == middle.first_row
-        assert await truncated.truncate(nodes, middle.first_row, store) == middle.first_row
+        for row in (middle.first_row + 1, middle.first_row):
+            assert await other.truncate(log_id, "orders", row) == middle.first_row
 
-        assert await world.visible(nodes.log_id) == whole[19:]
+        assert await world.visible(log_id) == whole[19:]
         assert world.ledgers() == {item.ledger_id for item in whole}
         world.now_ms += DAY_MS * 8
         for _ in range(2):
-            await world.logs.collector.collect(nodes.log_id)
+            await world.logs.collector.collect(log_id)
         assert world.ledgers() == {item.ledger_id for item in whole[19:]}
-        assert await world.visible(nodes.log_id) == whole[19:]
+        assert await world.visible(log_id) == whole[19:]
         levels = await nodes.levels_below((await nodes.head()).head.chunks)
         stored = world.tree.children(nodes.tree.chunks)
         assert stored == sorted(ref.name for level in levels for ref in level)
         assert await nodes.epochs() == []
-        return lose is not None and lose.has_struck
 
-    nth = 0
-    while await attempt(nth):
-        nth += 1
-    assert nth >= 4 or fault is None
+    if fault is None:
+        await attempt(None)
+    else:
+        assert await every_mutation(attempt, fault) >= 4
 
 
-async def test_a_row_the_log_does_not_have_is_a_mistake() -> None:
-    truncated = Truncated()
-    nodes = await truncated.make(1)
-    store = truncated.world.store
+async def test_a_row_the_log_does_not_have_is_a_mistake(world: LogWorld, nodes: LogNodes) -> None:
+    await append_times(world, nodes.log_id, 1)
     before = (await nodes.head()).head
 
     for row in (-1, before.next_row + 1):
         with pytest.raises(ValueError, match="has no row"):
-            await truncated.truncate(nodes, row, store)
+            await world.logs.truncate(nodes.log_id, "orders", row)
 
     assert (await nodes.head()).head == before
-    assert await truncated.truncate(nodes, before.next_row, store) == before.next_row
+    assert await world.logs.truncate(nodes.log_id, "orders", before.next_row) == before.next_row
     emptied = (await nodes.head()).head
     assert (emptied.base_row, emptied.next_row) == (before.next_row, before.next_row)

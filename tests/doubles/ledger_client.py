@@ -1,21 +1,12 @@
-"""A cluster for the data source's tests: metadata in memory, ledgers as lists of payloads.
-
-Everything above the client is the real thing: options, log layer, payloads. ``before_append`` and
-the store's ``fault`` hook let a test decide what goes wrong, and when.
-"""
+"""The data source's client boundary in memory: metadata in a tree, ledgers as lists of payloads."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
 from random import Random
-from types import TracebackType
-from typing import Any, Self, TypeVar
-
-import pyarrow as pa
-from pyspark.sql.datasource import Filter
-from pyspark.sql.types import StructType
+from typing import Any, TypeVar
 
 from bookie_server.client.interface import BookieClient
 from bookkeeper_metadata.errors import NoSuchLedgerError
@@ -26,16 +17,6 @@ from spark_bookkeeper.blocking.add_future import AddFuture
 from spark_bookkeeper.blocking.read_handle import ReadHandle
 from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.bookkeeper import BookKeeper
-from spark_bookkeeper.datasource.options.parse import parse_read_options, parse_write_options
-from spark_bookkeeper.datasource.read.batch import PushedFilters, plan_read
-from spark_bookkeeper.datasource.read.readable import find_readable
-from spark_bookkeeper.datasource.read.task import read_slices
-from spark_bookkeeper.datasource.session import Session
-from spark_bookkeeper.datasource.write.batch import abort_batch
-from spark_bookkeeper.datasource.write.finish import commit_write
-from spark_bookkeeper.datasource.write.plan import WritePlan, make_plan
-from spark_bookkeeper.datasource.write.stream import commit_stream
-from spark_bookkeeper.datasource.write.task import TaskIdentity, WriteTask
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.entry import Entry
@@ -46,24 +27,20 @@ from spark_bookkeeper.ledger.errors import (
     UnauthorizedError,
 )
 from spark_bookkeeper.ledger.read_handle import ReadHandle as AsyncReadHandle
-from spark_bookkeeper.log.format.epoch import Job, TaskMessage
 from spark_bookkeeper.log.format.model import LogSettings
-from spark_bookkeeper.log.nodes.reads import LogNodes
 from spark_bookkeeper.settings import ClientSettings
+from tests.doubles.ledgers import StoredLedger
 
 ROOT = "/ledgers"
-HERE = {"BOOKKEEPER_METADATA_URI": "zk+hierarchical://fake/ledgers"}
 T = TypeVar("T")
 
 
-@dataclass
-class FakeLedger:
+@dataclass(kw_only=True)
+class FakeLedger(StoredLedger):
     """One ledger: what was appended, and whether anybody may go on."""
 
     metadata: LedgerMetadata
-    payloads: list[bytes] = field(default_factory=list)
     is_closed: bool = False
-    is_fenced: bool = False
     confirmed: int | None = None
     """What bookies say is confirmed; ``None``: every entry."""
 
@@ -234,7 +211,7 @@ class FakeClient(BookKeeper):
         return self._runner.run(coroutine)
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """What runs unattended waits for :meth:`World.run_unattended`."""
+        """What runs unattended waits for :meth:`FakeSpark.run_unattended`."""
         self.unattended.append(coroutine)
 
     def create_ledger(
@@ -271,7 +248,7 @@ class FakeClient(BookKeeper):
         await self.store.multi(list(extra_operations(ledger_id)))
         bookies = tuple(f"b{n}" for n in range(settings.ensemble_size))
         self.ledgers[ledger_id] = FakeLedger(
-            LedgerMetadata(
+            metadata=LedgerMetadata(
                 ensemble_size=settings.ensemble_size,
                 write_quorum=settings.write_quorum,
                 ack_quorum=settings.ack_quorum,
@@ -307,123 +284,3 @@ class FakeClient(BookKeeper):
             coroutine.close()
         self.run(self.store.close())
         self._runner.close()
-
-
-class World:
-    """A fake cluster with a clock set by hand, and Spark's part played step by step."""
-
-    def __init__(self) -> None:
-        self.client = FakeClient()
-        self.now_ms = 1_700_000_000_000
-        self.session = Session(self.client, clock_ms=lambda: self.now_ms, random=Random(7))
-        self._attempts = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.client.close()
-
-    def plan(self, schema: StructType, *, is_overwrite: bool = False, **options: str) -> WritePlan:
-        """What ``writer()`` does on the driver."""
-        given = parse_write_options({"log": "orders", **options}, HERE)
-        return make_plan(self.session, given, schema, is_overwrite=is_overwrite)
-
-    def attempt(
-        self,
-        plan: WritePlan,
-        partition: int,
-        batches: list[pa.RecordBatch],
-        *,
-        query_id: str = "",
-    ) -> TaskMessage:
-        """One task attempt, start to end; later attempts have larger ids."""
-        return self._run(plan, plan.batch_job(query_id), partition, batches)
-
-    def stream_attempt(
-        self,
-        plan: WritePlan,
-        partition: int,
-        batches: list[pa.RecordBatch],
-        query_id: str,
-        batch_id: int,
-    ) -> TaskMessage:
-        """As :meth:`attempt`, in a micro-batch of a query."""
-        return self._run(plan, Job.of_stream(query_id, batch_id), partition, batches)
-
-    def _run(
-        self, plan: WritePlan, job: Job, partition: int, batches: list[pa.RecordBatch]
-    ) -> TaskMessage:
-        self._attempts += 1
-        task = TaskIdentity(job, partition, self._attempts)
-        return WriteTask(self.session, plan, task, lambda: self.now_ms).run(iter(batches))
-
-    def stream_commit(self, messages: Sequence[TaskMessage | None], batch_id: int) -> None:
-        """What the driver does when all tasks of a micro-batch succeeded."""
-        commit_stream(self.session, "orders", messages, batch_id)
-
-    def stream_abort(self, messages: Sequence[TaskMessage | None]) -> None:
-        """What the driver does when a micro-batch failed."""
-        self.session.run(self.session.sweeper.abort(messages, log="orders"))
-
-    def commit(self, plan: WritePlan, messages: list[TaskMessage | None]) -> None:
-        """What the driver does when all tasks succeeded."""
-        commit_write(self.session, plan.epoch.log, messages)
-
-    def abort(self, plan: WritePlan, messages: list[TaskMessage | None]) -> None:
-        """What the driver does when a task or the commit failed."""
-        abort_batch(self.session, plan, messages)
-
-    def write(
-        self,
-        partitions: list[list[pa.RecordBatch]],
-        schema: StructType,
-        *,
-        is_overwrite: bool = False,
-        **options: str,
-    ) -> WritePlan:
-        """A whole write in which nothing goes wrong."""
-        plan = self.plan(schema, is_overwrite=is_overwrite, **options)
-        self.commit(plan, [self.attempt(plan, at, rows) for at, rows in enumerate(partitions)])
-        return plan
-
-    def read(
-        self, schema: StructType | None = None, *, filters: Sequence[Filter] = (), **options: str
-    ) -> pa.Table:
-        """All rows a ``load()`` would give, in partition order, before Spark filters them."""
-        if "ledger" not in options:
-            options = {"log": "orders", **options}
-        given = parse_read_options(options, HERE)
-        readable = find_readable(self.session, given)
-        wanted = schema or readable.columns(given)
-        readable.check_wanted(given, wanted)
-        pushed = PushedFilters(readable, wanted)
-        assert pushed(list(filters)) == list(filters)
-        predicate = pushed.predicate
-        batches = [
-            batch
-            for pack in plan_read(self.session, given, readable, predicate=predicate)
-            for batch in read_slices(
-                self.session, given, readable, wanted, pack, predicate=predicate
-            )
-        ]
-        return pa.Table.from_batches(batches) if batches else pa.table({})
-
-    def run_unattended(self) -> None:
-        """Let everything that waits for nobody run."""
-        waiting, self.client.unattended = self.client.unattended, []
-        for coroutine in waiting:
-            self.client.run(coroutine)
-
-    def nodes(self) -> LogNodes:
-        """The metadata of the log."""
-        return self.client.run(self.session.catalog.open("orders"))
-
-    def tokens(self) -> list[int]:
-        """Epochs that still have a token."""
-        return self.client.run(self.nodes().epochs())

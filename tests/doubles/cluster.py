@@ -6,32 +6,18 @@ broken peer do; the bytes on either side are the wire's.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 from bookie_server.bookie import Bookie
-from bookie_server.client.interface import BookieClient
 from bookie_server.client.local import LocalBookieClient
-from bookie_server.client.read_stream import unreachable
 from bookie_server.limbo import put_ledgers_in_limbo
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.opening import open_storage
-from bookie_server.wire.messages import (
-    BookieInfo,
-    EncodedSection,
-    EntryList,
-    IdRange,
-    LongPoll,
-    ReadLacReply,
-    ReadReply,
-    ReadRequest,
-    Status,
-)
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
     GRPC,
@@ -45,106 +31,13 @@ from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.settings import ClientSettings
-from tests.patience import Deadline
+from tests.doubles.bookies import Faults, FaultyClient
 
 ROOT = "/ledgers"
 
 
-@dataclass
-class Faults:
-    """What happens to requests to one bookie."""
-
-    is_dead: bool = False
-    """Nothing arrives, nothing is answered but UNREACHABLE."""
-    hangs: bool = False
-    """Nothing is ever answered, though adds arrive."""
-    drops_writes: bool = False
-    """Adds never arrive and are never answered."""
-    write_status: Status | None = None
-    """Adds are not stored and answered like this."""
-    read_status: Status | None = None
-    """Reads return nothing and claim this."""
-    alter_read: Callable[[ReadReply], ReadReply] | None = None
-    alter_lac: Callable[[ReadLacReply], ReadLacReply] | None = None
-    holds_reads: asyncio.Event | None = None
-    """Replies to reads come when it is set."""
-    writes_seen: list[EncodedSection] = field(default_factory=list)
-    reads_seen: list[ReadRequest] = field(default_factory=list)
-    polls_seen: list[LongPoll] = field(default_factory=list)
-    lacs_seen: list[bytes] = field(default_factory=list)
-
-
-class FaultyClient(BookieClient):
-    """A client whose requests and replies suffer ``faults``."""
-
-    def __init__(self, inner: LocalBookieClient, faults: Faults) -> None:
-        self.bookie_id = inner.bookie_id
-        self._inner = inner
-        self._faults = faults
-
-    def write(self, section: EncodedSection, done: Callable[[Status], None]) -> None:
-        self._faults.writes_seen.append(section)
-        status = Status.UNREACHABLE if self._faults.is_dead else self._faults.write_status
-        if status is not None:
-            asyncio.get_running_loop().call_soon(done, status)
-        elif not self._faults.drops_writes:
-            self._inner.write(section, (lambda status: None) if self._faults.hangs else done)
-
-    async def read(self, request: ReadRequest) -> ReadReply:
-        self._faults.reads_seen.append(request)
-        if self._faults.hangs:
-            await asyncio.Event().wait()
-        if self._faults.is_dead:
-            return unreachable(request)
-        if self._faults.read_status is not None:
-            ids = IdRange(request.first_entry, request.last_entry, self._faults.read_status)
-            return ReadReply((), (ids,), -1)
-        reply = await self._inner.read(request)
-        if self._faults.holds_reads is not None:
-            await self._faults.holds_reads.wait()
-        return self._faults.alter_read(reply) if self._faults.alter_read else reply
-
-    async def read_lac(
-        self,
-        ledger_id: int,
-        *,
-        is_fencing: bool = False,
-        master_key: bytes = b"",
-        long_poll: LongPoll | None = None,
-    ) -> ReadLacReply:
-        if long_poll is not None:
-            self._faults.polls_seen.append(long_poll)
-        if self._faults.hangs:
-            await asyncio.Event().wait()
-        if self._faults.is_dead:
-            return ReadLacReply(Status.UNREACHABLE)
-        reply = await self._inner.read_lac(
-            ledger_id, is_fencing=is_fencing, master_key=master_key, long_poll=long_poll
-        )
-        return self._faults.alter_lac(reply) if self._faults.alter_lac else reply
-
-    async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
-        self._faults.lacs_seen.append(packet)
-        if self._faults.hangs:
-            await asyncio.Event().wait()
-        if self._faults.is_dead:
-            return Status.UNREACHABLE
-        return await self._inner.write_lac(ledger_id, master_key, packet)
-
-    async def info(self) -> BookieInfo | None:
-        return await self._inner.info()
-
-    async def list_entries(self, ledger_id: int) -> EntryList:
-        return await self._inner.list_entries(ledger_id)
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
-class TestCluster:
+class InProcessCluster:
     """Bookies ``b0:1``, ``b1:1``, …; use inside :func:`running_cluster`."""
-
-    __test__ = False
 
     def __init__(self, directory: Path, settings: ClientSettings) -> None:
         self.store = MemoryStore()
@@ -198,6 +91,13 @@ class TestCluster:
         )
         return LedgerClient(cluster)
 
+    def set_faults(self, **changes: object) -> None:
+        """Change the faults of every bookie alike."""
+        for faults in self.faults.values():
+            for name, value in changes.items():
+                assert hasattr(faults, name)
+                setattr(faults, name, value)
+
     def copies(self, ledger_id: int, entry_id: int) -> dict[str, bytes]:
         """By bookie: the record it holds of an entry, whoever should."""
         found: dict[str, bytes] = {}
@@ -217,13 +117,13 @@ class TestCluster:
 @asynccontextmanager
 async def running_cluster(
     directory: Path, bookies: int = 3, **settings: int
-) -> AsyncIterator[TestCluster]:
+) -> AsyncIterator[InProcessCluster]:
     """A cluster of ``bookies``; stops them at the end.
 
     Explicit LACs are off unless asked for: what bookies know is for the tests to decide.
     """
     settings = {"explicit_lac_interval_ms": 0} | settings
-    cluster = TestCluster(directory, replace(ClientSettings(), **settings))  # type: ignore[arg-type]
+    cluster = InProcessCluster(directory, replace(ClientSettings(), **settings))  # type: ignore[arg-type]
     await initialize(cluster.store, ROOT, random=Random(0))
     for number in range(bookies):
         await cluster.start_bookie(f"b{number}:1")
@@ -233,15 +133,3 @@ async def running_cluster(
         for bookie in cluster.bookies.values():
             await bookie.stop()
         await cluster.store.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that is on its way.
-
-    Raises:
-        AssertionError: it is not.
-    """
-    deadline = Deadline(5)
-    while not condition():
-        assert not deadline.has_passed, "waited in vain"
-        await asyncio.sleep(0.01)

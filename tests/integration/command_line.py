@@ -1,0 +1,44 @@
+"""The command line, run in this process."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from spark_bookkeeper.cli import run
+
+
+class CommandLine:
+    """Runs commands against one cluster."""
+
+    def __init__(
+        self, uri: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.uri = uri
+        self._capfd = capfd
+        self._monkeypatch = monkeypatch
+
+    def at(self, uri: str) -> CommandLine:
+        """The same against another cluster."""
+        return CommandLine(uri, self._capfd, self._monkeypatch)
+
+    def __call__(self, *arguments: object, stdin: bytes = b"") -> str:
+        """Standard output of a command that succeeds."""
+        code, out, err = self.outcome(*arguments, stdin=stdin)
+        assert code == 0, err
+        return out
+
+    def json(self, *arguments: object, stdin: bytes = b"") -> Any:
+        return json.loads(self(*arguments, "--json", stdin=stdin))
+
+    def outcome(self, *arguments: object, stdin: bytes = b"") -> tuple[int, str, str]:
+        """Exit code and both outputs."""
+        self._capfd.readouterr()
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = run([*map(str, arguments), "--metadata-service-uri", self.uri])
+        out, err = self._capfd.readouterr()
+        return code, out, err

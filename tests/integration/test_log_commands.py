@@ -1,0 +1,213 @@
+"""``bookkeeper logs`` as an operator types it, on a real cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+
+import pytest
+
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper.admin.log_documents import session_with
+from spark_bookkeeper.errors import LogFencedError
+from spark_bookkeeper.log.cleaning.deletion import LogDeletion
+from spark_bookkeeper.log.cleaning.sweep import SweepReport
+from spark_bookkeeper.log.errors import iso8601
+from spark_bookkeeper.log.nodes.reads import LogNodes
+from tests.integration.command_line import CommandLine
+from tests.patience import seconds
+
+pytestmark = [pytest.mark.integration, pytest.mark.zookeeper, pytest.mark.slow]
+
+
+def test_lines_become_rows_of_a_log_that_is_made_for_them(bookkeeper: CommandLine) -> None:
+    out = bookkeeper("logs", "append", "lines", stdin=b"one\ntwo\n\nfour")
+    assert out == "appended 4 rows to lines; next row 4\n"
+    more = bookkeeper(
+        "logs",
+        "append",
+        "lines",
+        "--length-prefixed",
+        "--json",
+        stdin=struct.pack(">I", 2) + b"\n\0",
+    )
+    assert json.loads(more) == {"log": "lines", "rows": 1, "next_row": 5}
+
+    tailed = bookkeeper("logs", "tail", "lines", "--from", "earliest", "--timeout", seconds(0.3))
+    assert tailed == "one\ntwo\n\nfour\n0x0a00\n"
+    (line,) = bookkeeper("logs", "tail", "lines", "--from", 1, "--limit", 1, "--json").splitlines()
+    document = json.loads(line)
+    assert (document["row"], document["entry_id"], document["value"]) == (1, 1, "two")
+    assert bookkeeper("logs", "tail", "lines", "--timeout", seconds(0.3)) == ""
+    # The data source reads the same rows as a column of bytes.
+    rows = [json.loads(row) for row in bookkeeper("logs", "read", "lines").splitlines()]
+    assert [bytes.fromhex(row["value"]) for row in rows] == [b"one", b"two", b"", b"four", b"\n\0"]
+
+
+def test_people_read_names_ids_and_times_and_machines_the_same_numbers_as_ever(
+    bookkeeper: CommandLine, bk: BookKeeper
+) -> None:
+    bookkeeper("logs", "append", "timed", stdin=b"one\n")
+    bk.create_log("never-written")
+
+    (listed,) = (
+        each
+        for each in json.loads(bookkeeper("logs", "list", "--json"))["logs"]
+        if each["log"] == "timed"
+    )
+    shown = json.loads(bookkeeper("logs", "show", "timed", "--json"))
+    time = iso8601(listed["last_commit_ms"])
+    lines = [line.split() for line in bookkeeper("logs", "list").splitlines()]
+    rows = {line[0]: line for line in lines if line}
+    text = bookkeeper("logs", "show", "timed")
+    ledger = bookkeeper("ledgers", "show", shown["ranges"][0]["ledger_id"])
+
+    assert rows["timed"][1] == str(bk.open_log("timed").log_id)
+    assert rows["timed"][-1] == time
+    assert rows["never-written"][1] == str(bk.open_log("never-written").log_id)
+    assert not rows["never-written"][-1].endswith("Z")
+    assert shown["last_commit_ms"] == shown["ranges"][0]["commit_ms"] == listed["last_commit_ms"]
+    assert text.count(time) == 2
+    assert str(listed["last_commit_ms"]) not in text
+    assert re.search(r"^created +20\d\d-\d\d-\d\dT[0-9:.]+Z$", ledger, re.MULTILINE)
+
+
+def test_no_log_is_made_where_none_is_wanted(bookkeeper: CommandLine) -> None:
+    code, _, err = bookkeeper.outcome("logs", "append", "nowhere", "--no-create", stdin=b"x\n")
+
+    assert code == 1
+    assert err.startswith("BK_NO_SUCH_LOG")
+
+
+def test_logs_are_truncated_recovered_and_deleted_by_command(
+    bookkeeper: CommandLine, bk: BookKeeper
+) -> None:
+    for text in (b"0\n1\n", b"2\n3\n"):
+        bookkeeper("logs", "append", "operated", stdin=text)
+    assert bookkeeper("logs", "truncate", "operated", "--before", 3, "--yes") == (
+        "first row of operated is 2\n"
+    )
+    writer = bk.open_log("operated").writer()
+    writer.append(b"4")
+    shown = bookkeeper.json("logs", "show", "operated")
+    assert shown["open_ledger"]["ledger_id"] == writer.ledger_id
+    assert f"ledger {writer.ledger_id} is open from row 4 on" in bookkeeper(
+        "logs", "show", "operated"
+    )
+
+    assert bookkeeper("logs", "recover", "operated") == "operated has no writer; 3 rows\n"
+    with pytest.raises(LogFencedError):
+        writer.append(b"lost")
+    assert bookkeeper.json("logs", "show", "operated")["open_ledger"] is None
+
+    code, _, err = bookkeeper.outcome("logs", "read", "operated", "--first-row", 0)
+    assert code == 1
+    assert err.startswith("BK_DATA_LOSS: wanted rows are not in the log")
+    assert len(err.splitlines()) == 1
+    code, _, err = bookkeeper.outcome("logs", "read", "operated", "--password", "wrong")
+    assert err.startswith("BK_UNAUTHORIZED: wrong ledger password; pass the one")
+    assert "option" not in err
+
+    code, _, err = bookkeeper.outcome("logs", "truncate", "operated", "--before", 10**6, "--yes")
+    assert code == 2
+    assert "has no row 1000000" in err
+    assert bookkeeper("logs", "delete", "operated", "--yes") == "deleted log operated\n"
+    assert bookkeeper.outcome("logs", "tail", "operated")[0] == 1
+
+
+def test_rows_every_live_consumer_has_read_are_dropped_by_command(
+    bookkeeper: CommandLine, bk: BookKeeper, cluster: LocalCluster
+) -> None:
+    for text in (b"0\n1\n", b"2\n3\n", b"4\n"):
+        bookkeeper("logs", "append", "consumed", stdin=text)
+    session = session_with(cluster.metadata_service_uri)
+    consumers = session.consumers(bk.open_log("consumed").log_id, "consumed")
+    code, _, err = bookkeeper.outcome("logs", "truncate", "consumed", "--consumed", "--yes")
+    assert (code, err.split()[0]) == (1, "BK_NO_CONSUMER:")
+
+    session.run(consumers.advance("fast", 5, 3_600_000))
+    session.run(consumers.advance("slow", 3, 3_600_000))
+
+    shown = bookkeeper.json("logs", "show", "consumed")["consumers"]
+    assert [(each["consumer"], each["row"], each["lag"], each["is_live"]) for each in shown] == [
+        ("fast", 5, 0, True),
+        ("slow", 3, 2, True),
+    ]
+    assert "slow" in bookkeeper("logs", "show", "consumed")
+    assert bookkeeper.json("logs", "truncate", "consumed", "--consumed", "--yes") == {
+        "log": "consumed",
+        "before": 3,
+        "first_row": 2,
+    }
+    assert bookkeeper.outcome("logs", "truncate", "consumed", "--yes")[0] == 2
+    assert (
+        bookkeeper.outcome("logs", "truncate", "consumed", "--consumed", "--before", 1, "--yes")[0]
+        == 2
+    )
+
+
+def test_consumers_are_listed_and_forgotten_by_command(
+    bookkeeper: CommandLine, bk: BookKeeper, cluster: LocalCluster
+) -> None:
+    bookkeeper("logs", "append", "reported", stdin=b"0\n1\n2\n")
+    session = session_with(cluster.metadata_service_uri)
+    consumers = session.consumers(bk.open_log("reported").log_id, "reported")
+    session.run(consumers.advance("gone", 1, 3_600_000))
+    session.run(consumers.advance("kept", 2, 3_600_000))
+
+    listed = bookkeeper.json("logs", "consumers", "list", "reported")["consumers"]
+    assert [(each["consumer"], each["row"], each["lag"]) for each in listed] == [
+        ("gone", 1, 2),
+        ("kept", 2, 1),
+    ]
+    assert bookkeeper.outcome("logs", "consumers", "forget", "reported", "gone", stdin=b"n\n")[0]
+    assert bookkeeper("logs", "consumers", "forget", "reported", "gone", "--yes") == (
+        "forgot gone at row 1 of reported\n"
+    )
+    assert bookkeeper("logs", "consumers", "forget", "reported", "gone", "--yes") == (
+        "reported has no consumer gone\n"
+    )
+    assert bookkeeper.json("logs", "consumers", "forget", "reported", "kept", "--yes") == {
+        "log": "reported",
+        "consumer": "kept",
+        "forgotten_row": 2,
+    }
+    assert bookkeeper.json("logs", "consumers", "list", "reported") == {
+        "log": "reported",
+        "consumers": [],
+    }
+
+
+def test_a_deletion_that_was_interrupted_is_finished_by_a_collection_of_all_logs(
+    bookkeeper: CommandLine, bk: BookKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = set(bk.list_ledgers())
+    bookkeeper("logs", "append", "doomed", stdin=b"0\n1\n2\n")
+    log_id = bk.open_log("doomed").log_id
+
+    async def interrupted(deletion: LogDeletion, nodes: LogNodes) -> SweepReport:
+        raise MetadataUnavailableError("zk:2181", "interrupted on purpose")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogDeletion, "finish", interrupted)
+        assert bookkeeper.outcome("logs", "delete", "doomed", "--yes")[0] == 1
+        code, out, _ = bookkeeper.outcome("logs", "gc", "--json")
+        assert code == 1
+        (failed,) = json.loads(out)["failed"]
+        assert failed["what"] == f"deleted log {log_id}"
+        assert "interrupted on purpose" in failed["cause"]
+        assert "interrupted on purpose" in bookkeeper.outcome("logs", "gc")[2]
+    assert bookkeeper.outcome("logs", "show", "doomed")[0] == 1
+    assert set(bk.list_ledgers()) > kept
+
+    dry = bookkeeper.json("logs", "gc", "--dry-run")
+    assert dry["deletions"] == [{"log_id": log_id}]
+    assert set(bk.list_ledgers()) > kept
+    assert f"deleted log {log_id}" in bookkeeper("logs", "gc")
+
+    assert set(bk.list_ledgers()) == kept
+    after = bookkeeper.json("logs", "gc")
+    assert (after["deletions"], after["failed"]) == ([], [])
+    assert {each["log"] for each in after["logs"]} == set(bk.list_logs())

@@ -1,0 +1,45 @@
+"""A cluster in this process, a client of it and that client's writer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from spark_bookkeeper.ledger.client import LedgerClient
+from spark_bookkeeper.ledger.read_handle import ReadHandle
+from spark_bookkeeper.ledger.write_handle import WriteHandle
+from tests.doubles.cluster import InProcessCluster, running_cluster
+
+
+@pytest.fixture
+async def cluster(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[InProcessCluster]:
+    """Three bookies, or as the marks ``cluster`` say, of which the nearest counts most."""
+    settings: dict[str, int] = {}
+    for mark in request.node.iter_markers("cluster"):
+        settings = mark.kwargs | settings
+    async with running_cluster(tmp_path, **settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster: InProcessCluster) -> LedgerClient:
+    return cluster.client()
+
+
+@pytest.fixture
+async def writer(request: pytest.FixtureRequest, client: LedgerClient) -> WriteHandle:
+    """Of a new ledger, with the test's parameter ``quorums`` if it has one."""
+    if "quorums" not in request.fixturenames:
+        return await client.create_ledger()
+    e, w, a = request.getfixturevalue("quorums")
+    return await client.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
+
+
+@pytest.fixture
+async def reader(cluster: InProcessCluster, writer: WriteHandle) -> ReadHandle:
+    """Of another client, opened before anything was written."""
+    return await cluster.client(2).open_ledger(writer.ledger_id)

@@ -1,0 +1,228 @@
+"""Tailing while bookies lie, hang, lag or are away: one honest one is enough, and nobody misleads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from bookie_server.wire.digest import Crc32cDigest, master_key
+from bookie_server.wire.messages import LongPoll, ReadLacReply, Status
+from bookie_server.wire.record import encode_lac_packet
+from spark_bookkeeper.ledger.errors import EntryUnreadableError
+from spark_bookkeeper.ledger.read_handle import ReadHandle
+from spark_bookkeeper.ledger.write_handle import WriteHandle
+from tests.doubles.cluster import InProcessCluster
+from tests.doubles.records import records
+from tests.doubles.waits import until
+from tests.spark_bookkeeper.ledger.tails import SLOW_POLLS, Follower, append, told
+
+pytestmark = SLOW_POLLS
+
+DIGEST = Crc32cDigest()
+IMPOSSIBLE = 2**62
+
+
+def says(status: Status) -> Callable[[ReadLacReply], ReadLacReply]:
+    return lambda reply: ReadLacReply(status)
+
+
+def nothing_new(reply: ReadLacReply) -> ReadLacReply:
+    return ReadLacReply(Status.OK)
+
+
+def damaged(reply: ReadLacReply) -> ReadLacReply:
+    """Every part of the answer with a bit flipped."""
+    parts = [
+        None if part is None else part[:-1] + bytes([part[-1] ^ 1])
+        for part in (reply.last_entry, reply.explicit_lac, reply.records or None)
+    ]
+    return ReadLacReply(reply.status, parts[0], parts[1], parts[2] or b"")
+
+
+def garbage(reply: ReadLacReply) -> ReadLacReply:
+    return ReadLacReply(Status.OK, b"no record", b"no packet", b"no records at all, but bytes")
+
+
+def of_another_ledger(reply: ReadLacReply) -> ReadLacReply:
+    return ReadLacReply(
+        Status.OK,
+        forged(ledger_id=99, entry_id=50, lac=49),
+        encode_lac_packet(DIGEST, 99, 49),
+        forged(ledger_id=99, entry_id=2, lac=1),
+    )
+
+
+def an_impossible_lac(reply: ReadLacReply) -> ReadLacReply:
+    return ReadLacReply(Status.OK, None, encode_lac_packet(DIGEST, 0, IMPOSSIBLE), b"")
+
+
+def an_entry_that_confirms_itself(reply: ReadLacReply) -> ReadLacReply:
+    return ReadLacReply(Status.OK, forged(ledger_id=0, entry_id=50, lac=50), None, b"")
+
+
+def more_than_was_asked(reply: ReadLacReply) -> ReadLacReply:
+    """A true answer with an entry in it that lies beyond the LAC it proves."""
+    return replace(reply, records=reply.records + forged(ledger_id=0, entry_id=700, lac=1))
+
+
+def forged(ledger_id: int, entry_id: int, lac: int) -> bytes:
+    return records([b"forged"], entry_id, ledger_id=ledger_id, lac=lac)
+
+
+USELESS: list[Callable[[ReadLacReply], ReadLacReply]] = [
+    *map(says, (Status.NO_ENTRY, Status.NO_LEDGER, Status.UNKNOWN, Status.BUSY, Status.FENCED)),
+    nothing_new,
+    damaged,
+    garbage,
+    of_another_ledger,
+    an_impossible_lac,
+    an_entry_that_confirms_itself,
+    more_than_was_asked,
+]
+
+
+@pytest.mark.conformance("D6")
+@pytest.mark.parametrize("answer", USELESS)
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (4, 2, 2)], ids=str)
+@pytest.mark.cluster(bookies=6)
+async def test_one_honest_bookie_is_enough_to_follow(
+    cluster: InProcessCluster,
+    writer: WriteHandle,
+    reader: ReadHandle,
+    quorums: tuple[int, int, int],
+    answer: Callable[[ReadLacReply], ReadLacReply],
+) -> None:
+    for bookie_id in writer.metadata.last_fragment.ensemble[1:]:
+        cluster.faults[bookie_id].alter_lac = answer
+    follower = Follower(reader, 0)
+    for entry_id in range(3):
+        await append(writer, 1)
+        await follower.seen(entry_id)
+
+    assert reader.last_add_confirmed == 2
+    await writer.close()
+    assert await follower.ended() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("answer", USELESS)
+async def test_where_no_bookie_is_honest_the_metadata_still_ends_the_tail(
+    cluster: InProcessCluster,
+    writer: WriteHandle,
+    reader: ReadHandle,
+    answer: Callable[[ReadLacReply], ReadLacReply],
+) -> None:
+    cluster.set_faults(alter_lac=answer)
+    follower = Follower(reader, 0)
+    await append(writer, 3)
+    await writer.close()
+
+    assert await follower.ended() == [0, 1, 2]
+    assert reader.last_add_confirmed == 2
+
+
+async def test_a_bookie_that_hangs_is_left_and_one_that_answers_late_is_forgotten(
+    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
+) -> None:
+    ensemble = writer.metadata.last_fragment.ensemble
+    follower = Follower(reader, 0)
+    await until(lambda: any(f.polls_seen for f in cluster.faults.values()))
+    polled = next(b for b in ensemble if cluster.faults[b].polls_seen)
+    cluster.faults[polled].hangs = True
+
+    for entry_id in range(3):
+        await append(writer, 1)
+        await follower.seen(entry_id)
+    await writer.close()
+
+    assert await follower.ended() == [0, 1, 2]
+
+
+async def test_a_bookie_that_is_behind_is_not_listened_to_for_long(
+    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
+) -> None:
+    follower = Follower(reader, 0)
+    await until(lambda: any(f.polls_seen for f in cluster.faults.values()))
+    behind = next(f for f in cluster.faults.values() if f.polls_seen)
+    behind.drops_writes = True
+    behind.alter_lac = nothing_new
+
+    await append(writer, 3)
+    await follower.seen(2)
+    await writer.close()
+
+    assert await follower.ended() == [0, 1, 2]
+
+
+@pytest.mark.cluster(explicit_lac_interval_ms=0)
+async def test_wrong_packets_at_every_bookie_do_not_hide_what_their_entries_say(
+    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
+) -> None:
+    def poisoned(reply: ReadLacReply) -> ReadLacReply:
+        """As a bookie answers a poll that took a packet which nobody can believe."""
+        packet = encode_lac_packet(DIGEST, 0, IMPOSSIBLE)
+        return replace(reply, last_entry=None, explicit_lac=packet)
+
+    def without_its_proof(reply: ReadLacReply) -> ReadLacReply:
+        return poisoned(reply) if reply.records else reply
+
+    cluster.set_faults(alter_lac=without_its_proof)
+    await append(writer, 4)
+
+    assert await Follower(reader, 0, timeout=0.3).ended() == [0, 1, 2]
+    await writer.close()
+
+
+async def test_a_lac_that_falls_moves_no_reader(
+    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
+) -> None:
+    await append(writer, 5)
+    await told(cluster, 4)
+    assert await reader.read_last_add_confirmed() == 4
+    old = ReadLacReply(Status.OK, forged(ledger_id=0, entry_id=1, lac=0))
+    cluster.set_faults(alter_lac=lambda reply: old)
+
+    assert await reader.read_last_add_confirmed() == 4
+    assert await Follower(reader, 0, timeout=0.2).ended() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.slow
+async def test_a_tail_waits_for_replicas_that_are_away_for_a_moment(
+    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
+) -> None:
+    await append(writer, 3)
+    await told(cluster, 2)
+    assert await reader.read_last_add_confirmed() == 2
+    cluster.set_faults(is_dead=True)
+    follower = Follower(reader, 0)
+    await until(lambda: any(faults.reads_seen for faults in cluster.faults.values()))
+
+    cluster.set_faults(is_dead=False)
+    await follower.seen(2)
+    cluster.set_faults(is_dead=True)
+
+    with pytest.raises(EntryUnreadableError):
+        await Follower(reader, 0, timeout=0.1).ended()
+    follower.task.cancel()
+    await asyncio.gather(follower.task, return_exceptions=True)
+    cluster.set_faults(is_dead=False)
+
+
+@pytest.mark.slow
+@pytest.mark.cluster(explicit_lac_interval_ms=0)
+async def test_a_packet_that_is_true_but_ahead_of_its_bookie_is_checked_and_believed(
+    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
+) -> None:
+    ensemble = writer.metadata.last_fragment.ensemble
+    cluster.faults[ensemble[0]].drops_writes = True
+    await append(writer, 3)
+    packet = encode_lac_packet(DIGEST, 0, 2)
+    await cluster.bookies[ensemble[0]].write_lac(0, master_key(b""), packet)
+    for bookie_id in ensemble[1:]:
+        cluster.faults[bookie_id].alter_lac = nothing_new
+
+    assert await Follower(reader, 0, timeout=0.5).ended() == [0, 1, 2]
+    polled = cluster.faults[ensemble[0]].polls_seen
+    assert LongPoll(previous_lac=2, timeout_ms=100) in polled
