@@ -104,7 +104,7 @@ class TestRun:
         text = capfd.readouterr().out
         assert run(["logs", "read", LOG, "--first-row", "100", "--limit", "3", *uri]) == 0
         rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-        assert run(["logs", "read", LOG, "--first-row", "soon", *uri]) == 1
+        assert run(["logs", "read", LOG, "--first-row", "soon", *uri]) == 2  # wrong use
         complaint = capfd.readouterr().err
 
         assert [(each["log"], each["rows"]) for each in listed] == [(LOG, ROWS), (STREAM_LOG, ROWS)]

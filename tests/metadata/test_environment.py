@@ -14,8 +14,9 @@ from spark_bookkeeper.cli import run
 from spark_bookkeeper.datasource.options.parse import parse_read_options
 from spark_bookkeeper.local.environment import child_environment
 
-NEW, LOGGER = "bookkeeper_metadata"
-OLD = "BOOKKEEPER_METADATA_URI", "BOOKKEEPER_METADATA_SERVICE_URI"
+LOGGER = "bookkeeper_metadata"
+
+NEW, OLD = "BOOKKEEPER_METADATA_URI", "BOOKKEEPER_METADATA_SERVICE_URI"
 URI = "zk+hierarchical://127.0.0.1:1/ledgers"
 REPOSITORY = Path(__file__).parents[2]
 
