@@ -78,9 +78,7 @@ class BookieService:
         wake = asyncio.Event()
 
         def answer(section: Section, status: Status) -> None:
-            run = section.run
-            ends = run.first_entry, run.last_entry
-            replies.append(SectionReply(section.ledger_id, *ends, section.is_recovery, status))
+            replies.append(section.reply(status))
             wake.set()
 
         is_last = False

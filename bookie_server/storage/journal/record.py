@@ -8,13 +8,13 @@ so no entry can pass for one: the wire refuses negative ids.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
 from bookie_server.wire.buffer import Buffer
-from bookie_server.wire.record import LENGTH_SIZE, RECORD_OVERHEAD, Run
+from bookie_server.wire.record import LENGTH_SIZE, RECORD_OVERHEAD, Run, compact_ids
 
 MASTER_KEY_ID = -0x1000
 FENCE_ID = -0x2000
@@ -146,10 +146,3 @@ def _mixed_run(body: memoryview, begin: int, end: int) -> Run:
         offsets.append(at - begin)
         at += LENGTH_SIZE + size
     return Run(ledger_id, compact_ids(ids), offsets, body[begin:at])
-
-
-def compact_ids(ids: Sequence[int]) -> Sequence[int]:
-    """The same ids as a ``range`` where they are consecutive."""
-    if ids[-1] - ids[0] + 1 == len(ids):
-        return range(ids[0], ids[-1] + 1)
-    return ids

@@ -39,29 +39,24 @@ class Row:
     pattern: IdPattern
     block: Block
 
+    @property
+    def entry_ids(self) -> Sequence[int]:
+        """The ids the row stands for, ascending."""
+        return self.pattern.ids()
+
 
 def pack_row(row: Row) -> bytes:
     """The row as 48 bytes."""
     pattern, block = row.pattern, row.block
-    return _ROW.pack(
-        pattern.start,
-        pattern.size,
-        pattern.period,
-        pattern.count,
-        block.entry_count,
-        block.log_id,
-        block.offset,
-        block.size_bytes,
-        block.checksum,
-    )
+    ids = pattern.start, pattern.size, pattern.period, pattern.count
+    place = block.log_id, block.offset, block.size_bytes, block.checksum
+    return _ROW.pack(*ids, block.entry_count, *place)
 
 
 def unpack_row(packed: bytes | bytearray | memoryview, offset: int = 0) -> Row:
     """The inverse of ``pack_row``."""
-    start, size, period, count, entries, log_id, at, length, checksum = _ROW.unpack_from(
-        packed, offset
-    )
-    return Row(IdPattern(start, size, period, count), Block(log_id, at, length, checksum, entries))
+    *ids, entry_count, log_id, at, size, checksum = _ROW.unpack_from(packed, offset)
+    return Row(IdPattern(*ids), Block(log_id, at, size, checksum, entry_count))
 
 
 class LedgerRows:
