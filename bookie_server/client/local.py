@@ -75,4 +75,4 @@ class LocalBookieClient(BookieClient):
         return self._bookie.list_entries(ledger_id)
 
     async def close(self) -> None:
-        """The bookie is its owner's to stop."""
+        """Do nothing: the owner of the bookie stops it."""
