@@ -40,11 +40,11 @@ from bookie_server.workers import ThreadWorkers, Workers
 from bookkeeper_metadata.foundation.tasks import end_tasks, settle
 
 READ_SIZE_BYTES_MAX = 2 * 1024 * 1024
-"""Records in one reply, whatever was asked for; one entry is returned whatever its size."""
+"""Most bytes of records in one reply, even if more are asked for; a first entry is always returned."""
 LAC_REPLY_SIZE_BYTES_MAX = 7 * 1024 * 1024
 """Entries in the answer to a long poll; a message has at most 8 MiB."""
 _CHECKPOINT_LOOK_S = 0.2
-"""How often the write cache's size and age are looked at."""
+"""How often the write cache's size and age are checked."""
 
 
 class Bookie:

@@ -1,7 +1,7 @@
 """The bookie process: composition of storage, bookie, gRPC and registration; start, drain, stop.
 
 Order of a start: the port is bound first (two bookies cannot share one), storage is opened and
-replayed, damage is compared with the metadata (limbo), the service answers, and only then is the
+replayed, after damage ledgers go limbo as the metadata says, the service answers, and only then is the
 bookie registered, for registration says "write to me". A stop goes the other way round.
 """
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -44,7 +44,7 @@ class _Pending:
     section: bytes
     done: Callable[[Status], None]
     deadline_s: float
-    frame: _Frame | None = field(default=None)
+    frame: _Frame | None = None
 
 
 class WriteStream:

@@ -156,8 +156,8 @@ class Admission:
             invariant(handle is not None and handle.is_fenced, "a durable fence has been applied")
             state.fence_ticket = None
         released: list[Effect] = [*self._take_waiting(ticket, state)]
-        # Later tickets of the ledger may still be on their way to the disk: only the last one's
-        # end settles it, and then all there is to know is durable.
+        # Later tickets of the ledger may still be on their way to the disk; once the last one is
+        # durable, ``DurableState`` knows all there is to know.
         if not state.runs and not state.waiting and state.last_ticket not in self._ledger_of_ticket:
             del self._unsettled[ledger_id]
         return released
@@ -196,7 +196,7 @@ class Admission:
         return released
 
     def _refuse(self, ledger_id: int, master_key: bytes) -> Status | None:
-        """Why the request is refused whatever it asks for; ``None`` if it is not."""
+        """The status that refuses any request with this key; ``None`` if there is none."""
         if ledger_id in self._durable.tombstones:
             # A late add must never create a deleted ledger anew (Apache #4462).
             return Status.FENCED

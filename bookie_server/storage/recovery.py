@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from bookie_server.core.handle_state import UNASSIGNED, LedgerHandleState
 from bookie_server.settings import StorageSettings
@@ -24,26 +24,22 @@ from bookie_server.storage.index.delta import IndexState
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import decode_handle_state
 from bookie_server.storage.journal.journal import file_ids
-from bookie_server.storage.journal.replay import ORIGIN, Replay
+from bookie_server.storage.journal.replay import ORIGIN, Replay, ReplayCounts
 from bookie_server.storage.logs.entry_log import file_name as log_name
 from bookie_server.storage.logs.entry_log import log_ids
 
 
 @dataclass(slots=True)
-class RecoveryReport:
-    """What was found while the storage was opened."""
+class RecoveryReport(ReplayCounts):
+    """What was found while the storage was opened, in all journals and elsewhere.
 
-    groups: int = 0
-    records: int = 0
-    bytes_replayed: int = 0
-    groups_torn: int = 0
-    bytes_torn: int = 0
+    Non-empty ``damage`` means that acknowledged records may be missing. The caller names the ledgers
+    that may concern, from the metadata, by ``set_limbo``; until then every start reports it again.
+    """
+
     is_new: bool = False
     """Nothing is stored: this bookie is new, or its disks were emptied. Only the metadata can tell
     the two apart, so until the bookie has read it the storage counts as damaged."""
-    damage: list[Damage] = field(default_factory=list)
-    """Non-empty: acknowledged records may be missing. The caller names the ledgers that may concern,
-    from the metadata, by ``set_limbo``; until then every start reports the damage again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,15 +226,8 @@ class _Recovery:
                 contents.checkpoint(self._checkpoints.write)
             if progress is not None:
                 progress(before + replay.report.bytes_replayed)
-        found = replay.report
-        self.report.groups += found.groups
-        self.report.records += found.records
-        self.report.bytes_replayed += found.bytes_replayed
-        self.report.groups_torn += found.groups_torn
-        self.report.bytes_torn += found.bytes_torn
-        self.report.damage += found.damage
-        if found.last > contents.applied[number]:
-            contents.applied[number] = found.last
+        self.report.add(replay.report)
+        contents.applied[number] = max(contents.applied[number], replay.report.last)
 
     def settle(self, contents: Contents) -> None:
         """Suspect every ledger after damage, else delete a crash's leftovers; then checkpoint."""

@@ -128,7 +128,7 @@ class LongPoll:
     previous_lac: int
     timeout_ms: int
     size_bytes_max: int = 1024 * 1024
-    """Most bytes of records in the reply; a first entry comes whatever its size. 0: no records."""
+    """Most bytes of records in the reply; a larger first entry comes all the same. 0: no records."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,11 +38,9 @@ ORIGIN = GroupEnd(0, 0, 0)
 
 
 @dataclass(slots=True)
-class ReplayReport:
-    """What a replay read; complete once the caller has taken the last group."""
+class ReplayCounts:
+    """How much was read from journals, and what was missing or damaged."""
 
-    last: GroupEnd
-    """End of the last sound group: the next file's chain starts here."""
     groups: int = 0
     records: int = 0
     bytes_replayed: int = 0
@@ -51,6 +49,19 @@ class ReplayReport:
     bytes_torn: int = 0
     """Body sizes of the torn groups, where their headers were written."""
     damage: list[Damage] = field(default_factory=list)
+
+    def add(self, other: ReplayCounts) -> None:
+        """Add the counts and the damage of another replay to these."""
+        for name in ReplayCounts.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplayReport(ReplayCounts):
+    """What a replay read; complete once the caller has taken the last group."""
+
+    last: GroupEnd
+    """End of the last sound group: the next file's chain starts here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +121,7 @@ class Replay:
         while True:
             if place.kind is PlaceKind.VALID:
                 self._link(place, path)
-                group = self._decoded(place, path)
+                group = self._decode(place, path)
                 if group is not None:
                     yield group
                 place = reader.read(place.end)
@@ -190,7 +201,8 @@ class Replay:
         self.report.groups_torn += 1
         self.report.bytes_torn += debris.header.body_size if debris.header is not None else 0
 
-    def _decoded(self, place: Place, path: str) -> ReplayedGroup | None:
+    def _decode(self, place: Place, path: str) -> ReplayedGroup | None:
+        """Decode and count a sound group; one that holds no records is damage."""
         try:
             records = list(decode_records(place.body))
         except MalformedBodyError as cause:

@@ -2,7 +2,7 @@
 
 A store is a tree of versioned nodes with ZooKeeper's semantics: a node's version starts at 0 and
 grows by one with every ``put``; ``multi`` applies all operations or none; ephemeral nodes vanish
-with the session of whoever made them. Paths are absolute, ``/``-separated, without a trailing slash.
+with the session that made them. Paths are absolute, ``/``-separated, without a trailing slash.
 
 A mutation has three outcomes, and callers must treat them as three:
 

@@ -2,7 +2,7 @@
 
 Any number of sessions (:class:`MemoryStore`) share one :class:`MemoryTree`. Everything runs on one
 event loop and in its order, so equal programs see equal histories; every operation lets others run
-before it is applied and again before its caller hears of it. A ``fault`` hook decides, operation by
+before it is applied and again before its caller gets the outcome. A ``fault`` hook decides, operation by
 operation, whether the request or the reply is lost. Nothing here ever waits for real time.
 """
 

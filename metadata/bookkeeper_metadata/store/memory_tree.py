@@ -118,7 +118,10 @@ class MemoryTree:
 
     def multi(self, operations: Sequence[Operation]) -> None:
         """Apply all operations, or raise the first refusal and apply none."""
-        touched = {path for part in operations for path in (part.path, parent_of(part.path))}
+        # A dict, since a set of strings would make the order of nodes differ from run to run.
+        touched = dict.fromkeys(
+            path for part in operations for path in (part.path, parent_of(part.path))
+        )
         before = {
             path: replace(entry, children=set(entry.children))
             for path in touched
@@ -128,7 +131,7 @@ class MemoryTree:
             for part in operations:
                 self._apply(part)
         except Exception:
-            for path in touched - before.keys():
+            for path in touched.keys() - before.keys():
                 self._entries.pop(path, None)
             self._entries.update(before)
             raise

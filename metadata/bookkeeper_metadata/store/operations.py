@@ -65,7 +65,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Part of a ``multi``: delete; ``None`` as version means whatever it is."""
+    """Part of a ``multi``: delete; the version ``None`` stands for any."""
 
     path: str
     expected_version: int | None
