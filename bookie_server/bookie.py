@@ -37,14 +37,14 @@ from bookie_server.wire.messages import (
 )
 from bookie_server.wire.record import parse_run
 from bookie_server.workers import ThreadWorkers, Workers
-from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.foundation.tasks import end_tasks, settle
 
 READ_SIZE_BYTES_MAX = 2 * 1024 * 1024
-"""Records in one reply, whatever was asked for; one entry is returned whatever its size."""
+"""Most bytes of records in one reply, even if more are asked for; a first entry is always returned."""
 LAC_REPLY_SIZE_BYTES_MAX = 7 * 1024 * 1024
 """Entries in the answer to a long poll; a message has at most 8 MiB."""
 _CHECKPOINT_LOOK_S = 0.2
-"""How often the write cache's size and age are looked at."""
+"""How often the write cache's size and age are checked."""
 
 
 class Bookie:
@@ -54,8 +54,9 @@ class Bookie:
         self, storage: Storage, settings: BookieSettings, workers: Workers | None = None
     ) -> None:
         self.storage = storage
+        self._contents = storage.contents
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        """Completes when the bookie must stop: nothing more may be acknowledged."""
+        """Completes with the reason when the bookie must stop and acknowledge nothing more."""
         self._settings = settings
         self._admission = Admission(storage.contents)
         self._workers = workers or ThreadWorkers(settings.read_threads)
@@ -81,42 +82,42 @@ class Bookie:
         self._checkpoints.add_done_callback(self._on_checkpoints_ended)
 
     async def stop(self) -> None:
-        """Write out what was admitted, checkpoint, and close the files."""
+        """Write what was admitted, checkpoint, and close the files."""
         self.lac_watch.close()
         if self._checkpoints is not None:
             await end_tasks([self._checkpoints])
         for journal in self._journals:
             await journal.stop()
-        await self._workers.finish(self._commit_facts)
+        await self._workers.finish(self._write_last_checkpoint)
         self.storage.close()
 
     def fail(self, error: Exception) -> None:
-        """Have the bookie stop: something nothing can go on without has ended. The first error stays."""
+        """Make the bookie stop; of several errors the first is reported."""
         if not self.failed.done():
             self.failed.set_result(error)
 
     # -- writing ----------------------------------------------------------------------------------
 
     def add(self, section: Section, to: ReplyTo) -> None:
-        """Admit a section; ``to`` is told once its entries are durable, or why they are not."""
+        """Admit a section; ``to`` gets OK once its entries are durable, or why they will not be."""
         self._run(self._admission.add(section, to))
 
     async def wait_for_room(self) -> None:
-        """Wait until another frame may be admitted: bounds what is pending or only in memory."""
+        """Wait until another frame may be admitted; this bounds the bytes held only in memory."""
         await self._room.wait()
 
     async def wait_until_settled(self) -> None:
-        """Wait until nothing admitted is pending."""
+        """Wait until everything admitted is durable."""
         await self._idle.wait()
 
     async def fence(self, ledger_id: int, master_key: bytes) -> Status:
-        """Fence a ledger; OK means durably."""
+        """Fence a ledger; OK means that the fence is durable."""
         answer, to = self._answer()
         self._run(self._admission.fence(ledger_id, master_key, to))
         return await answer
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
-        """Remember an explicit LAC packet: a hint, answered and told to readers before any sync."""
+        """Remember an explicit LAC packet; it is a hint, so no answer waits for a sync."""
         answer, to = self._answer()
         self._run(self._admission.set_explicit_lac(ledger_id, master_key, packet, to))
         return await answer
@@ -124,9 +125,9 @@ class Bookie:
     # -- reading ----------------------------------------------------------------------------------
 
     async def read(self, request: ReadRequest) -> StoredReply:
-        """The wanted entries, and a status for each that is not returned.
+        """Return the wanted entries, and a status for each id that is not among them.
 
-        A fencing read answers nothing, absence included, before the fence is durable.
+        A fencing read returns nothing, absence included, before the fence is durable.
         """
         ledger_id = request.ledger_id
         if request.is_fencing:
@@ -134,11 +135,12 @@ class Bookie:
             if status is not Status.OK:
                 missing = IdRange(request.first_entry, request.last_entry, status)
                 return StoredReply((), (missing,), -1)
+        # An entry on its way to the disk is neither here nor absent: wait for its group.
         if self._admission.is_pending(ledger_id, request.first_entry, request.last_entry):
             answer, to = self._answer()
             self._run(self._admission.settle(ledger_id, to))
             await answer
-        plan = self.storage.contents.plan_read(
+        plan = self._contents.plan_read(
             ledger_id,
             request.first_entry,
             request.last_entry,
@@ -146,7 +148,7 @@ class Bookie:
             size_bytes_max=min(request.size_bytes_max, READ_SIZE_BYTES_MAX),
         )
         outcome = await self._execute(plan)
-        handle = self.storage.contents.ledgers.get(ledger_id)
+        handle = self._contents.ledgers.get(ledger_id)
         absence = self._absence(ledger_id)
         missing_ids = tuple(
             IdRange(span.first, span.last, status_of(span.presence, absence))
@@ -164,9 +166,9 @@ class Bookie:
         master_key: bytes,
         long_poll: LongPoll | None = None,
     ) -> ReadLacReply:
-        """The highest entry and the explicit LAC; with ``is_fencing`` after fencing, durably.
+        """Return the highest entry and the explicit LAC; with ``is_fencing`` fence durably before.
 
-        A ``long_poll`` is answered when there is news, with the entries behind it; see bookie.proto.
+        A ``long_poll`` waits for news and returns the new entries as well; see bookie.proto.
         """
         if long_poll is not None:
             return await self._news(ledger_id, long_poll)
@@ -174,25 +176,25 @@ class Bookie:
             status = await self.fence(ledger_id, master_key)
             if status is not Status.OK:
                 return ReadLacReply(status)
-        handle = self.storage.contents.ledgers.get(ledger_id)
+        handle = self._contents.ledgers.get(ledger_id)
         absence = self._absence(ledger_id)
-        last_entry = self.storage.contents.last_entry(ledger_id)
+        last_entry = self._contents.last_entry(ledger_id)
         explicit_lac = handle.explicit_lac if handle is not None else None
         if absence is Status.UNKNOWN:
             return ReadLacReply(Status.UNKNOWN)
         if last_entry is None:
             status = Status.OK if explicit_lac is not None else absence
             return ReadLacReply(status, None, explicit_lac)
-        plan = self.storage.contents.plan_read(ledger_id, last_entry, last_entry, size_bytes_max=1)
+        plan = self._contents.plan_read(ledger_id, last_entry, last_entry, size_bytes_max=1)
         outcome = await self._execute(plan)
         if not outcome.entry_count:
-            return ReadLacReply(Status.UNKNOWN)  # it is there and cannot be read
+            return ReadLacReply(Status.UNKNOWN)  # the entry is stored but cannot be read
         return ReadLacReply(Status.OK, b"".join(outcome.chunks), explicit_lac)
 
     async def _news(self, ledger_id: int, poll: LongPoll) -> ReadLacReply:
         if not await self.lac_watch.wait(ledger_id, poll.previous_lac, poll.timeout_ms):
             return ReadLacReply(Status.BUSY)
-        handle = self.storage.contents.ledgers.get(ledger_id)
+        handle = self._contents.ledgers.get(ledger_id)
         absence = self._absence(ledger_id)
         if handle is None or absence is Status.UNKNOWN:
             return ReadLacReply(absence)
@@ -201,9 +203,9 @@ class Bookie:
             return ReadLacReply(Status.OK)
         explicit_lac, proof = handle.explicit_lac, b""
         if explicit_lac is None or lac_of_packet(explicit_lac) < lac:
-            # An entry proves it: the highest, which lies beyond the LAC and so not in the records.
+            # The highest entry proves the LAC. It lies beyond it, and so is not in the records.
             explicit_lac = None
-            last_entry = self.storage.contents.last_entry(ledger_id)
+            last_entry = self._contents.last_entry(ledger_id)
             if last_entry is not None:
                 proof = await self._records(ledger_id, last_entry, last_entry, 1)
         size_bytes_max = min(poll.size_bytes_max, READ_SIZE_BYTES_MAX)
@@ -211,22 +213,20 @@ class Bookie:
         if size_bytes_max:
             records = await self._records(ledger_id, poll.previous_lac + 1, lac, size_bytes_max)
         if len(proof) + len(records) > LAC_REPLY_SIZE_BYTES_MAX:
-            records = b""  # two of the largest entries fit no message: they are read by themselves
+            records = b""  # two entries of the largest size fit no message: the client reads them
         return ReadLacReply(Status.OK, proof or None, explicit_lac, records)
 
     async def _records(self, ledger_id: int, first: int, last: int, size_bytes_max: int) -> bytes:
-        plan = self.storage.contents.plan_read(
-            ledger_id, first, last, size_bytes_max=size_bytes_max
-        )
+        plan = self._contents.plan_read(ledger_id, first, last, size_bytes_max=size_bytes_max)
         return b"".join((await self._execute(plan)).chunks)
 
     def list_entries(self, ledger_id: int) -> EntryList:
-        """Which entries are stored; UNKNOWN when some may be missing from the list."""
+        """List the stored entries; UNKNOWN when some may be missing from the list."""
         absence = self._absence(ledger_id)
         if absence is not Status.NO_ENTRY:
             return EntryList(absence)
         held: list[IdRange] = []
-        for ids in self.storage.contents.entry_ids(ledger_id):
+        for ids in self._contents.entry_ids(ledger_id):
             if ids[-1] - ids[0] + 1 == len(ids):
                 held.append(IdRange(ids[0], ids[-1], Status.OK))
             else:
@@ -243,10 +243,10 @@ class Bookie:
                 case Persist():
                     self._account(size_bytes(effect))
                     self._idle.clear()
-                    journal = self.storage.contents.journal_of(effect.ledger_id)
+                    journal = self._contents.journal_of(effect.ledger_id)
                     self._journals[journal].submit(effect)
                 case Remember(ledger_id, packet):
-                    self.storage.contents.remember_lac(ledger_id, packet)
+                    self._contents.remember_lac(ledger_id, packet)
                     self.lac_watch.look(ledger_id)
                 case Compare():
                     task = asyncio.create_task(self._compare(effect), name="compare-duplicate")
@@ -254,8 +254,8 @@ class Bookie:
                     task.add_done_callback(self._comparing.discard)
 
     async def _compare(self, effect: Compare) -> None:
-        """Answer for an add of entries that were stored already."""
-        outcome = await self._execute(self.storage.contents.plan_compare(effect.run))
+        """Answer an add some of whose entries were stored already."""
+        outcome = await self._execute(self._contents.plan_compare(effect.run))
         if any(span.presence is Presence.DAMAGED for span in outcome.spans):
             effect.to(Status.UNKNOWN)
             return
@@ -268,12 +268,12 @@ class Bookie:
     def _on_group_done(self, group: Sequence[Persist], position: JournalPosition) -> None:
         try:
             self._apply_group(group, position)
-        except Exception as error:  # noqa: BLE001 - memory no longer says what the disk does
+        except Exception as error:  # noqa: BLE001 - memory and disk no longer agree
             self.fail(error)
 
     def _apply_group(self, group: Sequence[Persist], position: JournalPosition) -> None:
         records = [record for persist in group for record in persist.records]
-        self.storage.contents.apply(records, position)
+        self._contents.apply(records, position)
         self.lac_watch.on_applied(records)
         for persist in group:
             effects = self._admission.on_durable(persist.ticket)
@@ -296,18 +296,14 @@ class Bookie:
 
     def _absence(self, ledger_id: int) -> Status:
         return status_of_absence(
-            self.storage.contents.ledgers.get(ledger_id),
-            is_storage_damaged=self.storage.contents.is_damaged,
+            self._contents.ledgers.get(ledger_id),
+            is_storage_damaged=self._contents.is_damaged,
         )
 
     def _answer(self) -> tuple[asyncio.Future[Status], ReplyTo]:
         answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
 
-        def to(status: Status) -> None:
-            if not answer.done():  # the caller may have gone away
-                answer.set_result(status)
-
-        return answer, to
+        return answer, partial(settle, answer)  # the caller may have gone away
 
     # -- checkpoints ----------------------------------------------------------------------------------
 
@@ -317,7 +313,7 @@ class Bookie:
 
     def _look_for_room(self) -> None:
         # Twice the cache: one half being written out, the other filling.
-        in_memory = self._pending_bytes + self.storage.contents.cached_bytes
+        in_memory = self._pending_bytes + self._contents.cached_bytes
         if in_memory < 2 * self._settings.write_cache_size_bytes:
             self._room.set()
         else:
@@ -329,10 +325,7 @@ class Bookie:
         while True:
             await asyncio.sleep(_CHECKPOINT_LOOK_S)
             is_due = loop.time() - last_s >= self._settings.checkpoint_interval_ms / 1000
-            if (
-                not is_due
-                and self.storage.contents.cached_bytes < self._settings.write_cache_size_bytes
-            ):
+            if not is_due and self._contents.cached_bytes < self._settings.write_cache_size_bytes:
                 continue
             last_s = loop.time()
             await self._checkpoint()
@@ -343,22 +336,23 @@ class Bookie:
             self.fail(error)
 
     async def _checkpoint(self) -> None:
-        plan = self.storage.contents.begin_checkpoint()
+        plan = self._contents.begin_checkpoint()
         if plan is not None:
             writing = self._workers.checkpoint(partial(self.storage.checkpoints.write, plan))
-            # Once begun it is finished, whoever cancels: entries in the snapshot need their rows.
+            # A checkpoint that was begun is finished even if this task is cancelled: without its
+            # rows no reader would find the entries of the snapshot again.
             writing.add_done_callback(self._on_checkpoint_written)
             await asyncio.shield(writing)
 
-    def _commit_facts(self) -> None:
-        """The last checkpoint, when nothing is under way any more."""
-        if not self.failed.done() and not self.storage.contents.is_checkpointing:
+    def _write_last_checkpoint(self) -> None:
+        """Write the last checkpoint, unless one is under way or memory cannot be trusted."""
+        if not self.failed.done() and not self._contents.is_checkpointing:
             self.storage.checkpoint_now()
 
     def _on_checkpoint_written(self, writing: asyncio.Future[CheckpointResult]) -> None:
         if writing.exception() is None:
             try:
-                self.storage.contents.finish_checkpoint(writing.result())
-            except Exception as error:  # noqa: BLE001 - entries may be in neither cache nor index
+                self._contents.finish_checkpoint(writing.result())
+            except Exception as error:  # noqa: BLE001 - neither cache nor index may have the entries
                 self.fail(error)
         self._look_for_room()

@@ -1,7 +1,7 @@
 """JournalThread: the one thread that writes a journal, and the one that prepares its files.
 
 Group commit arises by itself: whatever was submitted while the last group was being synced is the
-next group. Nothing is retried: the first failure, of whatever kind, ends the journal for good and is
+next group. Nothing is retried: the first failure, of any kind, ends the journal for good and is
 reported, for a journal that ended in silence would leave its adds waiting and the bookie looking alive.
 """
 
@@ -22,7 +22,7 @@ GroupFailed = Callable[[Sequence[Persist], Exception], None]
 
 
 def size_bytes(persist: Persist) -> int:
-    """Journal bytes of a persist, but for its few facts."""
+    """Journal bytes of a persist's entries; its other records are too few and small to count."""
     return sum(record.run.size_bytes for record in persist.records if isinstance(record, Add))
 
 
@@ -42,7 +42,7 @@ class JournalWriter(ABC):
 
     @abstractmethod
     def submit(self, persist: Persist) -> None:
-        """Have it written with the next group."""
+        """Queue a persist for the next group."""
 
     @abstractmethod
     async def stop(self) -> None:
@@ -50,7 +50,7 @@ class JournalWriter(ABC):
 
 
 class JournalThread(JournalWriter):
-    """Submits come from the event loop and outcomes go back to it, a whole group at a time."""
+    """Takes submits from the event loop, and reports outcomes to it, a whole group at a time."""
 
     def __init__(
         self, journal: Journal, group_bytes_max: int, done: GroupDone, failed: GroupFailed
@@ -92,7 +92,7 @@ class JournalThread(JournalWriter):
                 try:
                     records = [record for persist in group for record in persist.records]
                     position = self._journal.write_group(records)
-                except Exception as error:  # noqa: BLE001 - whatever it is, this thread has ended
+                except Exception as error:  # noqa: BLE001 - any error ends this thread
                     self._loop.call_soon_threadsafe(self._failed, group, error)
                     return
                 self._loop.call_soon_threadsafe(self._done, group, position)
@@ -105,7 +105,7 @@ class JournalThread(JournalWriter):
             try:
                 while self._journal.prepare() and not self._is_stopping:
                     pass
-            except Exception as error:  # noqa: BLE001 - whatever it is, this thread has ended
+            except Exception as error:  # noqa: BLE001 - any error ends this thread
                 self._loop.call_soon_threadsafe(self._failed, (), error)
                 return
             self._room_used.wait()

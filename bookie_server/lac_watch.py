@@ -1,9 +1,9 @@
-"""LacWatch: who waits for a ledger's LAC, and when a waiter is released.
+"""LacWatch: which requests wait for a ledger's LAC, and when a waiter is released.
 
 A waiter is released when the LAC this bookie knows exceeds the one it named, when the ledger is
-fenced, deleted or in limbo (nothing will come, or nothing can be told), when its time is over and
-when the bookie stops. It is told nothing: whoever waited looks at the facts again. Nothing here
-reads entries or decides what an answer says. A waiter that is cancelled leaves no trace.
+fenced, deleted or in limbo (nothing will come, or nothing can be said), when its time is over and
+when the bookie stops. It is not given a reason: the request looks at the ledger's state again.
+Nothing here reads entries or decides what an answer says. A waiter that is cancelled leaves no trace.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Protocol
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.ledger_ranges import LedgerRanges
 from bookie_server.core.records import Add, JournalRecord, Tombstone
+from bookkeeper_metadata.foundation.tasks import settle
 
 WAITERS_MAX = 10_000
-"""Waiters of one bookie; one costs about a kilobyte. More are told to come again."""
+"""Waiters of one bookie; each costs about a kilobyte. Further ones are answered BUSY."""
 WAIT_MS_MAX = 30_000
-"""Longest wait, whatever was asked for: a caller that went away unnoticed costs no more."""
+"""Longest wait, even if more was asked for: a caller that vanished is forgotten by then."""
 
 
 class KnownLedgers(Protocol):
@@ -41,11 +42,11 @@ class LacWatch:
 
     @property
     def waiter_count(self) -> int:
-        """How many wait at the moment."""
+        """The requests waiting now."""
         return self._count
 
     async def wait(self, ledger_id: int, previous_lac: int, timeout_ms: int) -> bool:
-        """Wait for news of the ledger; ``False`` when too many wait already."""
+        """Wait for news of the ledger; ``False`` at once when too many requests wait already."""
         if self._is_due(ledger_id, previous_lac):
             return True
         if self._count >= self._waiters_max:
@@ -55,7 +56,7 @@ class LacWatch:
         waiters = self._waiting.setdefault(ledger_id, {})
         waiters[future] = previous_lac
         self._count += 1
-        timer = loop.call_later(min(timeout_ms, WAIT_MS_MAX) / 1000, _release, future)
+        timer = loop.call_later(min(timeout_ms, WAIT_MS_MAX) / 1000, settle, future, None)
         try:
             await future
         finally:
@@ -67,7 +68,7 @@ class LacWatch:
         return True
 
     def on_applied(self, records: Iterable[JournalRecord]) -> None:
-        """Storage took these over: release whom they concern."""
+        """Release the waiters that these records, just applied to storage, concern."""
         if not self._waiting:
             return
         for record in records:
@@ -82,17 +83,17 @@ class LacWatch:
                     self.look(record.ledger_id)
 
     def look(self, ledger_id: int) -> None:
-        """Release those whose news has come."""
+        """Release the ledger's waiters whose condition holds now."""
         for future, previous_lac in self._waiting.get(ledger_id, {}).items():
             if self._is_due(ledger_id, previous_lac):
-                _release(future)
+                settle(future, None)
 
     def close(self) -> None:
-        """Release everybody; nobody waits any more."""
+        """Release all waiters; later calls of ``wait`` return at once."""
         self._is_closed = True
         for waiters in self._waiting.values():
             for future in waiters:
-                _release(future)
+                settle(future, None)
 
     def _is_due(self, ledger_id: int, previous_lac: int) -> bool:
         if self._is_closed or ledger_id in self._known.tombstones:
@@ -101,8 +102,3 @@ class LacWatch:
         return handle is not None and (
             handle.last_add_confirmed > previous_lac or handle.is_fenced or handle.is_limbo
         )
-
-
-def _release(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

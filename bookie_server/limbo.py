@@ -1,8 +1,8 @@
-"""Judging damage: which ledgers a bookie that may have lost records must not deny.
+"""Limbo after damage: which ledgers a bookie that may have lost records must not deny.
 
 Damaged files are one case; directories that are empty are the other: only the metadata knows whether
-the bookie is new or had its disks emptied. Any ledger with this bookie in one of its ensembles may have lost entries here, so its absences are
-unknown (limbo). It may have lost a fence too, so it is fenced: a writer that still sends adds to us
+the bookie is new or had its disks emptied. Any ledger with this bookie in one of its ensembles may
+have lost entries here, so its absences are unknown (limbo). It may have lost a fence too, so it is fenced: a writer that still sends adds to us
 must not get its ack quorum behind a recovery's back (BP-46) - not behind one that has ended, either,
 for an add sent before may still be on its way. The metadata, not the damaged disk, says which ledgers
 these are. Limbo ends when a ledger's entries have been checked against its other replicas, which is
@@ -25,11 +25,11 @@ from bookkeeper_metadata.store.interface import MetadataStore
 
 _LOGGER = logging.getLogger(__name__)
 READS_IN_FLIGHT_MAX = 64
-"""Ledgers whose metadata is asked for at once: a start among a million of them takes minutes, not hours."""
+"""Ledgers whose metadata is read at once: a start among a million ledgers takes minutes, not hours."""
 
 
 def state_after_loss(metadata: LedgerMetadata, bookie_id: str) -> LedgerHandleState | None:
-    """What a bookie that may have lost everything assumes of a ledger; ``None``: it is none of its."""
+    """The state a bookie that may have lost records gives a ledger; ``None`` if it never stored it."""
     if not any(bookie_id in fragment.ensemble for fragment in metadata.fragments):
         return None
     return LedgerHandleState(is_limbo=True, is_fenced=True)
@@ -43,8 +43,8 @@ async def put_ledgers_in_limbo(
     The session is synced first: a ledger created a moment ago must not be missed by a lagging follower.
 
     Raises:
-        MetadataUnavailableError, MetadataCorruptError: the bookie must not start: what it may deny
-            is not known.
+        MetadataUnavailableError, MetadataCorruptError: the bookie must not start, since it does not
+            know which entries it may deny.
     """
     await store.sync(root)
     ledgers = LedgerStore(store, root, random=SystemRandom())
@@ -55,7 +55,7 @@ async def put_ledgers_in_limbo(
         try:
             metadata = (await ledgers.read(ledger_id)).metadata
         except NoSuchLedgerError:
-            return  # deleted meanwhile: nobody asks for it any more
+            return  # deleted meanwhile: no client reads it any more
         handle = state_after_loss(metadata, bookie_id)
         if handle is not None:
             in_limbo.update([ledger_id] * handle.is_limbo)

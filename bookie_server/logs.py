@@ -28,5 +28,5 @@ def set_up_logging(level: str, log_format: str) -> None:
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s %(message)s")
     handler.setFormatter(JsonLines() if log_format == "json" else text)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # kazoo narrates every connection attempt; what matters is raised or logged by us.
+    # kazoo logs every connection attempt; what matters of it is raised or logged by us.
     logging.getLogger("kazoo").setLevel(logging.ERROR)

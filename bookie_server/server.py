@@ -1,7 +1,7 @@
 """The bookie process: composition of storage, bookie, gRPC and registration; start, drain, stop.
 
 Order of a start: the port is bound first (two bookies cannot share one), storage is opened and
-replayed, damage is judged against the metadata (limbo), the service answers, and only then is the
+replayed, after damage ledgers go limbo as the metadata says, the service answers, and only then is the
 bookie registered, for registration says "write to me". A stop goes the other way round.
 """
 
@@ -81,7 +81,7 @@ async def _serve(settings: BookieSettings) -> int:
         server.add_generic_rpc_handlers((service.handler(),))
         await server.start()
         endpoint = Endpoint(BOOKIE_ENDPOINT, settings.host, port, GRPC)
-        # A predecessor's session may take seconds to expire; a signal is heeded meanwhile.
+        # A killed predecessor's session may take seconds to expire; a signal must work meanwhile.
         registering = asyncio.create_task(
             _register(BookieRegistry(store, root), bookie_id, endpoint), name="register"
         )
@@ -92,10 +92,10 @@ async def _serve(settings: BookieSettings) -> int:
         stopped.cancel()
         if bookie.failed.done():
             error = bookie.failed.result()
-            # A disk's error says it all; anything else is a defect, and where it was is what counts.
+            # A disk's error needs no traceback; anything else is a defect, to be found by one.
             trace = None if isinstance(error, StorageFailedError) else error
             _LOGGER.error("bookie failed. detail=%r", error, exc_info=trace)
-            # Whatever is in memory is not to be trusted with another write: leave at once.
+            # Memory and disk may disagree, so not even a checkpoint is written: exit at once.
             _exit_now(1)
         await _withdraw(registering)
         await _drain(server, service, bookie, settings.drain_timeout_ms / 1000)
@@ -108,7 +108,7 @@ async def _serve(settings: BookieSettings) -> int:
 
 
 async def _until_first(*ends: asyncio.Future[Any]) -> None:
-    """Wait for the first of them; an exception of one that ended is raised."""
+    """Wait until one of the futures has ended; raise its exception if it has one."""
     done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     for end in done:
         end.result()
@@ -133,7 +133,7 @@ async def _withdraw(registering: asyncio.Task[Registration]) -> None:
 
 
 def _open_storage(settings: BookieSettings, cluster_id: str, bookie_id: str) -> Storage:
-    """Blocks for as long as the replay takes; says so now and then."""
+    """Open the storage; blocks while the journals are replayed, and logs the progress."""
     started_s = time.monotonic()
     spoke_s = started_s
 
@@ -143,7 +143,7 @@ def _open_storage(settings: BookieSettings, cluster_id: str, bookie_id: str) -> 
             spoke_s = time.monotonic()
             _LOGGER.info("replaying journal. mib=%d", replayed >> 20)
 
-    # One cluster's bookie under one name: another's files are refused, whoever copied them here.
+    # Derived from cluster and name, so files of another cluster or bookie are refused.
     own_id = uuid.uuid5(uuid.UUID(cluster_id), bookie_id).bytes
     storage = open_storage(
         RealFileSystem(),
@@ -177,12 +177,12 @@ async def _cluster_id(store: MetadataStore, root: str) -> str:
 async def _drain(
     server: grpc.aio.Server, service: BookieService, bookie: Bookie, timeout_s: float
 ) -> None:
-    """Answer what was admitted, take nothing more."""
+    """Take no more requests, and wait until what was admitted is answered."""
     service.is_draining = True
     try:
         async with asyncio.timeout(timeout_s):
             await bookie.wait_until_settled()
-            await asyncio.sleep(0)  # replies of the last group are queued behind us
+            await asyncio.sleep(0)  # the last group's replies are sent by tasks that run next
     except TimeoutError:
         _LOGGER.warning("drain timed out; unanswered adds are left to their writers")
     await server.stop(0.1)

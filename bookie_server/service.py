@@ -25,7 +25,7 @@ from bookkeeper_metadata.foundation.tasks import end_tasks
 
 SERVICE = "bookkeeper.Bookie"
 READS_IN_FLIGHT_MAX = 64
-"""Reads of one stream worked on at once; more wait in the stream."""
+"""Reads of one stream executed at once; the others wait in the stream."""
 _LOGGER = logging.getLogger(__name__)
 
 SERVER_OPTIONS = (
@@ -39,14 +39,14 @@ SERVER_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class BookieIdentity:
-    """What a bookie says of itself when asked."""
+    """What a bookie reports in answer to ``Info``."""
 
     bookie_id: str
     instance_id: str
     """The cluster's."""
     version: str
     directory: str
-    """Whose disk is reported: the first ledger directory."""
+    """The first ledger directory, whose disk is reported."""
 
 
 class BookieService:
@@ -56,10 +56,10 @@ class BookieService:
         self._bookie = bookie
         self._identity = identity
         self.is_draining = False
-        """Set when stopping: frames are not taken from streams any more."""
+        """Set when the bookie stops: no more frames are taken from streams."""
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """To add to a ``grpc.aio.server``."""
+        """The handlers to add to a ``grpc.aio.server``."""
         stream, unary = grpc.stream_stream_rpc_method_handler, grpc.unary_unary_rpc_method_handler
         return grpc.method_handlers_generic_handler(
             SERVICE,
@@ -78,11 +78,10 @@ class BookieService:
         wake = asyncio.Event()
 
         def answer(section: Section, status: Status) -> None:
-            run = section.run
-            ends = run.first_entry, run.last_entry
-            replies.append(SectionReply(section.ledger_id, *ends, section.is_recovery, status))
+            replies.append(section.reply(status))
             wake.set()
 
+        # One task sends: what becomes answerable while a message is on its way shares the next.
         is_last = False
 
         async def send_replies() -> None:
@@ -171,7 +170,7 @@ class BookieService:
 def _refuse_malformed(
     method: Callable[[bytes], Awaitable[bytes]],
 ) -> Callable[[bytes, Any], Awaitable[bytes]]:
-    """A unary handler that refuses what does not parse."""
+    """Make a unary handler of a method: a request that does not parse is INVALID_ARGUMENT."""
 
     async def handle(data: bytes, context: Any) -> bytes:
         try:

@@ -1,8 +1,8 @@
 """What can be set about a bookie: numbers with units, checked all at once, each explained.
 
 Precedence rises from default over configuration file (TOML) and environment (``BOOKKEEPER_`` and
-the name in capitals; the cluster as for every client, ``BOOKKEEPER_METADATA_URI``) to flag. A setting's help is the docstring below its field, so that flags,
-file and documentation never say different things.
+the name in capitals; the cluster as for every client, ``BOOKKEEPER_METADATA_URI``) to flag. A
+setting's help is the docstring below its field, so that flags, file and documentation agree.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PlaceSettings(Settings):
     """Allow a host beyond loopback without TLS: anybody who reaches the port can read and write."""
 
     def defects(self) -> list[str]:
-        """A name that ZooKeeper could not hold, and a host that anybody reaches."""
+        """A bookie id that cannot be a ZooKeeper node, and a host open to the network."""
         found = []
         if "/" in self.bookie_id or self.bookie_id == "readonly":
             found.append(
@@ -77,10 +77,10 @@ class LayoutSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class StorageSettings(LayoutSettings):
-    """What the storage needs: a layout whose directories are there, each for one purpose."""
+    """A layout that names its directories, each for one purpose; what the storage needs."""
 
     def defects(self) -> list[str]:
-        """Directories that are missing or clash."""
+        """Directories that are not named, or named twice."""
         found = []
         for name in ("journal_directories", "ledger_directories"):
             directories = getattr(self, name)
@@ -110,7 +110,7 @@ class BookieSettings(LayoutSettings, PlaceSettings):
 
     @property
     def storage(self) -> StorageSettings:
-        """The part the storage needs.
+        """The settings of the storage.
 
         Raises:
             ValueError: directories are missing or clash.
@@ -184,9 +184,9 @@ def load_bookie_settings(
     environment: Mapping[str, str],
     flags: Mapping[str, Any],
 ) -> BookieSettings:
-    """The settings in force; a flag that is ``None`` was not given.
+    """Combine file, environment and flags; a flag that is ``None`` was not given.
 
-    Environment variables of the prefix that name no setting of a bookie are left to others.
+    Environment variables with the prefix that name no setting of a bookie are ignored.
 
     Raises:
         ValueError: unknown keys (naming the nearest), wrong types and impossible values, all at once.
@@ -228,15 +228,9 @@ def _read_toml(path: str) -> dict[str, Any]:
 def _from_environment(
     environment: Mapping[str, str], table: Mapping[str, Setting]
 ) -> dict[str, str]:
-    found = {
-        name: environment[setting.variable]
-        for name, setting in table.items()
-        if setting.variable in environment
-    }
-    found.pop("metadata_service_uri", None)
-    if uri := read_metadata_uri(environment):
-        found["metadata_service_uri"] = uri
-    return found
+    found = {name: environment.get(setting.variable) for name, setting in table.items()}
+    found["metadata_service_uri"] = read_metadata_uri(environment)
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _unknown(name: str, source: str, known: Sequence[str]) -> str:

@@ -1,9 +1,9 @@
 """Workers: where a bookie's blocking work runs, so that everything else stays on one event loop.
 
 A bookie asks for four kinds of work: groups written to a journal, entry logs read, checkpoints
-written, and what start and stop have to do. :class:`ThreadWorkers` gives each its threads. Whoever
-implements this decides *when* work is done, never what: outcomes always arrive on the event loop,
-a journal's groups in their order.
+written, and what start and stop have to do. :class:`ThreadWorkers` gives each its threads. An
+implementation decides *when* work is done, never what: outcomes always arrive on the event loop, a
+journal's groups in their order.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Workers(ABC):
 
     @abstractmethod
     def checkpoint(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Write a checkpoint; one at a time. Once begun it is finished, whoever cancels."""
+        """Write a checkpoint; one at a time. Cancelling the future does not stop the work."""
 
     @abstractmethod
     async def finish(self, last: Callable[[], object] | None) -> None:
-        """End what was begun, then do ``last``; nothing is asked for afterwards."""
+        """Wait for the work that was begun, then do ``last``; no other method is called afterwards."""
 
 
 class ThreadWorkers(Workers):
@@ -63,7 +63,7 @@ class ThreadWorkers(Workers):
 
     async def finish(self, last: Callable[[], object] | None) -> None:
         self._readers.shutdown()
-        # The loop may still have a finished checkpoint to take note of: let the thread end first.
+        # The loop takes note of a checkpoint after its thread has: leave the loop free meanwhile.
         await asyncio.to_thread(self._writer.shutdown)
         if last is not None:
             await asyncio.to_thread(last)

@@ -53,11 +53,11 @@ CHANNEL_OPTIONS = (
 
 
 _grpc_pids: list[int] = []
-"""The process that used gRPC first; inherited by its children."""
+"""The process that used gRPC first; its children inherit the list."""
 
 
 def grpc_works_here() -> bool:
-    """Whether this process may use gRPC: no process it was forked from has connected before."""
+    """Whether this process may use gRPC: no process that it was forked from has used it before."""
     return not _grpc_pids or _grpc_pids[0] == os.getpid()
 
 
@@ -94,23 +94,19 @@ class GrpcBookieClient(BookieClient):
             ledger_id, is_fencing=is_fencing, master_key=master_key, long_poll=long_poll
         )
         waits_ms = long_poll.timeout_ms if long_poll is not None else 0
-        data = await self._call("ReadLac", request, waits_ms)
-        reply = None if data is None else _parsed(codec.parse_read_lac_reply, data)
+        reply = await self._call("ReadLac", request, codec.parse_read_lac_reply, waits_ms)
         return reply or ReadLacReply(Status.UNREACHABLE)
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
         request = codec.encode_write_lac_request(ledger_id, master_key, packet)
-        data = await self._call("WriteLac", request)
-        reply = None if data is None else _parsed(codec.parse_status, data)
-        return reply or Status.UNREACHABLE
+        return await self._call("WriteLac", request, codec.parse_status) or Status.UNREACHABLE
 
     async def info(self) -> BookieInfo | None:
-        data = await self._call("Info", b"")
-        return None if data is None else _parsed(codec.parse_info, data)
+        return await self._call("Info", b"", codec.parse_info)
 
     async def list_entries(self, ledger_id: int) -> EntryList:
-        data = await self._call("ListEntries", codec.encode_list_entries_request(ledger_id))
-        reply = None if data is None else _parsed(codec.parse_entry_list, data)
+        request = codec.encode_list_entries_request(ledger_id)
+        reply = await self._call("ListEntries", request, codec.parse_entry_list)
         return reply or EntryList(Status.UNREACHABLE)
 
     async def close(self) -> None:
@@ -123,25 +119,18 @@ class GrpcBookieClient(BookieClient):
         open_call: Callable[[], object] = self._channel.stream_stream(f"/{SERVICE}/{method}")
         return open_call
 
-    async def _call(self, method: str, request: bytes, waits_ms: int = 0) -> bytes | None:
-        """The reply, or ``None`` when there is none, for whatever reason.
+    async def _call(
+        self, method: str, request: bytes, parse: Callable[[bytes], Reply], waits_ms: int = 0
+    ) -> Reply | None:
+        """Send a request and parse its reply; ``None`` if there is none, or none that parses.
 
-        ``waits_ms`` is what the bookie was asked to wait, on top of what any answer may take.
+        ``waits_ms`` is how long the bookie may hold the reply back, on top of the usual time limit.
         """
         if self._is_closed:
             return None
         call = self._channel.unary_unary(f"/{SERVICE}/{method}")
         try:
             timeout_ms = self._settings.read_timeout_ms + waits_ms
-            reply: bytes = await call(request, timeout=timeout_ms / 1000)
-        except grpc.RpcError:
+            return parse(await call(request, timeout=timeout_ms / 1000))
+        except (grpc.RpcError, codec.MalformedFrameError):
             return None
-        return reply
-
-
-def _parsed(parse: Callable[[bytes], Reply], data: bytes) -> Reply | None:
-    """A reply that does not parse tells as little as none."""
-    try:
-        return parse(data)
-    except codec.MalformedFrameError:
-        return None

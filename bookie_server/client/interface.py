@@ -1,6 +1,6 @@
 """BookieClient: one bookie as its clients see it, whatever the transport.
 
-A client never raises for what a bookie or the network did: outcomes are values. Whatever cannot be
+A client never raises for what a bookie or the network did: outcomes are values. What cannot be
 known comes back as ``UNREACHABLE`` or ``UNKNOWN``, never as absence.
 """
 
@@ -51,20 +51,20 @@ class BookieClient(ABC):
     ) -> ReadLacReply:
         """The highest entry held and the explicit LAC; with ``is_fencing`` also fence, durably.
 
-        With ``long_poll`` the answer comes when there is news, and brings the entries behind it.
+        With ``long_poll`` the answer comes when there is news, and brings the new entries.
         """
 
     @abstractmethod
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
-        """Leave an explicit LAC packet."""
+        """Send an explicit LAC packet for readers to find."""
 
     @abstractmethod
     async def info(self) -> BookieInfo | None:
-        """Who it is; ``None`` when it does not answer."""
+        """The bookie's identity and disk; ``None`` when it does not answer."""
 
     @abstractmethod
     async def list_entries(self, ledger_id: int) -> EntryList:
-        """Which entries of a ledger it holds."""
+        """List the entries of a ledger that the bookie holds."""
 
     @abstractmethod
     async def close(self) -> None:

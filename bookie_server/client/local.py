@@ -21,7 +21,7 @@ from bookie_server.wire.messages import (
     ReadLacReply,
     ReadReply,
     ReadRequest,
-    SectionReply,
+    Section,
     Status,
 )
 
@@ -36,17 +36,12 @@ class LocalBookieClient(BookieClient):
     def write(self, section: EncodedSection, done: Callable[[Status], None]) -> None:
         loop = asyncio.get_running_loop()
 
-        def answer(reply: SectionReply, status: Status) -> None:
-            reply = SectionReply(
-                reply.ledger_id, reply.first_entry, reply.last_entry, reply.is_recovery, status
-            )
-            (received,) = codec.parse_write_reply(codec.encode_write_reply([reply]))
+        def answer(part: Section, status: Status) -> None:
+            (received,) = codec.parse_write_reply(codec.encode_write_reply([part.reply(status)]))
             loop.call_soon(done, received.status)
 
         for part in codec.parse_frame(section.data):
-            ends = part.run.first_entry, part.run.last_entry
-            named = SectionReply(part.ledger_id, *ends, part.is_recovery, Status.UNKNOWN)
-            self._bookie.add(part, partial(answer, named))
+            self._bookie.add(part, partial(answer, part))
 
     async def read(self, request: ReadRequest) -> ReadReply:
         request_id, received = codec.parse_read_request(codec.encode_read_request(1, request))
@@ -80,4 +75,4 @@ class LocalBookieClient(BookieClient):
         return self._bookie.list_entries(ledger_id)
 
     async def close(self) -> None:
-        """The bookie is its owner's to stop."""
+        """Do nothing: the owner of the bookie stops it."""

@@ -14,7 +14,7 @@ from bookkeeper_metadata.foundation.tasks import end_tasks
 
 
 def unreachable(request: ReadRequest) -> ReadReply:
-    """What a read that got no answer amounts to: nothing is known about any id."""
+    """The outcome of a read without an answer: nothing is known about any of its ids."""
     missing = (IdRange(request.first_entry, request.last_entry, Status.UNREACHABLE),)
     return ReadReply((), missing, -1)
 
@@ -56,7 +56,7 @@ class ReadStream:
         self._abandon()
 
     async def _run(self) -> None:
-        """One connection's life; the next read after its end starts another."""
+        """Serve reads over one connection until it ends; the next read starts another."""
         call = self._open_call()
         sender = self._loop.create_task(self._send(call), name="bookie-read-sender")
         try:
@@ -69,7 +69,7 @@ class ReadStream:
                 if future is not None and not future.done():
                     future.set_result(reply)
         except (grpc.RpcError, codec.MalformedFrameError):
-            pass  # told to everybody who waits, below
+            pass  # every waiting read comes back unreachable, below
         finally:
             call.cancel()
             await end_tasks([sender])

@@ -39,17 +39,17 @@ from bookie_server.wire.messages import (
     StoredReply,
 )
 from bookie_server.wire.record import parse_run
-from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.foundation.tasks import end_tasks, settle
 
 _LOGGER = logging.getLogger(__name__)
 _SIZE = struct.Struct(">I")
 _CANCEL = "cancel"
 _START_ALLOWANCE_S = 10.0
-"""What a relay may need to start, on top of the bookie's own time limits."""
+"""Time a relay may need to start, on top of the bookie's own time limits."""
 
 
 class RelayedBookieClient(BookieClient):
-    """Owns the relay process; starts it on first use. Belongs to one event loop."""
+    """Owns the relay process, and starts it on first use; use it on one event loop only."""
 
     def __init__(self, bookie_id: str, address: str, settings: ConnectionSettings) -> None:
         self.bookie_id = bookie_id
@@ -83,8 +83,8 @@ class RelayedBookieClient(BookieClient):
         long_poll: LongPoll | None = None,
     ) -> ReadLacReply:
         waits_ms = long_poll.timeout_ms if long_poll is not None else 0
-        arguments = (ledger_id, is_fencing, master_key, long_poll)
-        reply = await self._ask("read_lac", *arguments, waits_ms=waits_ms)
+        fields = {"is_fencing": is_fencing, "master_key": master_key, "long_poll": long_poll}
+        reply = await self._ask("read_lac", ledger_id, fields, waits_ms=waits_ms)
         return reply or ReadLacReply(Status.UNREACHABLE)
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
@@ -104,9 +104,9 @@ class RelayedBookieClient(BookieClient):
         self._abandon()
 
     def _ask(self, method: str, *arguments: object, waits_ms: int = 0) -> asyncio.Future[Any]:
-        """What the relay's client returned; ``None`` when there is no answer.
+        """Return what the relay's client returned, ``None`` when there is no answer.
 
-        ``waits_ms`` is what the bookie was asked to wait, on top of what any answer may take.
+        ``waits_ms`` is how long the bookie may hold the reply back, on top of the usual time limit.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._is_closed:
@@ -115,12 +115,12 @@ class RelayedBookieClient(BookieClient):
         self._request_id += 1
         request_id = self._request_id
         self._waiting[request_id] = future
-        timer = self._loop.call_later(self._timeout_s + waits_ms / 1000, _settle, future, None)
+        timer = self._loop.call_later(self._timeout_s + waits_ms / 1000, settle, future, None)
 
         def forget(answered: asyncio.Future[Any]) -> None:
             timer.cancel()
             self._waiting.pop(request_id, None)
-            # Nobody waits any more: neither need the relay, nor the bookie it asked.
+            # The caller gave up: the relay and the bookie need not work for it any longer.
             if answered.cancelled():
                 self._unsent.put_nowait(_message((request_id, _CANCEL, ())))
 
@@ -144,14 +144,14 @@ class RelayedBookieClient(BookieClient):
             while (message := await _receive(reader)) is not None:
                 request_id, answer = message
                 if request_id in self._waiting:
-                    _settle(self._waiting[request_id], answer)
+                    settle(self._waiting[request_id], answer)
         finally:
             await end_tasks([sender])
             writer.close()
             if process.returncode is None:
-                process.kill()  # it holds nothing that anybody still waits for
+                process.kill()  # every request it still has is answered "unreachable" below
             await process.wait()
-            # Last, with nothing to wait for behind it: whoever is told may ask again at once, and
+            # Last, with no await behind it: a caller that gets its answer may ask again at once, and
             # must find this runner done.
             self._abandon()
 
@@ -164,7 +164,7 @@ class RelayedBookieClient(BookieClient):
         while not self._unsent.empty():
             self._unsent.get_nowait()
         for future in list(self._waiting.values()):
-            _settle(future, None)
+            settle(future, None)
 
 
 async def serve(channel: socket.socket) -> None:
@@ -209,22 +209,16 @@ async def _call(
     method: str,
     arguments: tuple[Any, ...],
 ) -> None:
-    answer: object
-    if method == "read":
-        reply = await client.read(*arguments)
-        chunks = tuple(bytes(run.data) for run in reply.runs)
-        answer = StoredReply(chunks, reply.missing, reply.last_add_confirmed)
-    elif method == "read_lac":
-        ledger_id, is_fencing, master_key, long_poll = arguments
-        answer = await client.read_lac(
-            ledger_id, is_fencing=is_fencing, master_key=master_key, long_poll=long_poll
-        )
-    elif method == "write_lac":
-        answer = await client.write_lac(*arguments)
-    elif method == "list_entries":
-        answer = await client.list_entries(*arguments)
+    answer: Any
+    if method == "read_lac":
+        ledger_id, fields = arguments
+        answer = await client.read_lac(ledger_id, **fields)
     else:
-        answer = await client.info()
+        answer = await getattr(client, method)(*arguments)
+    if isinstance(answer, ReadReply):
+        # Runs are views into a frame, which do not pickle.
+        chunks = tuple(bytes(run.data) for run in answer.runs)
+        answer = StoredReply(chunks, answer.missing, answer.last_add_confirmed)
     _answer(writer, request_id, answer)
 
 
@@ -263,11 +257,6 @@ async def _receive(reader: asyncio.StreamReader) -> Any | None:
 def _message(content: object) -> bytes:
     body = pickle.dumps(content, pickle.HIGHEST_PROTOCOL)
     return _SIZE.pack(len(body)) + body
-
-
-def _settle(future: asyncio.Future[Any], answer: object) -> None:
-    if not future.done():
-        future.set_result(answer)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The numbers of a connection to a bookie."""
+"""Time limits and sizes of a client's connection to a bookie."""
 
 from __future__ import annotations
 

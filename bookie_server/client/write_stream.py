@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -26,7 +26,7 @@ from bookkeeper_metadata.foundation.tasks import end_tasks
 
 _Key = tuple[int, int, int, bool]
 _SWEEP_S = 0.05
-"""How often deadlines are looked at while anything is unanswered."""
+"""How often deadlines are checked while anything is unanswered."""
 _RETRY_S = 0.05
 """Pause between attempts to reach a bookie that refuses connections."""
 
@@ -44,7 +44,7 @@ class _Pending:
     section: bytes
     done: Callable[[Status], None]
     deadline_s: float
-    frame: _Frame | None = field(default=None)
+    frame: _Frame | None = None
 
 
 class WriteStream:
@@ -99,7 +99,7 @@ class WriteStream:
             try:
                 await self._converse(call)
             except (grpc.RpcError, codec.MalformedFrameError, ConnectionError):
-                # Whatever broke, the answer to what is outstanding is not known: send it again.
+                # The bookie may or may not have stored what it did not answer: send it again.
                 pass
             finally:
                 call.cancel()
@@ -196,18 +196,18 @@ class WriteStream:
         if self._unsent or self._unanswered:
             self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
         elif is_gone:
-            self._lost_since_s = None  # the next add gets its own chance
+            self._lost_since_s = None  # the next add gets the whole reconnect timeout
 
     def _fail(self, is_due: Callable[[_Pending], bool]) -> None:
         due: list[_Pending] = []
         for key, same in list(self._unanswered.items()):
-            due += [pending for pending in same if is_due(pending)]
+            due += filter(is_due, same)
             kept = deque(pending for pending in same if not is_due(pending))
             if kept:
                 self._unanswered[key] = kept
             else:
                 del self._unanswered[key]
-        due += [pending for pending in self._unsent if is_due(pending)]
+        due += filter(is_due, self._unsent)
         self._unsent = deque(pending for pending in self._unsent if not is_due(pending))
         self._unsent_bytes = sum(len(pending.section) for pending in self._unsent)
         for pending in due:

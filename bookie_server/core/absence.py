@@ -1,8 +1,8 @@
 """What a bookie may say about entries it does not return.
 
 ``NO_ENTRY`` and ``NO_LEDGER`` are made here and nowhere else: one of them where it is not true
-truncates a ledger (Apache #2908, #2612). A ledger in limbo, a storage whose damage nobody has
-judged yet, and a copy that cannot be read are all UNKNOWN.
+truncates a ledger (Apache #2908, #2612). A ledger in limbo, a storage whose damage has not been
+assigned to ledgers yet, and a copy that cannot be read are all UNKNOWN.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from bookkeeper_metadata.foundation.invariant import invariant
 
 
 def status_of_absence(handle: LedgerHandleState | None, *, is_storage_damaged: bool) -> Status:
-    """The answer for an entry that is stored nowhere here."""
+    """The answer for an entry that this bookie does not store."""
     if is_storage_damaged or (handle is not None and handle.is_limbo):
         return Status.UNKNOWN
     return Status.NO_LEDGER if handle is None else Status.NO_ENTRY
 
 
 def status_of(presence: Presence, absence: Status) -> Status:
-    """The answer for ids storage found not to be among the records it returned."""
+    """The answer for asked ids that are not among the records returned."""
     invariant(presence is not Presence.FOUND, "what was found is returned, not reported")
     match presence:
         case Presence.ABSENT:

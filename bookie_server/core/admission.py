@@ -33,7 +33,7 @@ from bookkeeper_metadata.foundation.invariant import invariant
 
 
 class LedgerHandleView(Protocol):
-    """What is durably known of one ledger."""
+    """What the disk is known to hold of one ledger."""
 
     @property
     def master_key(self) -> bytes | None: ...
@@ -48,7 +48,7 @@ class LedgerSet(Protocol):
 
 
 class DurableState(Protocol):
-    """What survived the disk so far; storage implements it from memory, without blocking."""
+    """What is durable by now; storage implements it from memory, without blocking."""
 
     @property
     def ledgers(self) -> Mapping[int, LedgerHandleView]: ...
@@ -67,7 +67,7 @@ class _Unsettled:
     """(ticket, run) in order of admission."""
     last_ticket: int = 0
     waiting: list[tuple[int, Reply | Compare]] = field(default_factory=list)
-    """(ticket, effect): to be done once that ticket is durable."""
+    """(ticket, effect): the shell carries the effect out once that ticket is durable."""
 
 
 class Admission:
@@ -82,7 +82,7 @@ class Admission:
     # -- requests ---------------------------------------------------------------------------
 
     def add(self, section: Section, to: ReplyTo) -> list[Effect]:
-        """Admit the section as a whole, or refuse it as a whole."""
+        """Admit the whole section, or refuse the whole section."""
         refusal = self._refuse(section.ledger_id, section.master_key)
         if refusal is None and not section.is_recovery and self._is_fenced(section.ledger_id):
             refusal = Status.FENCED
@@ -97,6 +97,7 @@ class Admission:
         fresh = [part for run in stored_or_new for part in _not_pending(run, pending)]
         if _conflicts_with_pending(section.run, pending, digest_size):
             return [Reply(to, Status.CONFLICT)]
+        # Entries that are stored or pending already are OK only if their bytes are the same.
         is_all_new = len(fresh) == 1 and len(fresh[0]) == len(section.run)
         answer = Reply(to, Status.OK) if is_all_new else Compare(section.run, digest_size, to)
         if fresh:
@@ -105,7 +106,7 @@ class Admission:
         return self._when_settled(section.ledger_id, answer)
 
     def fence(self, ledger_id: int, master_key: bytes, to: ReplyTo) -> list[Effect]:
-        """Fence, also a ledger never seen before; OK once that is durable."""
+        """Fence a ledger, even one this bookie has never seen; OK once the fence is durable."""
         refusal = self._refuse(ledger_id, master_key)
         if refusal is not None:
             return [Reply(to, refusal)]
@@ -123,9 +124,9 @@ class Admission:
     def set_explicit_lac(
         self, ledger_id: int, master_key: bytes, packet: bytes, to: ReplyTo
     ) -> list[Effect]:
-        """Remember the writer's LAC. A hint: answered at once, fenced ledgers take it too.
+        """Remember the writer's LAC, for fenced ledgers too: it is a hint, and needs no sync.
 
-        Only where the ledger's master key is not durable yet is there something to journal.
+        It is journalled only along with the ledger's master key, while that is not durable yet.
         """
         refusal = self._refuse(ledger_id, master_key)
         if refusal is None and not is_possible_lac_packet(packet, ledger_id):
@@ -139,40 +140,36 @@ class Admission:
         return [self._persist(ledger_id, master_key, records, Reply(to, Status.OK))]
 
     def settle(self, ledger_id: int, to: ReplyTo) -> list[Effect]:
-        """OK once everything admitted for the ledger so far is durable."""
+        """Answer OK once everything admitted for the ledger so far is durable."""
         return self._when_settled(ledger_id, Reply(to, Status.OK))
 
     # -- what became of a Persist -------------------------------------------------------------
 
     def on_durable(self, ticket: int) -> list[Effect]:
-        """The group that carried ``ticket`` is synced and applied: release who waited for it."""
-        ledger_id = self._ledger_of_ticket.pop(ticket, None)
+        """The group with ``ticket`` is synced and applied: release the effects that waited for it."""
+        ledger_id = self._ledger_of_ticket.get(ticket)
         if ledger_id is None:
             return []
         state = self._unsettled[ledger_id]
-        state.runs = [item for item in state.runs if item[0] != ticket]
         if state.fence_ticket == ticket:
             handle = self._durable.ledgers.get(ledger_id)
             invariant(handle is not None and handle.is_fenced, "a durable fence has been applied")
             state.fence_ticket = None
-        released: list[Effect] = [effect for at, effect in state.waiting if at <= ticket]
-        state.waiting = [item for item in state.waiting if item[0] > ticket]
+        released: list[Effect] = [*self._take_waiting(ticket, state)]
+        # Later tickets of the ledger may still be on their way to the disk; once the last one is
+        # durable, ``DurableState`` knows all there is to know.
         if not state.runs and not state.waiting and state.last_ticket not in self._ledger_of_ticket:
             del self._unsettled[ledger_id]
         return released
 
     def on_failed(self, ticket: int) -> list[Effect]:
-        """The group was not synced: nobody may learn OK. The bookie is about to stop."""
-        ledger_id = self._ledger_of_ticket.pop(ticket, None)
+        """The group was not synced: no client may be answered OK. The bookie is about to stop."""
+        ledger_id = self._ledger_of_ticket.get(ticket)
         if ledger_id is None:
             return []
-        state = self._unsettled[ledger_id]
-        state.runs = [item for item in state.runs if item[0] != ticket]
-        released: list[Effect] = [
-            Reply(effect.to, Status.UNKNOWN) for at, effect in state.waiting if at <= ticket
-        ]
-        state.waiting = [item for item in state.waiting if item[0] > ticket]
-        return released
+        # The state stays, a fence under way included: what the disk holds is not known any more.
+        waited = self._take_waiting(ticket, self._unsettled[ledger_id])
+        return [Reply(effect.to, Status.UNKNOWN) for effect in waited]
 
     # -- questions ----------------------------------------------------------------------------
 
@@ -190,11 +187,20 @@ class Admission:
 
     # -- inside -------------------------------------------------------------------------------
 
+    def _take_waiting(self, ticket: int, state: _Unsettled) -> list[Reply | Compare]:
+        """Forget a ticket and its run; return the effects that waited for it."""
+        del self._ledger_of_ticket[ticket]
+        state.runs = [item for item in state.runs if item[0] != ticket]
+        released = [effect for at, effect in state.waiting if at <= ticket]
+        state.waiting = [item for item in state.waiting if item[0] > ticket]
+        return released
+
     def _refuse(self, ledger_id: int, master_key: bytes) -> Status | None:
+        """The status that refuses any request with this key; ``None`` if there is none."""
         if ledger_id in self._durable.tombstones:
-            return (
-                Status.FENCED
-            )  # a deleted ledger is never re-created by a late add (Apache #4462)
+            # A late add must never create a deleted ledger anew (Apache #4462).
+            return Status.FENCED
+        # A key is bound from its admission on, not only once it is durable.
         state = self._unsettled.get(ledger_id)
         bound = state.master_key if state is not None else None
         if bound is None:
@@ -242,7 +248,7 @@ class Admission:
 
 
 def _is_plausible(section: Section) -> bool:
-    """Every record matches its digest, as far as a bookie can tell, and claims a possible LAC."""
+    """Whether each record matches its digest, where a bookie can check it, and the LAC is possible."""
     digest = keyless_digest(section.digest_type)
     if digest is not None and not run_verifies(section.run, digest):
         return False
@@ -254,20 +260,15 @@ def _not_pending(run: Run, pending: list[tuple[int, Run]]) -> list[Run]:
     """The parts of ``run`` whose ids are not among the pending runs."""
     if all(run.first_entry > other.last_entry for _, other in pending):
         return [run]  # a writer's next run
-    parts: list[Run] = []
-    start = 0
-    taken = [any(_holds(other, entry_id) for _, other in pending) for entry_id in run.entry_ids]
-    for index, is_taken in enumerate([*taken, True]):
-        if is_taken:
-            if start < index:
-                parts.append(run.slice(start, index))
-            start = index + 1
-    return parts
+    return run.without(
+        lambda entry_id: any(_index_of(other, entry_id) is not None for _, other in pending)
+    )
 
 
-def _holds(run: Run, entry_id: int) -> bool:
+def _index_of(run: Run, entry_id: int) -> int | None:
+    """The place of an id in the run; ``None`` where the run does not hold it."""
     at = bisect_left(run.entry_ids, entry_id)
-    return at < len(run.entry_ids) and run.entry_ids[at] == entry_id
+    return at if at < len(run.entry_ids) and run.entry_ids[at] == entry_id else None
 
 
 def _conflicts_with_pending(run: Run, pending: list[tuple[int, Run]], digest_size: int) -> bool:
@@ -285,8 +286,8 @@ def same_entries(run: Run, stored: Run, digest_size: int) -> bool:
     LAC and digest may differ: Apache's recovery packages an entry anew (docs/architecture.md).
     """
     for index, entry_id in enumerate(stored.entry_ids):
-        at = bisect_left(run.entry_ids, entry_id)
-        if at == len(run.entry_ids) or run.entry_ids[at] != entry_id:
+        at = _index_of(run, entry_id)
+        if at is None:
             continue
         if _comparable(run, at, digest_size) != _comparable(stored, index, digest_size):
             return False
@@ -294,7 +295,7 @@ def same_entries(run: Run, stored: Run, digest_size: int) -> bool:
 
 
 def _comparable(run: Run, index: int, digest_size: int) -> tuple[int, bytes]:
-    """(cumulative length, payload) of a record: what makes two replicas the same entry."""
+    """(cumulative length, payload) of a record: two replicas with the same are the same entry."""
     header = parse_header(run.data, run.offsets[index])
     payload = bytes(run.record(index)[RECORD_OVERHEAD + digest_size :])
     return header.length, payload

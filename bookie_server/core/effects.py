@@ -14,7 +14,7 @@ from bookie_server.wire.messages import Status
 from bookie_server.wire.record import Run
 
 ReplyTo = Callable[[Status], None]
-"""Where an answer goes. Opaque to the core, called by the shell, exactly once."""
+"""Sends an answer. The core passes it on; the shell calls it exactly once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Answer OK if what is stored equals ``run`` in ids, lengths and payloads, CONFLICT if not,
-    UNKNOWN if what is stored cannot be read. ``digest_size`` says where payloads begin.
+    """Compare ``run`` with the stored entries: OK if ids, lengths and payloads are equal, CONFLICT if
+    not, UNKNOWN if a stored entry cannot be read. ``digest_size`` says where payloads begin.
     """
 
     run: Run
@@ -48,7 +48,7 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Remember:
-    """Keep an explicit LAC packet in memory and in the next checkpoint: a hint no sync is due to."""
+    """Keep an explicit LAC packet in memory and in the next checkpoint; a hint needs no sync."""
 
     ledger_id: int
     packet: bytes

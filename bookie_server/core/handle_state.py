@@ -14,14 +14,14 @@ class LedgerHandleState:
     """One ledger's state on this bookie; changed on the loop thread only."""
 
     master_key: bytes | None = None
-    """``None`` until an add or a fence bound one."""
+    """``None`` until the first add or fence binds one."""
     is_fenced: bool = False
     is_limbo: bool = False
-    """Something of this ledger may have been lost: its absences and its last entry are unknown."""
+    """Records of this ledger may have been lost, so the bookie must not answer that it lacks one."""
     explicit_lac: bytes | None = None
-    """The last explicit LAC packet as its client signed it."""
+    """The latest explicit LAC packet, as its writer signed it."""
     last_add_confirmed: int = NO_ENTRY_ID
     """Highest LAC seen in entries and packets: a hint for readers."""
     journal_index: int = UNASSIGNED
     directory_index: int = UNASSIGNED
-    """Where its entry logs are; assigned by its first checkpoint with entries."""
+    """The directory of its entry logs, assigned by the first checkpoint that writes entries of it."""

@@ -1,4 +1,4 @@
-"""Sets of ledger ids, for ledgers that are deleted for ever."""
+"""Sets of ledger ids, for the ledgers that were deleted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LedgerRanges:
         return iter(list(zip(self._firsts, self._lasts, strict=True)))
 
     def add(self, first: int, last: int) -> None:
-        """Add ``first..last``, merging what touches it."""
+        """Add ``first..last``, and merge it with the ranges it overlaps or adjoins."""
         start = bisect_right(self._lasts, first - 2)
         stop = bisect_right(self._firsts, last + 1)
         if start < stop:

@@ -1,4 +1,4 @@
-"""What storage can say about an entry that was asked for."""
+"""What storage knows about an entry that was asked for."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from enum import Enum, unique
 
 @unique
 class Presence(Enum):
-    """What storage can say about an asked id."""
+    """What storage knows about an asked id."""
 
     FOUND = "found"
     ABSENT = "absent"
-    """Surely stored nowhere here; evidence only if the ledger is not in limbo."""
+    """Not stored on this bookie; proves something only if the ledger is not in limbo."""
     NOT_REACHED = "not_reached"
+    """Not looked for: the byte limit of the read was used up before."""
     DAMAGED = "damaged"
     """Stored here, but unreadable now."""

@@ -1,4 +1,4 @@
-"""What must be durable before it is answered: entries as received, and the few facts beside them."""
+"""What a journal records: entries as received, and the few changes to a ledger's handle state."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class MasterKey:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The ledger takes no more adds from its writer."""
+    """From here on the ledger takes adds from recovering clients only."""
 
     ledger_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class ExplicitLac:
-    """A LAC sent on its own; ``packet`` is the client's, digest included."""
+    """A LAC sent without an entry; ``packet`` is as its writer signed it."""
 
     ledger_id: int
     packet: bytes
@@ -39,7 +39,7 @@ class ExplicitLac:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """The ledgers ``first_ledger..last_ledger`` are deleted for ever."""
+    """The ledgers ``first_ledger..last_ledger`` are deleted; their ids are never used again."""
 
     first_ledger: int
     last_ledger: int

@@ -1,8 +1,8 @@
 """One checkpoint's work off the loop: entry logs, then the index of every directory, then deletion.
 
 The order is the whole point. An entry log is durable before an index names it (BOOKKEEPER-447);
-every directory commits the marks, also one without new entries, and whatever facts changed, also
-when no entry did (Apache #3329, #4843); a journal file goes only when the smallest mark over all
+every directory commits the marks, also one without new entries, and the handle states that changed,
+also when no entry did (Apache #3329, #4843); a journal file goes only when the smallest mark over all
 directories is behind it.
 """
 
@@ -28,7 +28,7 @@ class CheckpointPlan:
 
     number: int
     cache: WriteCache
-    """Frozen; readers keep using it until the checkpoint is finished."""
+    """Does not change any more; readers use it until the checkpoint is finished."""
     ledgers_by_directory: tuple[tuple[int, ...], ...]
     """Ids of ``cache``'s ledgers, per directory."""
     handles: dict[int, bytes]
@@ -40,14 +40,14 @@ class CheckpointPlan:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointResult:
-    """What became durable; hand it to ``Contents.finish_checkpoint`` on the loop thread."""
+    """What became durable, for ``Contents.finish_checkpoint`` on the loop thread."""
 
     plan: CheckpointPlan = field(repr=False)
     rows_by_directory: tuple[dict[int, bytes], ...] = field(repr=False)
 
 
 class Checkpoints:
-    """Writes checkpoints, one at a time, on a worker's thread; after a failure nothing more."""
+    """Writes checkpoints, one at a time, on a worker's thread; after a failure it writes no more."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Checkpoints:
         self._failure: StorageFailedError | None = None
 
     def write(self, plan: CheckpointPlan) -> CheckpointResult:
-        """Make a plan durable and delete what the journals no longer need; blocks meanwhile.
+        """Make a plan durable and delete the journal files behind it; blocks meanwhile.
 
         Raises:
             StorageFailedError: the bookie must stop; a restart replays from the marks that are
@@ -98,8 +98,8 @@ class Checkpoints:
             state = IndexState(
                 plan.number, last_log_id, plan.journal_count, len(self._indexes), plan.is_damaged
             )
-            # In the middle of a replay a directory may be ahead: the crash came between it and the
-            # next.
+            # During a replay a directory may be ahead of the others: the crash came when it had
+            # committed and the next one had not. Its mark must not move back.
             marks = {j: max(end, index.marks.get(j, end)) for j, end in plan.marks.items()}
             index.commit(IndexDelta(state, marks, plan.handles, plan.tombstones, rows))
             rows_by_directory.append(rows)

@@ -1,4 +1,4 @@
-"""What is stored, as the loop thread sees it: facts, cached runs, and the way to every entry.
+"""What is stored, as the loop thread sees it: handle states, cached runs, and where every entry is.
 
 At every moment each stored entry is in exactly one of cache, frozen snapshot and index, so a reader
 finds it once. Nothing here blocks or touches a file.
@@ -6,7 +6,7 @@ finds it once. Nothing here blocks or touches a file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bookie_server.core.handle_state import UNASSIGNED, LedgerHandleState
 from bookie_server.core.ledger_ranges import LedgerRanges
@@ -17,6 +17,7 @@ from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import MASTER_KEY_SIZE_MAX, encode_handle_state
 from bookie_server.storage.journal.journal import JournalPosition
 from bookie_server.storage.logs.id_pattern import clip
+from bookie_server.storage.logs.rows import Row
 from bookie_server.storage.logs.write_cache import WriteCache
 from bookie_server.storage.read_plan import ReadPlan, Stored, merge_stored
 from bookie_server.wire.record import Run
@@ -25,23 +26,23 @@ from bookkeeper_metadata.foundation.invariant import invariant
 
 ENTRY_ID_MAX = 2**63 - 1
 _PLAN_ITEMS_MAX = 4096
-"""Pieces one plan names at most; what is behind them is not reached."""
+"""Most places one plan names; the ids behind them are reported as not reached."""
 
 
 class Contents:
-    """The state in memory of one bookie's storage; loop thread only, and recovery before it."""
+    """One bookie's storage state in memory. Recovery fills it, then only the loop thread uses it."""
 
     def __init__(self, indexes: Sequence[DirectoryIndex], journal_count: int) -> None:
         self._indexes = tuple(indexes)
         self._cache = WriteCache()
         self._snapshot: WriteCache | None = None
-        """What the checkpoint under way writes; frozen."""
+        """The cache that the checkpoint under way writes; it does not change any more."""
         self._dirty: set[int] = set()
-        """Ledgers whose facts changed since the last checkpoint began."""
+        """Ledgers whose handle state changed since the last checkpoint began."""
         self._new_tombstones: list[tuple[int, int]] = []
         self._is_state_dirty = True
         self._assigned: dict[int, int] = {}
-        """Journals of ledgers whose first record is not durable yet."""
+        """The journal chosen for each ledger whose first record is not durable yet."""
         self._planned_marks: dict[int, GroupEnd] = {}
         self._ledgers_of_journal = [0] * journal_count
         self._ledgers_of_directory = [0] * len(self._indexes)
@@ -52,18 +53,18 @@ class Contents:
         and ``set_limbo`` only, or the change is never stored."""
         self.tombstones = LedgerRanges()
         self.checkpoint_number = 0
-        """Of the last checkpoint begun, counted over the bookie's life."""
+        """Number of the checkpoint begun last, counted over the bookie's life."""
         self.is_damaged = False
-        """Records may be missing, and nobody has said yet which ledgers that concerns."""
+        """Records may be missing, and it is not known yet of which ledgers; see ``set_limbo``."""
 
     @property
     def cached_bytes(self) -> int:
-        """Bytes that only memory and the journal hold: what a checkpoint would write, or is writing."""
+        """Bytes of entries in no entry log yet: what a checkpoint would write, or is writing."""
         frozen = self._snapshot.size_bytes if self._snapshot is not None else 0
         return self._cache.size_bytes + frozen
 
     def journal_of(self, ledger_id: int) -> int:
-        """The journal that takes the ledger's records: recorded, else the one with fewest ledgers."""
+        """The ledger's journal; a ledger without one gets the one with the fewest ledgers."""
         handle = self.ledgers.get(ledger_id)
         if handle is not None and handle.journal_index != UNASSIGNED:
             return handle.journal_index
@@ -75,32 +76,20 @@ class Contents:
         return self._assigned[ledger_id]
 
     def missing(self, run: Run) -> list[Run]:
-        """The parts of ``run`` of which no entry is stored; empty when all are."""
+        """The parts of ``run`` of which no entry is stored; empty when all are stored."""
+        # A writer's next entries lie behind all others: no need to look each of them up.
         last = self.last_entry(run.ledger_id)
         if last is None or run.first_entry > last:
             return [run]
         stored: set[int] = set()
         for item in self._find_stored(run.ledger_id, run.first_entry, run.last_entry):
             stored.update(item.ids)
-        if not stored:
-            return [run]
-        parts: list[Run] = []
-        begin: int | None = None
-        for at, entry_id in enumerate(run.entry_ids):
-            if entry_id in stored:
-                if begin is not None:
-                    parts.append(run.slice(begin, at))
-                begin = None
-            elif begin is None:
-                begin = at
-        if begin is not None:
-            parts.append(run.slice(begin, len(run)))
-        return parts
+        return run.without(stored.__contains__) if stored else [run]
 
     def apply(self, records: Sequence[JournalRecord], position: JournalPosition) -> None:
-        """Take over the records of a group that is durable; groups of a journal in their order.
+        """Apply the records of a durable group; the groups of a journal must come in order.
 
-        Entries that are stored already stay as they are.
+        An entry that is stored already is not replaced.
         """
         before = self.applied.get(position.journal_index)
         invariant(before is None or before < position.end, "groups complete in order")
@@ -117,8 +106,8 @@ class Contents:
                 handle.last_add_confirmed = max(handle.last_add_confirmed, run.last_add_confirmed())
             case MasterKey(ledger_id, key):
                 handle = self._handle_of(ledger_id, journal_index)
-                # Version 0.1 journalled keys of any size, and then could store no index: such a key
-                # is nobody's, and the fence that came with it stands without one.
+                # Version 0.1 journalled keys of any size, and then could not store them in the
+                # index. No writer has such a key; the fence that came with it holds without one.
                 if handle.master_key is None and len(key) <= MASTER_KEY_SIZE_MAX:
                     handle.master_key = key
             case Fence(ledger_id):
@@ -130,24 +119,21 @@ class Contents:
                 self._new_tombstones.append((first_ledger, last_ledger))
 
     def remember_lac(self, ledger_id: int, packet: bytes) -> None:
-        """Keep an explicit LAC of a known ledger for the next checkpoint; no journal has it."""
+        """Keep a known ledger's explicit LAC in memory until the next checkpoint stores it."""
         _take_over(packet, self.ledgers[ledger_id])
         self._dirty.add(ledger_id)
 
     def _handle_of(self, ledger_id: int, journal_index: int) -> LedgerHandleState:
-        """The ledger's facts, about to change."""
-        handle = self.ledgers.get(ledger_id)
-        if handle is None:
-            handle = self.ledgers[ledger_id] = LedgerHandleState()
+        """The ledger's handle state, to be changed by a record of this journal."""
+        handle = self._touch(ledger_id)
         if handle.journal_index == UNASSIGNED:
             handle.journal_index = journal_index
             if self._assigned.pop(ledger_id, UNASSIGNED) == UNASSIGNED:
                 self._ledgers_of_journal[journal_index] += 1
-        self._dirty.add(ledger_id)
         return handle
 
     def restore_handle(self, ledger_id: int, handle: LedgerHandleState) -> None:
-        """Take facts over from the index, before anything is replayed."""
+        """Take a handle state over from the index, before anything is replayed."""
         self.ledgers[ledger_id] = handle
         if handle.directory_index != UNASSIGNED:
             self._ledgers_of_directory[handle.directory_index] += 1
@@ -155,10 +141,10 @@ class Contents:
             self._ledgers_of_journal[handle.journal_index] += 1
 
     def set_limbo(self, ledger_ids: Sequence[int], fenced_ids: Sequence[int]) -> None:
-        """Record that these ledgers are in limbo, or fenced, known here or not.
+        """Put these ledgers in limbo, or fence them, even those this bookie has never seen.
 
-        Says at the same time that damage found so far is answered: the caller names every ledger it
-        may concern. Durable after the next checkpoint.
+        This settles the damage found so far: the caller has named every ledger it may concern.
+        Durable after the next checkpoint.
         """
         for ledger_id in ledger_ids:
             self._touch(ledger_id).is_limbo = True
@@ -168,24 +154,25 @@ class Contents:
         self._is_state_dirty = True
 
     def _touch(self, ledger_id: int) -> LedgerHandleState:
+        """The ledger's handle state, a new one if need be; the next checkpoint will store it."""
         self._dirty.add(ledger_id)
-        return self.ledgers.setdefault(ledger_id, LedgerHandleState())
+        handle = self.ledgers.get(ledger_id)
+        if handle is None:
+            handle = self.ledgers[ledger_id] = LedgerHandleState()
+        return handle
 
     def suspect_everything(self) -> None:
-        """Damage was found: put every known ledger in limbo and fence it until told otherwise."""
+        """Put every known ledger in limbo and fence it: any of them may have lost records."""
+        self.set_limbo(tuple(self.ledgers), tuple(self.ledgers))
         self.is_damaged = True
-        self._is_state_dirty = True
-        for ledger_id, handle in self.ledgers.items():
-            handle.is_limbo = handle.is_fenced = True
-            self._dirty.add(ledger_id)
 
     @property
     def is_checkpointing(self) -> bool:
-        """Whether a checkpoint was begun and not finished."""
+        """Whether a checkpoint is under way."""
         return self._snapshot is not None
 
     def begin_checkpoint(self) -> CheckpointPlan | None:
-        """Freeze what is to be written; ``None`` when nothing changed or one is under way."""
+        """Freeze what is to be written; ``None`` if nothing changed or a checkpoint is under way."""
         has_news = (
             self._cache.ledgers
             or self._dirty
@@ -257,49 +244,49 @@ class Contents:
         stripe: Stripe | None = None,
         size_bytes_max: int,
     ) -> ReadPlan:
-        """Where the entries ``first..last`` are, as far as about ``size_bytes_max`` bytes reach.
+        """Find the places of the entries ``first..last``, up to about ``size_bytes_max`` bytes.
 
-        ``stripe`` limits the question to the ids a bookie's place in the ensemble holds.
+        With ``stripe`` only ids that this bookie's place in the ensemble should hold are asked for.
         """
         invariant(0 <= first <= last, "a read asks for at least one id")
         wanted = stripe or EVERY_ID
         stored: list[Stored] = []
-        size = 0
+        size, planned_last = 0, last
         for item in self._find_stored(ledger_id, first, last):
             ids = wanted.select(item.ids)
             if not ids:
                 continue
             if size >= size_bytes_max or len(stored) >= _PLAN_ITEMS_MAX:
-                end = stored[-1].ids[-1]
-                return ReadPlan(ledger_id, first, last, wanted, size_bytes_max, tuple(stored), end)
+                planned_last = stored[-1].ids[-1]
+                break
             stored.append(Stored(ids, item.place, item.directory))
             size += stored[-1].size_bytes
-        return ReadPlan(ledger_id, first, last, wanted, size_bytes_max, tuple(stored), last)
+        return ReadPlan(ledger_id, first, last, wanted, size_bytes_max, tuple(stored), planned_last)
 
     def plan_compare(self, run: Run) -> ReadPlan:
-        """Where the stored twins of a run's entries are; ``read_plan.runs_of`` makes them comparable."""
-        items: list[Stored] = []
-        for item in self._find_stored(run.ledger_id, run.first_entry, run.last_entry):
-            asked = set(run.entry_ids)
-            ids = [entry_id for entry_id in item.ids if entry_id in asked]
-            if ids:
-                items.append(Stored(ids, item.place, item.directory))
-        first, last = run.first_entry, run.last_entry
-        return ReadPlan(run.ledger_id, first, last, EVERY_ID, ENTRY_ID_MAX, tuple(items), last)
+        """Find the places of the stored entries that have the ids of ``run``."""
+        first, last, asked = run.first_entry, run.last_entry, set(run.entry_ids)
+        items = tuple(
+            Stored(ids, item.place, item.directory)
+            for item in self._find_stored(run.ledger_id, first, last)
+            if (ids := [entry_id for entry_id in item.ids if entry_id in asked])
+        )
+        return ReadPlan(run.ledger_id, first, last, EVERY_ID, ENTRY_ID_MAX, items, last)
 
     def _find_stored(self, ledger_id: int, first: int, last: int) -> Iterator[Stored]:
-        """Everything stored in ``first..last``, ascending, each id once."""
+        """Every stored id of ``first..last`` and its place, ascending, each once."""
         sources: list[Iterator[Stored]] = []
         for cache in (self._cache, self._snapshot):
             if cache is not None and ledger_id in cache.ledgers:
-                sources.append(_find_in_cache(cache, ledger_id, first, last))
+                sources.append(_clipped(cache.between(ledger_id, first, last), first, last))
         for index in self._indexes:
             if ledger_id in index.rows:
-                sources.append(_find_in_index(index, ledger_id, first, last))
+                rows = index.rows[ledger_id].between(first, last)
+                sources.append(_clipped(rows, first, last, index.directory))
         return merge_stored(sources) if len(sources) != 1 else sources[0]
 
     def _directory_of(self, ledger_id: int) -> int:
-        """The ledger's directory; at its first checkpoint the one with the fewest ledgers."""
+        """The ledger's directory; a ledger without one gets the one with the fewest ledgers."""
         handle = self.ledgers[ledger_id]
         if handle.directory_index == UNASSIGNED:
             counts = self._ledgers_of_directory
@@ -310,31 +297,26 @@ class Contents:
 
 
 def lac_of_packet(packet: bytes) -> int:
-    """The LAC an explicit LAC packet claims, unverified; -1 where there is none."""
+    """The LAC that an explicit LAC packet claims, unverified; -1 if the packet is too short."""
     return int.from_bytes(packet[8:16], "big", signed=True) if len(packet) >= 16 else -1
 
 
 def _take_over(packet: bytes, handle: LedgerHandleState) -> None:
+    # Packets may arrive out of order: an older one must not replace a newer one's proof.
     lac = lac_of_packet(packet)
     if handle.explicit_lac is None or lac >= handle.last_add_confirmed:
         handle.explicit_lac = packet
     handle.last_add_confirmed = max(handle.last_add_confirmed, lac)
 
 
-def _find_in_cache(cache: WriteCache, ledger_id: int, first: int, last: int) -> Iterator[Stored]:
-    for run in cache.between(ledger_id, first, last):
-        ids = clip(run.entry_ids, first, last)
-        if ids:
-            yield Stored(ids, run)
-
-
-def _find_in_index(
-    index: DirectoryIndex, ledger_id: int, first: int, last: int
+def _clipped(
+    places: Iterable[Run | Row], first: int, last: int, directory: str = ""
 ) -> Iterator[Stored]:
-    for row in index.rows[ledger_id].between(first, last):
-        ids = clip(row.pattern.ids(), first, last)
+    """The ids in ``first..last`` of each cached run, or of each row of one directory's index."""
+    for place in places:
+        ids = clip(place.entry_ids, first, last)
         if ids:
-            yield Stored(ids, row, index.directory)
+            yield Stored(ids, place, directory)
 
 
 def _max(left: int | None, right: int | None) -> int | None:

@@ -32,12 +32,12 @@ class Storage:
     journals: tuple[Journal, ...]
     checkpoints: Checkpoints
     recovery: RecoveryReport
-    """What opening it found."""
+    """What was found while it was opened."""
     opened: ExitStack
     """Closes all files and gives up the directories."""
 
     def execute(self, plan: ReadPlan) -> ReadOutcome:
-        """Fetch what a plan names; any thread, blocks if ``plan.needs_disk``. Raises nothing."""
+        """Fetch what a plan names, on any thread; blocks if ``plan.needs_disk``. Raises nothing."""
         return execute_plan(self.files, plan)
 
     def checkpoint_now(self) -> None:

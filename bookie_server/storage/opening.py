@@ -1,7 +1,7 @@
 """Opening a bookie's storage: locks first, then recovery, then new journal files.
 
-A torn tail is never written behind: every start begins new journal files. A checkpoint at the end
-sees to it that the bytes just replayed are not replayed again.
+Nothing is ever written behind a torn tail: every start begins new journal files. A checkpoint at the
+end saves the next start from replaying the same bytes again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def open_storage(
     ``instance_id`` is this bookie's, 16 bytes; ``progress`` is called with the bytes replayed so far.
 
     Raises:
-        StorageRefusedError: these directories are not this bookie's; nothing was changed.
+        StorageRefusedError: the directories are not this bookie's; nothing was changed.
         StorageFailedError: a write failed.
         OSError: a file or directory cannot be read, created or locked.
     """
@@ -59,7 +59,8 @@ def open_storage(
         for journal in _begin_journals(files, settings, instance_id, clock_ms, ends):
             opened.callback(journal.close)
             journals.append(journal)
-            # Nothing stands between the last group and the new file: the mark may point there.
+            # No group stands between the old end and the new file, so the mark may skip to it, and
+            # the old files can go.
             ends[journal.index] = journal.position.end
         storage = Storage(
             files=files,
@@ -78,7 +79,7 @@ def open_storage(
 
 
 def _lock_directories(files: FileSystem, settings: StorageSettings) -> list[File]:
-    """Create what is missing and hold every directory against a second process.
+    """Create missing directories and lock each of them against a second process.
 
     Raises:
         BlockingIOError: another process has one of them.
@@ -102,7 +103,7 @@ def _begin_journals(
     clock_ms: Callable[[], int],
     ends: Mapping[int, GroupEnd],
 ) -> Iterator[Journal]:
-    """A new file in each journal directory, behind the given ends.
+    """Begin a new file in each journal directory, linked to where the journal ended.
 
     Raises:
         StorageFailedError: one cannot be made.

@@ -26,12 +26,12 @@ from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.foundation.invariant import invariant
 
 PREAD_SIZE_MAX = 1024 * 1024
-"""Neighbouring blocks are fetched together up to this size."""
+"""Neighbouring blocks are fetched with one read up to this size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """All *asked* ids in ``first..last`` have this presence; with a stripe not every id is asked."""
+    """The presence of all ids in ``first..last`` that were asked for; a stripe asks for some only."""
 
     first: int
     last: int
@@ -40,16 +40,16 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Wanted ids and the one place all of them are in."""
+    """Wanted ids, and the run or the row that holds all of them."""
 
     ids: Sequence[int]
     place: Run | Row
     directory: str = ""
-    """Of a row."""
+    """The directory of a row's entry log; unused with a run."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the wanted records; estimated where the block must be read to know."""
+        """Bytes of the wanted records; an estimate, since it takes records to be of equal size."""
         if isinstance(self.place, Run):
             return self.place.size_bytes * len(self.ids) // len(self.place)
         return self.place.block.size_bytes * len(self.ids) // self.place.block.entry_count
@@ -57,7 +57,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Where the asked entries are; made on the loop thread, executed on any."""
+    """Where the asked entries are. The loop thread makes it, any thread executes it."""
 
     ledger_id: int
     first: int
@@ -67,7 +67,7 @@ class ReadPlan:
     stored: tuple[Stored, ...]
     """Ascending, spans disjoint."""
     planned_last: int
-    """Highest id looked for; what is behind it was not reached."""
+    """The highest id looked for; asked ids behind it are reported as not reached."""
 
     @property
     def needs_disk(self) -> bool:
@@ -85,12 +85,12 @@ class ReadOutcome:
     entry_count: int
 
     def of(self, presence: Presence) -> list[tuple[int, int]]:
-        """``(first, last)`` of the spans of that presence."""
+        """The spans with this presence, as ``(first, last)``."""
         return [(span.first, span.last) for span in self.spans if span.presence is presence]
 
 
 def merge_stored(sources: Iterable[Iterator[Stored]]) -> Iterator[Stored]:
-    """Ascending pieces of several ascending sources that share no id, cut where spans interleave."""
+    """Merge ascending sources that share no id; items are cut where their spans interleave."""
     heads: list[tuple[Stored, Iterator[Stored]]] = []
     for source in sources:
         head = next(source, None)
@@ -160,7 +160,7 @@ class _Collector:
         self._joint = buffer, begin, end
 
     def mark(self, ids: Sequence[int], presence: Presence) -> None:
-        """Give asked ids a presence; asked ones passed over on the way to them are absent."""
+        """Record the presence of asked ids; asked ids passed over on the way to them are absent."""
         rank = self.stripe.rank
         if rank(ids[-1]) - rank(ids[0]) + 1 == len(ids):
             self._extend(ids[0], ids[-1], presence)
@@ -175,7 +175,7 @@ class _Collector:
         self.cursor = self.stripe.next(last + 1)
 
     def span(self, first: int, last: int, presence: Presence) -> None:
-        """Append to the outcome, joining neighbours of one presence."""
+        """Append a span to the outcome, or extend the last one if its presence is the same."""
         before = self.spans[-1] if self.spans else None
         if before is not None and before.presence is presence:
             self.spans[-1] = Span(before.first, last, presence)
@@ -184,7 +184,7 @@ class _Collector:
 
 
 def execute_plan(files: FileSystem, plan: ReadPlan) -> ReadOutcome:
-    """Fetch what the plan names; any thread. Never raises for what a disk does."""
+    """Fetch what the plan names, on any thread. Errors of the disk become presences."""
     into = _Collector(plan.stripe, plan.stripe.next(plan.first), plan.size_bytes_max)
     for batch in _batches(plan.stored):
         if into.is_full:
@@ -206,7 +206,7 @@ def execute_plan(files: FileSystem, plan: ReadPlan) -> ReadOutcome:
 
 
 def _batches(stored: Sequence[Stored]) -> Iterator[list[Stored]]:
-    """Neighbours to fetch with one read: adjacent blocks of one log, or one block in parts."""
+    """Group what one read can fetch: adjacent blocks of one log, or parts of one block."""
     batch: list[Stored] = []
     for item in stored:
         if batch and not _joins(batch, item):
@@ -257,13 +257,10 @@ def _read_batch(
 
 
 def _read(files: FileSystem, path: str, offset: int, size: int) -> bytes:
-    """The bytes, or none when the disk refuses: the caller's checksum then says "damaged"."""
+    """Read the bytes; none on an error, and the caller's checksum then says "damaged"."""
     try:
-        file = files.open(path)
-        try:
+        with files.open(path) as file:
             return file.read_at(offset, size)
-        finally:
-            file.close()
     except OSError:
         return b""
 
@@ -282,15 +279,14 @@ def _sound_runs(
         return None
     if len(item.ids) == len(whole):
         return [(0, whole)]
-    found: list[tuple[int, Run]] = []
-    for piece in pieces_of(whole, item.ids):
-        offset = whole.offsets[whole.entry_ids.index(piece.first_entry)]
-        found.append((offset, piece))
-    return found
+    return [
+        (whole.offsets[whole.entry_ids.index(piece.first_entry)], piece)
+        for piece in pieces_of(whole, item.ids)
+    ]
 
 
 def runs_of(outcome: ReadOutcome) -> list[Run]:
-    """The records of an outcome as runs again, for a caller that must look into them."""
+    """Parse the records of an outcome into runs."""
     runs: list[Run] = []
     for chunk in outcome.chunks:
         for record in decode_records(memoryview(chunk)):

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from bookie_server.core.handle_state import UNASSIGNED, LedgerHandleState
 from bookie_server.settings import StorageSettings
@@ -24,31 +24,27 @@ from bookie_server.storage.index.delta import IndexState
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import decode_handle_state
 from bookie_server.storage.journal.journal import file_ids
-from bookie_server.storage.journal.replay import ORIGIN, Replay
+from bookie_server.storage.journal.replay import ORIGIN, Replay, ReplayCounts
 from bookie_server.storage.logs.entry_log import file_name as log_name
 from bookie_server.storage.logs.entry_log import log_ids
 
 
 @dataclass(slots=True)
-class RecoveryReport:
-    """What opening the storage found."""
+class RecoveryReport(ReplayCounts):
+    """What was found while the storage was opened, in all journals and elsewhere.
 
-    groups: int = 0
-    records: int = 0
-    bytes_replayed: int = 0
-    groups_torn: int = 0
-    bytes_torn: int = 0
+    Non-empty ``damage`` means that acknowledged records may be missing. The caller names the ledgers
+    that may concern, from the metadata, by ``set_limbo``; until then every start reports it again.
+    """
+
     is_new: bool = False
     """Nothing is stored: this bookie is new, or its disks were emptied. Only the metadata can tell
-    the two apart, so until somebody asks it this counts as damage not yet answered."""
-    damage: list[Damage] = field(default_factory=list)
-    """Non-empty: acknowledged records may be missing. The caller says by ``set_limbo`` which ledgers
-    of the metadata that concerns; until then, and after a restart too, it is reported again."""
+    the two apart, so until the bookie has read it the storage counts as damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What the directories held; ``contents.applied`` says where each journal ended."""
+    """What the directories hold; ``contents.applied`` says where each journal ends."""
 
     contents: Contents
     report: RecoveryReport
@@ -63,7 +59,7 @@ def recover(
     instance_id: bytes,
     progress: Callable[[int], None] | None,
 ) -> Recovered:
-    """Bring what indexes, entry logs and journals hold into memory, and make the outcome durable.
+    """Load indexes, entry logs and journals into memory, and make the outcome durable.
 
     Raises:
         StorageRefusedError, StorageFailedError, OSError: see ``open_storage``.
@@ -84,7 +80,7 @@ def recover(
 
 
 class _Recovery:
-    """What is known while a storage is being opened."""
+    """The steps of one recovery, and what they pass on to each other."""
 
     def __init__(
         self,
@@ -104,7 +100,7 @@ class _Recovery:
         self.marks: dict[int, GroupEnd] = {}
 
     def load(self) -> None:
-        """Bring the indexes of all directories to one view; find damage before the journals'."""
+        """Combine the indexes of all directories; find damage, but for that within the journals."""
         known = [index for index in self._indexes if not index.is_new]
         self.report.is_new = all(index.is_blank for index in self._indexes)
         newest = max((index.state for index in known), default=None, key=lambda s: s.checkpoint)
@@ -119,16 +115,19 @@ class _Recovery:
             if index.is_new:
                 self._admit(index, newest)
             self.report.damage += index.damage
-            # An answer holds as soon as one directory has it: all its facts are written to each.
+            # One directory's newest state is enough: a checkpoint writes every handle state to each.
             is_unanswered = index.state == newest and index.state.is_damaged
             if is_unanswered and not self.report.is_new:
                 self._damage(index.path, "damage of an earlier start, not answered yet")
         self._check_mark_files()
         if self.report.damage:
-            self._rebuild()
+            for index in self._indexes:
+                before = len(index.damage)
+                index.rebuild_rows()
+                self.report.damage += index.damage[before:]
         else:
             self._list_orphans()
-            self._establish()
+            self._establish_new_indexes()
 
     def _refuse_missing_directories(self, journals: int, directories: int) -> None:
         for what, now, before in (
@@ -142,7 +141,7 @@ class _Recovery:
                 )
 
     def _admit(self, index: DirectoryIndex, newest: IndexState | None) -> None:
-        """Decide what a directory without an index is: new, or robbed of it."""
+        """Decide whether a directory without an index is new or has lost it."""
         # The first checkpoint is empty and goes before any journal: a crash within it leaves
         # directories without an index, and nothing in them.
         known = newest.directory_count if newest is not None and newest.checkpoint > 1 else 0
@@ -150,8 +149,8 @@ class _Recovery:
             self._damage(index.path, "index is missing")
         elif log_ids(self._files, index.directory):
             self._damage(index.path, "entry logs without an index")
-        # Unanswered from the first durable byte: a crash before the answer must not turn an emptied
-        # directory into one that may deny what it once acknowledged.
+        # Damaged from the first durable byte on: if the bookie crashes before it has read the
+        # metadata, an emptied directory must not come back as one that may deny entries.
         state = replace(index.state, checkpoint=0, is_damaged=self.report.is_new)
         index.mark_as_new(self.marks, state)
 
@@ -161,30 +160,26 @@ class _Recovery:
             if mark != ORIGIN and mark.file_id not in file_ids(self._files, directory):
                 self._damage(directory, f"journal file {mark.file_id:016x} of the mark is missing")
 
-    def _rebuild(self) -> None:
-        for index in self._indexes:
-            before = len(index.damage)
-            index.rebuild_rows()
-            self.report.damage += index.damage[before:]
-
-    def _establish(self) -> None:
+    def _establish_new_indexes(self) -> None:
         """Give every new directory an index before any other's says that it has one.
 
-        A crash in between then leaves new directories, never one robbed of its index.
+        A crash in between then leaves new directories, never one that seems to have lost its index.
         """
         for index in self._indexes:
             if index.is_new:
                 index.establish()
 
     def _list_orphans(self) -> None:
-        """Logs no index names: a crash left them, and the journal still has their entries."""
-        for index in self._indexes:
-            for log_id in log_ids(self._files, index.directory):
-                if log_id > index.state.last_log_id:
-                    self._orphans.append(f"{index.directory}/{log_name(log_id)}")
+        """Find the logs that no index names: a crash left them; the journal has their entries."""
+        self._orphans = [
+            f"{index.directory}/{log_name(log_id)}"
+            for index in self._indexes
+            for log_id in log_ids(self._files, index.directory)
+            if log_id > index.state.last_log_id
+        ]
 
     def restore(self) -> Contents:
-        """The contents as of the indexes; the newest checkpoint's facts win."""
+        """Make the contents from the indexes; of a ledger the newest handle state holds."""
         contents = Contents(self._indexes, len(self._settings.journal_directories))
         merged: dict[int, LedgerHandleState] = {}
         for index in sorted(self._indexes, key=lambda index: index.state.checkpoint):
@@ -193,10 +188,10 @@ class _Recovery:
                 try:
                     handle = decode_handle_state(content)
                 except ValueError as cause:
-                    self._damage(index.path, f"facts of ledger {ledger_id}: {cause}")
+                    self._damage(index.path, f"handle state of ledger {ledger_id}: {cause}")
                     continue
                 if before is not None:
-                    # What is never taken back holds wherever it is found.
+                    # A fence and a key are never taken back: either index may be the one to know.
                     handle.is_fenced |= before.is_fenced
                     handle.master_key = handle.master_key or before.master_key
                 merged[ledger_id] = handle
@@ -223,6 +218,7 @@ class _Recovery:
         replay = Replay(self._files, directory, number, self._instance_id, self.marks[number])
         before = self.report.bytes_replayed
         for group in replay.groups():
+            # Before the checkpoint below moves a mark behind the damage; see the module.
             if replay.report.damage and not contents.is_damaged:
                 contents.suspect_everything()
             contents.apply(group.records, group.position)
@@ -230,18 +226,11 @@ class _Recovery:
                 contents.checkpoint(self._checkpoints.write)
             if progress is not None:
                 progress(before + replay.report.bytes_replayed)
-        found = replay.report
-        self.report.groups += found.groups
-        self.report.records += found.records
-        self.report.bytes_replayed += found.bytes_replayed
-        self.report.groups_torn += found.groups_torn
-        self.report.bytes_torn += found.bytes_torn
-        self.report.damage += found.damage
-        if found.last > contents.applied[number]:
-            contents.applied[number] = found.last
+        self.report.add(replay.report)
+        contents.applied[number] = max(contents.applied[number], replay.report.last)
 
     def settle(self, contents: Contents) -> None:
-        """Answer damage, drop crash leftovers, and make the outcome durable."""
+        """Suspect every ledger after damage, else delete a crash's leftovers; then checkpoint."""
         if self.report.damage:
             contents.suspect_everything()
         else:

@@ -1,14 +1,17 @@
 """Messages to bytes and back; the only file that knows protobuf's classes.
 
-A section is encoded once, by whoever packaged its entries, and the same ``bytes`` go to every
+A section is encoded once, by the client that packaged its entries, and the same ``bytes`` go to every
 bookie of the write set; a frame of several sections is their concatenation. Sizes are limited here,
-before anything is allocated by a peer's say-so. The layout is in bookie.proto.
+before anything is allocated by a peer's say-so. The layout is in bookie.proto. Where a value has the
+fields of its message, by name, ``_fields_of`` carries them over.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -38,16 +41,26 @@ _HEADER_SIZE_MAX = 64 * 1024
 
 _SECTION = struct.Struct(">II")
 _REPLY = struct.Struct(">I")
+_SECTION_KEY = attrgetter("ledger_id", "first_entry", "last_entry", "is_recovery")
+_INFO = attrgetter(*BookieInfo.__slots__)
+
+M = TypeVar("M", bound=Message)
+
+
+class _Value(Protocol):
+    """A dataclass with slots."""
+
+    __slots__: tuple[str, ...]
 
 
 class MalformedFrameError(ValueError):
-    """Bytes that are no frame; the stream they came on cannot be trusted further."""
+    """The bytes are not a frame, so nothing that follows on their stream can be trusted."""
 
 
 def encode_section_header(
     ledger_id: int, master_key: bytes, digest_type: DigestType, *, is_recovery: bool = False
 ) -> bytes:
-    """The part of a section that is the same for all adds of a writer."""
+    """Encode the part of a section that is the same for all adds of a writer."""
     return pb.SectionHeader(
         ledger_id=ledger_id,
         master_key=master_key,
@@ -63,7 +76,7 @@ def encode_section(header: bytes, parts: Sequence[bytes | memoryview]) -> bytes:
 
 
 def parse_frame(frame: bytes) -> list[Section]:
-    """The sections of a frame; records are shared with ``frame``, not copied.
+    """Split a frame into its sections; records are shared with ``frame``, not copied.
 
     Raises:
         MalformedFrameError: the frame does not parse to its last byte, or breaks a limit.
@@ -71,6 +84,7 @@ def parse_frame(frame: bytes) -> list[Section]:
     sections: list[Section] = []
     view = memoryview(frame)
     offset, end = 0, len(frame)
+    # Sizes come from the peer: each is checked before anything is allocated or sliced by it.
     if not _SECTION.size < end <= FRAME_SIZE_MAX:
         raise MalformedFrameError(f"a frame of {end} bytes")
     while offset < end:
@@ -80,8 +94,7 @@ def parse_frame(frame: bytes) -> list[Section]:
         body = offset + _SECTION.size + header_size
         if header_size > _HEADER_SIZE_MAX or records_size > end - body:
             raise MalformedFrameError(f"a section at {offset} that exceeds its frame")
-        header = pb.SectionHeader()
-        _parse_into(header, bytes(view[offset + _SECTION.size : body]))
+        header = _parse(pb.SectionHeader(), bytes(view[offset + _SECTION.size : body]))
         offset = body + records_size
         # A frame of one section is the common case: its records need no second buffer object.
         sections.append(_section(header, view[body:offset]))
@@ -103,20 +116,27 @@ def _section(header: pb.SectionHeader, records: memoryview) -> Section:
 
 
 def _check_key(master_key: bytes) -> None:
-    """A ledger is bound to the key of the first add or fence, so no other size may ever get in."""
+    """Refuse a key of another size: the first add or fence would bind its ledger to it for good."""
     if len(master_key) != MASTER_KEY_SIZE:
         raise MalformedFrameError(f"a master key of {len(master_key)} bytes")
 
 
-def _parse_into(message: Message, data: bytes) -> None:
+def _parse(message: M, data: bytes) -> M:
+    """Fill ``message`` from its bytes and return it."""
     try:
         message.ParseFromString(data)
     except DecodeError as cause:
         raise MalformedFrameError(f"{type(message).__name__} does not parse") from cause
+    return message
+
+
+def _fields_of(value: _Value) -> dict[str, Any]:
+    """The fields of a dataclass by name, to make a message of; not recursive, unlike ``asdict``."""
+    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def encode_write_reply(replies: Iterable[SectionReply]) -> bytes:
-    """Answers for any number of sections."""
+    """Encode the answers to any number of sections, in one message."""
     return pb.WriteReply(
         sections=[
             pb.SectionReply(
@@ -124,7 +144,7 @@ def encode_write_reply(replies: Iterable[SectionReply]) -> bytes:
                 first_entry=reply.first_entry,
                 last_entry=reply.last_entry,
                 is_recovery=reply.is_recovery,
-                status=_to_wire(reply.status),
+                status=reply.status.name,
             )
             for reply in replies
         ]
@@ -133,42 +153,21 @@ def encode_write_reply(replies: Iterable[SectionReply]) -> bytes:
 
 def parse_write_reply(data: bytes) -> list[SectionReply]:
     """Raises :class:`MalformedFrameError`."""
-    message = pb.WriteReply()
-    _parse_into(message, data)
-    return [
-        SectionReply(
-            part.ledger_id,
-            part.first_entry,
-            part.last_entry,
-            part.is_recovery,
-            _from_wire(part.status),
-        )
-        for part in message.sections
-    ]
+    message = _parse(pb.WriteReply(), data)
+    return [SectionReply(*_SECTION_KEY(part), _from_wire(part.status)) for part in message.sections]
 
 
 def encode_read_request(request_id: int, request: ReadRequest) -> bytes:
-    """``request_id`` ties the reply to its request."""
-    message = pb.ReadRequest(
-        request_id=request_id,
-        ledger_id=request.ledger_id,
-        first_entry=request.first_entry,
-        last_entry=request.last_entry,
-        is_fencing=request.is_fencing,
-        master_key=request.master_key,
-        size_bytes_max=request.size_bytes_max,
-    )
+    """Encode a read; the reply carries ``request_id`` too, since replies come in any order."""
+    fields = _fields_of(request)
     if request.stripe is not None:
-        message.stripe.ensemble_size = request.stripe.ensemble_size
-        message.stripe.write_quorum = request.stripe.write_quorum
-        message.stripe.index = request.stripe.index
-    return message.SerializeToString()
+        fields["stripe"] = _fields_of(request.stripe)
+    return pb.ReadRequest(request_id=request_id, **fields).SerializeToString()
 
 
 def parse_read_request(data: bytes) -> tuple[int, ReadRequest]:
-    """Request id and request; raises :class:`MalformedFrameError` for what makes no sense."""
-    message = pb.ReadRequest()
-    _parse_into(message, data)
+    """Return request id and request; raises :class:`MalformedFrameError` for what makes no sense."""
+    message = _parse(pb.ReadRequest(), data)
     stripe = None
     if message.HasField("stripe"):
         wire = message.stripe
@@ -194,7 +193,7 @@ def parse_read_request(data: bytes) -> tuple[int, ReadRequest]:
 
 
 def encode_read_reply(request_id: int, reply: StoredReply) -> bytes:
-    """One join: the records go into the message as they were stored."""
+    """Encode a header and append the records as they were stored; they are copied once."""
     header = pb.ReadReplyHeader(
         request_id=request_id,
         last_add_confirmed=reply.last_add_confirmed,
@@ -211,8 +210,7 @@ def parse_read_reply(frame: bytes) -> tuple[int, ReadReply]:
     body = _REPLY.size + header_size
     if body > len(frame):
         raise MalformedFrameError("a read reply header that exceeds its frame")
-    header = pb.ReadReplyHeader()
-    _parse_into(header, frame[_REPLY.size : body])
+    header = _parse(pb.ReadReplyHeader(), frame[_REPLY.size : body])
     runs: tuple[Run, ...] = ()
     if body < len(frame):
         try:
@@ -226,19 +224,18 @@ def parse_read_reply(frame: bytes) -> tuple[int, ReadReply]:
 def encode_read_lac_request(
     ledger_id: int, *, is_fencing: bool, master_key: bytes, long_poll: LongPoll | None = None
 ) -> bytes:
-    """``master_key`` matters to a fencing read only."""
-    message = pb.ReadLacRequest(ledger_id=ledger_id, is_fencing=is_fencing, master_key=master_key)
-    if long_poll is not None:
-        message.long_poll.previous_lac = long_poll.previous_lac
-        message.long_poll.timeout_ms = long_poll.timeout_ms
-        message.long_poll.size_bytes_max = long_poll.size_bytes_max
-    return message.SerializeToString()
+    """Encode a LAC read; a bookie looks at ``master_key`` only when the read fences."""
+    return pb.ReadLacRequest(
+        ledger_id=ledger_id,
+        is_fencing=is_fencing,
+        master_key=master_key,
+        long_poll=None if long_poll is None else pb.LongPoll(**_fields_of(long_poll)),
+    ).SerializeToString()
 
 
 def parse_read_lac_request(data: bytes) -> tuple[int, bool, bytes, LongPoll | None]:
-    """``(ledger_id, is_fencing, master_key, long_poll)``; raises :class:`MalformedFrameError`."""
-    message = pb.ReadLacRequest()
-    _parse_into(message, data)
+    """Return ``(ledger_id, is_fencing, master_key, long_poll)``; raises :class:`MalformedFrameError`."""
+    message = _parse(pb.ReadLacRequest(), data)
     if message.ledger_id < 0:
         raise MalformedFrameError(f"a LAC read of ledger {message.ledger_id}")
     if message.is_fencing:
@@ -257,9 +254,9 @@ def parse_read_lac_request(data: bytes) -> tuple[int, bool, bytes, LongPoll | No
 
 
 def encode_read_lac_reply(reply: ReadLacReply) -> bytes:
-    """Absent records travel as empty bytes: neither is ever empty when present."""
+    """Encode a LAC reply; what the bookie does not hold travels as empty bytes, never empty itself."""
     return pb.ReadLacReply(
-        status=_to_wire(reply.status),
+        status=reply.status.name,
         last_entry=reply.last_entry or b"",
         explicit_lac=reply.explicit_lac or b"",
         records=reply.records,
@@ -268,8 +265,7 @@ def encode_read_lac_reply(reply: ReadLacReply) -> bytes:
 
 def parse_read_lac_reply(data: bytes) -> ReadLacReply:
     """Raises :class:`MalformedFrameError`."""
-    message = pb.ReadLacReply()
-    _parse_into(message, data)
+    message = _parse(pb.ReadLacReply(), data)
     return ReadLacReply(
         _from_wire(message.status),
         message.last_entry or None,
@@ -279,16 +275,15 @@ def parse_read_lac_reply(data: bytes) -> ReadLacReply:
 
 
 def encode_write_lac_request(ledger_id: int, master_key: bytes, packet: bytes) -> bytes:
-    """``packet`` travels as its writer signed it."""
+    """Encode an explicit LAC; ``packet`` is sent as its writer signed it."""
     return pb.WriteLacRequest(
         ledger_id=ledger_id, master_key=master_key, packet=packet
     ).SerializeToString()
 
 
 def parse_write_lac_request(data: bytes) -> tuple[int, bytes, bytes]:
-    """``(ledger_id, master_key, packet)``; raises :class:`MalformedFrameError`."""
-    message = pb.WriteLacRequest()
-    _parse_into(message, data)
+    """Return ``(ledger_id, master_key, packet)``; raises :class:`MalformedFrameError`."""
+    message = _parse(pb.WriteLacRequest(), data)
     if message.ledger_id < 0:
         raise MalformedFrameError(f"an explicit LAC of ledger {message.ledger_id}")
     _check_key(message.master_key)
@@ -298,85 +293,60 @@ def parse_write_lac_request(data: bytes) -> tuple[int, bytes, bytes]:
 
 
 def encode_status(status: Status) -> bytes:
-    """The reply of a request whose whole outcome is a status."""
-    return pb.StatusReply(status=_to_wire(status)).SerializeToString()
+    """Encode the reply to a request whose whole outcome is a status."""
+    return pb.StatusReply(status=status.name).SerializeToString()
 
 
 def parse_status(data: bytes) -> Status:
     """Raises :class:`MalformedFrameError`."""
-    message = pb.StatusReply()
-    _parse_into(message, data)
-    return _from_wire(message.status)
+    return _from_wire(_parse(pb.StatusReply(), data).status)
 
 
 def encode_info(info: BookieInfo) -> bytes:
-    """What ``bookkeeper bookies`` shows of a bookie."""
-    return pb.InfoReply(
-        bookie_id=info.bookie_id,
-        instance_id=info.instance_id,
-        version=info.version,
-        ledger_count=info.ledger_count,
-        disk_total_bytes=info.disk_total_bytes,
-        disk_free_bytes=info.disk_free_bytes,
-    ).SerializeToString()
+    """Encode what ``bookkeeper bookies`` shows of a bookie."""
+    return pb.InfoReply(**_fields_of(info)).SerializeToString()
 
 
 def parse_info(data: bytes) -> BookieInfo:
     """Raises :class:`MalformedFrameError`."""
-    message = pb.InfoReply()
-    _parse_into(message, data)
-    return BookieInfo(
-        message.bookie_id,
-        message.instance_id,
-        message.version,
-        message.ledger_count,
-        message.disk_total_bytes,
-        message.disk_free_bytes,
-    )
+    return BookieInfo(*_INFO(_parse(pb.InfoReply(), data)))
 
 
 def encode_list_entries_request(ledger_id: int) -> bytes:
-    """Asks for all entries of a ledger; there is nothing else to say."""
+    """Encode the request for the list of all entries of a ledger."""
     return pb.ListEntriesRequest(ledger_id=ledger_id).SerializeToString()
 
 
 def parse_list_entries_request(data: bytes) -> int:
-    """The ledger id; raises :class:`MalformedFrameError`."""
-    message = pb.ListEntriesRequest()
-    _parse_into(message, data)
-    return message.ledger_id
+    """Return the ledger id; raises :class:`MalformedFrameError`."""
+    return _parse(pb.ListEntriesRequest(), data).ledger_id
 
 
 def encode_entry_list(entries: EntryList) -> bytes:
-    """Ranges in ascending order, as storage lists them."""
+    """Encode the ranges in ascending order, as storage lists them."""
     return pb.ListEntriesReply(
-        status=_to_wire(entries.status), held=[_id_range_to_wire(part) for part in entries.held]
+        status=entries.status.name, held=[_id_range_to_wire(part) for part in entries.held]
     ).SerializeToString()
 
 
 def parse_entry_list(data: bytes) -> EntryList:
     """Raises :class:`MalformedFrameError`."""
-    message = pb.ListEntriesReply()
-    _parse_into(message, data)
+    message = _parse(pb.ListEntriesReply(), data)
     return EntryList(
         _from_wire(message.status), tuple(_id_range_from_wire(part) for part in message.held)
     )
-
-
-def _to_wire(status: Status) -> str:
-    return status.name
 
 
 def _from_wire(number: int) -> Status:
     try:
         return Status(number)
     except ValueError:
-        return Status.UNKNOWN  # a status of a later version proves nothing
+        return Status.UNKNOWN  # a later version's status: we may not conclude anything from it
 
 
 def _id_range_to_wire(part: IdRange) -> pb.IdRange:
     return pb.IdRange(
-        first_entry=part.first_entry, last_entry=part.last_entry, status=_to_wire(part.status)
+        first_entry=part.first_entry, last_entry=part.last_entry, status=part.status.name
     )
 
 

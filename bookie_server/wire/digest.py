@@ -23,7 +23,7 @@ MASTER_KEY_SIZE = 20
 
 
 def crc32c(data: bytes) -> int:
-    """CRC-32C (Castagnoli) of ``data``; what every checksum of our own formats is."""
+    """CRC-32C (Castagnoli) of ``data``: the checksum of all our own formats."""
     return int(crc32c_value(data))
 
 
@@ -37,7 +37,7 @@ def master_key(password: bytes) -> bytes:
 
 
 class Digest(ABC):
-    """How one ledger's entries are checked."""
+    """Computes and checks the digests of one ledger's entries."""
 
     type: DigestType
     size: int
@@ -101,7 +101,7 @@ class DummyDigest(Digest):
 
 
 def digest_for(digest_type: DigestType, password: bytes) -> Digest:
-    """The digest of a ledger, as its client computes and checks it."""
+    """The digest with which a client computes and checks its ledger's entries."""
     match digest_type:
         case DigestType.CRC32C:
             return Crc32cDigest()
@@ -114,5 +114,5 @@ def digest_for(digest_type: DigestType, password: bytes) -> Digest:
 
 
 def keyless_digest(digest_type: DigestType) -> Digest | None:
-    """The digest as a bookie, which knows no password, can check it; ``None`` when it cannot."""
+    """The digest a bookie can check without the password; ``None`` for HMAC, which it cannot."""
     return None if digest_type is DigestType.HMAC else digest_for(digest_type, b"")

@@ -2,7 +2,7 @@
 bytes of them.
 
 The one rule that matters most: ``NO_ENTRY`` and ``NO_LEDGER`` are *evidence* that something was
-never acknowledged. Whoever cannot prove that says ``UNKNOWN``.
+never acknowledged. A bookie that cannot prove that answers ``UNKNOWN``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Status(Enum):
 
     @property
     def is_evidence_of_absence(self) -> bool:
-        """Whether the bookie swears it never acknowledged what was asked for."""
+        """Whether the answer proves that the bookie never acknowledged what was asked for."""
         return self in (Status.NO_ENTRY, Status.NO_LEDGER)
 
 
@@ -49,10 +49,17 @@ class Section:
     digest_type: DigestType
     run: Run
 
+    def reply(self, status: Status) -> SectionReply:
+        """The answer to this section."""
+        run = self.run
+        return SectionReply(
+            self.ledger_id, run.first_entry, run.last_entry, self.is_recovery, status
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedSection:
-    """A section ready to send, the same bytes to every bookie, with what names it in answers."""
+    """A section ready to send to every bookie of the write set, and the ids its answer will carry."""
 
     ledger_id: int
     first_entry: int
@@ -63,7 +70,7 @@ class EncodedSection:
 
 @dataclass(frozen=True, slots=True)
 class SectionReply:
-    """The answer for the section that began and ended at these entries."""
+    """A bookie's answer to one section, which its ledger, first and last entry identify."""
 
     ledger_id: int
     first_entry: int
@@ -74,7 +81,7 @@ class SectionReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """Wanted: ids ``first_entry..last_entry`` of the stripe (all of them without one)."""
+    """Asks for the entries ``first_entry..last_entry``; with a ``stripe`` only for those it holds."""
 
     ledger_id: int
     first_entry: int
@@ -87,7 +94,7 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class IdRange:
-    """What holds for every wanted id in ``first_entry..last_entry``."""
+    """The status of every wanted id in ``first_entry..last_entry``."""
 
     first_entry: int
     last_entry: int
@@ -96,7 +103,7 @@ class IdRange:
 
 @dataclass(frozen=True, slots=True)
 class ReadReply:
-    """Runs in ascending order, and a status for every wanted id they do not hold."""
+    """The runs found, ascending, and a status for every wanted id that is in none of them."""
 
     runs: tuple[Run, ...]
     missing: tuple[IdRange, ...]
@@ -105,7 +112,7 @@ class ReadReply:
 
 @dataclass(frozen=True, slots=True)
 class StoredReply:
-    """A :class:`ReadReply` as its bookie makes it: stretches of records, sent as they were stored."""
+    """A :class:`ReadReply` as its bookie makes it: chunks of records, sent as they were stored."""
 
     chunks: tuple[bytes | memoryview, ...]
     missing: tuple[IdRange, ...]
@@ -114,21 +121,21 @@ class StoredReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongPoll:
-    """Have a LAC read answered when there is news: a LAC above ``previous_lac`` (-1: any), a fence,
-    or the end of ``timeout_ms``. The news comes with the records of the entries behind it.
+    """Delays the answer to a LAC read until the LAC exceeds ``previous_lac`` (-1: any LAC will do),
+    the ledger is fenced, or ``timeout_ms`` have passed. The answer brings the entries up to the LAC.
     """
 
     previous_lac: int
     timeout_ms: int
     size_bytes_max: int = 1024 * 1024
-    """Of records in the reply; one entry comes whatever its size. 0: no records."""
+    """Most bytes of records in the reply; a larger first entry comes all the same. 0: no records."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLacReply:
-    """``last_entry`` is a whole record, ``explicit_lac`` Apache's packet; ``None``: holds none.
+    """``last_entry`` is a whole record, ``explicit_lac`` Apache's packet; ``None``: the bookie has none.
 
-    ``records``, only in answer to a long poll, is a run of what is held up to the LAC; empty: none.
+    ``records`` answers a long poll only: the run of stored entries up to the LAC, empty for none.
     """
 
     status: Status
@@ -139,7 +146,7 @@ class ReadLacReply:
 
 @dataclass(frozen=True, slots=True)
 class BookieInfo:
-    """Who a bookie is and how full its disks are."""
+    """A bookie's identity, and how full its disk is."""
 
     bookie_id: str
     instance_id: str
@@ -151,7 +158,7 @@ class BookieInfo:
 
 @dataclass(frozen=True, slots=True)
 class EntryList:
-    """``held`` are the ids a bookie has, ascending; only with ``OK`` may absence be concluded."""
+    """The ids a bookie holds, ascending. An id not listed is absent only if the status is ``OK``."""
 
     status: Status
     held: tuple[IdRange, ...] = ()

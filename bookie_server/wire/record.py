@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,15 +36,15 @@ _LAC_PACKET = struct.Struct(">qq")
 
 
 class MalformedRecordsError(ValueError):
-    """Bytes that are not a run of records, or not of the ledger they claim."""
+    """The bytes are not a run of records of one ledger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """Records of one ledger, ascending by entry id, as received.
 
-    ``range`` objects stand for ids and offsets wherever records are consecutive and of one size, so
-    a run of a thousand small entries costs no more than a run of one.
+    Ids and offsets are ``range`` objects wherever records are consecutive and of one size, so a run
+    of a thousand small entries costs no more than a run of one.
     """
 
     ledger_id: int
@@ -69,7 +69,7 @@ class Run:
         return len(self.entry_ids)
 
     def end_of(self, index: int) -> int:
-        """Offset just behind record ``index``."""
+        """The offset just behind record ``index``."""
         return self.offsets[index + 1] if index + 1 < len(self.offsets) else len(self.data)
 
     def slice(self, start: int, stop: int) -> Run:
@@ -86,13 +86,24 @@ class Run:
         )
 
     def between(self, first_entry: int, last_entry: int) -> Run | None:
-        """The records with ids in ``first_entry..last_entry``, ``None`` when there is none."""
+        """The records with ids in ``first_entry..last_entry``; ``None`` if the run has none of them."""
         start = bisect_left(self.entry_ids, first_entry)
         stop = bisect_left(self.entry_ids, last_entry + 1)
         return self.slice(start, stop) if start < stop else None
 
+    def without(self, is_taken: Callable[[int], bool]) -> list[Run]:
+        """The parts of the run that are left when the records of all taken ids are cut out."""
+        parts: list[Run] = []
+        begin = 0
+        for at, entry_id in enumerate(self.entry_ids):
+            if is_taken(entry_id):
+                if begin < at:
+                    parts.append(self.slice(begin, at))
+                begin = at + 1
+        return [*parts, self.slice(begin, len(self))] if begin < len(self) else parts
+
     def record(self, index: int) -> memoryview:
-        """Record ``index``, its length prefix included."""
+        """The bytes of record ``index``, its length prefix included."""
         return memoryview(self.data)[self.offsets[index] : self.end_of(index)]
 
     def last_add_confirmed(self) -> int:
@@ -171,9 +182,9 @@ def parse_lac_packet(packet: bytes, digest: Digest, ledger_id: int) -> int | Non
 
 
 def is_possible_lac_packet(packet: bytes, ledger_id: int) -> bool:
-    """Whether a bookie, which knows neither digest type nor password, can take a packet for one.
+    """Whether the packet may be genuine, as far as a bookie can see without the ledger's password.
 
-    The sizes of the digests differ, so those that need no password can be checked.
+    The packet's size gives its digest type away, and CRC-32C and CRC-32 need no password to check.
     """
     for digest in (Crc32cDigest(), Crc32Digest()):
         if len(packet) == _LAC_PACKET.size + digest.size:
@@ -185,10 +196,10 @@ def is_possible_lac_packet(packet: bytes, ledger_id: int) -> bool:
 
 
 def parse_run(data: bytes | memoryview) -> Run:
-    """Find the records of a non-empty run; ids ascend and belong to one ledger.
+    """Find the records of a non-empty run: ascending ids of one ledger.
 
     Raises:
-        MalformedRecordsError: anything else. Bytes are never read past a record's own length.
+        MalformedRecordsError: the bytes are anything else.
     """
     if len(data) < RECORD_OVERHEAD:
         raise MalformedRecordsError(f"{len(data)} bytes hold no record")
@@ -196,7 +207,7 @@ def parse_run(data: bytes | memoryview) -> Run:
 
 
 def _parse_uniform(data: bytes | memoryview) -> Run | None:
-    """Records of one size with consecutive ids, checked in bulk; ``None`` when they are not that."""
+    """Check in bulk that all records have one size and consecutive ids; ``None`` if they do not."""
     size, ledger_id, first_entry = _IDS.unpack_from(data, 0)
     stride = LENGTH_SIZE + size
     if not HEADER_SIZE <= size <= ENTRY_SIZE_MAX or len(data) % stride:
@@ -240,8 +251,12 @@ def _parse_mixed(data: bytes | memoryview) -> Run:
         ids.append(entry_id)
         offsets.append(offset)
         offset += LENGTH_SIZE + size
-    consecutive = ids[-1] - ids[0] + 1 == len(ids)
-    return Run(ledger_id, range(ids[0], ids[-1] + 1) if consecutive else ids, offsets, data)
+    return Run(ledger_id, compact_ids(ids), offsets, data)
+
+
+def compact_ids(ids: Sequence[int]) -> Sequence[int]:
+    """The same ids, as a ``range`` where they are consecutive."""
+    return range(ids[0], ids[-1] + 1) if ids[-1] - ids[0] + 1 == len(ids) else ids
 
 
 def run_verifies(run: Run, digest: Digest) -> bool:
@@ -258,8 +273,9 @@ def first_unverified(run: Run, digest: Digest) -> int | None:
 
 
 def split_records(run: Run, digest_size: int) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """``(header, digest, payload)`` of each record. A record too short for its digest has an empty
-    or clipped one, which no digest verifies.
+    """Split each record into ``(header, digest, payload)``.
+
+    Where a record is too short for a digest, what it has of one is returned; that never verifies.
     """
     if isinstance(run.offsets, range):
         payload_size = run.offsets.step - RECORD_OVERHEAD - digest_size

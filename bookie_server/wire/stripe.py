@@ -25,7 +25,7 @@ class Stripe:
             )
 
     def wants(self, entry_id: int) -> bool:
-        """Whether the entry's write set names this bookie (round robin: RoundRobinDistributionSchedule)."""
+        """Whether this bookie is in the entry's write set (Apache's RoundRobinDistributionSchedule)."""
         return (self.index - entry_id) % self.ensemble_size < self.write_quorum
 
     def rank(self, entry_id: int) -> int:
@@ -35,7 +35,7 @@ class Stripe:
         return periods * self.write_quorum + partial
 
     def next(self, entry_id: int) -> int:
-        """The smallest wanted id that is not below ``entry_id``."""
+        """The first wanted id from ``entry_id`` on."""
         while not self.wants(entry_id):
             entry_id += 1
         return entry_id

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from google.protobuf.message import DecodeError
 
@@ -36,7 +36,7 @@ _ADDRESS = re.compile(r"(?P<host>[^:/\s]+):(?P<port>\d{1,5})")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One address of a bookie."""
+    """One address of a bookie; the fields are those of Apache's message."""
 
     id: str
     host: str
@@ -53,21 +53,19 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class BookieServiceInfo:
-    """What a bookie says of itself while it is registered."""
+    """What a bookie's registration says of it."""
 
     endpoints: tuple[Endpoint, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def endpoint(self, protocol: str) -> Endpoint | None:
         """The bookie's own endpoint that speaks ``protocol``."""
-        for endpoint in self.endpoints:
-            if endpoint.id == BOOKIE_ENDPOINT and endpoint.protocol == protocol:
-                return endpoint
-        return None
+        wanted = BOOKIE_ENDPOINT, protocol
+        return next((e for e in self.endpoints if (e.id, e.protocol) == wanted), None)
 
 
 def check_bookie_id(bookie_id: str) -> str:
-    """The id itself, if a node may be called that.
+    """Return the id if it can be the name of a node.
 
     Raises:
         ValueError: it has other characters than letters, digits and ``:._-``, or is ``readonly``.
@@ -83,22 +81,15 @@ def encode_service_info(info: BookieServiceInfo) -> bytes:
     """The registration value Apache's clients understand."""
     message = BookieServiceInfoFormat(properties=dict(info.properties))
     for endpoint in info.endpoints:
-        message.endpoints.add(
-            id=endpoint.id,
-            host=endpoint.host,
-            port=endpoint.port,
-            protocol=endpoint.protocol,
-            auth=endpoint.auth,
-            extensions=endpoint.extensions,
-        )
+        message.endpoints.add(**asdict(endpoint))
     return message.SerializeToString(deterministic=True)
 
 
 def parse_service_info(value: bytes, bookie_id: str) -> BookieServiceInfo:
-    """What a registration says; an empty one of the old days has the id as its address.
+    """Parse a registration; an empty one, of an old bookie, has the id as its address.
 
     Raises:
-        MetadataCorruptError: neither.
+        MetadataCorruptError: it is neither.
     """
     if not value:
         match = _ADDRESS.fullmatch(bookie_id)
@@ -138,7 +129,7 @@ class BookieRegistry:
     async def register(
         self, bookie_id: str, info: BookieServiceInfo, *, readonly: bool = False
     ) -> Registration:
-        """Be seen as alive until the session ends; comes back by itself after a session loss.
+        """Register a bookie as alive; the registration is renewed by itself after a session loss.
 
         Raises:
             ValueError: ``bookie_id`` cannot be a node's name.

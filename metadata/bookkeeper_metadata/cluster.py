@@ -1,4 +1,4 @@
-"""A cluster's birth and identity: the nodes every bookie and client expects below the ledgers root.
+"""A cluster's creation and identity: the nodes every bookie and client expects below the ledgers root.
 
 LAYOUT and INSTANCEID come last and together: a root with a LAYOUT is a whole cluster, and one
 without is none, whatever else an interrupted ``initialize`` left there. Nothing is ever overwritten.
@@ -75,7 +75,7 @@ async def initialize(
 
 
 async def read_layout(store: MetadataStore, root: str) -> LedgerLayout:
-    """How this cluster turns ledger ids into paths.
+    """Read how this cluster turns ledger ids into paths.
 
     Raises:
         ClusterNotInitializedError: no LAYOUT, hence no cluster.
@@ -84,7 +84,7 @@ async def read_layout(store: MetadataStore, root: str) -> LedgerLayout:
     path = Paths(root).layout
     node = await store.get(path)
     if node is None:
-        # Initialized a moment ago over another server, this one may lag behind.
+        # The cluster may have been initialized a moment ago over a server that this one lags behind.
         await store.sync(root)
         node = await store.get(path)
     if node is None:
@@ -97,7 +97,7 @@ async def read_layout(store: MetadataStore, root: str) -> LedgerLayout:
 
 
 async def instance_id(store: MetadataStore, root: str) -> str | None:
-    """The cluster's UUID; ``None`` for clusters made without one, which is never checked then.
+    """Read the cluster's UUID; ``None`` for a cluster that was made without one.
 
     Raises:
         ClusterNotInitializedError: no LAYOUT, hence no cluster.

@@ -28,7 +28,7 @@ class LedgerExistsError(BookKeeperError):
 
 
 class MetadataConflictError(BookKeeperError):
-    """Somebody else changed the metadata first; read it again before you decide anew."""
+    """Another client changed the metadata first; read it again before you decide anew."""
 
     code = -17
     name = "BK_METADATA_CONFLICT"

@@ -19,17 +19,17 @@ from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import NodeExistsError, NoNodeError, NotEmptyError
 
 _ATTEMPTS_MAX = 10
-"""Counters asked, or asked again, for one id."""
+"""Requests to counters for one id."""
 _FOLDERS_KEPT = 3
 _FOLDER = re.compile(r"HOB-(\d{10})")
 
 
 class _Drawn(NamedTuple):
-    """What a counter gave."""
+    """A number drawn from a counter."""
 
     number: int
     node: str
-    """The node that was made to count it."""
+    """The sequential node whose name is the number."""
 
 
 class LedgerIds:
@@ -42,13 +42,13 @@ class LedgerIds:
 
     @contextlib.asynccontextmanager
     async def draw(self) -> AsyncIterator[int]:
-        """A number that no caller of any client was given before.
+        """Draw a number that no client was given before.
 
-        It may belong to a ledger all the same, of whoever chose the id themselves. The node that
-        counted it is deleted while the caller uses the number: nobody waits for that alone.
+        A ledger may have it all the same, if its creator chose the id. The node that counted the
+        number is deleted while the caller uses it, so that no caller waits for the deletion alone.
 
         Raises:
-            MetadataUnavailableError: the store kept silent; nothing needs undoing.
+            MetadataUnavailableError: the store did not answer; nothing needs to be undone.
         """
         ledger_id, counted = await self._allocate()
         deleting = asyncio.create_task(self._delete(counted), name="delete-id-node")

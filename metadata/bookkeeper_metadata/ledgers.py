@@ -1,8 +1,8 @@
 """The ledgers of one cluster: allocate an id, create, read, update, delete, list, watch.
 
-A ledger is one node, and its version is the referee of everything that happens to it. Creation
-stamps a writer token, so a lost reply is resolved by reading back; together with ``accompany`` it is
-one atomic multi, whose outcome that same token tells. Ids are drawn from ZooKeeper's sequence
+A ledger is one node, and its version decides between everybody who changes it. Creation stamps a
+writer token, so a lost reply is resolved by reading back; together with ``extra_operations`` it is
+one atomic multi, whose outcome the same token shows. Ids are drawn from ZooKeeper's sequence
 counters exactly as Apache's clients draw them, so both may create ledgers side by side.
 Source: Apache ``AbstractZkLedgerManager``, ``ZkLedgerIdGenerator``, ``LongZkLedgerIdGenerator``.
 """
@@ -84,14 +84,14 @@ class LedgerStore:
         ledger_id: int | None = None,
         extra_operations: ExtraOperations | None = None,
     ) -> tuple[int, Versioned]:
-        """Create a ledger, under an id of its own or the one given; returns id and metadata.
+        """Create a ledger, under the given id or a new one; returns id and metadata.
 
-        With ``accompany`` its operations and the ledger come about together or not at all; it is
+        The ledger and the ``extra_operations`` are created together or not at all; the function is
         called once for every id that is tried.
 
         Raises:
             LedgerExistsError: ``ledger_id`` is taken.
-            StoreConflict: an operation of ``accompany`` was refused (see ``path``); nothing
+            StoreConflict: one of the ``extra_operations`` was refused (see ``path``); nothing
                 was created.
             ClusterNotInitializedError: there is no cluster at this root.
             MetadataUnavailableError: unknown whether it was created.
@@ -115,7 +115,7 @@ class LedgerStore:
         raise MetadataConflictError("ledger id", f"{CREATE_ATTEMPTS_MAX} allocated ids were taken")
 
     async def read(self, ledger_id: int) -> Versioned:
-        """What stands now; a creation time nobody recorded is the node's own.
+        """Read the metadata; a creation time that was not recorded is taken from the node.
 
         Raises:
             NoSuchLedgerError: the store definitely has none.
@@ -126,7 +126,7 @@ class LedgerStore:
     async def update(
         self, ledger_id: int, transform: Transform[T], *, known: Versioned | None = None
     ) -> Versioned | Stop[T]:
-        """Bring a pure ``transform`` about; see :func:`bookkeeper_metadata.update.update_metadata`."""
+        """Apply a pure ``transform``; see :func:`bookkeeper_metadata.update.update_metadata`."""
         ledger = await self._node(ledger_id)
         return await update_metadata(ledger, transform, random=self._random, known=known)
 
@@ -158,8 +158,8 @@ class LedgerStore:
     async def list_ids(self) -> AsyncIterator[int]:
         """Every ledger id, ascending. Ledgers created or deleted meanwhile may or may not appear.
 
-        An error means "unknown", never "no more": whoever collects garbage must not act on a list
-        that did not end by itself.
+        An error means "unknown", never "no more": a garbage collector must not act on a list that
+        did not end by itself.
         """
         names = await self._store.children(self._paths.root) or []
         for branch, depth in _BRANCHES:
@@ -178,13 +178,13 @@ class LedgerStore:
         """
         ledger = await self._node(ledger_id)
 
-        def parsed(node: Node | None) -> None:
+        def parse_and_report(node: Node | None) -> None:
             try:
                 changed(None if node is None else ledger.parse(node))
             except MetadataCorruptError as corrupt:
                 _LOGGER.error("watched ledger metadata is corrupt: %s", corrupt)
 
-        return await self._store.watch(ledger.path, parsed)
+        return await self._store.watch(ledger.path, parse_and_report)
 
     async def _node(self, ledger_id: int) -> LedgerNode:
         path = self._paths.ledger(ledger_id, await self._ledger_layout())
@@ -203,7 +203,7 @@ class LedgerStore:
         *,
         is_chosen: bool,
     ) -> Versioned | None:
-        """Create at one id; ``None`` when it belongs to somebody else."""
+        """Create the ledger at one id; ``None`` when the id belongs to another ledger."""
         create = Create(ledger.path, encode_metadata(metadata))
         for attempt in range(CREATE_ATTEMPTS_MAX):
             await back_off(attempt, self._random)
@@ -229,18 +229,18 @@ class LedgerStore:
                 if found.metadata.writer_token == metadata.writer_token:
                     return found
                 if found.version > 0 and is_chosen:
-                    # Ours may have stood and been changed since: neither "made" nor "taken".
+                    # Ours may have been created and changed since: neither "made" nor "taken".
                     raise
                 return None
         raise MetadataUnavailableError(self._store.service, "every reply to a creation was lost")
 
     async def _make_parents(self, path: str) -> None:
-        # The creation that follows finds out whether this worked, and asks again if not.
+        # The creation that follows finds out whether this worked, and comes back here if not.
         with contextlib.suppress(NodeExistsError, MetadataUnavailableError):
             await self._store.create(path.rpartition("/")[0], b"", make_parents=True)
 
     async def _delete_empty_parents(self, path: str) -> None:
-        """Delete the parents that became empty: best effort, a folder more or less harms nobody."""
+        """Delete the parents that became empty, as far as that works: an empty folder does no harm."""
         parent = path.rpartition("/")[0]
         with contextlib.suppress(NotEmptyError, NoNodeError, MetadataUnavailableError):
             while parent != self._paths.root:
@@ -257,6 +257,6 @@ class LedgerStore:
                 async for ledger_id in self._walk(f"{path}/{name}", depth - 1):
                     yield ledger_id
             else:
-                ledger_id_found = self._paths.ledger_id(f"{path}/{name}")
-                if ledger_id_found is not None:
-                    yield ledger_id_found
+                found = self._paths.ledger_id(f"{path}/{name}")
+                if found is not None:
+                    yield found

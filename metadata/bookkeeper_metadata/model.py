@@ -1,7 +1,7 @@
 """What a ledger's metadata says, and which changes to it are legal.
 
-A ledger is OPEN while its writer appends, IN_RECOVERY while a reader takes it over, CLOSED for
-ever after (DESIGN: OPEN -> IN_RECOVERY -> CLOSED, OPEN -> CLOSED; deletion removes the node). Its
+A ledger is OPEN while its writer appends, IN_RECOVERY while a reader takes it over, and CLOSED in
+the end (DESIGN: OPEN -> IN_RECOVERY -> CLOSED, OPEN -> CLOSED; deletion removes the node). Its
 *fragments* say which ensemble holds which run of entries; each starts where the one before ends.
 All transitions are pure: they return new metadata, or raise ``InvariantViolation`` when a caller
 asks for what the protocol forbids. Source: Apache ``LedgerMetadataImpl``, ``LedgerMetadataBuilder``.
@@ -68,7 +68,7 @@ class LedgerMetadata:
     created_ms: int = -1
     """Creation time in ms since the epoch, -1 when not recorded."""
     writer_token: int = 0
-    """Who made this version: compared after a lost reply (Apache's ``cToken``). 0: nobody said."""
+    """Names the writer of this version, to compare after a lost reply (Apache's ``cToken``). 0: none."""
 
     def __post_init__(self) -> None:
         for defect in self.defects():
@@ -127,7 +127,7 @@ class LedgerMetadata:
         return replace(self, state=LedgerState.IN_RECOVERY)
 
     def closed(self, last_entry: int, length: int) -> LedgerMetadata:
-        """CLOSED at ``last_entry``, for ever."""
+        """CLOSED at ``last_entry``; that never changes again."""
         invariant(not self.is_closed, "a ledger is closed once")
         invariant(
             last_entry >= self.last_fragment.first_entry - 1, "no fragment starts beyond the end"
@@ -161,10 +161,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Stop(Generic[T]):
-    """A transform's verdict that no change is wanted, and why; ends the loop, changes nothing."""
+    """A transform's answer that it wants no change, and why; ends the loop, changes nothing."""
 
     reason: T
 
 
 Transform = Callable[[LedgerMetadata], LedgerMetadata | Stop[T]]
-"""Pure: the metadata wanted instead of the given one, an equal one for "fine as it is", or Stop."""
+"""Pure: returns the metadata wanted in place of the given one, an equal one for no change, or Stop."""

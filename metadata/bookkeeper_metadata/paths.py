@@ -17,7 +17,7 @@ SHORT_LEDGER_ID_MAX = 2**31 - 2
 """Largest id stored under the short path of the hierarchical layout."""
 LEDGER_ID_MAX = 2**63 - 1
 READONLY = "readonly"
-"""A child of ``available`` that is not a bookie."""
+"""The child of ``available`` that is a folder, not a bookie."""
 
 _DEFAULT_PORT = 2181
 _URI = re.compile(r"zk(?:\+(?P<layout>[a-z]+))?://(?P<servers>[^/]+)(?P<root>/.*)")
@@ -29,7 +29,7 @@ _LONG_PATH = re.compile(r"(\d{3})/(\d{4})/(\d{4})/(\d{4})/L(\d{4})")
 
 @unique
 class LedgerLayout(Enum):
-    """How ledger ids become paths; the value is the URI's word for it."""
+    """How ledger ids become paths; the value is its name in a URI."""
 
     HIERARCHICAL = "hierarchical"
     LONG_HIERARCHICAL = "longhierarchical"
@@ -44,7 +44,7 @@ class MetadataServiceUri:
     root: str
     """Path of the cluster, e.g. ``/ledgers``."""
     layout: LedgerLayout | None
-    """``None`` (``zk://``, ``zk+null://``): as the cluster's LAYOUT says."""
+    """``None`` (``zk://``, ``zk+null://``): the cluster's LAYOUT decides."""
 
     def __str__(self) -> str:
         scheme = "zk" if self.layout is None else f"zk+{self.layout.value}"
@@ -52,10 +52,10 @@ class MetadataServiceUri:
 
 
 def parse_uri(uri: str) -> MetadataServiceUri:
-    """Take a metadata service URI apart; servers without a port get 2181.
+    """Parse a metadata service URI; servers without a port get 2181.
 
     Raises:
-        ValueError: it is none, or names a layout this project does not write.
+        ValueError: it is not one, or names a layout this project does not write.
     """
     match = _URI.fullmatch(uri.strip())
     if match is None:
@@ -81,74 +81,43 @@ def _parse_server(server: str, uri: str) -> str:
     return f"{match['host']}:{match['port'] or _DEFAULT_PORT}"
 
 
+class _Below:
+    """A node at a fixed place below the cluster's root; read from ``Paths``, it is the node's path."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __get__(self, paths: Paths, owner: type[Paths]) -> str:
+        return f"{paths.root}/{self._place}"
+
+
 @dataclass(frozen=True, slots=True)
 class Paths:
     """Every node name below one cluster's root."""
 
     root: str
 
-    @property
-    def layout(self) -> str:
-        return f"{self.root}/LAYOUT"
-
-    @property
-    def instance_id(self) -> str:
-        return f"{self.root}/INSTANCEID"
-
-    @property
-    def available(self) -> str:
-        return f"{self.root}/available"
-
-    @property
-    def readonly(self) -> str:
-        return f"{self.root}/available/{READONLY}"
-
-    @property
-    def cookies(self) -> str:
-        return f"{self.root}/cookies"
-
-    @property
-    def idgen(self) -> str:
-        return f"{self.root}/idgen"
-
-    @property
-    def idgen_long(self) -> str:
-        return f"{self.root}/idgen-long"
-
-    @property
-    def underreplication(self) -> str:
-        return f"{self.root}/underreplication"
-
-    @property
-    def underreplication_layout(self) -> str:
-        return f"{self.underreplication}/LAYOUT"
-
-    @property
-    def underreplicated_ledgers(self) -> str:
-        return f"{self.underreplication}/ledgers"
-
-    @property
-    def underreplication_locks(self) -> str:
-        return f"{self.underreplication}/locks"
-
-    @property
-    def underreplication_disable(self) -> str:
-        return f"{self.underreplication}/disable"
-
-    @property
-    def lost_bookie_recovery_delay(self) -> str:
-        return f"{self.underreplication}/lostBookieRecoveryDelay"
-
-    @property
-    def auditor_election(self) -> str:
-        return f"{self.underreplication}/auditorelection"
+    layout = _Below("LAYOUT")
+    instance_id = _Below("INSTANCEID")
+    available = _Below("available")
+    readonly = _Below(f"available/{READONLY}")
+    cookies = _Below("cookies")
+    idgen = _Below("idgen")
+    idgen_long = _Below("idgen-long")
+    underreplication = _Below("underreplication")
+    underreplication_layout = _Below("underreplication/LAYOUT")
+    underreplicated_ledgers = _Below("underreplication/ledgers")
+    underreplication_locks = _Below("underreplication/locks")
+    underreplication_disable = _Below("underreplication/disable")
+    lost_bookie_recovery_delay = _Below("underreplication/lostBookieRecoveryDelay")
+    auditor_election = _Below("underreplication/auditorelection")
 
     def bookie(self, bookie_id: str, *, readonly: bool = False) -> str:
-        """Registration of a bookie that takes writes, or of one that only serves reads."""
+        """The registration of a bookie, under ``readonly`` if it only serves reads."""
         return f"{self.readonly if readonly else self.available}/{bookie_id}"
 
     def cookie(self, bookie_id: str) -> str:
-        """What the bookie of this id must find on its disks."""
+        """The node with the cookie that this bookie must find on its disks."""
         return f"{self.cookies}/{bookie_id}"
 
     def underreplicated_ledger(self, ledger_id: int) -> str:
@@ -158,7 +127,7 @@ class Paths:
         return f"{self.underreplicated_ledgers}/{groups}/urL{ledger_id:010d}"
 
     def underreplication_lock(self, ledger_id: int) -> str:
-        """The ephemeral node of whoever repairs this ledger now."""
+        """The ephemeral node of the process that repairs this ledger now."""
         return f"{self.underreplication_locks}/urL{ledger_id:010d}"
 
     def ledger(self, ledger_id: int, layout: LedgerLayout = LedgerLayout.HIERARCHICAL) -> str:

@@ -27,7 +27,7 @@ _DIGEST_TYPE_FIELD = LedgerMetadataFormat.DESCRIPTOR.fields_by_name["digestType"
 
 
 def encode_metadata(metadata: LedgerMetadata) -> bytes:
-    """The value Apache's clients write for this metadata (format version 3).
+    """Encode metadata as Apache's clients do (format version 3).
 
     A creation time of -1 is left out, so that readers fall back to the node's own. Custom metadata
     is sorted by key: equal metadata, equal bytes.
@@ -57,7 +57,7 @@ def encode_metadata(metadata: LedgerMetadata) -> bytes:
 
 
 def parse_metadata(value: bytes, path: str) -> LedgerMetadata:
-    """What ``value`` says; ``path`` names its node in errors.
+    """Parse a node's value; ``path`` names the node in errors.
 
     Raises:
         MetadataCorruptError: it is no metadata, breaks the rules of a ledger, or has a format
@@ -91,7 +91,7 @@ def _split_header(value: bytes, path: str) -> tuple[int, bytes]:
 
 
 def _undelimited(body: bytes, path: str) -> bytes:
-    """The message behind its varint length, which must account for every byte."""
+    """Take the varint length off a message; it must account for every byte behind it."""
     size = 0
     for index, byte in enumerate(body[:_VARINT_SIZE_MAX]):
         size |= (byte & 0x7F) << (7 * index)
@@ -145,10 +145,10 @@ def _to_model(message: LedgerMetadataFormat) -> LedgerMetadata:
 
 
 def text(value: str | bytes) -> str:
-    """A string field; protobuf hands back bytes, whatever its types say, where it is not UTF-8.
+    """Return a string field; where it is not UTF-8, protobuf has bytes there, against its types.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the field is not UTF-8.
     """
     if isinstance(value, bytes):
         raise ValueError(f"string is not UTF-8: {value!r}")

@@ -1,6 +1,6 @@
 """Changing one ledger's metadata: read, transform, compare and set, and know how it ended.
 
-Whoever loses the race reads again and *decides again*: the transform sees the metadata as it is now
+A client that loses the race reads again and *decides again*: the transform sees the metadata as it is now
 and may answer :class:`Stop`. Every attempt carries a writer token of its own; when a reply is lost
 the value is read back, and only our token at exactly the next version counts as our success. What
 another writer put on top of it is treated as a lost race, which is safe because transforms are
@@ -27,14 +27,14 @@ from bookkeeper_metadata.store.operations import BadVersionError, Node, NoNodeEr
 T = TypeVar("T")
 
 UPDATE_ATTEMPTS_MAX = 20
-"""Times one update tries to win; losing all of them means somebody writes without pause."""
+"""Attempts of one update; losing all of them means that another client writes without pause."""
 READ_BACK_ATTEMPTS_MAX = 5
-"""Times a value is read back after a lost reply before the outcome is reported as unknown."""
+"""Attempts to read a value back after a lost reply; then the outcome is reported as unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerNode:
-    """Where one ledger's metadata lies."""
+    """The node of one ledger's metadata."""
 
     store: MetadataStore
     path: str
@@ -50,7 +50,7 @@ class LedgerNode:
         return self.parse(await self.store.get(self.path))
 
     def parse(self, node: Node | None) -> Versioned:
-        """What a node as read says; a creation time nobody recorded is the node's own."""
+        """Parse a node; a creation time that was not recorded is taken from the node itself."""
         if node is None:
             raise NoSuchLedgerError(self.ledger_id)
         metadata = parse_metadata(node.value, self.path)
@@ -66,11 +66,11 @@ async def update_metadata(
     random: Random,
     known: Versioned | None = None,
 ) -> Versioned | Stop[T]:
-    """Bring ``transform`` about; returns what stands then, or the transform's :class:`Stop`.
+    """Apply ``transform``; returns the metadata stored then, or the transform's :class:`Stop`.
 
-    ``known`` saves the first read: it is what the caller believes, and it is trusted only as far
-    as a compare-and-set at its version succeeds. Metadata equal to what stands (writer tokens
-    aside) is not written, so joining a recovery that is under way bumps no version.
+    ``known`` saves the first read: it is what the caller read before, and a compare-and-set at its
+    version checks it. Metadata equal to what is stored (writer tokens aside) is not written, so
+    joining a recovery that is under way leaves the version as it is.
 
     Raises:
         NoSuchLedgerError: the ledger is gone.
@@ -99,7 +99,7 @@ async def update_metadata(
             found = ledger.parse(await read_back(ledger.store, ledger.path, random, lost))
             if _is_success(found, stamped.writer_token, current.version):
                 return found
-            # Only above the next version may ours have stood and been replaced since.
+            # Ours may have been stored and replaced since only if the version grew by more than one.
             is_ambiguous = is_ambiguous or found.version > current.version + 1
             current = found
     detail = f"lost {UPDATE_ATTEMPTS_MAX} races in a row"
@@ -115,7 +115,7 @@ def _is_success(found: Versioned, token: int, expected_version: int) -> bool:
 async def read_back(
     store: MetadataStore, path: str, random: Random, lost: MetadataUnavailableError
 ) -> Node | None:
-    """The node after a reply was lost, surely including that change if it was applied.
+    """Read a node after a lost reply; the change, if it was applied, is in what is returned.
 
     Raises:
         MetadataUnavailableError: ``lost`` itself, when the store stays silent.
@@ -123,6 +123,7 @@ async def read_back(
     for attempt in range(READ_BACK_ATTEMPTS_MAX):
         await back_off(attempt, random)
         try:
+            # The session may have moved to a server that lags behind the one that lost the reply.
             await store.sync(path)
             return await store.get(path)
         except MetadataUnavailableError:
@@ -131,5 +132,5 @@ async def read_back(
 
 
 def fresh_token(random: Random) -> int:
-    """A writer token nobody else has: positive, 63 bits (0 means "nobody said")."""
+    """A random writer token, positive and of 63 bits (0 means that none was recorded)."""
     return random.randrange(1, 2**63)

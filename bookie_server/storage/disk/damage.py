@@ -1,4 +1,4 @@
-"""What a start found broken on a disk."""
+"""Damage that opening the storage found on a disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Why acknowledged records may be missing."""
+    """One place on a disk where acknowledged records may have been lost."""
 
     path: str
     offset: int

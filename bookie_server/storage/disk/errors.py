@@ -20,7 +20,7 @@ class StorageFailedError(BookKeeperError):
 
 
 class StorageRefusedError(BookKeeperError):
-    """These directories cannot be this bookie's storage; nothing was changed."""
+    """The directories are not this bookie's, or not readable by this version; nothing was changed."""
 
     name = "BK_STORAGE_REFUSED"
     definite = True

@@ -13,13 +13,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from bookie_server.wire.buffer import Buffer
+from bookkeeper_metadata.foundation.closing import Closing
 
 ZEROS = memoryview(mmap.mmap(-1, 1024 * 1024)).toreadonly()
-"""A MiB of zeros in whole pages, which a direct write takes as they are."""
+"""A MiB of zeros in whole pages, so that a direct write needs no copy of them."""
 
 
 def split_buffers(buffers: Sequence[Buffer], size: int) -> tuple[list[Buffer], list[Buffer]]:
-    """The first ``size`` bytes of ``buffers`` and the rest, nothing copied."""
+    """Split ``buffers`` behind their first ``size`` bytes, without copying."""
     first: list[Buffer] = []
     for index, buffer in enumerate(buffers):
         if size <= len(buffer):
@@ -32,7 +33,7 @@ def split_buffers(buffers: Sequence[Buffer], size: int) -> tuple[list[Buffer], l
     return first, []
 
 
-class File(ABC):
+class File(Closing):
     """An open file; offsets are explicit, so threads may share one. Its opener closes it."""
 
     @abstractmethod

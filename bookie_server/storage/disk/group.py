@@ -32,7 +32,8 @@ _JOIN_BELOW = 8 * 1024
 
 _FIELDS = struct.Struct(">8sq16sqqqIII")
 _CRC = struct.Struct(">I")
-HEADER_SIZE = _FIELDS.size + _CRC.size
+CRC_SIZE = _CRC.size
+HEADER_SIZE = _FIELDS.size + CRC_SIZE
 _ZERO_SECTOR = bytes(SECTOR_SIZE)
 
 
@@ -46,6 +47,18 @@ def crc32c_of(buffer: Buffer | np.ndarray, checksum: int = 0) -> int:
     return int(_extend(checksum, buffer))
 
 
+def signed(fields: bytes, size: int = 0) -> bytes:
+    """Packed fields with their CRC-32C behind them, filled up to ``size`` with zeros."""
+    return (fields + _CRC.pack(crc32c(fields))).ljust(size, b"\0")
+
+
+def is_signed(content: bytes, fields_size: int) -> bool:
+    """Whether the first ``fields_size`` bytes are there and match the CRC-32C behind them."""
+    if len(content) < fields_size + CRC_SIZE:
+        return False
+    return bool(crc32c(content[:fields_size]) == _CRC.unpack_from(content, fields_size)[0])
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class GroupEnd:
     """The place just behind a group: file, offset (alignment included), and its sequence."""
@@ -57,14 +70,14 @@ class GroupEnd:
 
 @dataclass(frozen=True, slots=True)
 class GroupFormat:
-    """What all groups of one kind of file share."""
+    """What the groups of all files of one kind, of one bookie, have in common."""
 
     magic: bytes
     alignment: int
     instance_id: bytes
 
     def aligned(self, size: int) -> int:
-        """The smallest multiple of the block size that is not below ``size``."""
+        """``size``, rounded up to a multiple of the alignment."""
         return -(-size // self.alignment) * self.alignment
 
 
@@ -84,7 +97,7 @@ class GroupHeader:
 def encode_group(
     format: GroupFormat, file_id: int, previous: GroupEnd, body: Sequence[Buffer]
 ) -> tuple[list[Buffer], int]:
-    """Buffers of the group that follows ``previous``, padding included, and their total size."""
+    """Encode the group that follows ``previous``: its buffers, padding included, and their size."""
     size = sum(map(len, body))
     if not 0 < size <= BODY_SIZE_MAX:
         raise ValueError(f"a group holds 1..{BODY_SIZE_MAX} bytes; size_bytes={size}")
@@ -97,39 +110,27 @@ def encode_group(
     padding = bytes(padded - HEADER_SIZE - size)
     # The header fills the first bytes of its sector, and is never all zero.
     zero_sectors = count_zero_sectors(HEADER_SIZE, [*body, padding])
-    fields = (
-        format.magic,
-        file_id,
-        format.instance_id,
-        previous.sequence + 1,
-        previous.file_id,
-        previous.offset,
-        size,
-        zero_sectors,
-    )
+    chain = previous.sequence + 1, previous.file_id, previous.offset
+    fields = format.magic, file_id, format.instance_id, *chain, size, zero_sectors
     # One checksum over header and body: the body's, continued over the fields.
     unsigned = _FIELDS.pack(*fields, checksum)
-    fields_signed = _FIELDS.pack(*fields, crc32c_of(unsigned, checksum))
-    header = fields_signed + _CRC.pack(crc32c(fields_signed))
+    header = signed(_FIELDS.pack(*fields, crc32c_of(unsigned, checksum)))
     return [header, *body, padding], padded
 
 
 def parse_group_header(format: GroupFormat, sector: bytes) -> GroupHeader | None:
-    """The header at the start of ``sector`` if it is a sound one of this bookie, else ``None``."""
-    if len(sector) < HEADER_SIZE or not sector.startswith(format.magic):
+    """The header at the start of ``sector``, or ``None`` if there is no sound one of this bookie."""
+    if not sector.startswith(format.magic) or not is_signed(sector, _FIELDS.size):
         return None
-    if crc32c(sector[: _FIELDS.size]) != _CRC.unpack_from(sector, _FIELDS.size)[0]:
+    _, file_id, instance_id, *rest = _FIELDS.unpack_from(sector)
+    header = GroupHeader(file_id, *rest)
+    if instance_id != format.instance_id or not 0 < header.body_size <= BODY_SIZE_MAX:
         return None
-    _, file_id, instance_id, sequence, previous_file, previous_offset, size, zero, checksum = (
-        _FIELDS.unpack_from(sector)
-    )
-    if instance_id != format.instance_id or not 0 < size <= BODY_SIZE_MAX:
-        return None
-    return GroupHeader(file_id, sequence, previous_file, previous_offset, size, zero, checksum)
+    return header
 
 
 def body_is_valid(header_bytes: bytes, header: GroupHeader, body: memoryview) -> bool:
-    """Whether ``body`` is exactly what the header's checksum was computed over."""
+    """Whether ``body`` is what the header was written for, by size and checksum."""
     if len(body) != header.body_size:
         return False
     checksum = crc32c_of(body)
@@ -147,10 +148,9 @@ def is_zero(data: Buffer) -> bool:
 
 
 def count_zero_sectors(position: int, buffers: Sequence[Buffer]) -> int:
-    """Sectors that are zero from first to last byte, when ``buffers`` start at ``position``.
+    """Count the sectors that are all zero, when ``buffers`` start at ``position`` of the file.
 
-    What stands before ``position`` in its sector is taken as not zero. A last sector that is not
-    full counts as if zeros followed.
+    The bytes before ``position`` in its sector count as not zero, those behind the end as zero.
     """
     count = 0
     fill = position % SECTOR_SIZE

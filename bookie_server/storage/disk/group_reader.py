@@ -33,12 +33,12 @@ class PlaceKind(Enum):
     TORN = "torn"
     """A write that was cut short by a crash; never acknowledged if it is the last one."""
     AMBIGUOUS = "ambiguous"
-    """Torn or damaged, nobody can tell."""
+    """Torn or damaged: the bytes cannot tell which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What stands at one offset of a file."""
+    """What was found at one offset of a file."""
 
     kind: PlaceKind
     offset: int
@@ -59,14 +59,14 @@ class GroupReader:
         self.size_bytes = file.size()
 
     def read(self, offset: int) -> Place:
-        """Judge what stands at ``offset``. An unreadable place is ambiguous."""
+        """Classify what is at ``offset``; a place that cannot be read is ambiguous."""
         try:
             return self._read(offset)
         except OSError as cause:
             return Place(PlaceKind.AMBIGUOUS, offset, f"unreadable: {cause}")
 
     def next_valid(self, offset: int) -> Place | None:
-        """The first valid group at or behind ``offset``, for going on behind damage."""
+        """Find the first valid group from ``offset`` on, so that reading can go on behind damage."""
         offset = self._format.aligned(offset)
         while offset < self.size_bytes:
             window = self._readable(offset, _SCAN_SIZE)
@@ -97,11 +97,13 @@ class GroupReader:
         if body_is_valid(head, header, body):
             return Place(PlaceKind.VALID, offset, "", header, body, end)
         if not self._is_zero_from(end):
+            # A crash cuts the last write short; what has bytes behind it was no last write.
             return Place(PlaceKind.AMBIGUOUS, offset, "bad checksum before further bytes")
         if len(data) < size:
             return Place(PlaceKind.TORN, offset, "file ends within a group", header)
         padded = self._file.read_at(offset, end - offset)
         zero = count_zero_sectors(0, [padded])
+        # The header counts the sectors that are zero by content: more were never written.
         if zero > header.zero_sectors:
             unwritten = f"{zero - header.zero_sectors} sectors unwritten"
             return Place(PlaceKind.TORN, offset, unwritten, header)
@@ -116,13 +118,11 @@ class GroupReader:
         return Place(PlaceKind.TORN, offset, "header sector unwritten")
 
     def _is_zero_from(self, offset: int) -> bool:
-        for start in range(offset, self.size_bytes, _SCAN_SIZE):
-            if not is_zero(self._file.read_at(start, _SCAN_SIZE)):
-                return False
-        return True
+        starts = range(offset, self.size_bytes, _SCAN_SIZE)
+        return all(is_zero(self._file.read_at(start, _SCAN_SIZE)) for start in starts)
 
     def _readable(self, offset: int, size: int) -> bytes:
-        """Bytes for a search: sectors that cannot be read count as zero."""
+        """Read for a search: a sector that cannot be read counts as zero."""
         try:
             return self._file.read_at(offset, size)
         except OSError:

@@ -4,7 +4,7 @@ What a bookie writes it hardly ever reads back soon, so caching it costs twice: 
 every byte, and finding pages for it took 3 ms of CPU per MiB where the write itself took 0.7
 (docs/performance.md). ``O_DIRECT`` wants memory, offset and size in whole blocks: aligned
 stretches are copied to an aligned buffer and written from there, whatever is left goes through the
-page cache. Readers use the page cache as ever; the kernel keeps both coherent.
+page cache. Readers use the page cache as usual; the kernel keeps both coherent.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from bookie_server.wire.buffer import Buffer
 IOV_MAX = 1024
 """Buffers one ``pwritev`` takes (Linux UIO_MAXIOV)."""
 ALIGNMENT = 4096
-"""What memory, offset and size of a direct write are multiples of; fits every disk of today."""
+"""Memory, offset and size of a direct write are multiples of this; it suits every disk of today."""
 _BOUNCE_SIZE = 1024 * 1024
 _NO_DIRECT_IO = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
 class RealFile(File):
-    """A file descriptor of this process."""
+    """A file behind one descriptor of this process."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -48,16 +48,11 @@ class RealFile(File):
             rest = split_buffers(rest, written)[1]
 
     def read_at(self, offset: int, size: int) -> bytes:
-        found = os.pread(self._descriptor, size, offset)
-        if len(found) == size or not found:
-            return found
-        parts = [found]
-        while size := size - len(found):
-            offset += len(found)
-            found = os.pread(self._descriptor, size, offset)
-            if not found:
-                break
+        # The kernel may return less than asked in the middle of a file; nothing means its end.
+        parts: list[bytes] = []
+        while size and (found := os.pread(self._descriptor, size, offset)):
             parts.append(found)
+            offset, size = offset + len(found), size - len(found)
         return b"".join(parts)
 
     def sync(self) -> None:
@@ -68,6 +63,7 @@ class RealFile(File):
 
     def close(self) -> None:
         if self._descriptor >= 0:
+            # Forgotten first: a second close could hit a descriptor that was given out anew.
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
 
@@ -159,7 +155,7 @@ class RealFileSystem(FileSystem):
 
 
 def _open_direct(path: str, descriptor: int) -> RealFile:
-    """A file over ``descriptor``, which it owns, written directly where its file system can."""
+    """A file that owns ``descriptor`` and bypasses the page cache where its file system allows it."""
     try:
         direct = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as cause:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.logs.rows import ROW_SIZE
@@ -25,12 +25,15 @@ _GROUP_BODY_SIZE = 4 * 1024 * 1024
 
 
 class MalformedDeltaError(ValueError):
-    """A group whose checksum holds does not contain a delta."""
+    """The group's checksum holds but its body is no delta: a defect, or a foreign format."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """What a directory's index says about the whole bookie; the newest delta's wins."""
+    """What a directory's index says about the whole bookie, in the order of its fields on disk.
+
+    The newest delta's state holds.
+    """
 
     checkpoint: int
     """Number of the checkpoint that wrote it, counted over the bookie's life."""
@@ -39,7 +42,7 @@ class IndexState:
     journal_count: int
     directory_count: int
     is_damaged: bool
-    """Records may have been lost, and nobody has yet said which ledgers that concerns."""
+    """Records may have been lost, and it is not known yet of which ledgers."""
 
 
 @dataclass(slots=True)
@@ -48,7 +51,7 @@ class IndexDelta:
 
     state: IndexState
     marks: dict[int, GroupEnd]
-    """Per journal: all records before it are in entry logs, facts included."""
+    """Per journal: every record before it is in entry logs and indexes, and needs no replay."""
     handles: dict[int, bytes] = field(default_factory=dict)
     tombstones: list[tuple[int, int]] = field(default_factory=list)
     rows: dict[int, bytes] = field(default_factory=dict)
@@ -56,12 +59,12 @@ class IndexDelta:
 
 
 def encode_delta(delta: IndexDelta) -> list[Buffer]:
-    """The delta as the body of one group."""
+    """Encode a delta as the body of one group."""
     return list(_items(delta))
 
 
 def encode_snapshot(delta: IndexDelta) -> Iterator[list[Buffer]]:
-    """The same as bodies of several groups of bounded size."""
+    """Encode a delta as the bodies of several groups of bounded size."""
     body: list[Buffer] = []
     size = 0
     for item in _items(delta):
@@ -74,19 +77,10 @@ def encode_snapshot(delta: IndexDelta) -> Iterator[list[Buffer]]:
 
 
 def _items(delta: IndexDelta) -> Iterator[bytes]:
-    state = delta.state
-    yield _item(
-        _STATE_TAG,
-        _STATE.pack(
-            state.checkpoint,
-            state.last_log_id,
-            state.journal_count,
-            state.directory_count,
-            _DAMAGED * state.is_damaged,
-        ),
-    )
+    *counts, is_damaged = astuple(delta.state)
+    yield _item(_STATE_TAG, _STATE.pack(*counts, _DAMAGED * is_damaged))
     for journal_index, end in delta.marks.items():
-        yield _item(_MARK_TAG, _MARK.pack(journal_index, end.file_id, end.offset, end.sequence))
+        yield _item(_MARK_TAG, _MARK.pack(journal_index, *astuple(end)))
     for ledger_id, content in delta.handles.items():
         yield _item(_HANDLE_TAG, _LEDGER.pack(ledger_id) + content)
     for first, last in delta.tombstones:
@@ -127,14 +121,13 @@ def _decode_item(delta: IndexDelta, tag: int, content: bytes) -> None:
                 checkpoint, log_id, journals, directories, bool(flags & _DAMAGED)
             )
         case 2 if len(content) == _MARK.size:
-            journal_index, file_id, offset, sequence = _MARK.unpack(content)
-            delta.marks[journal_index] = GroupEnd(file_id, offset, sequence)
+            journal_index, *end = _MARK.unpack(content)
+            delta.marks[journal_index] = GroupEnd(*end)
         case 3 if len(content) > _LEDGER.size:
             delta.handles[_LEDGER.unpack_from(content)[0]] = content[_LEDGER.size :]
         case 4 if len(content) > _LEDGER.size and (len(content) - _LEDGER.size) % ROW_SIZE == 0:
             delta.rows[_LEDGER.unpack_from(content)[0]] = content[_LEDGER.size :]
         case 5 if len(content) == _RANGE.size:
-            first, last = _RANGE.unpack(content)
-            delta.tombstones.append((first, last))
+            delta.tombstones.append(_RANGE.unpack(content))
         case _:
             raise MalformedDeltaError(f"unknown item; tag={tag} size_bytes={len(content)}")

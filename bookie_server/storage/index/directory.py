@@ -4,9 +4,9 @@ On disk it is one file: a header block, a snapshot, and then one checksummed del
 each synced before anything relies on it. When the deltas outgrow the snapshot, a new file is
 written beside it and renamed over it. A last delta that a crash cut short was never relied on and is
 dropped; any other failed checksum is damage. After damage the rows are rebuilt from the footers of
-the entry logs; facts that stood behind it are gone, which is why the bookie then goes limbo.
+the entry logs; handle states that stood behind it are gone, which is why the bookie then goes limbo.
 
-``rows`` belongs to the loop thread; everything else to whoever commits, one checkpoint at a time.
+``rows`` belongs to the loop thread; everything else to the thread that commits a checkpoint.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from bookie_server.storage.disk.group import (
     GroupFormat,
     crc32c_of,
     encode_group,
+    is_signed,
+    signed,
 )
 from bookie_server.storage.disk.group_reader import GroupReader, Place, PlaceKind
 from bookie_server.storage.index.delta import (
@@ -36,7 +38,6 @@ from bookie_server.storage.index.delta import (
 )
 from bookie_server.storage.logs.entry_log import file_name, log_ids, read_footer
 from bookie_server.storage.logs.rows import LedgerRows, Row
-from bookie_server.wire.digest import crc32c
 from bookkeeper_metadata.foundation.invariant import invariant
 
 NAME = "index"
@@ -45,7 +46,6 @@ FORMAT_VERSION = 1
 FILE_MAGIC = b"BKINDX\r\n"
 GROUP_MAGIC = b"BKIDELTA"
 _HEADER = struct.Struct(">8sIHq16sI")
-_CRC = struct.Struct(">I")
 _SNAPSHOT_AT_BYTES = 1024 * 1024
 """Deltas smaller than this are never worth a snapshot."""
 
@@ -81,19 +81,19 @@ class DirectoryIndex:
 
     @property
     def is_blank(self) -> bool:
-        """Nothing was ever stored under it: no file, or one whose start was never answered."""
+        """Whether nothing was ever stored here: no file, or one from a start that never finished."""
         is_unanswered = self.is_new or (self.state.is_damaged and not self.damage)
         return is_unanswered and not (self.handles or self.rows or self.tombstones)
 
     def load(self) -> None:
         """Read the index file, as far as it can be trusted; see ``damage``.
 
-        What is read is made durable first: the process that wrote it may have been killed before it
-        synced, and a power loss must not take from under a later delta what that was built upon.
+        The file is synced first: the process that wrote it may have been killed before it did so,
+        and no later delta may be built upon one that a power loss can still take away.
 
         Raises:
             StorageRefusedError: it is another bookie's, another directory's or of a newer format.
-            OSError: the disk does not take it.
+            OSError: the file cannot be synced.
         """
         names = self._files.names(self.directory)
         if _TEMPORARY in names:
@@ -115,8 +115,7 @@ class DirectoryIndex:
         except OSError as cause:
             self._report(0, f"index header unreadable: {cause}")
             return None
-        size = _HEADER.size
-        if len(block) < SECTOR_SIZE or crc32c(block[:size]) != _CRC.unpack_from(block, size)[0]:
+        if len(block) < SECTOR_SIZE or not is_signed(block, _HEADER.size):
             self._report(0, "index header damaged")
             return None
         magic, version, index, generation, instance_id, groups = _HEADER.unpack_from(block)
@@ -132,17 +131,17 @@ class DirectoryIndex:
         return int(groups)
 
     def _read_groups(self, file: File, snapshot_groups: int) -> bool:
-        """Apply all sound groups; whether more may be appended behind them."""
+        """Apply all sound groups; return whether more may be appended behind them."""
         reader = GroupReader(self._format, file, self._generation)
         self._end = GroupEnd(self._generation, SECTOR_SIZE, 0)
         while True:
-            place: Place | None = reader.read(self._end.offset)
-            assert place is not None
+            place = reader.read(self._end.offset)
             if place.kind is not PlaceKind.VALID:
-                broken, place = place, reader.next_valid(self._end.offset + 1)
-                if place is None:
-                    return self._classify_tail(broken, snapshot_groups)
-                self._report(broken.offset, f"deltas behind a broken one: {broken.detail}")
+                behind = reader.next_valid(self._end.offset + 1)
+                if behind is None:
+                    return self._classify_tail(place, snapshot_groups)
+                self._report(place.offset, f"deltas behind a broken one: {place.detail}")
+                place = behind
             self._apply_group(place)
             if self._end.sequence == snapshot_groups:
                 self._snapshot_end = self._end.offset
@@ -202,24 +201,23 @@ class DirectoryIndex:
             for ledger_id, row in footer:
                 if is_certain or self._block_is_sound(row):
                     self.rows.setdefault(ledger_id, LedgerRows()).insert(row)
-        self._close_file()
+        # Nothing is appended behind damage: the next commit writes a snapshot to a new file.
+        self.close()
 
     def _block_is_sound(self, row: Row) -> bool:
         block = row.block
-        file = self._files.open(f"{self.directory}/{file_name(block.log_id)}")
-        try:
-            content = file.read_at(block.offset, block.size_bytes)
-        except OSError:
-            return False
-        finally:
-            file.close()
+        with self._files.open(f"{self.directory}/{file_name(block.log_id)}") as file:
+            try:
+                content = file.read_at(block.offset, block.size_bytes)
+            except OSError:
+                return False
         return len(content) == block.size_bytes and crc32c_of(content) == block.checksum
 
     def commit(self, delta: IndexDelta) -> None:
-        """Make the delta durable, appended or within a new snapshot. Rows stay invisible for now.
+        """Make the delta durable, appended or within a new snapshot; ``add_rows`` then shows its rows.
 
         Raises:
-            OSError: it may or may not be durable; the index must not be used any more.
+            OSError: the delta may or may not be durable; the index must not be used any more.
         """
         for journal_index, end in delta.marks.items():
             before = self.marks.get(journal_index)
@@ -239,7 +237,7 @@ class DirectoryIndex:
             self._end = GroupEnd(self._generation, self._end.offset + size, self._end.sequence + 1)
 
     def _write_snapshot(self, delta: IndexDelta) -> None:
-        self._close_file()
+        self.close()
         generation = self._generation + 1
         temporary = f"{self.directory}/{_TEMPORARY}"
         file = self._files.create(temporary)
@@ -255,28 +253,24 @@ class DirectoryIndex:
             header = _HEADER.pack(
                 FILE_MAGIC, FORMAT_VERSION, self.index, generation, self._instance_id, end.sequence
             )
-            file.write_at(0, [(header + _CRC.pack(crc32c(header))).ljust(SECTOR_SIZE, b"\0")])
+            file.write_at(0, [signed(header, SECTOR_SIZE)])
             file.sync()
             self._files.rename(temporary, self.path)
             self._files.sync_dir(self.directory)
         except OSError:
             file.close()
             raise
-        self._file, self._generation, self._end, self._snapshot_end = (
-            file,
-            generation,
-            end,
-            end.offset,
-        )
+        self._file, self._generation = file, generation
+        self._end, self._snapshot_end = end, end.offset
         self.is_new = False
 
     def mark_as_new(self, marks: dict[int, GroupEnd], state: IndexState) -> None:
-        """Begin as a directory that joined when everything up to ``marks`` was stored elsewhere."""
+        """Start as a new directory: everything up to ``marks`` is stored in the others."""
         self.marks = dict(marks)
         self.state = replace(state, last_log_id=0)
 
     def establish(self) -> None:
-        """Make a new directory's index durable, saying no more than what it joined with.
+        """Write a new directory's index, with what ``mark_as_new`` gave it and nothing else.
 
         Raises:
             OSError: as :meth:`commit`.
@@ -285,9 +279,6 @@ class DirectoryIndex:
 
     def close(self) -> None:
         """Close the file; every commit is durable already. Idempotent."""
-        self._close_file()
-
-    def _close_file(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -15,7 +15,7 @@ MASTER_KEY_SIZE_MAX = 0xFFFF
 
 
 def encode_handle_state(handle: LedgerHandleState) -> bytes:
-    """The facts as an index delta carries them."""
+    """Encode a ledger's handle state for an index delta."""
     key, packet = handle.master_key, handle.explicit_lac
     flags = (
         _FENCED * handle.is_fenced
@@ -38,10 +38,10 @@ def decode_handle_state(content: bytes) -> LedgerHandleState:
         ValueError: the bytes are something else.
     """
     if len(content) < _HANDLE.size:
-        raise ValueError(f"facts of {len(content)} bytes")
+        raise ValueError(f"handle state of {len(content)} bytes")
     flags, journal, directory, lac, key_size, packet_size = _HANDLE.unpack_from(content)
     if len(content) != _HANDLE.size + key_size + packet_size or flags > 15:
-        raise ValueError(f"facts of {len(content)} bytes; flags={flags}")
+        raise ValueError(f"handle state of {len(content)} bytes; flags={flags}")
     key = content[_HANDLE.size : _HANDLE.size + key_size]
     packet = content[_HANDLE.size + key_size :]
     return LedgerHandleState(

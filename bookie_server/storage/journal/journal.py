@@ -1,4 +1,4 @@
-"""The journal: where an add becomes durable before anybody hears that it was accepted.
+"""The journal: where an add becomes durable before it is acknowledged.
 
 A journal directory holds files ``{id:016x}.txn``: one header block and then groups, one per
 ``fdatasync``. Files are written from front to back and never reused; they are filled with zeros
@@ -11,7 +11,7 @@ One thread writes (``write_group``), another one prepares (``prepare``). Ids are
 ``max(now, highest + 1)``: the order of files never depends on the clock (BOOKKEEPER-636).
 
 After any failed write or sync the journal is poisoned: nothing is tried again, every later call
-raises. What was written is judged by ``replay`` in the next process.
+raises. ``replay`` in the next process finds out what was written.
 """
 
 from __future__ import annotations
@@ -19,15 +19,21 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from bookie_server.core.records import JournalRecord
 from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.disk.files import ZEROS, File, FileSystem
-from bookie_server.storage.disk.group import GroupEnd, GroupFormat, encode_group
+from bookie_server.storage.disk.group import (
+    CRC_SIZE,
+    GroupEnd,
+    GroupFormat,
+    encode_group,
+    is_signed,
+    signed,
+)
 from bookie_server.storage.journal.record import encode_record
 from bookie_server.wire.buffer import Buffer
-from bookie_server.wire.digest import crc32c
 
 SUFFIX = ".txn"
 BLOCK_SIZE = 4096
@@ -37,7 +43,6 @@ GROUP_MAGIC = b"BKJGROUP"
 PREPARED = "next.prepared"
 
 _HEADER = struct.Struct(">8sIHqq16sqqq")
-_CRC = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class JournalPosition:
 
 @dataclass(frozen=True, slots=True)
 class JournalFileHeader:
-    """The first block of a journal file."""
+    """The first block of a journal file, in the order of its fields on disk."""
 
     version: int
     journal_index: int
@@ -63,7 +68,7 @@ class JournalFileHeader:
 
 
 def group_format(instance_id: bytes) -> GroupFormat:
-    """How groups of this bookie's journals look."""
+    """The format of the groups in this bookie's journals."""
     return GroupFormat(GROUP_MAGIC, BLOCK_SIZE, instance_id)
 
 
@@ -79,27 +84,16 @@ def file_ids(files: FileSystem, directory: str) -> list[int]:
 
 
 def encode_file_header(header: JournalFileHeader) -> bytes:
-    """The first block of a journal file."""
-    fields = _HEADER.pack(
-        FILE_MAGIC,
-        header.version,
-        header.journal_index,
-        header.file_id,
-        header.size_bytes,
-        header.instance_id,
-        header.previous.file_id,
-        header.previous.offset,
-        header.previous.sequence,
-    )
-    return (fields + _CRC.pack(crc32c(fields))).ljust(BLOCK_SIZE, b"\0")
+    """Encode the first block of a journal file."""
+    *fields, previous = astuple(header)
+    return signed(_HEADER.pack(FILE_MAGIC, *fields, *previous), BLOCK_SIZE)
 
 
 def parse_file_header(block: bytes) -> JournalFileHeader | None:
-    """The header in ``block``, ``None`` when its checksum fails or anything behind it is not zero."""
-    size = _HEADER.size + _CRC.size
-    if len(block) != BLOCK_SIZE or block[:8] != FILE_MAGIC or any(block[size:]):
+    """Parse a file's first block; ``None`` if its checksum fails or anything behind it is not zero."""
+    if len(block) != BLOCK_SIZE or block[:8] != FILE_MAGIC or any(block[_HEADER.size + CRC_SIZE :]):
         return None
-    if crc32c(block[: _HEADER.size]) != _CRC.unpack_from(block, _HEADER.size)[0]:
+    if not is_signed(block, _HEADER.size):
         return None
     _, version, index, file_id, file_size, instance_id, *previous = _HEADER.unpack_from(block)
     return JournalFileHeader(version, index, file_id, file_size, instance_id, GroupEnd(*previous))
@@ -117,11 +111,13 @@ class JournalPlace:
 
 
 class Journal:
-    """Writes groups behind ``last``; owns its current file from construction to ``close``."""
+    """Writes groups behind ``last``. Making one begins a new file, which ``close`` closes."""
 
     def __init__(
         self, files: FileSystem, place: JournalPlace, clock_ms: Callable[[], int], last: GroupEnd
     ) -> None:
+        self.index = place.index
+        self.directory = place.directory
         self._files = files
         self._place = place
         self._clock_ms = clock_ms
@@ -131,7 +127,7 @@ class Journal:
         """Where the next group goes in the current file."""
         self._failure: StorageFailedError | None = None
         self._zeroing = threading.Lock()
-        """Held while bytes beyond the zeroed part are written, by whichever thread."""
+        """Held by either thread while it writes beyond the zeroed part of the file."""
         self._zeroed = 0
         self._preparing = threading.Lock()
         self._prepared: tuple[File, int] | None = None
@@ -141,16 +137,8 @@ class Journal:
         self._file, self._file_id = self._begin_file()
 
     @property
-    def index(self) -> int:
-        return self._place.index
-
-    @property
-    def directory(self) -> str:
-        return self._place.directory
-
-    @property
     def position(self) -> JournalPosition:
-        """The end of the last durable group, or the start of a new file."""
+        """The end of the last durable group, or of the header in a new file."""
         return JournalPosition(self.index, self._last)
 
     def write_group(self, records: Sequence[JournalRecord]) -> JournalPosition:
@@ -159,7 +147,7 @@ class Journal:
         Journal thread only.
 
         Raises:
-            StorageFailedError: they may or may not be durable, and never will be again surely.
+            StorageFailedError: the records may or may not be durable, and the journal takes no more.
         """
         self._raise_if_failed()
         try:
@@ -170,7 +158,7 @@ class Journal:
     def prepare(self) -> bool:
         """Zero-fill ahead, or get the next file ready; ``True`` when there may be more to do.
 
-        Any one other thread, at leisure: writing works without it, only slower.
+        Called by one other thread, whenever it has time: writing works without it, only slower.
 
         Raises:
             StorageFailedError: the journal is poisoned.
@@ -191,10 +179,12 @@ class Journal:
 
     def _write(self, body: Sequence[Buffer]) -> JournalPosition:
         buffers, size = encode_group(self._format, self._file_id, self._last, body)
+        # A group that is larger than a file has to be written all the same, in a file of its own.
         if self._offset > BLOCK_SIZE and self._offset + size > self._place.file_size_bytes:
             self._roll()
             buffers, size = encode_group(self._format, self._file_id, self._last, body)
         end = self._offset + size
+        # Beyond the zeroed part the other thread may be writing: its zeros must not hit the group.
         if end > self._zeroed:
             with self._zeroing:
                 self._file.write_at(self._offset, buffers)
@@ -212,13 +202,11 @@ class Journal:
             self._file, self._file_id = self._begin_file()
 
     def _begin_file(self) -> tuple[File, int]:
-        """A new file whose name and header are durable before anything is written to it."""
+        """Begin a new file; its name and header are durable before any group is written to it."""
         temporary = f"{self.directory}/{PREPARED}"
         if self._prepared is None:
             file = self._create_next()
-            zeroed = self._fill(
-                file, 0, min(self._place.zero_chunk_bytes, self._place.file_size_bytes)
-            )
+            zeroed = self._fill_chunk(file, 0)
         else:
             file, zeroed = self._prepared
         file_id = max(self._clock_ms(), self._highest_id + 1)
@@ -243,18 +231,13 @@ class Journal:
         return file, file_id
 
     def _zero_ahead(self) -> bool:
-        """Keep two chunks of zeros in front of the writer."""
+        """Write the next chunk of zeros unless two of them lie ahead of the writer already."""
         with self._preparing:
-            limit = self._place.file_size_bytes
-            ahead = min(self._offset + 2 * self._place.zero_chunk_bytes, limit)
-            if self._zeroed >= ahead:
+            ahead = self._offset + 2 * self._place.zero_chunk_bytes
+            if self._zeroed >= min(ahead, self._place.file_size_bytes):
                 return False
             with self._zeroing:
-                self._zeroed = self._fill(
-                    self._file,
-                    self._zeroed,
-                    min(self._zeroed + self._place.zero_chunk_bytes, limit),
-                )
+                self._zeroed = self._fill_chunk(self._file, self._zeroed)
             self._file.sync()
             return True
 
@@ -269,19 +252,20 @@ class Journal:
             file, zeroed = self._prepared
             if zeroed >= limit:
                 return False
-            zeroed = self._fill(file, zeroed, min(zeroed + self._place.zero_chunk_bytes, limit))
+            zeroed = self._fill_chunk(file, zeroed)
             file.sync()
             self._prepared = file, zeroed
             return True
 
     def _create_next(self) -> File:
-        """A file of its final length, most of it a hole as yet."""
+        """Create a file of its final length, most of it still a hole."""
         file = self._files.create(f"{self.directory}/{PREPARED}")
         file.write_at(self._place.file_size_bytes - BLOCK_SIZE, [bytes(BLOCK_SIZE)])
         return file
 
-    @staticmethod
-    def _fill(file: File, start: int, end: int) -> int:
+    def _fill_chunk(self, file: File, start: int) -> int:
+        """Write a chunk of zeros from ``start`` on, at most to the file's end; return where it ends."""
+        end = min(start + self._place.zero_chunk_bytes, self._place.file_size_bytes)
         for offset in range(start, end, len(ZEROS)):
             file.write_at(offset, [memoryview(ZEROS)[: end - offset]])
         return max(start, end)

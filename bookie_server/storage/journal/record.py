@@ -1,20 +1,20 @@
-"""What the journal holds: entries as received, and the few facts that must survive as they do.
+"""What the journal holds: entries as received, and the changes of ledger handle state.
 
 On disk every record is ``int32 length`` and that many bytes, the first sixteen of which are a ledger
-id and an entry id. Facts use Apache's reserved negative entry ids (``BookieImpl.METAENTRY_ID_*``),
+id and an entry id. Records that are no entries use Apache's reserved negative entry ids (``BookieImpl.METAENTRY_ID_*``),
 so no entry can pass for one: the wire refuses negative ids.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
 from bookie_server.wire.buffer import Buffer
-from bookie_server.wire.record import LENGTH_SIZE, RECORD_OVERHEAD, Run
+from bookie_server.wire.record import LENGTH_SIZE, RECORD_OVERHEAD, Run, compact_ids
 
 MASTER_KEY_ID = -0x1000
 FENCE_ID = -0x2000
@@ -26,29 +26,29 @@ _HEAD = struct.Struct(">iqq")
 _LENGTH = struct.Struct(">i")
 _LEDGER = struct.Struct(">q")
 _MIXED_STRETCH = 64
-"""Records looked at one by one before uniformity is tried again."""
+"""Records parsed one by one before a uniform run is looked for again."""
 
 
 class MalformedBodyError(ValueError):
-    """A group whose checksum holds does not contain records: a defect or a foreign format."""
+    """The group's checksum holds but its body is no records: a defect, or a foreign format."""
 
 
 def encode_record(record: JournalRecord) -> Buffer:
-    """The record's bytes; an add's are its run's own, not copied."""
+    """Encode a record; for an add these are the bytes of its run, not copied."""
     match record:
         case Add(run):
             return run.data
         case MasterKey(ledger_id, key):
-            return _fact(ledger_id, MASTER_KEY_ID, _LENGTH.pack(len(key)) + key)
+            return _encode_state(ledger_id, MASTER_KEY_ID, _LENGTH.pack(len(key)) + key)
         case Fence(ledger_id):
-            return _fact(ledger_id, FENCE_ID, b"")
+            return _encode_state(ledger_id, FENCE_ID, b"")
         case ExplicitLac(ledger_id, packet):
-            return _fact(ledger_id, EXPLICIT_LAC_ID, _LENGTH.pack(len(packet)) + packet)
+            return _encode_state(ledger_id, EXPLICIT_LAC_ID, _LENGTH.pack(len(packet)) + packet)
         case Tombstone(first_ledger, last_ledger):
-            return _fact(first_ledger, TOMBSTONE_ID, _LEDGER.pack(last_ledger))
+            return _encode_state(first_ledger, TOMBSTONE_ID, _LEDGER.pack(last_ledger))
 
 
-def _fact(ledger_id: int, entry_id: int, content: bytes) -> bytes:
+def _encode_state(ledger_id: int, entry_id: int, content: bytes) -> bytes:
     return _HEAD.pack(_HEAD.size - LENGTH_SIZE + len(content), ledger_id, entry_id) + content
 
 
@@ -63,7 +63,7 @@ def decode_records(body: memoryview) -> Iterator[JournalRecord]:
         size, ledger_id, entry_id = _head_at(body, at, end)
         if entry_id < 0:
             content = bytes(body[at + _HEAD.size : at + LENGTH_SIZE + size])
-            yield _decode_fact(ledger_id, entry_id, content)
+            yield _decode_state(ledger_id, entry_id, content)
             at += LENGTH_SIZE + size
             continue
         run = _uniform_run(body, at, end) or _mixed_run(body, at, end)
@@ -81,7 +81,7 @@ def _head_at(body: memoryview, at: int, end: int) -> tuple[int, int, int]:
     return size, ledger_id, entry_id
 
 
-def _decode_fact(ledger_id: int, entry_id: int, content: bytes) -> JournalRecord:
+def _decode_state(ledger_id: int, entry_id: int, content: bytes) -> JournalRecord:
     match entry_id:
         case -0x2000 if not content:
             return Fence(ledger_id)
@@ -96,7 +96,7 @@ def _decode_fact(ledger_id: int, entry_id: int, content: bytes) -> JournalRecord
 
 
 def _uniform_run(body: memoryview, at: int, end: int) -> Run | None:
-    """Records of one size at equal id distances from ``at`` on, found in bulk; ``None`` if fewer than 3."""
+    """Find records of one size and equal id distances in bulk; ``None`` if fewer than 3 begin at ``at``."""
     size, ledger_id, first = _HEAD.unpack_from(body, at)
     stride = LENGTH_SIZE + size
     if end - at < 3 * stride:
@@ -146,10 +146,3 @@ def _mixed_run(body: memoryview, begin: int, end: int) -> Run:
         offsets.append(at - begin)
         at += LENGTH_SIZE + size
     return Run(ledger_id, compact_ids(ids), offsets, body[begin:at])
-
-
-def compact_ids(ids: Sequence[int]) -> Sequence[int]:
-    """The same ids as a ``range`` where they are consecutive."""
-    if ids[-1] - ids[0] + 1 == len(ids):
-        return range(ids[0], ids[-1] + 1)
-    return ids

@@ -1,7 +1,7 @@
 """Reads a journal back after a start and says honestly how sure it is of having read everything.
 
 Groups form one chain across files: each names the end of the one before and carries the next
-sequence. What breaks the chain decides the verdict:
+sequence. What is found where the chain breaks decides:
 
 * the rest is zero: the clean end;
 * the last place holds a torn write: it was never acknowledged, it is dropped;
@@ -38,19 +38,30 @@ ORIGIN = GroupEnd(0, 0, 0)
 
 
 @dataclass(slots=True)
-class ReplayReport:
-    """What a replay read; complete when the iteration has ended."""
+class ReplayCounts:
+    """How much was read from journals, and what was missing or damaged."""
 
-    last: GroupEnd
-    """End of the last sound group: the next file's chain starts here."""
     groups: int = 0
     records: int = 0
     bytes_replayed: int = 0
     groups_torn: int = 0
-    """Groups a crash cut short; never acknowledged, dropped."""
+    """Groups that a crash cut short: never acknowledged, hence dropped."""
     bytes_torn: int = 0
-    """What the torn groups would have held, as far as their headers say."""
+    """Body sizes of the torn groups, where their headers were written."""
     damage: list[Damage] = field(default_factory=list)
+
+    def add(self, other: ReplayCounts) -> None:
+        """Add the counts and the damage of another replay to these."""
+        for name in ReplayCounts.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplayReport(ReplayCounts):
+    """What a replay read; complete once the caller has taken the last group."""
+
+    last: GroupEnd
+    """End of the last sound group: the next file's chain starts here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +84,7 @@ class Replay:
         self._instance_id = instance_id
         self._mark = mark
         self._debris: Place | None = None
-        """A torn or ambiguous place that nothing has explained yet."""
+        """A torn or ambiguous place, until a later group shows that nothing is missing there."""
         self._debris_path = ""
         self.report = ReplayReport(last=mark)
 
@@ -91,12 +102,10 @@ class Replay:
             )
         for file_id in ids:
             path = f"{self._directory}/{file_name(file_id)}"
-            file = self._files.open(path)
-            try:
-                file.sync()  # a mark behind what the last process left unsynced must not outlive it
+            with self._files.open(path) as file:
+                # A power loss must not take groups that a later mark says were applied.
+                file.sync()
                 yield from self._groups_of(file, file_id, path)
-            finally:
-                file.close()
         self._settle_debris(is_last=True)
 
     def _groups_of(self, file: File, file_id: int, path: str) -> Iterator[ReplayedGroup]:
@@ -112,14 +121,15 @@ class Replay:
         while True:
             if place.kind is PlaceKind.VALID:
                 self._link(place, path)
-                group = self._decoded(place, path)
+                group = self._decode(place, path)
                 if group is not None:
                     yield group
                 place = reader.read(place.end)
                 continue
             behind = None
             if place.kind is not PlaceKind.END:
-                self._leave_debris(place, path)
+                self._settle_debris(is_last=False)
+                self._debris, self._debris_path = place, path
                 behind = reader.next_valid(place.offset + 1)
             if behind is None:
                 return
@@ -153,7 +163,7 @@ class Replay:
             self._continue_at(header.previous, path, "file header")
 
     def _link(self, place: Place, path: str) -> None:
-        """Check that the group continues the chain; remember it as its new end."""
+        """Check that the group continues the chain, and make it the chain's new end."""
         header = place.header
         assert header is not None
         previous = GroupEnd(header.previous_file_id, header.previous_offset, header.sequence - 1)
@@ -163,7 +173,7 @@ class Replay:
         self.report.last = GroupEnd(header.file_id, place.end, header.sequence)
 
     def _continue_at(self, previous: GroupEnd, path: str, what: str) -> None:
-        """Something sound says that it follows ``previous``: explain debris by it, or report a gap."""
+        """Check that ``what`` follows the last sound group: then debris between them is explained."""
         last = self.report.last
         if previous == last:
             if self._debris is not None and self._debris.kind is PlaceKind.TORN:
@@ -174,15 +184,11 @@ class Replay:
         self._damage(
             path, 0, f"{what} follows {_where(previous)}, but the last found was {_where(last)}"
         )
-        # From here on the chain is judged anew, so that one gap is reported once.
+        # The chain goes on from here, so that one gap is reported once.
         self.report.last = max(last, previous)
 
-    def _leave_debris(self, place: Place, path: str) -> None:
-        self._settle_debris(is_last=False)
-        self._debris, self._debris_path = place, path
-
     def _settle_debris(self, *, is_last: bool) -> None:
-        """Judge debris that no chain link explained."""
+        """Decide about debris that no later group explained: torn at the very end, else damage."""
         debris, self._debris = self._debris, None
         if debris is None:
             return
@@ -195,7 +201,8 @@ class Replay:
         self.report.groups_torn += 1
         self.report.bytes_torn += debris.header.body_size if debris.header is not None else 0
 
-    def _decoded(self, place: Place, path: str) -> ReplayedGroup | None:
+    def _decode(self, place: Place, path: str) -> ReplayedGroup | None:
+        """Decode and count a sound group; one that holds no records is damage."""
         try:
             records = list(decode_records(place.body))
         except MalformedBodyError as cause:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from bookie_server.storage.disk.errors import DamagedFileError
 from bookie_server.storage.disk.files import File, FileSystem, split_buffers
-from bookie_server.storage.disk.group import crc32c_of
+from bookie_server.storage.disk.group import CRC_SIZE, crc32c_of, is_signed, signed
 from bookie_server.storage.logs.id_pattern import patterns_of
 from bookie_server.storage.logs.rows import ROW_SIZE, Block, Row, pack_row, unpack_row
 from bookie_server.storage.logs.write_cache import WriteCache
@@ -35,19 +35,18 @@ _TRAILER_MAGIC = b"BKELEND\n"
 HEADER_SIZE = 64
 PAGE_SIZE = 4096
 PIECE_SIZE = 4 * 1024 * 1024
-"""Largest write; each is synced on its own so that a journal on the same disk never waits long."""
+"""Largest write. Each is synced by itself, so that a journal on the same disk never waits long."""
 
 _HEADER = struct.Struct(">8sIq16s")
 _TRAILER = struct.Struct(">8sqqI")
-_CRC = struct.Struct(">I")
 _LEDGER = struct.Struct(">q")
 _FOOTER_ROW_SIZE = _LEDGER.size + ROW_SIZE
-TRAILER_SIZE = _TRAILER.size + _CRC.size
+TRAILER_SIZE = _TRAILER.size + CRC_SIZE
 
 
 @dataclass(frozen=True, slots=True)
 class EntryLogFile:
-    """A written log: its id and, per ledger, its rows packed and ascending."""
+    """A log that was written; ``rows`` has each ledger's rows, packed and ascending."""
 
     log_id: int
     size_bytes: int
@@ -75,29 +74,25 @@ def write_entry_log(
     instance_id: bytes,
     block_size_bytes: int,
 ) -> EntryLogFile:
-    """Write what ``cache`` holds of ``ledger_ids`` as a new log, durable with its name.
+    """Write the cached entries of ``ledger_ids`` to a new log; file and name are durable then.
 
     Raises:
-        OSError: a part of it may exist; nothing may refer to it.
+        OSError: a part of the file may exist; nothing may refer to it.
     """
-    path = f"{directory}/{file_name(log_id)}"
-    file = files.create(path)
-    try:
+    with files.create(f"{directory}/{file_name(log_id)}") as file:
         writer = _LogWriter(file, log_id)
         header = _HEADER.pack(FILE_MAGIC, FORMAT_VERSION, log_id, instance_id)
-        writer.put([(header + _CRC.pack(crc32c(header))).ljust(HEADER_SIZE, b"\0")])
+        writer.put([signed(header, HEADER_SIZE)])
         for ledger_id in sorted(ledger_ids):
             for pieces in _blocks(cache.ledgers[ledger_id].runs, block_size_bytes):
                 writer.put_block(ledger_id, pieces)
         size = writer.finish()
-    finally:
-        file.close()
     files.sync_dir(directory)
     return EntryLogFile(log_id, size, {ledger: bytes(rows) for ledger, rows in writer.rows.items()})
 
 
 class _LogWriter:
-    """Appends to a new log in synced pieces."""
+    """Appends to a new log; writes and syncs it piece by piece."""
 
     def __init__(self, file: File, log_id: int) -> None:
         self._file = file
@@ -127,7 +122,7 @@ class _LogWriter:
         self.put([run.data for run in runs])
 
     def finish(self) -> int:
-        """Write footer and trailer, sync; the size of the file."""
+        """Write footer and trailer, sync them, and return the size of the file."""
         footer = b"".join(
             _LEDGER.pack(ledger_id) + packed[at : at + ROW_SIZE]
             for ledger_id, packed in self.rows.items()
@@ -135,7 +130,7 @@ class _LogWriter:
         )
         offset = self._written + self._pending_size
         trailer = _TRAILER.pack(_TRAILER_MAGIC, offset, len(footer), crc32c(footer))
-        self.put([footer, trailer + _CRC.pack(crc32c(trailer))])
+        self.put([footer, signed(trailer)])
         self._flush(self._pending_size)
         return self._written
 
@@ -171,7 +166,7 @@ def _blocks(runs: Sequence[Run], size_bytes_max: int) -> Iterator[list[Run]]:
 
 
 def _fitting(run: Run, start: int, room_bytes: int) -> int:
-    """Index behind the last record that still fits in ``room_bytes`` when beginning at ``start``."""
+    """The index behind the last record that fits, when records from ``start`` on fill ``room_bytes``."""
     limit = run.offsets[start] + room_bytes
     if run.size_bytes <= limit:
         return len(run)
@@ -198,16 +193,15 @@ def read_footer(
         OSError: the file cannot be read.
     """
     path = f"{directory}/{file_name(log_id)}"
-    file = files.open(path)
-    try:
+    with files.open(path) as file:
         size = file.size()
         header = file.read_at(0, HEADER_SIZE)
         trailer = file.read_at(max(size - TRAILER_SIZE, 0), TRAILER_SIZE)
-        if len(header) < HEADER_SIZE or not _is_signed(header, _HEADER.size):
+        if len(header) < HEADER_SIZE or not is_signed(header, _HEADER.size):
             raise DamagedFileError(path, "header")
         if _HEADER.unpack_from(header) != (FILE_MAGIC, FORMAT_VERSION, log_id, instance_id):
             raise DamagedFileError(path, "header of another log, bookie or format")
-        if len(trailer) < TRAILER_SIZE or not _is_signed(trailer, _TRAILER.size):
+        if not is_signed(trailer, _TRAILER.size):
             raise DamagedFileError(path, "trailer")
         magic, offset, length, checksum = _TRAILER.unpack_from(trailer)
         if (
@@ -217,15 +211,9 @@ def read_footer(
         ):
             raise DamagedFileError(path, "trailer does not fit the file")
         footer = file.read_at(offset, length)
-    finally:
-        file.close()
     if crc32c(footer) != checksum:
         raise DamagedFileError(path, "footer")
     return [
         (_LEDGER.unpack_from(footer, at)[0], unpack_row(footer, at + _LEDGER.size))
         for at in range(0, length, _FOOTER_ROW_SIZE)
     ]
-
-
-def _is_signed(content: bytes, size: int) -> bool:
-    return bool(crc32c(content[:size]) == _CRC.unpack_from(content, size)[0])

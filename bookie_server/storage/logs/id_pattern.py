@@ -46,7 +46,7 @@ class IdPattern:
 
 
 def patterns_of(ids: Sequence[int]) -> list[IdPattern]:
-    """Few patterns that hold exactly ``ids`` (ascending), in order and without overlap of spans."""
+    """Describe ascending ``ids`` by few patterns, in their order; the patterns' spans never overlap."""
     if isinstance(ids, range):
         if ids.step == 1 or len(ids) == 1:
             return [IdPattern(ids[0], len(ids), 0, 1)]

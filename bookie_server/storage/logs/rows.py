@@ -39,29 +39,24 @@ class Row:
     pattern: IdPattern
     block: Block
 
+    @property
+    def entry_ids(self) -> Sequence[int]:
+        """The ids the row stands for, ascending."""
+        return self.pattern.ids()
+
 
 def pack_row(row: Row) -> bytes:
     """The row as 48 bytes."""
     pattern, block = row.pattern, row.block
-    return _ROW.pack(
-        pattern.start,
-        pattern.size,
-        pattern.period,
-        pattern.count,
-        block.entry_count,
-        block.log_id,
-        block.offset,
-        block.size_bytes,
-        block.checksum,
-    )
+    ids = pattern.start, pattern.size, pattern.period, pattern.count
+    place = block.log_id, block.offset, block.size_bytes, block.checksum
+    return _ROW.pack(*ids, block.entry_count, *place)
 
 
 def unpack_row(packed: bytes | bytearray | memoryview, offset: int = 0) -> Row:
     """The inverse of ``pack_row``."""
-    start, size, period, count, entries, log_id, at, length, checksum = _ROW.unpack_from(
-        packed, offset
-    )
-    return Row(IdPattern(start, size, period, count), Block(log_id, at, length, checksum, entries))
+    *ids, entry_count, log_id, at, size, checksum = _ROW.unpack_from(packed, offset)
+    return Row(IdPattern(*ids), Block(log_id, at, size, checksum, entry_count))
 
 
 class LedgerRows:
@@ -98,14 +93,14 @@ class LedgerRows:
             yield row
 
     def append_packed(self, packed: bytes | memoryview) -> bool:
-        """Add ascending rows in bulk if all of them lie behind what is here; whether they did."""
+        """Append ascending rows in bulk; ``False``, and nothing done, unless all lie behind the rest."""
         if len(self) and _START.unpack_from(packed)[0] <= self.last_entry:
             return False
         self._packed += packed
         return True
 
     def insert(self, row: Row) -> None:
-        """Add a row; of ids that are here already the row that came first keeps them."""
+        """Add a row for those of its ids that no row has yet; rows are split where they interleave."""
         if not len(self) or row.pattern.start > self.last_entry:
             self._packed += pack_row(row)
             return
@@ -117,7 +112,7 @@ class LedgerRows:
         )
 
     def _first_index(self, entry_id: int) -> int:
-        """Index of the first row that ends at or behind ``entry_id``."""
+        """The index of the first row whose last entry is not below ``entry_id``."""
         at = bisect_right(range(len(self)), entry_id, key=self._start_of)
         return at - 1 if at and self[at - 1].pattern.last >= entry_id else at
 
@@ -126,7 +121,7 @@ class LedgerRows:
 
 
 def _merge(olds: Sequence[Row], new: Row) -> list[Row]:
-    """Rows of disjoint spans for everything in ``olds`` and what ``new`` adds."""
+    """Cut ``olds``, and ``new`` without the ids they hold, into rows whose spans are disjoint."""
     fresh: Sequence[int] = new.pattern.ids()
     for old in olds:
         inside = clip(fresh, old.pattern.start, old.pattern.last)

@@ -8,6 +8,7 @@ small entries that came in one frame are one element.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from bookie_server.wire.record import Run
@@ -23,7 +24,7 @@ class LedgerRuns:
         self.runs: list[Run] = []
 
     def insert(self, run: Run) -> None:
-        """Add a run of which no entry is here yet."""
+        """Add a run none of whose entries is cached yet."""
         if not self.runs or run.first_entry > self.runs[-1].last_entry:
             self.runs.append(run)
             self._firsts.append(run.first_entry)
@@ -47,13 +48,13 @@ class LedgerRuns:
         return self.runs[-1].last_entry
 
     def _start(self, first: int) -> int:
-        """Index of the first run that ends at or behind ``first``."""
+        """The index of the first run whose last entry is not below ``first``."""
         at = bisect_right(self._firsts, first)
         return at - 1 if at and self.runs[at - 1].last_entry >= first else at
 
 
 def _interleave(olds: Sequence[Run], new: Run) -> list[Run]:
-    """All entries of ``olds`` (ascending, disjoint spans) and ``new`` as runs of disjoint spans."""
+    """Cut ``new`` and ``olds``, which ascend, into runs whose spans are disjoint."""
     pieces: list[Run] = []
     rest: Run | None = new
     for old in olds:
@@ -72,28 +73,25 @@ def _interleave(olds: Sequence[Run], new: Run) -> list[Run]:
 
 
 def _cut(run: Run, entry_id: int) -> tuple[Run, Run | None]:
-    """The run's entries below ``entry_id``, and the others."""
+    """Split a run in front of ``entry_id``; the second part is ``None`` when it would be empty."""
     at = bisect_left(run.entry_ids, entry_id)
     return run.slice(0, at), run.slice(at, len(run)) if at < len(run) else None
 
 
 class WriteCache:
-    """Runs of all ledgers; filled on the loop thread, frozen once a checkpoint took it."""
+    """Runs of all ledgers. The loop thread fills it; once a checkpoint has it, it never changes."""
 
     def __init__(self) -> None:
-        self.ledgers: dict[int, LedgerRuns] = {}
+        self.ledgers: defaultdict[int, LedgerRuns] = defaultdict(LedgerRuns)
         self.size_bytes = 0
 
     def insert(self, run: Run) -> None:
-        """Keep a run of which no entry is in this cache."""
-        runs = self.ledgers.get(run.ledger_id)
-        if runs is None:
-            runs = self.ledgers[run.ledger_id] = LedgerRuns()
-        runs.insert(run)
+        """Keep a run none of whose entries is cached yet."""
+        self.ledgers[run.ledger_id].insert(run)
         self.size_bytes += run.size_bytes
 
     def between(self, ledger_id: int, first: int, last: int) -> Iterator[Run]:
-        """Runs of the ledger that touch ``first..last``, ascending, uncut."""
+        """The ledger's runs whose spans touch ``first..last``, ascending, uncut."""
         runs = self.ledgers.get(ledger_id)
         return iter(()) if runs is None else runs.between(first, last)
 
@@ -104,7 +102,7 @@ class WriteCache:
 
 
 def pieces_of(run: Run, entry_ids: Sequence[int]) -> list[Run]:
-    """The entries ``entry_ids`` (ascending, all in ``run``) as few slices of it as possible."""
+    """Cut the entries ``entry_ids`` (ascending, all in ``run``) out of it, as few slices as possible."""
     if not entry_ids:
         return []
     start = bisect_left(run.entry_ids, entry_ids[0])

@@ -1,6 +1,6 @@
 """How long to wait before trying again: longer each time, never in step with others.
 
-Jitter breaks the lock-step in which equal clients would cancel each other's attempts for ever.
+Jitter breaks the lock-step in which equal clients would cancel each other's attempts again and again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 Pause = Callable[[int], Awaitable[None]]
-"""Waits before the retry of that number, counted from 1; the attempt before it, 0, starts at once."""
+"""Waits before retry number n, counted from 1; the first attempt is number 0 and starts at once."""
 
 BACKOFF_MS_MIN = 10
 BACKOFF_MS_MAX = 1_000

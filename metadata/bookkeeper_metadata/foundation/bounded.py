@@ -15,7 +15,7 @@ R = TypeVar("R")
 async def each(
     run: Callable[[T], Awaitable[R]], items: Iterable[T], *, concurrency_max: int
 ) -> list[R]:
-    """``run`` applied to every item, at most ``concurrency_max`` at a time; results in item order.
+    """Run ``run`` for every item, at most ``concurrency_max`` at a time; results in item order.
 
     The first failure cancels the rest, waits until they ended, and is raised as it is.
     """

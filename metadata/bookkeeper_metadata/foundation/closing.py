@@ -12,7 +12,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release what the object holds."""
 
     def __enter__(self) -> Self:
         return self
@@ -31,7 +31,7 @@ class AsyncClosing(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of what is held."""
+        """Release what the object holds."""
 
     async def __aenter__(self) -> Self:
         return self

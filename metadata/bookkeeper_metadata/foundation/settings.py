@@ -28,10 +28,9 @@ class Settings:
     def __post_init__(self) -> None:
         found = []
         for field in dataclasses.fields(self):
-            if said := _defect(getattr(self, field.name), **field.metadata):
-                found.append(
-                    f"{field.name} must be {said}; {field.name}={getattr(self, field.name)}"
-                )
+            value = getattr(self, field.name)
+            if rule := _broken_rule(value, **field.metadata):
+                found.append(f"{field.name} must be {rule}; {field.name}={value}")
         raise_all([*found, *self.defects()], None)
 
     def defects(self) -> list[str]:
@@ -39,10 +38,10 @@ class Settings:
         return []
 
 
-def _defect(
+def _broken_rule(
     value: object, minimum: int = 1, maximum: int | None = None, one_of: tuple[object, ...] = ()
 ) -> str | None:
-    """What ``value`` must be, if it is not."""
+    """What ``value`` must be; ``None`` if it is that."""
     if one_of and value not in one_of:
         return f"one of {', '.join(map(str, one_of))}"
     if isinstance(value, bool) or not isinstance(value, int | float):

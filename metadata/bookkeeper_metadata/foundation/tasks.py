@@ -1,14 +1,16 @@
-"""Ending asyncio tasks: nobody is left running, and no outcome goes unheard."""
+"""Ends asyncio tasks so that none is left running and no outcome is lost; completes futures."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 async def end_tasks(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancel all of them and wait until they have ended, whatever came of them."""
+    """Cancel all tasks and wait until they have ended, with or without an error."""
     ending = list(tasks)
     for task in ending:
         task.cancel()
@@ -16,6 +18,12 @@ async def end_tasks(tasks: Iterable[asyncio.Future[Any]]) -> None:
         await asyncio.gather(*ending, return_exceptions=True)
 
 
+def settle(future: asyncio.Future[T], result: T) -> None:
+    """Complete a future that a timer, a cancellation or a close may have completed before."""
+    if not future.done():
+        future.set_result(result)
+
+
 def has_failed(task: asyncio.Task[None]) -> bool:
-    """Whether it ended, and not by doing its work; its exception counts as heard then."""
+    """Whether the task was cancelled or raised; its exception counts as retrieved then."""
     return task.done() and (task.cancelled() or task.exception() is not None)

@@ -2,7 +2,7 @@
 
 A store is a tree of versioned nodes with ZooKeeper's semantics: a node's version starts at 0 and
 grows by one with every ``put``; ``multi`` applies all operations or none; ephemeral nodes vanish
-with the session of whoever made them. Paths are absolute, ``/``-separated, without a trailing slash.
+with the session that made them. Paths are absolute, ``/``-separated, without a trailing slash.
 
 A mutation has three outcomes, and callers must treat them as three:
 
@@ -24,13 +24,13 @@ from bookkeeper_metadata.store.operations import Node, Operation
 
 
 class Registration(ABC):
-    """An ephemeral node that is kept alive: re-created by itself whenever its session was lost."""
+    """An ephemeral node that is created again by itself whenever its session is lost."""
 
     @property
     @abstractmethod
     def keeper(self) -> asyncio.Future[None]:
-        """What keeps it. Ends only by ``withdraw`` or with a defect; then nobody re-creates the node,
-        and a process that served on would look dead."""
+        """The task that keeps the node. It ends only by ``withdraw`` or by a defect, and then the node
+        is not created again: a process that served on would look dead."""
 
     @abstractmethod
     async def withdraw(self) -> None:
@@ -135,8 +135,8 @@ class MetadataStore(ABC):
     async def lock(self, path: str) -> Callable[[], Awaitable[None]]:
         """Wait for an exclusive lock at ``path``; returns the coroutine function that releases it.
 
-        A lock is advice: whoever loses its session loses the lock without noticing, so whatever is
-        done under it is still guarded by versions.
+        A lock is advice: a client that loses its session loses the lock without noticing, so what
+        is done under it is still guarded by versions.
         """
 
     @abstractmethod

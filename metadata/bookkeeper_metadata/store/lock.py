@@ -19,7 +19,7 @@ from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import NodeExistsError, NoNodeError
 
 _LOST_REPLIES_MAX = 5
-"""Lost replies in a row one waiter puts up with."""
+"""Lost replies in a row after which a waiter gives up."""
 
 
 async def acquire_lock(store: MetadataStore, path: str, mark: str) -> Callable[[], Awaitable[None]]:
@@ -29,13 +29,13 @@ async def acquire_lock(store: MetadataStore, path: str, mark: str) -> Callable[[
     the store answers; else the node goes with the session.
 
     Raises:
-        MetadataUnavailableError: the store kept silent; the lock is not held.
+        MetadataUnavailableError: the store did not answer; the lock is not held.
     """
     waiter = _Waiter(store, path, mark)
     try:
         await waiter.wait()
     except BaseException:
-        # The store may be what failed; the session's end takes the node away then.
+        # If it is the store that failed, the end of the session deletes the node.
         with contextlib.suppress(MetadataUnavailableError, ClientClosedError):
             await waiter.release()
         raise
@@ -98,5 +98,5 @@ class _Waiter:
 
 
 def _number(name: str) -> int:
-    """Its place in the queue: what the store appended."""
+    """A node's place in the queue: the number that the store appended to its name."""
     return int(name.rpartition("-")[2])

@@ -2,7 +2,7 @@
 
 Any number of sessions (:class:`MemoryStore`) share one :class:`MemoryTree`. Everything runs on one
 event loop and in its order, so equal programs see equal histories; every operation lets others run
-before it is applied and again before its caller hears of it. A ``fault`` hook decides, operation by
+before it is applied and again before its caller gets the outcome. A ``fault`` hook decides, operation by
 operation, whether the request or the reply is lost. Nothing here ever waits for real time.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum, unique
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import ClientClosedError
@@ -57,7 +57,7 @@ class MemoryStore(MetadataStore):
         self._session = self.tree.open_session()
         self._closed = False
         self._registrations: list[_MemoryRegistration] = []
-        self._watches: list[_Watch[list[str]] | _Watch[Node | None]] = []
+        self._watches: list[_Watch[Any]] = []
         self._locks = 0
 
     @property
@@ -126,7 +126,7 @@ class MemoryStore(MetadataStore):
             except NodeExistsError:
                 if self._owns(path):
                     break
-                # A live session keeps it for ever, an expiring one lets go within a few turns.
+                # A live session keeps the node; an expiring one deletes it within a few turns.
         else:
             raise NodeExistsError(path)
         registration = _MemoryRegistration(path, value, self._withdraw)
@@ -137,17 +137,15 @@ class MemoryStore(MetadataStore):
     async def watch_children(
         self, path: str, changed: Callable[[list[str]], None]
     ) -> Callable[[], None]:
-        watch = await self._perform(
-            "watch_children", path, lambda: _Watch(self.tree, path, self._names, changed)
-        )
-        self._watches.append(watch)
-        watch.deliver()
-        return watch.stop
+        return await self._follow("watch_children", path, self._names, changed)
 
     async def watch(self, path: str, changed: Callable[[Node | None], None]) -> Callable[[], None]:
-        watch = await self._perform(
-            "watch", path, lambda: _Watch(self.tree, path, self._node, changed)
-        )
+        return await self._follow("watch", path, self._node, changed)
+
+    async def _follow(
+        self, operation: str, path: str, read: Callable[[str], T], changed: Callable[[T], None]
+    ) -> Callable[[], None]:
+        watch = await self._perform(operation, path, lambda: _Watch(self.tree, path, read, changed))
         self._watches.append(watch)
         watch.deliver()
         return watch.stop
@@ -195,7 +193,7 @@ class MemoryStore(MetadataStore):
     async def _perform(self, operation: str, path: str, apply: Callable[[], T]) -> T:
         """Apply at one instant between two turns of the loop, unless a fault says otherwise.
 
-        With a lost reply nobody learns the outcome, a refusal as little as a success.
+        With a lost reply the caller learns no outcome, neither a refusal nor a success.
         """
         self._check_open()
         fault = self.fault(operation, path) if self.fault is not None else None

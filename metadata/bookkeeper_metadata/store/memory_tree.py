@@ -8,7 +8,7 @@ parent, deletions do not turn it back.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.store.operations import (
@@ -26,8 +26,6 @@ from bookkeeper_metadata.store.operations import (
 
 _SEQUENCE_MAX = 2**31 - 1
 
-Undo = Callable[[], None]
-
 
 @dataclass(slots=True)
 class _Entry:
@@ -38,11 +36,11 @@ class _Entry:
     version: int = 0
     children: set[str] = field(default_factory=set)
     creations: int = 0
-    """Children ever created; what the next sequential child is numbered."""
+    """Children ever created: the number of the next sequential child."""
 
 
 class MemoryTree:
-    """What all sessions share. ``clock_ms`` dates new nodes; by default all are as old as the epoch."""
+    """The nodes that all sessions share. ``clock_ms`` dates new nodes; by default at the epoch."""
 
     def __init__(self, clock_ms: Callable[[], int] = lambda: 0) -> None:
         self._clock_ms = clock_ms
@@ -75,7 +73,7 @@ class MemoryTree:
         return None if entry is None else sorted(entry.children)
 
     def paths(self) -> list[str]:
-        """Every path of the tree, sorted; what a test compares."""
+        """Every path of the tree, sorted, for tests to compare."""
         return sorted(self._entries)
 
     def create(self, path: str, value: bytes, owner: int | None = None) -> None:
@@ -119,20 +117,29 @@ class MemoryTree:
         self._notify(path)
 
     def multi(self, operations: Sequence[Operation]) -> None:
-        """All, or none and the first refusal."""
-        undone: list[Undo] = []
+        """Apply all operations, or raise the first refusal and apply none."""
+        # A dict, since a set of strings would make the order of nodes differ from run to run.
+        touched = dict.fromkeys(
+            path for part in operations for path in (part.path, parent_of(part.path))
+        )
+        before = {
+            path: replace(entry, children=set(entry.children))
+            for path in touched
+            if (entry := self._entries.get(path)) is not None
+        }
         try:
             for part in operations:
-                undone.append(self._apply(part))
+                self._apply(part)
         except Exception:
-            for undo in reversed(undone):
-                undo()
+            for path in touched.keys() - before.keys():
+                self._entries.pop(path, None)
+            self._entries.update(before)
             raise
         for part in operations:
             self._notify(part.path)
 
     def listen(self, path: str, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call ``changed`` whenever ``path`` or its list of children changes; returns the end."""
+        """Call ``changed`` when ``path`` or its children change; returns the function that ends it."""
         self._listener_count += 1
         key = self._listener_count
         self._listeners.setdefault(path, {})[key] = changed
@@ -149,63 +156,38 @@ class MemoryTree:
             for changed in list(self._listeners.get(touched, {}).values()):
                 changed()
 
-    def _apply(self, part: Operation) -> Undo:
+    def _apply(self, part: Operation) -> None:
         match part:
             case Create(path, value):
-                return self._create(path, value, None)
+                self._create(path, value, None)
             case Put(path, value, expected_version):
-                return self._put(path, value, expected_version)
+                self._put(path, value, expected_version)
             case Delete(path, expected):
-                return self._delete(path, expected)
+                self._delete(path, expected)
             case Check(path, expected):
                 self._entry_at(path, expected)
-                return lambda: None
 
-    def _create(self, path: str, value: bytes, owner: int | None) -> Undo:
+    def _create(self, path: str, value: bytes, owner: int | None) -> None:
         if path in self._entries:
             raise NodeExistsError(path)
         parent = self._entries.get(parent_of(path))
         if parent is None:
             raise NoNodeError(path)
-        name = path.rpartition("/")[2]
         creations = parent.creations
         self._entries[path] = _Entry(value, self._clock_ms(), owner)
-        parent.children.add(name)
+        parent.children.add(path.rpartition("/")[2])
         parent.creations = -_SEQUENCE_MAX - 1 if creations == _SEQUENCE_MAX else creations + 1
 
-        def undo() -> None:
-            del self._entries[path]
-            parent.children.remove(name)
-            parent.creations = creations
-
-        return undo
-
-    def _put(self, path: str, value: bytes, expected_version: int) -> Undo:
+    def _put(self, path: str, value: bytes, expected_version: int) -> None:
         entry = self._entry_at(path, expected_version)
-        before = entry.value
         entry.value = value
         entry.version += 1
 
-        def undo() -> None:
-            entry.value = before
-            entry.version -= 1
-
-        return undo
-
-    def _delete(self, path: str, expected_version: int | None) -> Undo:
-        entry = self._entry_at(path, expected_version)
-        if entry.children:
+    def _delete(self, path: str, expected_version: int | None) -> None:
+        if self._entry_at(path, expected_version).children:
             raise NotEmptyError(path)
-        parent = self._entries[parent_of(path)]
-        name = path.rpartition("/")[2]
         del self._entries[path]
-        parent.children.remove(name)
-
-        def undo() -> None:
-            self._entries[path] = entry
-            parent.children.add(name)
-
-        return undo
+        self._entries[parent_of(path)].children.remove(path.rpartition("/")[2])
 
     def _entry_at(self, path: str, expected_version: int | None) -> _Entry:
         invariant(expected_version is None or expected_version >= 0, "versions start at 0")

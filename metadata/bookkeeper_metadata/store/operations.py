@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 VALUE_SIZE_BYTES_MAX = 1_000_000
 """Largest value of a node, and of all values of a ``multi`` together. ZooKeeper drops the connection
-of whoever sends more than its ``jute.maxbuffer`` (1 MiB), which would look like an unknown outcome.
+of a client that sends more than its ``jute.maxbuffer`` (1 MiB): that would look like an unknown outcome.
 """
 
 
@@ -65,7 +65,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Part of a ``multi``: delete; ``None`` as version means whatever it is."""
+    """Part of a ``multi``: delete; the version ``None`` stands for any."""
 
     path: str
     expected_version: int | None
@@ -86,7 +86,7 @@ Operation = Create | Put | Delete | Check
 
 
 def check_request(path: str, *values: bytes) -> None:
-    """Refuse what a store would not survive; every implementation asks before it sends.
+    """Refuse a request that no store can take; every implementation calls this before it sends.
 
     Raises:
         ValueError: the values are too large together, or ``path`` is not a path.

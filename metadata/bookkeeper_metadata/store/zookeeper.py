@@ -143,7 +143,7 @@ class ZooKeeperStore(MetadataStore):
     async def ephemeral(self, path: str, value: bytes) -> Registration:
         check_request(path, value)
         registration = _ZooKeeperRegistration(self, path, value)
-        # Listed first: the session may end between the node's creation and our hearing of it.
+        # Listed first: the session may end after the node's creation and before its reply.
         self._registrations.add(registration)
         try:
             await self._enroll(path, value)
@@ -199,7 +199,7 @@ class ZooKeeperStore(MetadataStore):
         return await self._session.read(path, lambda: self._client.exists_async(path, watch=fire))
 
     def _on_session_renewed(self) -> None:
-        """A new session: what the old one had registered is gone."""
+        """Register everything again: the old session's nodes are gone."""
         for registration in self._registrations:
             registration.lost.set()
 
@@ -219,10 +219,10 @@ class ZooKeeperStore(MetadataStore):
         return stop
 
     async def _enroll(self, path: str, value: bytes) -> None:
-        """Have an ephemeral node of this session at ``path``.
+        """Create an ephemeral node of this session at ``path``.
 
-        Another session's is waited for: a process that was killed and started again meets its own
-        leftover. Creating again after a lost reply is safe, for our own node tells itself apart.
+        A node of another session is waited for: a process that was killed and started again meets
+        its own leftover. Creating again after a lost reply is safe: our own node is recognized.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._session.timeout_s + _ENROLL_GRACE_S
@@ -301,7 +301,7 @@ def _add(transaction: Any, part: Operation) -> None:
 
 
 def _exact(version: int) -> int:
-    """ZooKeeper reads -1 as "any version", which no compare-and-set of ours ever means."""
+    """Guard against -1, which ZooKeeper takes for "any version"."""
     invariant(version >= 0, "versions start at 0")
     return version
 

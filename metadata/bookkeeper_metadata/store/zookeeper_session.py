@@ -5,7 +5,7 @@ handed to it and its answer handed back to the event loop. A mutation is sent on
 connection or the session under it, or no answer in time, is an unknown outcome; kazoo's own retries
 would report our success as a conflict. Reads change nothing and are repeated within a time budget.
 While the connection is down requests wait for it instead of queueing up inside kazoo, where they
-could be applied long after their caller was told "unknown".
+could be applied long after their outcome was reported as unknown.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class ZooKeeperSession:
         self._loop = asyncio.get_running_loop()
         self._connected = asyncio.Event()
         self._waiting: set[asyncio.Future[Any]] = set()
-        self._closed = False
-        self.client.add_listener(self._hear)
+        self.is_closed = False
+        self.client.add_listener(self._on_state)
 
     async def open(self, connect_timeout_ms: int) -> None:
         """Connect for the first time.
@@ -89,10 +89,6 @@ class ZooKeeperSession:
         except BaseException:
             await self.close()
             raise
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
 
     async def mutate(self, path: str, submit: Submit) -> Any:
         """Send once; ``path`` names the node in a :class:`bookkeeper_metadata.store.operations.StoreConflict`."""
@@ -117,35 +113,34 @@ class ZooKeeperSession:
             await asyncio.sleep(_RETRY_PAUSE_S)
 
     def check_multi(self, paths: Sequence[str], results: Sequence[object]) -> None:
-        """Raise what made a multi fail, if it did: the first operation that was refused itself."""
-        refusals = [
-            (path, result)
-            for path, result in zip(paths, results, strict=True)
-            if isinstance(result, Exception)
-        ]
-        for path, refusal in refusals:
-            if not isinstance(refusal, _NOT_THE_CAUSE):
-                raise self._as_refusal(path, refusal) from refusal
-        if refusals:
+        """Raise if a multi failed: the refusal of the first operation that was refused itself."""
+        has_failed = False
+        for path, result in zip(paths, results, strict=True):
+            if not isinstance(result, Exception):
+                continue
+            if not isinstance(result, _NOT_THE_CAUSE):
+                raise self._as_refusal(path, result) from result
+            has_failed = True
+        if has_failed:
             raise MetadataUnavailableError(self.service, "a multi failed without a cause")
 
     async def close(self) -> None:
         """End the session and everything that waits for an answer. Idempotent."""
-        if self._closed:
+        if self.is_closed:
             return
-        self._closed = True
+        self.is_closed = True
         for future in self._waiting:
             if not future.done():
                 future.set_exception(ClientClosedError("metadata store"))
-        self._connected.set()  # whoever waits for a connection learns that none will come
+        self._connected.set()  # requests that wait for a connection find the session closed
         try:
             await asyncio.to_thread(self._stop)
         except RuntimeError:
-            # The interpreter exits and takes no more work for other threads; nothing else waits now.
+            # The interpreter is exiting and starts no more threads; no other task is left to block.
             self._stop()
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:
-        """Run on the event loop, from any thread; nothing is left to tell once the loop is closed."""
+        """Run on the event loop, from any thread; do nothing once the loop is closed."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
 
@@ -159,14 +154,14 @@ class ZooKeeperSession:
                 "metadata client did not stop cleanly; service=%s cause=%r", self.service, failure
             )
 
-    def _hear(self, state: str) -> None:
+    def _on_state(self, state: str) -> None:
         client_id = self.client.client_id if state == KazooState.CONNECTED else None
         self.post(self._set_state, state, client_id[0] if client_id else 0)
 
     def _set_state(self, state: str, session_id: int) -> None:
         if state != KazooState.CONNECTED:
             self._connected.clear()
-            if not self._closed:
+            if not self.is_closed:
                 _LOGGER.warning(
                     "metadata connection lost; service=%s state=%s", self.service, state
                 )
@@ -190,10 +185,10 @@ class ZooKeeperSession:
 
     async def _once(self, submit: Submit) -> Any:
         """Send one request once a connection is there, and wait for its answer."""
-        if self._closed:
+        if self.is_closed:
             raise ClientClosedError("metadata store")
         await self._connection(self.timeout_s)
-        if self._closed:
+        if self.is_closed:
             raise ClientClosedError("metadata store")
         future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting.add(future)
@@ -209,9 +204,8 @@ class ZooKeeperSession:
             self._waiting.discard(future)
 
     def _as_refusal(self, path: str, refusal: Exception) -> Exception:
-        """Our name for a definite refusal; everything else leaves the outcome open."""
-        conflict = _CONFLICTS.get(type(refusal))
-        if conflict is not None:
+        """Our error for a definite refusal; any other error means that the outcome is unknown."""
+        if conflict := _CONFLICTS.get(type(refusal)):
             return conflict(path)
         return MetadataUnavailableError(self.service, repr(refusal))
 

@@ -1,7 +1,7 @@
 """A watch that outlives what it watches with.
 
 ZooKeeper's watches fire once and end with the connection. A follower sets a new one with every read,
-reads again whenever one fired, for whatever reason, and reports what differs from its last report.
+reads again whenever one fired, for any reason, and reports what differs from its last report.
 """
 
 from __future__ import annotations
