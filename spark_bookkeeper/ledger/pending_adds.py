@@ -6,7 +6,7 @@ is acknowledged until it says that it is complete; at the writer's end all that 
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, TimerHandle
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,17 +51,18 @@ class _Push:
 class QuorumDeadline:
     """Calls ``expired`` once an entry waited longer than ``timeout_ms`` for its ack quorum."""
 
-    def __init__(
-        self, loop: AbstractEventLoop, timeout_ms: int, expired: Callable[[], None]
-    ) -> None:
-        self._loop = loop
+    def __init__(self, timeout_ms: int, expired: Callable[[], None]) -> None:
+        """``expired`` is called on the running loop; never if ``timeout_ms`` is 0."""
+        self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_ms / 1000
         self._expired = expired
         self._pushes: deque[_Push] = deque()
-        self._timer: TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def on_pushed(self, last_entry: int) -> None:
         """An append call that ends with this entry was made."""
+        if not self._timeout_s:
+            return
         self._pushes.append(_Push(last_entry, self._loop.time() + self._timeout_s))
         if self._timer is None:
             self._timer = self._loop.call_at(self._pushes[0].deadline_s, self._look)

@@ -110,18 +110,15 @@ class Collector:
             others = [other for other in await nodes.garbage_epochs() if other != epoch]
             await nodes.sync()
             kept = await find_referenced(nodes, ledger_ids, besides=epoch)
-            doomed = sorted(ledger_ids - kept)
+            doomed = ledger_ids - kept
             if is_dry_run:
-                report.ledgers_deleted += doomed
-                report.garbage_removed.append(epoch)
+                report.ledgers_deleted += sorted(doomed)
+            elif not (
+                await self._sweeper.remove_ledgers(doomed, report)
+                and await _forget_garbage(nodes, epoch, others if kept else [])
+            ):
                 continue
-            done = await each(
-                lambda ledger_id: self._sweeper.remove_ledger(ledger_id, report),
-                doomed,
-                concurrency_max=self._sweeper.settings.concurrency_max,
-            )
-            if all(done) and await _forget_garbage(nodes, epoch, others if kept else []):
-                report.garbage_removed.append(epoch)
+            report.garbage_removed.append(epoch)
 
     def _is_expired(self, garbage: Garbage) -> bool:
         retention_ms = garbage.retention_ms

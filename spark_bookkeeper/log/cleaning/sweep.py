@@ -210,6 +210,12 @@ class Sweeper:
         report.ledgers_deleted.append(ledger_id)
         return True
 
+    async def remove_ledgers(self, ledger_ids: Collection[int], report: SweepReport) -> bool:
+        """Delete closed ledgers, some at a time; returns whether all of them are surely gone."""
+        concurrency_max = self.settings.concurrency_max
+        remove = partial(self.remove_ledger, report=report)
+        return all(await each(remove, sorted(ledger_ids), concurrency_max=concurrency_max))
+
 
 async def remove_job(nodes: LogNodes, job: str, report: SweepReport) -> None:
     """Remove a job's index unless an epoch of it is left; a claim makes it again if it must."""

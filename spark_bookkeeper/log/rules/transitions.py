@@ -223,17 +223,7 @@ def _spill(
 
 
 def _leaf(ranges: tuple[LedgerRange, ...], names: ChunkNames) -> tuple[ChunkRef, bytes]:
-    ref = ChunkRef(
-        names.epoch,
-        names.take(),
-        0,
-        ranges[0].first_row,
-        sum(item.rows for item in ranges),
-        len(ranges),
-        sum(item.size_bytes for item in ranges),
-        ranges[-1].commit_ms,
-    )
-    return ref, _checked(encode_chunk(Chunk(0, ranges=ranges)))
+    return _encode(Chunk(0, ranges=ranges), len(ranges), ranges[-1].commit_ms, names)
 
 
 def _fold(
@@ -279,23 +269,28 @@ def _cut(
 
 
 def _index(refs: tuple[ChunkRef, ...], names: ChunkNames) -> tuple[ChunkRef, bytes]:
+    chunk = Chunk(refs[0].level + 1, chunks=refs)
+    return _encode(chunk, sum(below.ranges for below in refs), refs[-1].last_commit_ms, names)
+
+
+def _encode(
+    chunk: Chunk, range_count: int, last_commit_ms: int, names: ChunkNames
+) -> tuple[ChunkRef, bytes]:
+    parts: tuple[ChunkRef | LedgerRange, ...] = (*chunk.chunks, *chunk.ranges)
+    value = encode_chunk(chunk)
+    invariant(len(value) <= CHUNK_BYTES_MAX, "chunks are cut to their limit")
     ref = ChunkRef(
         names.epoch,
         names.take(),
-        refs[0].level + 1,
-        refs[0].first_row,
-        sum(below.rows for below in refs),
-        sum(below.ranges for below in refs),
-        sum(below.size_bytes for below in refs),
-        refs[-1].last_commit_ms,
+        chunk.level,
+        parts[0].first_row,
+        sum(part.rows for part in parts),
+        range_count,
+        sum(part.size_bytes for part in parts),
+        last_commit_ms,
     )
-    return ref, _checked(encode_chunk(Chunk(ref.level, chunks=refs)))
+    return ref, value
 
 
 def _size(item: LedgerRange) -> int:
     return range_to_pb(item).ByteSize() + _PART_HEADER_BYTES
-
-
-def _checked(value: bytes) -> bytes:
-    invariant(len(value) <= CHUNK_BYTES_MAX, "chunks are cut to their limit")
-    return value
