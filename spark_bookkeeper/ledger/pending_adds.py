@@ -1,7 +1,7 @@
-"""PendingAdds: who waits for which entry, told exactly once and in entry order.
+"""PendingAdds: the appends that wait for an acknowledgement, completed once and in entry order.
 
 A completion stands for one append call, of one entry or many. It is called with how far the ledger
-is acknowledged until it says that it is complete; at the writer's end all that are left hear why.
+is acknowledged until it says that it is complete; at the writer's end all that are left get its error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import NO_ENTRY_ID
 
 AppendCallback = Callable[[int, BookKeeperError | None], bool]
-"""``(acknowledged up to, error)`` -> whether it is complete: every entry told its outcome."""
+"""``(acknowledged up to, error)`` -> whether it is complete: the outcome of each of its entries is known."""
 
 
 class PendingAdds:
@@ -25,15 +25,15 @@ class PendingAdds:
         self._completions: deque[AppendCallback] = deque()
 
     def push(self, complete: AppendCallback) -> None:
-        """Entries of this call come after all that were pushed before."""
+        """Queue the completion of an append call, behind those of earlier calls."""
         self._completions.append(complete)
 
     def on_acknowledged(self, last_entry: int) -> None:
-        """Everything up to ``last_entry`` is."""
+        """Every entry up to ``last_entry`` is acknowledged."""
         self._complete(last_entry, None)
 
     def fail(self, error: BookKeeperError) -> None:
-        """Nothing that is left will be acknowledged."""
+        """Complete all that are left with ``error``: they will not be acknowledged."""
         self._complete(NO_ENTRY_ID, error)
 
     def _complete(self, acknowledged: int, error: BookKeeperError | None) -> None:
@@ -68,12 +68,12 @@ class QuorumDeadline:
             self._timer = self._loop.call_at(self._pushes[0].deadline_s, self._look)
 
     def on_acknowledged(self, last_entry: int) -> None:
-        """Everything up to ``last_entry`` is."""
+        """Every entry up to ``last_entry`` is acknowledged."""
         while self._pushes and self._pushes[0].last_entry <= last_entry:
             self._pushes.popleft()
 
     def cancel(self) -> None:
-        """Nobody waits any more."""
+        """Forget every entry: none is waited for any more."""
         self._pushes.clear()
         if self._timer is not None:
             self._timer.cancel()

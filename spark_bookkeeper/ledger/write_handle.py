@@ -5,7 +5,7 @@ of them up to an entry at once. The handle never decides anything about quorums:
 :class:`~spark_bookkeeper.ledger.protocol.writer_state.WriterState` and does what that returns.
 
 A writer that cannot go on for want of bookies, time or metadata closes its ledger by itself, at the
-last entry it acknowledged. One that was fenced does not: the ledger's end is somebody else's now.
+last entry it acknowledged. One that was fenced does not: the recovering client decides about the ledger's end.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 _LOGGER = logging.getLogger(__name__)
 _CLOSES_BY_ITSELF = (NotEnoughBookiesError, AddQuorumTimeoutError, MetadataUnavailableError)
-"""Ends after which nobody else is known to decide about the ledger."""
+"""Errors after which no other client is known to decide about the ledger."""
 
 
 class WriteHandle(AsyncClosing):
@@ -122,7 +122,7 @@ class WriteHandle(AsyncClosing):
         """Append one entry; returns its id when it is acknowledged.
 
         Raises:
-            EntryTooLargeError, LedgerClosedError: surely not appended.
+            EntryTooLargeError, LedgerClosedError: it was not appended.
             LedgerFencedError, NotEnoughBookiesError: not acknowledged; recovery decides about it.
         """
         await self._wait_for_room()
@@ -216,7 +216,7 @@ class WriteHandle(AsyncClosing):
 
     async def _close(self) -> None:
         await self._settled.wait()
-        # An ensemble that is still being changed holds no entry that anybody was promised.
+        # No acknowledged entry depends on an ensemble change that is still under way.
         self._changer.cancel()
         self._explicit_lac.stop()
         last_entry, length = self.last_add_confirmed, self.length
