@@ -105,7 +105,7 @@ class BookKeeper(AsyncClosing):
             # Concurrent first uses share one connection attempt.
             return await asyncio.shield(self._connecting)
         except BookKeeperError:
-            self._connecting = None  # the next use tries again
+            self._connecting = None  # the next use connects again
             raise
 
     async def _connect(self) -> LedgerClient:

@@ -64,7 +64,7 @@ class LogWriter(Face[aio.LogWriter], Closing):
         Waits while ``max_in_flight_bytes`` are held for bookies that have not answered.
 
         Raises:
-            EntryTooLargeError, ClientClosedError: surely not appended.
+            EntryTooLargeError, ClientClosedError: it was not appended.
         """
         return self._appends.append(payload, self._aio.payload_size_max)
 

@@ -79,7 +79,7 @@ class WriteHandle(Face[aio.WriteHandle], Closing):
         Waits while ``max_in_flight_bytes`` are held for bookies that have not answered.
 
         Raises:
-            EntryTooLargeError, LedgerClosedError, ClientClosedError: surely not appended.
+            EntryTooLargeError, LedgerClosedError, ClientClosedError: it was not appended.
         """
         return self._appends.append(payload, self._aio.payload_size_max)
 

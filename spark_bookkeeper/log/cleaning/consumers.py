@@ -1,7 +1,7 @@
 """Cursors: how far named consumers have read a log, so that retention drops nothing they still need.
 
-A cursor never says where anybody begins - a query's positions are in its own checkpoint - and it
-lags behind what was read, never ahead. It only moves forward, whoever moves it: two queries of one
+A cursor never says where a query begins - its positions are in its own checkpoint - and it
+lags behind what was read, never ahead. It only moves forward: two queries of one
 name share a cursor that follows the faster one, so each needs a name of its own. A cursor that its
 consumer did not touch for the time it announced itself counts for nothing, until it is touched again.
 """
@@ -24,7 +24,7 @@ TOUCHES_PER_TIMEOUT = 8
 
 
 def consumed_row(cursors: Iterable[Cursor], now_ms: int) -> int | None:
-    """The row before which no live consumer needs any; ``None``: there is no live one."""
+    """The first row a live consumer still needs; ``None`` if there is no live consumer."""
     return min((each.row for each in cursors if each.is_live(now_ms)), default=None)
 
 
@@ -36,12 +36,12 @@ class Consumers:
         self._clock_ms = clock_ms
 
     async def advance(self, consumer: str, row: int, timeout_ms: int) -> Cursor:
-        """Say that ``consumer`` is there and needs nothing before ``row``; returns its cursor.
+        """Record that ``consumer`` is live and needs no row before ``row``; returns its cursor.
 
         Raises:
             NoSuchLogError: the log is gone.
             MetadataConflictError: others moved the cursor every time.
-            MetadataUnavailableError: it may be moved or not; saying it again is harmless.
+            MetadataUnavailableError: it may be moved or not; repeating the call is harmless.
         """
         for _ in range(ADVANCE_ATTEMPTS_MAX):
             now_ms = self._clock_ms()
@@ -79,7 +79,7 @@ class Consumers:
         return None if found is None else found.cursor
 
     async def consumed_row(self) -> int:
-        """The row before which no live consumer of the log needs any.
+        """The first row that a live consumer of the log still needs.
 
         Raises:
             NoConsumerError: there is no live one, so nothing says what is still needed.

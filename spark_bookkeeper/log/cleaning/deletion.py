@@ -20,7 +20,7 @@ from spark_bookkeeper.log.nodes.deletes import delete_node
 from spark_bookkeeper.log.nodes.reads import READS_MAX, ChunkMissingError, LogNodes
 
 TOKEN_ROUNDS_MAX = 100
-"""Plans that may slip in while the tokens go."""
+"""Rounds of deleting tokens while new plans keep creating some."""
 
 
 class LogDeletion:

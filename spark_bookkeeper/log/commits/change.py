@@ -24,7 +24,7 @@ from spark_bookkeeper.log.nodes.reads import LIVE_TOKEN_VERSION, ChunkMissingErr
 from spark_bookkeeper.log.rules.transitions import ChunkNames, Transition
 
 CHANGE_ATTEMPTS_MAX = 50
-"""Tries against concurrent changes and lost replies; with the pauses of production half a minute."""
+"""Attempts, because of concurrent changes or lost replies; about half a minute in all."""
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ async def change_head(
 ) -> T:
     """``attempt``, repeated with a token of its own each time it conflicts or loses a reply.
 
-    It reads what it decides by anew every time: an earlier attempt may have happened.
+    ``attempt`` has to read the head anew each time: an earlier attempt may have been applied.
 
     Raises:
         NoSuchLogError: the log is gone or being deleted.
@@ -99,7 +99,7 @@ async def change_head(
         try:
             change = await _begin(nodes, clock_ms())
         except MetadataUnavailableError as lost:
-            failure = lost  # A token may exist that nobody uses: it expires.
+            failure = lost  # A token may have been created; unused, it expires.
             continue
         try:
             await nodes.sync()

@@ -82,7 +82,7 @@ class Claim:
 
     @contextmanager
     def explain_refusals(self) -> Iterator[None]:
-        """For the block that creates a ledger with :meth:`accompany`.
+        """For the block that creates a ledger with :meth:`extra_operations`.
 
         Raises:
             EpochFencedError: the token is not LIVE any more; no ledger was created.
@@ -130,7 +130,7 @@ class Jobs:
         """Draw the epoch of one planned write; ``job`` where it is known already.
 
         ``schema`` is what the rows will have; ``None``: the log's newest. ``found`` is the head that
-        the write was judged by, read after a ``sync``; ``None``: it is read now. An overwrite
+        the write was planned by, read after a ``sync``; ``None``: it is read now. An overwrite
         replaces what that head names, and nothing that came later.
 
         Raises:
@@ -182,7 +182,7 @@ class Jobs:
                 return None
         name = job_name(job)
         await self._announce(nodes, name, epoch)
-        # Side by side: the multi that creates the ledger looks at the token again.
+        # Both at once, for the multi that creates the ledger checks the token again.
         siblings, refusal = await asyncio.gather(
             nodes.job_epochs(name), self._require_live(nodes, epoch), return_exceptions=True
         )
@@ -222,7 +222,7 @@ class Jobs:
             except NoNodeError as cause:
                 raise NoSuchLogError(nodes.log) from cause
             except MetadataUnavailableError:
-                # A token of a number nobody knows may exist now. It is never used: it expires.
+                # A token of unknown number may exist now. It is never used, and expires.
                 if attempt == PLAN_ATTEMPTS_MAX:
                     raise
         raise AssertionError("the last attempt returns or raises")
@@ -262,12 +262,12 @@ class Jobs:
         except NoNodeError as cause:
             raise NoSuchLogError(nodes.log) from cause
         except MetadataUnavailableError:
-            return  # Whether it is there shows when the epoch's node is made in it.
+            return  # If it was not made, creating the epoch's node in it says so.
 
     async def _require_live(self, nodes: LogNodes, epoch: Epoch) -> None:
         found = await nodes.token(epoch.number)
         if found is None:
-            # The plan ran in another session, which this one may lag behind.
+            # The plan ran in another session; this one may lag behind it.
             await nodes.sync()
             found = await nodes.token(epoch.number)
         if found is None or found.token.state is not TokenState.LIVE:
@@ -289,7 +289,7 @@ class Jobs:
         task.add_done_callback(self._background.discard)
 
     async def _fence_or_warn(self, ledger_id: int) -> None:
-        """Fencing only ends zombies early; visibility never rests on it, so failure is a warning."""
+        """Fence one ledger. That only stops a superseded attempt sooner, so a failure is just logged."""
         try:
             await self._fence(ledger_id)
         except NoSuchLedgerError:

@@ -1,4 +1,4 @@
-"""Planned writes: the epoch a plan draws, the token behind it, what its tasks tell the driver.
+"""Planned writes: the epoch a plan draws, the token behind it, what its tasks send to the driver.
 
 Values only, checked on construction; picklable, for they travel between Spark's processes.
 """
@@ -19,7 +19,7 @@ SCHEMA_BYTES_MAX = 512 * 1024
 
 @unique
 class TokenState(Enum):
-    """LIVE ends once, in COMMITTED by its own commit or in DEAD by whoever wants to clean."""
+    """A LIVE token becomes COMMITTED by its own commit or DEAD by a clean-up, once and for good."""
 
     LIVE = 1
     COMMITTED = 2
@@ -108,7 +108,7 @@ class Epoch:
     """Of the head as seen by the plan; guards an overwrite."""
     planned_ms: int
     schema_id: int = 0
-    """What the rows of this write have."""
+    """Schema of this write's rows."""
     is_overwrite: bool = False
     evolved_from: int | None = None
     """The schema this write's one adds columns to; it becomes a schema of the log by the commit.
@@ -129,13 +129,13 @@ class Token:
 
     state: TokenState = TokenState.LIVE
     job: str = ""
-    """Node name of the job, when the plan knew it or the commit told it."""
+    """Node name of the job, if the plan or the commit knew it."""
     txn: Txn | None = None
     created_ms: int = 0
     changed_ms: int = 0
     """When it left LIVE."""
     timeout_ms: int | None = None
-    """Age at which a LIVE one is given up, as its writer wants it; ``None``: the collection's own."""
+    """Age at which a LIVE token is given up, chosen by its writer; ``None``: the collector's."""
     schema: bytes = b""
     """What the commit adds as a schema of the log; empty if it adds none, and once COMMITTED.
     It lies here until then, because a commit may run in a process that knows no plan."""
@@ -177,7 +177,7 @@ class LedgerWritten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMessage:
-    """What a finished task attempt tells the driver; only what messages name becomes visible."""
+    """What a finished task attempt sends to the driver; only ledgers in messages become visible."""
 
     epoch: Epoch
     job: Job

@@ -96,10 +96,10 @@ class LogNodes:
         self.log = log or str(log_id)
         self.tree: LogTree = paths.log(log_id)
         self._parsed: tuple[bytes, LogHead] | None = None
-        """The head parsed last: followers look again and again, and it mostly is what it was."""
+        """The head parsed last: followers read it over and over, and mostly it has not changed."""
 
     async def sync(self) -> None:
-        """Later reads see everything committed before this call."""
+        """Make later reads see everything committed before this call."""
         await self.store.sync(self.tree.root)
 
     async def head(self) -> HeadAt:
@@ -260,7 +260,7 @@ class LogNodes:
                 await self.store.put(path, encode_token(dead), LIVE_TOKEN_VERSION)
                 return TokenState.DEAD
             except StoreConflict:
-                continue  # A stale read or a lost race; what it became is read after a sync.
+                continue  # A stale read or a lost race: read the token again after a sync.
             except MetadataUnavailableError:
                 if attempt == KILL_ATTEMPTS_MAX:
                     raise

@@ -63,7 +63,7 @@ class ChunkNames:
         self._next = 0
 
     def take(self) -> int:
-        """A serial nobody has."""
+        """A serial that no other chunk of this epoch has."""
         self._next += 1
         return self._next - 1
 
@@ -121,7 +121,7 @@ def record_end(
     """The head once its open ledger is closed at ``last_entry``: no ledger is open any more.
 
     Its entries join the log, one row each. A ledger without entries joins the garbage: only a
-    ledger whose metadata says CLOSED may be called empty, never one nobody answered for.
+    ledger whose metadata says CLOSED counts as empty, never one for which no bookie answered.
     """
     opened = head.open_ledger
     invariant(opened is not None, "only an open ledger can end")
