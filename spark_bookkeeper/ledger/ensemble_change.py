@@ -90,7 +90,7 @@ async def _commit(
 class EnsembleChanger:
     """Runs one writer's ensemble changes, one at a time, and looks for bookies it still misses.
 
-    ``changed`` or ``failed`` is called when a change has ended, ``retry`` when a bookie that could
+    ``on_changed`` or ``on_failed`` is called when a change has ended, ``on_available`` when a bookie that could
     replace a failed one is available; all on the event loop, and never after :meth:`cancel`.
     """
 
@@ -99,15 +99,15 @@ class EnsembleChanger:
         cluster: LedgerContext,
         ledger_id: int,
         *,
-        changed: Callable[[Versioned, Replacement], None],
-        failed: Callable[[BookKeeperError], None],
-        retry: Callable[[], None],
+        on_changed: Callable[[Versioned, Replacement], None],
+        on_failed: Callable[[BookKeeperError], None],
+        on_available: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._ledger_id = ledger_id
-        self._changed = changed
-        self._failed = failed
-        self._retry = retry
+        self._on_changed = on_changed
+        self._on_failed = on_failed
+        self._on_available = on_available
         self._changing: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
 
@@ -136,9 +136,9 @@ class EnsembleChanger:
                 self._cluster, self._ledger_id, known, change
             )
         except BookKeeperError as error:
-            self._failed(error)
+            self._on_failed(error)
         else:
-            self._changed(versioned, replacement)
+            self._on_changed(versioned, replacement)
 
     async def _look(self, ensemble: tuple[str, ...], failed: Mapping[int, str]) -> None:
         while True:
@@ -149,4 +149,4 @@ class EnsembleChanger:
                 continue  # the metadata service is away; the writer goes on without replacement
             if found.positions:
                 break
-        self._retry()
+        self._on_available()

@@ -49,13 +49,13 @@ class _Push:
 
 
 class QuorumDeadline:
-    """Calls ``expired`` once an entry waited longer than ``timeout_ms`` for its ack quorum."""
+    """Calls ``on_expired`` once an entry waited longer than ``timeout_ms`` for its ack quorum."""
 
-    def __init__(self, timeout_ms: int, expired: Callable[[], None]) -> None:
-        """``expired`` is called on the running loop; never if ``timeout_ms`` is 0."""
+    def __init__(self, timeout_ms: int, on_expired: Callable[[], None]) -> None:
+        """``on_expired`` is called on the running loop; never if ``timeout_ms`` is 0."""
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_ms / 1000
-        self._expired = expired
+        self._on_expired = on_expired
         self._pushes: deque[_Push] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -84,6 +84,6 @@ class QuorumDeadline:
         if not self._pushes:
             return
         if self._pushes[0].deadline_s <= self._loop.time():
-            self._expired()
+            self._on_expired()
         else:
             self._timer = self._loop.call_at(self._pushes[0].deadline_s, self._look)

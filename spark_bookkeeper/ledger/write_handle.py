@@ -76,9 +76,9 @@ class WriteHandle(AsyncClosing):
         self._changer = EnsembleChanger(
             cluster,
             ledger_id,
-            changed=self._on_ensemble_changed,
-            failed=self._end,
-            retry=lambda: self._run(self._state.retry_change()),
+            on_changed=self._on_ensemble_changed,
+            on_failed=self._end,
+            on_available=lambda: self._run(self._state.retry_change()),
         )
         self._explicit_lac = ExplicitLac(cluster, ledger_id, digest, key)
         self._pending = PendingAdds()

@@ -248,10 +248,8 @@ class Catalog:
         return self._random.randint(1, LOG_ID_MAX)
 
     async def _make_roots(self) -> None:
-        try:
+        with suppress(NodeExistsError):
             await self._store.create(self._paths.names, b"", make_parents=True)
-        except NodeExistsError:
-            return
 
     def _creation(
         self, name: str, log_id: int, settings: LogSettings, schema: bytes

@@ -15,8 +15,7 @@ from typing import TypeVar
 
 from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
 from bookkeeper_metadata.foundation.backoff import Pause
-from bookkeeper_metadata.store.operations import Create, NoNodeError, Operation, Put, StoreConflict
-from spark_bookkeeper.log.errors import NoSuchLogError
+from bookkeeper_metadata.store.operations import Create, Operation, Put, StoreConflict
 from spark_bookkeeper.log.format.epoch import Token, TokenState
 from spark_bookkeeper.log.format.serde import encode_garbage, encode_head, encode_token
 from spark_bookkeeper.log.nodes.deletes import delete_node
@@ -97,10 +96,12 @@ async def change_head(
         if number:
             await pause(number)
         try:
-            change = await _begin(nodes, clock_ms())
+            now_ms = clock_ms()
+            epoch = await nodes.draw_epoch(Token(created_ms=now_ms))
         except MetadataUnavailableError as lost:
-            failure = lost  # A token may have been created; unused, it expires.
+            failure = lost
             continue
+        change = HeadChange(nodes, epoch, now_ms)
         try:
             await nodes.sync()
             return await attempt(change)
@@ -118,12 +119,3 @@ async def change_head(
     raise MetadataConflictError(
         f"log {nodes.log}", f"other writers won {CHANGE_ATTEMPTS_MAX} times"
     ) from failure
-
-
-async def _begin(nodes: LogNodes, now_ms: int) -> HeadChange:
-    prefix = f"{nodes.tree.tokens}/"
-    try:
-        path = await nodes.store.sequence(prefix, encode_token(Token(created_ms=now_ms)))
-    except NoNodeError as cause:
-        raise NoSuchLogError(nodes.log) from cause
-    return HeadChange(nodes, int(path.removeprefix(prefix)), now_ms)

@@ -41,7 +41,7 @@ from spark_bookkeeper.log.format.epoch import (
     TokenState,
     evolved_schema_id,
 )
-from spark_bookkeeper.log.format.serde import encode_token, encode_token_child
+from spark_bookkeeper.log.format.serde import encode_token_child
 from spark_bookkeeper.log.nodes.paths import LogPaths, job_name
 from spark_bookkeeper.log.nodes.reads import LIVE_TOKEN_VERSION, HeadAt, LogNodes
 from spark_bookkeeper.log.rules.commit import TxnStatus, txn_status
@@ -153,7 +153,7 @@ class Jobs:
             schema=planned.evolved or b"",
             timeout_ms=self._timeout_ms,
         )
-        number = await self._draw(nodes, encode_token(token))
+        number = await self._draw(nodes, token)
         is_evolved = planned.evolved is not None
         return Epoch(
             log_id,
@@ -213,14 +213,10 @@ class Jobs:
         ]
         await each(self._fence_or_warn, earlier, concurrency_max=FENCE_CONCURRENCY_MAX)
 
-    async def _draw(self, nodes: LogNodes, value: bytes) -> int:
-        prefix = f"{nodes.tree.tokens}/"
+    async def _draw(self, nodes: LogNodes, token: Token) -> int:
         for attempt in range(1, PLAN_ATTEMPTS_MAX + 1):
             try:
-                path = await self._store.sequence(prefix, value)
-                return int(path.removeprefix(prefix))
-            except NoNodeError as cause:
-                raise NoSuchLogError(nodes.log) from cause
+                return await nodes.draw_epoch(token)
             except MetadataUnavailableError:
                 # A token of unknown number may exist now. It is never used, and expires.
                 if attempt == PLAN_ATTEMPTS_MAX:
@@ -257,11 +253,9 @@ class Jobs:
     async def _make_job(self, nodes: LogNodes, job: str) -> None:
         try:
             await self._store.create(nodes.tree.job(job), b"")
-        except NodeExistsError:
-            return
         except NoNodeError as cause:
             raise NoSuchLogError(nodes.log) from cause
-        except MetadataUnavailableError:
+        except (NodeExistsError, MetadataUnavailableError):
             return  # If it was not made, creating the epoch's node in it says so.
 
     async def _require_live(self, nodes: LogNodes, epoch: Epoch) -> None:

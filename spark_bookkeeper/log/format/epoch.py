@@ -89,10 +89,9 @@ class PlannedSchema:
     """That schema with columns added, to become the log's newest by this write's commit."""
 
     def __post_init__(self) -> None:
-        found = []
         if self.evolved is not None and not 1 <= len(self.evolved) <= SCHEMA_BYTES_MAX:
-            found.append(f"a schema has 1..{SCHEMA_BYTES_MAX} bytes, not {len(self.evolved)}")
-        raise_all(found, None)
+            defect = f"a schema has 1..{SCHEMA_BYTES_MAX} bytes, not {len(self.evolved)}"
+            raise_all([defect], None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +168,8 @@ class LedgerWritten:
     columns: tuple[ColumnRange, ...] = ()
 
     def __post_init__(self) -> None:
-        found = []
         if self.last_entry < 0 or self.rows < 1 or self.size_bytes < 0:
-            found.append("a written ledger holds at least one row in one entry")
-        raise_all(found, None)
+            raise_all(["a written ledger holds at least one row in one entry"], None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

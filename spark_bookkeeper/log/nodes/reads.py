@@ -1,4 +1,4 @@
-"""Typed reads of one log's nodes, and the one change every cleaner makes: a LIVE token to DEAD.
+"""Typed reads of one log's nodes, and the two changes many make: a new token, a LIVE one to DEAD.
 
 Reads only what it is asked for. A chunk is referenced by the head or by garbage as long as it
 lives; a reader that finds one missing raced a change and starts again from its head, a bounded
@@ -14,7 +14,7 @@ from typing import TypeVar
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.store.interface import MetadataStore
-from bookkeeper_metadata.store.operations import StoreConflict
+from bookkeeper_metadata.store.operations import NoNodeError, StoreConflict
 from spark_bookkeeper.log.errors import NoSuchLogError
 from spark_bookkeeper.log.format.epoch import StoredTxn, Token, TokenChild, TokenState
 from spark_bookkeeper.log.format.model import (
@@ -172,6 +172,20 @@ class LogNodes:
         """All schemas by number."""
         numbers = sorted(int(name) for name in await self.store.children(self.tree.schemas) or [])
         return await _read_each(self.schema, numbers)
+
+    async def draw_epoch(self, token: Token) -> int:
+        """Create a token, LIVE under a number never used before; returns that number, its epoch.
+
+        Raises:
+            NoSuchLogError: the log is gone.
+            MetadataUnavailableError: a token may have been created; unused, it expires.
+        """
+        prefix = f"{self.tree.tokens}/"
+        try:
+            path = await self.store.sequence(prefix, encode_token(token))
+        except NoNodeError as cause:
+            raise NoSuchLogError(self.log) from cause
+        return int(path.removeprefix(prefix))
 
     async def epochs(self) -> list[int]:
         """Epochs that still have a token, ascending."""

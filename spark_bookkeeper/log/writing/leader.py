@@ -67,7 +67,7 @@ class Leader:
     async def _create(
         self, settings: LogSettings, extra_operations: ExtraOperations
     ) -> LedgerAppender:
-        def remembering(ledger_id: int) -> Sequence[Operation]:
+        def remember_and_extend(ledger_id: int) -> Sequence[Operation]:
             self._own.add(ledger_id)
             return extra_operations(ledger_id)
 
@@ -75,5 +75,5 @@ class Leader:
             settings,
             password=self._password,
             custom_metadata={LOG_MARK: self.log.encode()},
-            extra_operations=remembering,
+            extra_operations=remember_and_extend,
         )

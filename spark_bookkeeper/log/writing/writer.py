@@ -115,7 +115,9 @@ class LogWriter(AsyncClosing):
                 raise EntryTooLargeError(len(payload), self.payload_size_max)
         if not payloads:
             return
-        self._hold(sum(map(len, payloads)))
+        self._held_bytes += sum(map(len, payloads))
+        if self._held_bytes >= self.settings.max_in_flight_bytes:
+            self._room.clear()
         self._unacknowledged += len(payloads)
         self._settled.clear()
         self._queue.append(Batch(payloads, listener))
@@ -260,11 +262,6 @@ class LogWriter(AsyncClosing):
         while not self._room.is_set():
             await self._room.wait()
 
-    def _hold(self, size_bytes: int) -> None:
-        self._held_bytes += size_bytes
-        if self._held_bytes >= self.settings.max_in_flight_bytes:
-            self._room.clear()
-
     def _release(self, size_bytes: int) -> None:
         size_bytes = min(size_bytes, self._held_bytes)
         self._held_bytes -= size_bytes
@@ -319,8 +316,8 @@ class _Ledger:
         held, self._held_bytes = self._held_bytes, 0
         return held
 
-    def start_timer(self, interval_ms: int, reached: Callable[[], None]) -> None:
-        self._timer = asyncio.get_running_loop().call_later(interval_ms / 1000, reached)
+    def start_timer(self, interval_ms: int, on_reached: Callable[[], None]) -> None:
+        self._timer = asyncio.get_running_loop().call_later(interval_ms / 1000, on_reached)
 
     def stop_timer(self) -> None:
         if self._timer is not None:

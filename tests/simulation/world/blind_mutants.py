@@ -102,13 +102,13 @@ def _outage_means_nobody_replaced(patch: Patch) -> None:
         except MetadataUnavailableError:
             # MUTANT: nobody can say who is there; whether we can do without is the state machine's
             # to decide, as when there is nobody to replace them with.
-            self._changed(known, Replacement(change.ensemble, ()))
+            self._on_changed(known, Replacement(change.ensemble, ()))
         except BookKeeperError as error:
-            self._failed(error)
+            self._on_failed(error)
         else:
-            self._changed(versioned, replacement)
+            self._on_changed(versioned, replacement)
 
-    patch.method(EnsembleChanger, "_change", _change, source="9967a860")
+    patch.method(EnsembleChanger, "_change", _change, source="0035fe4f")
 
 
 @blind(
