@@ -130,7 +130,7 @@ class AppendQueue(Generic[R]):
         self._thread.run(self._behind(act))
 
     def release(self, size_bytes: int) -> None:
-        """On the loop: these bytes are not held any more."""
+        """On the loop: stop counting these bytes as held."""
         with self._lock:
             self._held_bytes -= size_bytes
             if self._held_bytes < self._bytes_max:

@@ -86,7 +86,7 @@ class WriteBack:
             raise LedgerRecoveryError(
                 self._ledger_id,
                 f"entry {first_entry} could not be written back to an ack quorum: "
-                f"{','.join(failed.values())} failed and nobody can replace them",
+                f"{','.join(failed.values())} failed and no other bookie can replace them",
             )
         for position in replacement.positions:
             del failed[position]

@@ -14,7 +14,7 @@ class SendSection:
     """Send these bytes to one bookie, and report its answer as ``on_section_answer``."""
 
     position: int
-    """Of the bookie in the ensemble."""
+    """Position of the bookie in the ensemble."""
     bookie_id: str
     ensemble_number: int
     """Ensemble changes made before; an answer is returned with it, so that late ones are recognized."""
@@ -32,7 +32,7 @@ class ChangeEnsemble:
 
     first_entry: int
     ensemble: tuple[str, ...]
-    """In force now."""
+    """The ensemble in force now."""
     failed: Mapping[int, str]
     """By position: the bookie that failed there and is not replaced yet."""
     suspects: tuple[str, ...]

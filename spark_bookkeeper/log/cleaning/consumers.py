@@ -18,7 +18,7 @@ from spark_bookkeeper.log.nodes.deletes import delete_node
 from spark_bookkeeper.log.nodes.reads import LogNodes
 
 ADVANCE_ATTEMPTS_MAX = 16
-"""Tries of moving a cursor against others that move it."""
+"""Attempts to move a cursor while other clients move it too."""
 TOUCHES_PER_TIMEOUT = 8
 """How often within its timeout a cursor that does not move is written again."""
 
@@ -29,7 +29,7 @@ def consumed_row(cursors: Iterable[Cursor], now_ms: int) -> int | None:
 
 
 class Consumers:
-    """The cursors of one log; holds nothing between calls. The clock is the wall's."""
+    """The cursors of one log; holds nothing between calls. ``clock_ms`` is wall-clock time."""
 
     def __init__(self, nodes: LogNodes, clock_ms: Callable[[], int]) -> None:
         self._nodes = nodes
@@ -65,7 +65,7 @@ class Consumers:
         )
 
     async def forget(self, consumer: str) -> Cursor | None:
-        """Drop a cursor, so that it holds nothing back; returns it, ``None``: there was none.
+        """Drop a cursor, so that it holds nothing back; returns it, or ``None`` if there was none.
 
         A query that runs makes it again when it is next due to say that it is there.
 

@@ -30,7 +30,7 @@ from spark_bookkeeper.log.nodes.reads import READS_MAX, ChunkMissingError, LogNo
 from spark_bookkeeper.log.settings import RetentionSettings
 
 REFERENCE_ATTEMPTS_MAX = 16
-"""Reads of a log's whole list of ranges that may find a chunk missing before cleaning gives up."""
+"""How often cleaning reads a log's list of ranges anew when a chunk is missing before it gives up."""
 
 LedgerAction = Callable[[int], Awaitable[None]]
 """Fences or deletes one ledger; idempotent, ``NoSuchLedgerError`` counts as done."""
@@ -180,7 +180,7 @@ class Sweeper:
         doomed: Collection[TokenChild],
         report: SweepReport,
     ) -> bool:
-        """Whether all are gone."""
+        """Delete the ``doomed`` ledgers and the children of a token; returns whether all are gone."""
 
         async def remove(child: TokenChild) -> bool:
             if child in doomed and not await self.remove_ledger(

@@ -45,7 +45,7 @@ async def truncate_log(
 
 
 async def _open_chunks(nodes: LogNodes, head: LogHead, before_row: int) -> dict[str, Chunk]:
-    """The chunks that hold rows on both sides, level by level: one of each."""
+    """The chunks that hold rows on both sides of ``before_row``: one of each level."""
     opened: dict[str, Chunk] = {}
     ref = chunk_to_cut(head.chunks, before_row)
     while ref is not None:

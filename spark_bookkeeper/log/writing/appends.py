@@ -14,10 +14,10 @@ class AppendListener(Protocol):
     """Gets the outcome of payloads that were pushed together."""
 
     def on_acknowledged(self, positions: Sequence[Position]) -> None:
-        """The next of them are in the log, here."""
+        """The next of the payloads are in the log, at these positions."""
 
     def on_failed(self, error: BookKeeperError) -> None:
-        """None of the rest will be acknowledged. Called once."""
+        """No further payload will be acknowledged. Called once."""
 
 
 class Batch:
@@ -35,11 +35,11 @@ class Batch:
         return self.sent == len(self.payloads)
 
     def acknowledge(self, positions: Sequence[Position]) -> None:
-        """The next of them are in the log, here."""
+        """The next of the payloads are in the log, at these positions."""
         self._listener.on_acknowledged(positions)
 
     def fail(self, error: BookKeeperError) -> None:
-        """None of the rest will be acknowledged; passed on once, however many ledgers fail."""
+        """No further payload will be acknowledged; passed on once, however many ledgers fail."""
         if not self._is_failed:
             self._is_failed = True
             self._listener.on_failed(error)

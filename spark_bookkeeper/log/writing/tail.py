@@ -52,7 +52,7 @@ class Tenure:
 
     appender: LedgerAppender
     first_row: int
-    """Row of the log that entry 0 is."""
+    """Row of the log that the ledger's entry 0 holds."""
 
 
 class LogTail:
