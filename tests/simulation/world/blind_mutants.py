@@ -143,7 +143,7 @@ def _write_back_in_place(patch: Patch) -> None:
             raise LedgerRecoveryError(
                 self._ledger_id,
                 f"entry {first_entry} could not be written back to an ack quorum: "
-                f"{','.join(failed.values())} failed and nobody can replace them",
+                f"{','.join(failed.values())} failed and no other bookie can replace them",
             )
         for position in replacement.positions:
             del failed[position]
@@ -152,7 +152,7 @@ def _write_back_in_place(patch: Patch) -> None:
         self._written_to = self._written_to.with_ensemble(ours, replacement.ensemble)
         return replacement.positions
 
-    patch.method(WriteBack, "_replace", _replace, source="da67ea48")
+    patch.method(WriteBack, "_replace", _replace, source="e65918ab")
 
 
 @blind("checkpoint_marks_run_ahead", "a checkpoint's journal marks are not frozen with its cache")
