@@ -71,9 +71,8 @@ class LedgerContext:
             NotEnoughBookiesError: fewer are writable.
             MetadataUnavailableError: the metadata service did not say which bookies are registered.
         """
-        writable = await self.usable_bookies()
         return placement.choose_ensemble(
-            ensemble_size, writable, self.random, avoided=self.quarantined()
+            ensemble_size, await self.usable_bookies(), self.random, avoided=self.quarantined()
         )
 
     async def replace_bookies(

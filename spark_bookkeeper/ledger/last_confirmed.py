@@ -96,7 +96,7 @@ async def read_last_confirmed(
 
 
 def believable_claim(received: list[LacEvidence]) -> int:
-    """The highest explicit LAC that is not beyond every entry held by a bookie; -1: none."""
+    """The highest explicit LAC not above the highest entry a bookie is seen to hold; -1: none."""
     held = max(evidence.last_entry for evidence in received)
     return max((each.claimed for each in received if each.claimed <= held), default=NO_ENTRY_ID)
 

@@ -16,7 +16,7 @@ from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.closing import AsyncClosing
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
-from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata, Versioned
+from bookkeeper_metadata.model import LedgerMetadata, Versioned
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.entry import Entry, entries_of
 from spark_bookkeeper.ledger.errors import EntryUnreadableError, NoSuchEntryError
@@ -206,10 +206,12 @@ class ReadHandle(AsyncClosing):
                         continue  # the metadata read last closed the ledger: entries before its end are left
                     return
                 news = await wait_for_news(follower, poller, self.metadata, next_entry, idle)
-                if news is None and idle.is_over:
-                    return
-                self._raise_confirmed(news.last_add_confirmed if news is not None else NO_ENTRY_ID)
-                for run in news.runs if news is not None else ():
+                if news is None:
+                    if idle.is_over:
+                        return
+                    continue  # there is newer metadata
+                self._raise_confirmed(news.last_add_confirmed)
+                for run in news.runs:
                     yield run
                     next_entry = run.last_entry + 1
                     idle.restart()
