@@ -61,10 +61,10 @@ def _bookie_client(bookie_id: str, address: str, settings: ClientSettings) -> Bo
     return transport(bookie_id, address, settings.connection)
 
 
-def _connecting(
+def _connect_first(
     method: Callable[Concatenate[LedgerClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[BookKeeper, P], Coroutine[Any, Any, T]]:
-    """The method of the ledger client, on a client that connects first."""
+    """Make a method that connects if need be, then calls ``method`` of the ledger client."""
 
     @wraps(method)
     async def call(self: BookKeeper, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -105,7 +105,7 @@ class BookKeeper(AsyncClosing):
             # Concurrent first uses share one connection attempt.
             return await asyncio.shield(self._connecting)
         except BookKeeperError:
-            self._connecting = None  # the next use tries again
+            self._connecting = None  # the next use connects again
             raise
 
     async def _connect(self) -> LedgerClient:
@@ -131,11 +131,11 @@ class BookKeeper(AsyncClosing):
         self._ledgers = LedgerClient(cluster)
         return self._ledgers
 
-    create_ledger = _connecting(LedgerClient.create_ledger)
-    open_ledger = _connecting(LedgerClient.open_ledger)
-    delete_ledger = _connecting(LedgerClient.delete_ledger)
-    ledger_metadata = _connecting(LedgerClient.ledger_metadata)
-    bookies = _connecting(LedgerClient.bookies)
+    create_ledger = _connect_first(LedgerClient.create_ledger)
+    open_ledger = _connect_first(LedgerClient.open_ledger)
+    delete_ledger = _connect_first(LedgerClient.delete_ledger)
+    ledger_metadata = _connect_first(LedgerClient.ledger_metadata)
+    bookies = _connect_first(LedgerClient.bookies)
 
     async def list_ledgers(self) -> AsyncGenerator[int, None]:
         """Ids of all ledgers, ascending."""

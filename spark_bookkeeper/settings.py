@@ -18,7 +18,7 @@ class ClientSettings(Settings):
     max_in_flight_entries: int = 100_000
     """Appended entries not acknowledged yet; bounds what tiny entries cost."""
     read_size_bytes: int = 1024 * 1024
-    """Asked of a bookie at once. One message of this size costs the CPU of one of 1 KiB."""
+    """Most bytes asked of a bookie at once. A message of this size costs the CPU of one of 1 KiB."""
     reads_in_flight: int = 4
     """Requests a sequential read keeps going ahead of its consumer."""
     speculative_read_timeout_ms: int = setting(1_000, minimum=0)
@@ -29,8 +29,8 @@ class ClientSettings(Settings):
     """How long a bookie holds the question for news back; also how long a tail may trust a bookie
     that has fallen silent or behind. An idle tail costs one message a period."""
     explicit_lac_interval_ms: int = setting(1, minimum=0)
-    """A writer at rest for this long tells the bookies its last add confirmed, which otherwise only
-    its next entry would; 0: off. Tailing readers wait for it; shorter sends more small messages.
+    """A writer at rest for this long sends the bookies its last add confirmed, which otherwise only
+    its next entry carries; 0: off. Tailing readers wait for it; shorter sends more small messages.
     One with entries in flight gives their acknowledgements ten times as long."""
     metadata_timeout_ms: int = 10_000
     """Longest wait for the metadata service (Apache's ``zkTimeout``)."""
@@ -41,9 +41,9 @@ class ClientSettings(Settings):
     """How long writers avoid a bookie that failed one of them. Apache: 30 minutes, by count."""
     ensemble_change_timeout_ms: int = 30_000
     """Longest a writer waits for the metadata service to decide about an ensemble change; then it
-    ends, for it cannot know who would be asked for its entries."""
+    ends, for it cannot know from which bookies its entries would be read."""
     ensemble_change_retry_ms: int = 5_000
-    """How often a writer that could not replace a bookie looks whether somebody is there now."""
+    """How often a writer that could not replace a bookie looks for an available one."""
     recovery_window_entries: int = 4_000
     """Entries a recovery asks for at once beyond the LAC, as far as they fit a reply: more than
     writers keep in flight."""

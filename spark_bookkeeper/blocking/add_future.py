@@ -10,8 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from time import monotonic
+from typing import Generic, TypeVar
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+
+R = TypeVar("R")
 
 
 class Waiters:
@@ -24,34 +27,34 @@ class Waiters:
         self.count = 0
 
     def wake(self) -> None:
-        """Have each waiting thread look whether its future is done."""
+        """Let each waiting thread check whether its future is done."""
         if self.count:
             with self.condition:
                 self.condition.notify_all()
 
 
-class AddFuture:
-    """Completes exactly once, with the entry id or the reason why there is none.
+class AddFuture(Generic[R]):
+    """Completes exactly once, with an entry id or a log position, or the error that prevented it.
 
     The methods are ``concurrent.futures.Future``'s. It cannot be cancelled: the entry may be
     stored already.
     """
 
-    __slots__ = ("_callbacks", "_entry_id", "_error", "_is_done", "_waiters")
+    __slots__ = ("_callbacks", "_error", "_is_done", "_result", "_waiters")
 
     def __init__(self, waiters: Waiters) -> None:
         self._waiters = waiters
         self._is_done = False
-        self._entry_id = -1
+        self._result: R | None = None
         self._error: BookKeeperError | None = None
-        self._callbacks: list[Callable[[AddFuture], object]] | None = None
+        self._callbacks: list[Callable[[AddFuture[R]], object]] | None = None
 
     def done(self) -> bool:
         """Whether the outcome is known."""
         return self._is_done
 
-    def result(self, timeout: float | None = None) -> int:
-        """The entry id, once acknowledged.
+    def result(self, timeout: float | None = None) -> R:
+        """The entry id or position, once acknowledged.
 
         Raises:
             TimeoutError: not known within ``timeout`` seconds; it may still be acknowledged.
@@ -60,10 +63,11 @@ class AddFuture:
         error = self.exception(timeout)
         if error is not None:
             raise error
-        return self._entry_id
+        assert self._result is not None
+        return self._result
 
     def exception(self, timeout: float | None = None) -> BookKeeperError | None:
-        """The reason why there is no entry id, ``None`` when there is one.
+        """Why the append failed; ``None`` if it was acknowledged.
 
         Raises:
             TimeoutError: not known within ``timeout`` seconds.
@@ -72,7 +76,7 @@ class AddFuture:
             self._wait(timeout)
         return self._error
 
-    def add_done_callback(self, callback: Callable[[AddFuture], object]) -> None:
+    def add_done_callback(self, callback: Callable[[AddFuture[R]], object]) -> None:
         """Call ``callback(self)`` once done: at once, or on the client's event loop thread."""
         if self._callbacks is None:
             self._callbacks = []
@@ -80,9 +84,9 @@ class AddFuture:
         if self._is_done:
             self._call_back()
 
-    def complete(self, entry_id: int, error: BookKeeperError | None) -> None:
-        """For the handle: set the outcome. :meth:`Waiters.wake` then wakes the waiting threads."""
-        self._entry_id = entry_id
+    def complete(self, result: R | None, error: BookKeeperError | None) -> None:
+        """For the writer: set the outcome. :meth:`Waiters.wake` then wakes the waiting threads."""
+        self._result = result
         self._error = error
         self._is_done = True
         if self._callbacks:

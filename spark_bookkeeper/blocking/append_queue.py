@@ -13,12 +13,14 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
+from spark_bookkeeper.blocking.add_future import AddFuture, Waiters
 from spark_bookkeeper.blocking.loop_thread import LoopThread
+from spark_bookkeeper.ledger.errors import EntryTooLargeError
 
-F = TypeVar("F")
+R = TypeVar("R")
 
 
-class AppendQueue(Generic[F]):
+class AppendQueue(Generic[R]):
     """The appends of one writer that its event loop has not taken yet, in order."""
 
     def __init__(
@@ -27,12 +29,14 @@ class AppendQueue(Generic[F]):
         what: str,
         *,
         bytes_max: int,
-        push: Callable[[list[bytes], list[F]], None],
+        push: Callable[[list[bytes], list[AddFuture[R]]], None],
         closed_error: Callable[[], BookKeeperError],
     ) -> None:
-        """``push`` gets payloads and their futures, on the loop. ``what`` names the writer in the
-        error of a forked child; ``closed_error`` makes that of an append after :meth:`close`.
+        """``push`` is called on the loop, with payloads and the futures it has to complete; if it
+        raises, it appended none of them. ``what`` names the writer in the error raised in a forked
+        child; ``closed_error`` makes the error of an append after :meth:`close`.
         """
+        self.waiters = Waiters()
         self._thread = thread
         self._what = what
         self._bytes_max = bytes_max
@@ -40,7 +44,7 @@ class AppendQueue(Generic[F]):
         self._closed_error = closed_error
         self._lock = threading.Lock()
         self._has_room = threading.Condition(self._lock)
-        self._queue: list[tuple[bytes, F]] = []
+        self._queue: list[tuple[bytes, AddFuture[R]]] = []
         self._is_drain_due = False
         self._held_bytes = 0
         self._is_closed = False
@@ -50,13 +54,19 @@ class AppendQueue(Generic[F]):
         if self._thread.is_foreign:
             raise ClientClosedError(f"a {self._what} opened before fork")
 
-    def put(self, payload: bytes, future: F) -> None:
+    def append(self, payload: bytes | bytearray | memoryview, size_max: int) -> AddFuture[R]:
         """Queue one append, once there is room.
 
         Raises:
+            EntryTooLargeError: the payload has more than ``size_max`` bytes.
             ClientClosedError: in a forked child.
             BookKeeperError: the writer was closed; nothing was queued.
         """
+        if type(payload) is not bytes:
+            payload = bytes(payload)
+        if len(payload) > size_max:
+            raise EntryTooLargeError(len(payload), size_max)
+        future: AddFuture[R] = AddFuture(self.waiters)
         if self._thread.is_foreign:
             self.check_process()
         with self._lock:
@@ -65,30 +75,50 @@ class AppendQueue(Generic[F]):
             self._held_bytes += len(payload)
             self._queue.append((payload, future))
             if self._is_drain_due:
-                return
+                return future
             self._is_drain_due = True
         self._thread.loop.call_soon_threadsafe(self.drain)
+        return future
 
     def hold(self, size_bytes: int) -> None:
-        """Count bytes of appends that do not go through the queue; waits and raises as :meth:`put`."""
+        """Count bytes of appends that do not go through the queue; waits and raises as :meth:`append`."""
         self.check_process()
         with self._lock:
             self._wait_for_room()
             self._held_bytes += size_bytes
 
-    def close(self) -> None:
-        """Refuse all appends from now on, those that wait for room too. Idempotent."""
+    def refuse_appends(self) -> None:
+        """Refuse all appends from now on, including those waiting for room. Idempotent."""
         with self._lock:
             self._is_closed = True
             self._has_room.notify_all()
+
+    def close(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Refuse appends from now on, push what is queued, then run ``act``; see :meth:`run_behind`."""
+        self.check_process()
+        self.refuse_appends()
+        self.run_behind(act)
+
+    def abandon(self) -> None:
+        """On the loop: refuse appends from now on and push what is queued."""
+        self.refuse_appends()
+        self.drain()
 
     def drain(self) -> None:
         """On the loop: push everything that is queued, at once."""
         with self._lock:
             batch, self._queue = self._queue, []
             self._is_drain_due = False
-        if batch:
-            self._push([payload for payload, _ in batch], [future for _, future in batch])
+        if not batch:
+            return
+        payloads = [payload for payload, _ in batch]
+        try:
+            self._push(payloads, [future for _, future in batch])
+        except BookKeeperError as error:
+            self.release(sum(map(len, payloads)))
+            for _, future in batch:
+                future.complete(None, error)
+            self.waiters.wake()
 
     def run_behind(self, act: Callable[[], Awaitable[None]]) -> None:
         """Push what is queued, then run ``act``, both on the loop; blocks until it is done.
@@ -100,7 +130,7 @@ class AppendQueue(Generic[F]):
         self._thread.run(self._behind(act))
 
     def release(self, size_bytes: int) -> None:
-        """On the loop: these bytes are not held any more."""
+        """On the loop: stop counting these bytes as held."""
         with self._lock:
             self._held_bytes -= size_bytes
             if self._held_bytes < self._bytes_max:

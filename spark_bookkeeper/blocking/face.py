@@ -47,14 +47,14 @@ class Face(Generic[A]):
 def blocking(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Face[A], P], T]:
-    """Of a coroutine that returns a value."""
+    """For a coroutine method that returns a value."""
 
 
 @overload
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, M]], face_of: Callable[[F, M], T]
 ) -> Callable[Concatenate[F, P], T]:
-    """Of a coroutine that returns an asyncio object, whose face the caller gets."""
+    """For a coroutine method that returns an asyncio object: the caller gets its face."""
 
 
 def blocking(

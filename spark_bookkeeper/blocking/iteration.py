@@ -39,7 +39,7 @@ class Iteration(Generic[T]):
 
 
 def iterate(thread: LoopThread, items: AsyncGenerator[T, None]) -> Iterator[T]:
-    """Iterate over ``items``, which end when the returned iterator does. No item is ``None``."""
+    """Iterate over ``items``; ending the returned iterator ends them too. No item is ``None``."""
     iteration = Iteration(items)
     try:
         while (item := thread.run(iteration.next())) is not None:

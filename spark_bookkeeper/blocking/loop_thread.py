@@ -18,7 +18,7 @@ _shared: list[LoopThread] = []
 _shared_lock = threading.Lock()
 _made: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 _END_S = 5.0
-"""How long what depends on a loop may take to end when the loop stops."""
+"""How long dependents of a loop may take to end when the loop stops."""
 
 
 def shared_loop_thread() -> LoopThread:
@@ -110,8 +110,7 @@ class LoopThread:
         """
         if self.is_foreign or not self._thread.is_alive():
             return
-        ending = asyncio.run_coroutine_threadsafe(self._end(), self.loop)
-        ending.result()
+        asyncio.run_coroutine_threadsafe(self._end(), self.loop).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
 
@@ -134,7 +133,7 @@ class LoopThread:
 
 
 def _on_fork() -> None:
-    """In a forked child: no loop thread of its parent runs here."""
+    """In a forked child: mark all loop threads as the parent's, for none of them runs here."""
     for thread in _made:
         thread.is_foreign = True
 

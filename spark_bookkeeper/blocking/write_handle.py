@@ -12,7 +12,7 @@ from spark_bookkeeper.blocking.append_queue import AppendQueue
 from spark_bookkeeper.blocking.face import Face
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.ledger import write_handle as aio
-from spark_bookkeeper.ledger.errors import EntryTooLargeError, LedgerClosedError
+from spark_bookkeeper.ledger.errors import LedgerClosedError
 
 
 class _Batch:
@@ -20,7 +20,7 @@ class _Batch:
 
     __slots__ = ("_done", "_first_entry", "_futures", "_waiters")
 
-    def __init__(self, first_entry: int, futures: list[AddFuture], waiters: Waiters) -> None:
+    def __init__(self, first_entry: int, futures: list[AddFuture[int]], waiters: Waiters) -> None:
         self._first_entry = first_entry
         self._futures = futures
         self._waiters = waiters
@@ -45,7 +45,6 @@ class WriteHandle(Face[aio.WriteHandle], Closing):
     def __init__(self, thread: LoopThread, handle: aio.WriteHandle, bytes_max: int) -> None:
         super().__init__(thread, handle)
         self.ledger_id = handle.ledger_id
-        self._waiters = Waiters()
         self._appends = AppendQueue(
             thread,
             "write handle",
@@ -74,22 +73,15 @@ class WriteHandle(Face[aio.WriteHandle], Closing):
     def append(self, payload: bytes | bytearray | memoryview) -> int:
         return self.append_async(payload).result()
 
-    def append_async(self, payload: bytes | bytearray | memoryview) -> AddFuture:
+    def append_async(self, payload: bytes | bytearray | memoryview) -> AddFuture[int]:
         """Append without waiting for the acknowledgement; futures complete in entry order.
 
         Waits while ``max_in_flight_bytes`` are held for bookies that have not answered.
 
         Raises:
-            EntryTooLargeError, LedgerClosedError, ClientClosedError: surely not appended.
+            EntryTooLargeError, LedgerClosedError, ClientClosedError: it was not appended.
         """
-        if type(payload) is not bytes:
-            payload = bytes(payload)
-        size = len(payload)
-        if size > self._aio.payload_size_max:
-            raise EntryTooLargeError(size, self._aio.payload_size_max)
-        future = AddFuture(self._waiters)
-        self._appends.put(payload, future)
-        return future
+        return self._appends.append(payload, self._aio.payload_size_max)
 
     def append_many(self, payloads: Sequence[bytes]) -> range:
         self._appends.hold(sum(map(len, payloads)))
@@ -99,14 +91,11 @@ class WriteHandle(Face[aio.WriteHandle], Closing):
         self._appends.run_behind(self._aio.flush)
 
     def close(self) -> None:
-        self._appends.check_process()
-        self._appends.close()
-        self._appends.run_behind(self._aio.close)
+        self._appends.close(self._aio.close)
 
     def abandon(self, error: BookKeeperError) -> None:
         """On the loop: fail every append that is not acknowledged, and leave the ledger open."""
-        self._appends.close()
-        self._appends.drain()
+        self._appends.abandon()
         self._aio.abandon(error)
 
     async def _append_many(self, payloads: Sequence[bytes]) -> range:
@@ -118,10 +107,6 @@ class WriteHandle(Face[aio.WriteHandle], Closing):
             if self._aio.last_add_pushed < first_entry:  # refused as a whole
                 self._appends.release(sum(map(len, payloads)))
 
-    def _push(self, payloads: list[bytes], futures: list[AddFuture]) -> None:
-        complete = _Batch(self._aio.last_add_pushed + 1, futures, self._waiters)
-        try:
-            self._aio.push(payloads, complete)
-        except BookKeeperError as error:
-            self._appends.release(sum(map(len, payloads)))
-            complete(-1, error)
+    def _push(self, payloads: list[bytes], futures: list[AddFuture[int]]) -> None:
+        first_entry = self._aio.last_add_pushed + 1
+        self._aio.push(payloads, _Batch(first_entry, futures, self._appends.waiters))

@@ -48,8 +48,8 @@ class LedgerClient:
     ) -> WriteHandle:
         """Create a ledger and become its writer.
 
-        ``accompany`` names metadata operations that are carried out in one step with the creation, or
-        not at all.
+        ``extra_operations`` names metadata operations that are carried out in one step with the
+        creation, or not at all.
 
         Raises:
             ValueError: impossible quorums or digest type.
@@ -74,7 +74,7 @@ class LedgerClient:
             password=password,
             custom_metadata=dict(custom_metadata or {}),
         )
-        # Whatever keeps us from talking to a bookie is found before there is a ledger.
+        # Making the clients first: if one cannot be made, no ledger is left behind.
         for bookie_id in ensemble:
             self.cluster.client(bookie_id)
         created_id, versioned = await self.cluster.ledgers.create(
@@ -89,7 +89,7 @@ class LedgerClient:
         it and closes it at its last entry. Without it an open ledger is read up to its LAC.
 
         Raises:
-            NoSuchLedgerError, UnauthorizedError: surely.
+            NoSuchLedgerError, UnauthorizedError: nothing was changed.
             LedgerRecoveryError, EntryUnreadableError: too few bookies answer.
         """
         if recovery:
@@ -102,7 +102,7 @@ class LedgerClient:
         if metadata.is_closed:
             return ReadHandle(self.cluster, ledger_id, versioned, metadata.last_entry)
         confirmed = await read_last_confirmed(self.cluster, ledger_id, metadata, is_fencing=False)
-        # What lies before the last fragment is confirmed by that fragment being there.
+        # A new fragment begins behind the LAC, so all entries before it are confirmed.
         confirmed = max(confirmed, metadata.last_fragment.first_entry - 1)
         return ReadHandle(self.cluster, ledger_id, versioned, confirmed)
 
@@ -124,7 +124,7 @@ class LedgerClient:
         await self.dispose_of_ledger(ledger_id, force=force)
 
     async def dispose_of_ledger(self, ledger_id: int, *, force: bool = False) -> None:
-        """Delete a ledger although a log owns it: for that log itself."""
+        """Delete a ledger even if a log owns it; for that log's own use."""
         versioned = await self.cluster.ledgers.read(ledger_id)
         if not versioned.metadata.is_closed and not force:
             await recover_ledger(self.cluster, ledger_id, versioned.metadata.password)

@@ -23,7 +23,7 @@ from spark_bookkeeper.ledger.protocol import placement
 from spark_bookkeeper.settings import ClientSettings
 
 _REFRESH_AGAIN_S = 1.0
-"""A bookie nobody knows is looked for this often, not with every request that names it."""
+"""How often the address of an unregistered bookie is looked up; not with every request to it."""
 
 MakeClient = Callable[[str, str, ClientSettings], BookieClient]
 """(bookie id, address, settings) -> client; grpc in production, in-process in tests."""
@@ -56,10 +56,10 @@ class LedgerContext:
         self._refreshing: asyncio.Task[None] | None = None
         self._refresh_again_s = 0.0
         self._retired: list[BookieClient] = []
-        """Connections to where a bookie was before; whoever still waits there is answered."""
+        """Connections to former addresses of bookies; requests that wait there still get an answer."""
 
     async def usable_bookies(self) -> set[str]:
-        """Who takes new entries right now over a transport we speak."""
+        """Ids of the bookies that take new entries now, over a transport we speak."""
         bookies = await self.registry.writable()
         self._remember(bookies)
         return {bookie_id for bookie_id, info in bookies.items() if info.endpoint(GRPC)}
@@ -69,20 +69,19 @@ class LedgerContext:
 
         Raises:
             NotEnoughBookiesError: fewer are writable.
-            MetadataUnavailableError: nobody can say who is there.
+            MetadataUnavailableError: the metadata service did not say which bookies are registered.
         """
-        writable = await self.usable_bookies()
         return placement.choose_ensemble(
-            ensemble_size, writable, self.random, avoided=self.quarantined()
+            ensemble_size, await self.usable_bookies(), self.random, avoided=self.quarantined()
         )
 
     async def replace_bookies(
         self, ensemble: tuple[str, ...], failed: Mapping[int, str]
     ) -> placement.Replacement:
-        """``ensemble`` with others in as many of the ``failed`` positions as somebody is there for.
+        """``ensemble`` with other bookies in as many of the ``failed`` positions as are available.
 
         Raises:
-            MetadataUnavailableError: nobody can say who is there.
+            MetadataUnavailableError: the metadata service did not say which bookies are registered.
         """
         writable = await self.usable_bookies()
         return placement.replace_bookies(
@@ -114,7 +113,7 @@ class LedgerContext:
         return client
 
     async def prepare(self, bookie_ids: tuple[str, ...]) -> None:
-        """Make sure addresses of these bookies are looked up before they are used."""
+        """Look up the addresses of these bookies unless they are known; call it before :meth:`client`."""
         if any(bookie_id not in self._addresses for bookie_id in bookie_ids):
             now_s = asyncio.get_running_loop().time()
             if now_s >= self._refresh_again_s:
@@ -124,7 +123,7 @@ class LedgerContext:
     async def update(
         self, ledger_id: int, transform: Transform[BookKeeperError], known: Versioned
     ) -> Versioned:
-        """Change a ledger's metadata by compare-and-set; what a transform stops with is raised.
+        """Change a ledger's metadata by compare-and-set; raises the error a transform stops with.
 
         Raises: as :func:`bookkeeper_metadata.update.update_metadata`, and the transform's error.
         """

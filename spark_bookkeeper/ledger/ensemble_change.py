@@ -2,12 +2,12 @@
 
 The state machine has stopped acknowledging (:mod:`.protocol.writer_state`, step 1) and waits. Here:
 
-* quarantine whoever failed, so that nobody else chooses it for a while;
-* choose replacements among the writable bookies - or find that there is nobody, which changes
+* quarantine the bookies that failed, so that no other writer chooses them for a while;
+* choose replacements among the writable bookies - or find that there are none, which changes
   nothing and leaves it to the state machine whether the writer can go on;
 * compare-and-set: from the LAC + 1 on the new ensemble is in force. It starts a new fragment, or
   takes the last one's place if nothing was acknowledged in that. Only a ledger that is still OPEN
-  is changed: IN_RECOVERY or CLOSED means that somebody else decides, and this writer ends.
+  is changed: IN_RECOVERY or CLOSED means that another client decides, and this writer ends.
 
 A lost reply is no answer. The same change is tried again until the metadata says how it stands:
 whatever is acknowledged next must be readable by it. Source: Apache ``LedgerHandle
@@ -35,18 +35,18 @@ async def change_ensemble(
     """Carry out a change; returns the metadata as it stands, and what was replaced.
 
     Raises:
-        LedgerFencedError, LedgerClosedError, NoSuchLedgerError: somebody else ended this ledger.
+        LedgerFencedError, LedgerClosedError, NoSuchLedgerError: another client ended this ledger.
         MetadataUnavailableError: no metadata service for ``ensemble_change_timeout_ms``; whether
             the ensemble was changed is not known, so nothing may be acknowledged any more.
     """
     for bookie_id in change.suspects:
         cluster.quarantine(bookie_id)
-    nobody = Replacement(change.ensemble, ())
+    unchanged = Replacement(change.ensemble, ())
     try:
         async with asyncio.timeout(cluster.settings.ensemble_change_timeout_ms / 1000):
             replacement = await _choose(cluster, change)
             if replacement is None or not replacement.positions:
-                return known, nobody
+                return known, unchanged
             return await _commit(cluster, ledger_id, known, change, replacement), replacement
     except TimeoutError as cause:
         detail = f"ensemble of ledger {ledger_id} could not be changed in time"
@@ -54,7 +54,7 @@ async def change_ensemble(
 
 
 async def _choose(cluster: LedgerContext, change: ChangeEnsemble) -> Replacement | None:
-    """Replacements for what failed; None: nobody can say who is there, and it can wait."""
+    """Replacements for the failed bookies; None: the metadata service is away, and it can wait."""
     attempt = 0
     while True:
         await back_off(attempt, cluster.random)
@@ -83,15 +83,15 @@ async def _commit(
         try:
             return await cluster.update(ledger_id, changed, known)
         except (MetadataUnavailableError, MetadataConflictError):
-            # Ours may stand: then trying again finds the metadata as it wants it.
+            # Our change may have been applied: then the next try finds it in the metadata.
             continue
 
 
 class EnsembleChanger:
     """Runs one writer's ensemble changes, one at a time, and looks for bookies it still misses.
 
-    ``changed`` and ``failed`` are told how a change ended, ``retry`` that somebody who could stand
-    in has turned up; all on the event loop, and never after :meth:`cancel`.
+    ``on_changed`` or ``on_failed`` is called when a change has ended, ``on_available`` when a bookie that could
+    replace a failed one is available; all on the event loop, and never after :meth:`cancel`.
     """
 
     def __init__(
@@ -99,33 +99,33 @@ class EnsembleChanger:
         cluster: LedgerContext,
         ledger_id: int,
         *,
-        changed: Callable[[Versioned, Replacement], None],
-        failed: Callable[[BookKeeperError], None],
-        retry: Callable[[], None],
+        on_changed: Callable[[Versioned, Replacement], None],
+        on_failed: Callable[[BookKeeperError], None],
+        on_available: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._ledger_id = ledger_id
-        self._changed = changed
-        self._failed = failed
-        self._retry = retry
+        self._on_changed = on_changed
+        self._on_failed = on_failed
+        self._on_available = on_available
         self._changing: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
 
     def begin(self, known: Versioned, change: ChangeEnsemble) -> None:
-        """Start a change; the last one has been reported."""
+        """Start a change; the outcome of the one before it has been reported."""
         self._changing = asyncio.create_task(
             self._change(known, change), name=f"ensemble-change-{self._ledger_id}"
         )
 
     def look_for(self, ensemble: tuple[str, ...], failed: Mapping[int, str]) -> None:
-        """From time to time, until somebody is there who could replace one of ``failed``."""
+        """Look for a replacement of one of ``failed`` from time to time, until there is one."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(
                 self._look(ensemble, failed), name=f"replacements-{self._ledger_id}"
             )
 
     def cancel(self) -> None:
-        """Stop; a change that was sent may come about all the same."""
+        """Stop; a change that was sent may still be applied."""
         for task in (self._changing, self._looking):
             if task is not None:
                 task.cancel()
@@ -136,9 +136,9 @@ class EnsembleChanger:
                 self._cluster, self._ledger_id, known, change
             )
         except BookKeeperError as error:
-            self._failed(error)
+            self._on_failed(error)
         else:
-            self._changed(versioned, replacement)
+            self._on_changed(versioned, replacement)
 
     async def _look(self, ensemble: tuple[str, ...], failed: Mapping[int, str]) -> None:
         while True:
@@ -146,7 +146,7 @@ class EnsembleChanger:
             try:
                 found = await self._cluster.replace_bookies(ensemble, failed)
             except BookKeeperError:
-                continue  # nobody can say who is there; the writer does without
+                continue  # the metadata service is away; the writer goes on without replacement
             if found.positions:
                 break
-        self._retry()
+        self._on_available()

@@ -1,10 +1,10 @@
-"""ExplicitLac: tells bookies how far a writer at rest is confirmed, so that tailing readers see its
+"""ExplicitLac: sends bookies how far a writer at rest is confirmed, so that tailing readers see its
 last entry.
 
 An entry carries the LAC of when it was packaged, so readers learn that entry n is confirmed when
 n + 1 arrives. Where no n + 1 follows soon, the LAC is sent by itself. A writer with entries in
 flight is not at rest: an acknowledgement is near, and the entry it makes room for carries more than
-we could tell now. It is a hint: best effort, never retried, and whatever comes of it is ignored. It
+we could send now. It is a hint: best effort, never retried, and its outcome is ignored. It
 goes to the whole last ensemble, not to the
 write set alone as Apache's does: a reader of a striped ledger may be waiting at any of its bookies.
 Source: Apache ``ExplicitLacUpdateFlow``.
@@ -20,8 +20,8 @@ from bookkeeper_metadata.model import NO_ENTRY_ID
 from spark_bookkeeper.ledger.context import LedgerContext
 
 _UNSETTLED_INTERVALS = 10
-"""How many intervals entries in flight may keep from readers what is confirmed: a bookie that hangs
-or is being replaced holds their acknowledgement up for seconds."""
+"""How many intervals to wait while entries are in flight: a bookie that hangs or is being replaced
+holds up their acknowledgement for seconds, and readers would not learn what is confirmed."""
 
 
 class ExplicitLac:
@@ -38,11 +38,11 @@ class ExplicitLac:
         self._loop = asyncio.get_running_loop()
         self._last_add_confirmed = NO_ENTRY_ID
         self._known = NO_ENTRY_ID
-        """What entries or we ourselves have told the bookies."""
+        """The highest LAC the bookies were sent, in an entry or by itself."""
         self._ensemble: tuple[str, ...] = ()
         self._due_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._telling: dict[str, asyncio.Task[None]] = {}
+        self._sending: dict[str, asyncio.Task[None]] = {}
         self._is_stopped = False
 
     def on_acknowledged(
@@ -64,7 +64,7 @@ class ExplicitLac:
             self._timer = self._loop.call_at(self._due_s, self._on_rest)
 
     def on_carried(self, last_lac_sent_in_entries: int) -> None:
-        """Note the newest LAC any packaged entry carries: it need not be told by itself."""
+        """Note the newest LAC any packaged entry carries: it need not be sent by itself."""
         self._known = max(self._known, last_lac_sent_in_entries)
 
     def stop(self) -> None:
@@ -73,7 +73,7 @@ class ExplicitLac:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for task in self._telling.values():
+        for task in self._sending.values():
             task.cancel()
 
     @property
@@ -89,18 +89,18 @@ class ExplicitLac:
             return
         self._known = self._last_add_confirmed
         for bookie_id in self._ensemble:
-            if bookie_id not in self._telling:
-                telling = self._tell(bookie_id)
-                self._telling[bookie_id] = self._loop.create_task(telling, name="explicit-lac")
+            if bookie_id not in self._sending:
+                sending = self._send(bookie_id)
+                self._sending[bookie_id] = self._loop.create_task(sending, name="explicit-lac")
 
-    async def _tell(self, bookie_id: str) -> None:
-        """Send the newest; again when a newer one fell due while this bookie took its time."""
+    async def _send(self, bookie_id: str) -> None:
+        """Send the newest LAC; send again if a newer one fell due before this bookie answered."""
         client = self._cluster.client(bookie_id)
-        told = NO_ENTRY_ID
+        sent = NO_ENTRY_ID
         try:
-            while told < self._known and bookie_id in self._ensemble:
-                told = self._known
-                packet = encode_lac_packet(self._digest, self._ledger_id, told)
+            while sent < self._known and bookie_id in self._ensemble:
+                sent = self._known
+                packet = encode_lac_packet(self._digest, self._ledger_id, sent)
                 await client.write_lac(self._ledger_id, self._master_key, packet)
         finally:
-            del self._telling[bookie_id]
+            del self._sending[bookie_id]

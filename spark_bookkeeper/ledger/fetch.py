@@ -1,9 +1,9 @@
 """Fetching entries of one fragment: one replica first, the others where it fails or takes too long.
 
 Every record is checked against the ledger's digest before it counts; a copy that does not verify,
-or that nobody asked for, is as good as none. A replica that has not answered in time is not given
-up: the next is asked as well, and whichever returns an entry first has. What nobody returned is
-named together with what each replica said; what that means is decided by ``read_rules``.
+or that was not asked for, is as good as none. A replica that has not answered in time is not given
+up: the next is asked as well, and whichever returns an entry first has. What no replica returned is
+named together with what each said; what that means is decided by ``read_rules``.
 Source: Apache ``PendingReadOp``, ``DefaultSpeculativeRequestExecutionPolicy``.
 """
 
@@ -32,7 +32,7 @@ from spark_bookkeeper.ledger.protocol.read_rules import (
 )
 
 _AVOIDED_S = 10.0
-"""How long a bookie that kept a reader waiting is asked last by it."""
+"""How long a reader asks a bookie last that has kept it waiting."""
 
 
 def verified_runs(
@@ -59,7 +59,7 @@ def verified_runs(
 
 @dataclass(slots=True)
 class Fetched:
-    """What became of a fetch: ``runs`` and ``missing`` together are all the ids, each ascending."""
+    """The outcome of a fetch: every id is in ``runs`` or in ``missing``, each in ascending order."""
 
     runs: list[Run]
     missing: Sequence[int] = ()
@@ -68,7 +68,7 @@ class Fetched:
 
 
 class FragmentFetcher:
-    """Reads of one ledger; keeps nothing between calls but which bookies were slow lately."""
+    """Reads of one ledger; between calls it remembers only which bookies were slow lately."""
 
     def __init__(
         self, cluster: LedgerContext, ledger_id: int, quorum: QuorumConfig, digest: Digest
@@ -99,7 +99,7 @@ class FragmentFetcher:
     async def fetch_some(
         self, fragment: Fragment, first_entry: int, last_entry: int, turn: int
     ) -> Fetched:
-        """As :meth:`fetch`, but what no replica returned is told, not raised."""
+        """As :meth:`fetch`, but entries that no replica returned are listed in the result, not raised."""
         await self._cluster.prepare(fragment.ensemble)
         wanted = range(first_entry, last_entry + 1)
         groups = split_by_write_set(self._quorum, wanted)
@@ -115,7 +115,7 @@ class FragmentFetcher:
         )
 
     async def _fetch_group(self, fragment: Fragment, wanted: Sequence[int], turn: int) -> Fetched:
-        """Fetch ids of one write set, by asking its members one after the other, or side by side."""
+        """Fetch ids of one write set: ask its members in turn, the next also when one is slow."""
         result = Fetched([], wanted)
         order = self._order(fragment, wanted, turn)
         asked: dict[asyncio.Task[_Reply], int] = {}
@@ -135,7 +135,7 @@ class FragmentFetcher:
                 )
                 if not done:
                     for attempt in asked.values():
-                        self._was_slow(fragment, wanted, attempt)
+                        self._note_slow(fragment, wanted, attempt)
                     ask(order.pop(0))
                 for task in done:
                     attempt = asked.pop(task)
@@ -147,7 +147,7 @@ class FragmentFetcher:
         return result
 
     def _take(self, answered: _Reply, result: Fetched) -> bool:
-        """Add what is new in a reply; whether the rest was merely cut off by a full one."""
+        """Add what is new in a reply; returns whether only the reply's size kept back the rest."""
         good, bad = verified_runs(answered.reply, answered.request, self._digest)
         failures = [Answer(answered.bookie_id, e, e, DIGEST_MISMATCH) for e in bad] + [
             Answer(answered.bookie_id, part.first_entry, part.last_entry, part.status.name)
@@ -155,7 +155,7 @@ class FragmentFetcher:
             if part.status is not Status.NOT_REACHED
         ]
         before = len(result.missing)
-        result.runs += good  # some twice, when another replica returned them meanwhile
+        result.runs += good  # another replica may have returned some of them already
         result.answers += failures
         result.missing = _missing(result.missing, good)
         return not failures and len(result.missing) < before
@@ -181,7 +181,7 @@ class FragmentFetcher:
             order.sort(key=lambda attempt: self._bookie(fragment, wanted, attempt) in slow)
         return order
 
-    def _was_slow(self, fragment: Fragment, wanted: Sequence[int], attempt: int) -> None:
+    def _note_slow(self, fragment: Fragment, wanted: Sequence[int], attempt: int) -> None:
         until_s = asyncio.get_running_loop().time() + _AVOIDED_S
         self._slow_until_s[self._bookie(fragment, wanted, attempt)] = until_s
 

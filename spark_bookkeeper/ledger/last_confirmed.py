@@ -5,7 +5,7 @@ LAC a resting writer left. Both are checked against the ledger's digest. An entr
 verify makes the whole answer worthless; a packet that does not is ignored, for it is a hint.
 
 A LAC carried by an entry is proved by that entry's being there. A packet's is believed as far as
-somebody is seen to hold an entry of that id: an acknowledged entry is held by a bookie of every
+a bookie is seen to hold an entry of that id: an acknowledged entry is held by a bookie of every
 coverage, so a true LAC that was confirmed before the question is never doubted by it.
 Source: Apache ``ReadLastConfirmedOp``.
 """
@@ -38,7 +38,7 @@ from spark_bookkeeper.ledger.protocol.recovery_rules import FenceProgress
 
 @dataclass(frozen=True, slots=True)
 class LacEvidence:
-    """What one answer amounts to; ids are -1 where it says nothing."""
+    """What one answer proves and claims; -1 where it says nothing."""
 
     status: Status
     """The bookie's, UNKNOWN where its OK came with an entry that does not verify."""
@@ -47,7 +47,7 @@ class LacEvidence:
     claimed: int = NO_ENTRY_ID
     """The LAC in the packet."""
     last_entry: int = NO_ENTRY_ID
-    """The entry held."""
+    """The entry the bookie sent, its highest."""
 
 
 async def read_last_confirmed(
@@ -56,7 +56,7 @@ async def read_last_confirmed(
     """The highest LAC a coverage of the last ensemble knows; -1 if none confirmed anything.
 
     With ``is_fencing`` every bookie that answers is fenced first, durably; the call then waits for
-    coverage, not for stragglers, and recovery's own reads fence whoever is left.
+    coverage, not for stragglers, and recovery's own reads fence the bookies that are left.
 
     Raises:
         UnauthorizedError: a bookie has another master key bound to the ledger.
@@ -75,17 +75,17 @@ async def read_last_confirmed(
 
     tasks = [asyncio.ensure_future(ask(position)) for position in range(len(ensemble))]
     answers: list[str] = []
-    heard: list[LacEvidence] = []
+    received: list[LacEvidence] = []
     try:
         for next_answer in asyncio.as_completed(tasks):
             position, evidence = await next_answer
             answers.append(f"{ensemble[position]}:{evidence.status.name}")
-            heard.append(evidence)
+            received.append(evidence)
             progress.on_answer(position, evidence.status, evidence.proved)
             if progress.is_unauthorized:
                 raise UnauthorizedError(ledger_id)
             if progress.is_covered:
-                return max(progress.last_add_confirmed, believable_claim(heard))
+                return max(progress.last_add_confirmed, believable_claim(received))
     finally:
         await end_tasks(tasks)
     if is_fencing:
@@ -95,14 +95,14 @@ async def read_last_confirmed(
     raise EntryUnreadableError(ledger_id, NO_ENTRY_ID, tuple(answers))
 
 
-def believable_claim(heard: list[LacEvidence]) -> int:
-    """The highest explicit LAC up to whose entry somebody holds entries; -1: none."""
-    held = max(evidence.last_entry for evidence in heard)
-    return max((each.claimed for each in heard if each.claimed <= held), default=NO_ENTRY_ID)
+def believable_claim(received: list[LacEvidence]) -> int:
+    """The highest explicit LAC not above the highest entry a bookie is seen to hold; -1: none."""
+    held = max(evidence.last_entry for evidence in received)
+    return max((each.claimed for each in received if each.claimed <= held), default=NO_ENTRY_ID)
 
 
 def lac_evidence(reply: ReadLacReply, ledger_id: int, digest: Digest) -> LacEvidence:
-    """Check an answer to a LAC read."""
+    """What an answer to a LAC read proves and claims, once its digests are checked."""
     if reply.status is not Status.OK:
         return LacEvidence(reply.status)
     claimed = NO_ENTRY_ID
@@ -117,7 +117,7 @@ def lac_evidence(reply: ReadLacReply, ledger_id: int, digest: Digest) -> LacEvid
         return LacEvidence(Status.UNKNOWN)
     header = parse_header(reply.last_entry)
     is_sound = run.ledger_id == ledger_id and len(run) == 1 and run_verifies(run, digest)
-    # No writer knows its own entry, or one behind it, to be confirmed when it packages it.
+    # A writer packages an entry before it can know that this entry, or a later one, is confirmed.
     if not is_sound or not NO_ENTRY_ID <= header.last_add_confirmed < header.entry_id:
         return LacEvidence(Status.UNKNOWN)
     return LacEvidence(Status.OK, header.last_add_confirmed, claimed, header.entry_id)

@@ -1,12 +1,12 @@
-"""PendingAdds: who waits for which entry, told exactly once and in entry order.
+"""PendingAdds: the appends that wait for an acknowledgement, completed once and in entry order.
 
 A completion stands for one append call, of one entry or many. It is called with how far the ledger
-is acknowledged until it says that it is complete; at the writer's end all that are left hear why.
+is acknowledged until it says that it is complete; at the writer's end all that are left get its error.
 """
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, TimerHandle
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import NO_ENTRY_ID
 
 AppendCallback = Callable[[int, BookKeeperError | None], bool]
-"""``(acknowledged up to, error)`` -> whether it is complete: every entry told its outcome."""
+"""``(acknowledged up to, error)`` -> whether it is complete: the outcome of each of its entries is known."""
 
 
 class PendingAdds:
@@ -25,15 +25,15 @@ class PendingAdds:
         self._completions: deque[AppendCallback] = deque()
 
     def push(self, complete: AppendCallback) -> None:
-        """Entries of this call come after all that were pushed before."""
+        """Queue the completion of an append call, behind those of earlier calls."""
         self._completions.append(complete)
 
     def on_acknowledged(self, last_entry: int) -> None:
-        """Everything up to ``last_entry`` is."""
+        """Every entry up to ``last_entry`` is acknowledged."""
         self._complete(last_entry, None)
 
     def fail(self, error: BookKeeperError) -> None:
-        """Nothing that is left will be acknowledged."""
+        """Complete all that are left with ``error``: they will not be acknowledged."""
         self._complete(NO_ENTRY_ID, error)
 
     def _complete(self, acknowledged: int, error: BookKeeperError | None) -> None:
@@ -49,30 +49,31 @@ class _Push:
 
 
 class QuorumDeadline:
-    """Calls ``expired`` once an entry waited longer than ``timeout_ms`` for its ack quorum."""
+    """Calls ``on_expired`` once an entry waited longer than ``timeout_ms`` for its ack quorum."""
 
-    def __init__(
-        self, loop: AbstractEventLoop, timeout_ms: int, expired: Callable[[], None]
-    ) -> None:
-        self._loop = loop
+    def __init__(self, timeout_ms: int, on_expired: Callable[[], None]) -> None:
+        """``on_expired`` is called on the running loop; never if ``timeout_ms`` is 0."""
+        self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_ms / 1000
-        self._expired = expired
+        self._on_expired = on_expired
         self._pushes: deque[_Push] = deque()
-        self._timer: TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def on_pushed(self, last_entry: int) -> None:
         """An append call that ends with this entry was made."""
+        if not self._timeout_s:
+            return
         self._pushes.append(_Push(last_entry, self._loop.time() + self._timeout_s))
         if self._timer is None:
             self._timer = self._loop.call_at(self._pushes[0].deadline_s, self._look)
 
     def on_acknowledged(self, last_entry: int) -> None:
-        """Everything up to ``last_entry`` is."""
+        """Every entry up to ``last_entry`` is acknowledged."""
         while self._pushes and self._pushes[0].last_entry <= last_entry:
             self._pushes.popleft()
 
     def cancel(self) -> None:
-        """Nobody waits any more."""
+        """Forget every entry: none is waited for any more."""
         self._pushes.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -83,6 +84,6 @@ class QuorumDeadline:
         if not self._pushes:
             return
         if self._pushes[0].deadline_s <= self._loop.time():
-            self._expired()
+            self._on_expired()
         else:
             self._timer = self._loop.call_at(self._pushes[0].deadline_s, self._look)

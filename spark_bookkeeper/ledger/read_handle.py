@@ -16,7 +16,7 @@ from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.closing import AsyncClosing
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
-from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata, Versioned
+from bookkeeper_metadata.model import LedgerMetadata, Versioned
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.entry import Entry, entries_of
 from spark_bookkeeper.ledger.errors import EntryUnreadableError, NoSuchEntryError
@@ -87,7 +87,7 @@ class ReadHandle(AsyncClosing):
             confirmed = await read_last_confirmed(
                 self._cluster, self.ledger_id, self.metadata, is_fencing=False
             )
-            self._confirmed(confirmed)
+            self._raise_confirmed(confirmed)
         return self._last_add_confirmed
 
     async def read(self, first_entry: int, last_entry: int) -> AsyncGenerator[Entry, None]:
@@ -129,7 +129,7 @@ class ReadHandle(AsyncClosing):
         An entry beyond the LAC may be read now and be gone after a recovery.
 
         Raises:
-            NoSuchEntryError: all of an entry's write set swears that it is not there, or the ledger
+            NoSuchEntryError: every bookie of an entry's write set says that it has none, or the ledger
                 is closed before it; what precedes it was read.
             DigestMismatchError, EntryUnreadableError: no replica returned an entry; it may exist.
         """
@@ -141,7 +141,7 @@ class ReadHandle(AsyncClosing):
             until = fetched.missing[0] - 1 if fetched.missing else end
             for run in fetched.runs:
                 if (lac := run.last_add_confirmed()) < run.last_entry:
-                    self._confirmed(lac)  # a verified entry says so
+                    self._raise_confirmed(lac)  # the entry was verified, so its LAC is true
                 before = run.between(next_entry, until)
                 for entry in entries_of(before, self._digest.size) if before is not None else ():
                     yield entry
@@ -203,13 +203,15 @@ class ReadHandle(AsyncClosing):
                     continue
                 if self.is_closed:
                     if next_entry <= self._last_add_confirmed:
-                        continue  # what was read last told of the end: there is more before it
+                        continue  # the metadata read last closed the ledger: entries before its end are left
                     return
                 news = await wait_for_news(follower, poller, self.metadata, next_entry, idle)
-                if news is None and idle.is_over:
-                    return
-                self._confirmed(news.last_add_confirmed if news is not None else NO_ENTRY_ID)
-                for run in news.runs if news is not None else ():
+                if news is None:
+                    if idle.is_over:
+                        return
+                    continue  # there is newer metadata
+                self._raise_confirmed(news.last_add_confirmed)
+                for run in news.runs:
                     yield run
                     next_entry = run.last_entry + 1
                     idle.restart()
@@ -217,21 +219,21 @@ class ReadHandle(AsyncClosing):
             await follower.stop()
 
     async def close(self) -> None:
-        """Nothing is held: the connections are the client's. For symmetry with writers."""
+        """Does nothing, for the connections are the client's; there for symmetry with writers."""
 
     def _learn(self, versioned: Versioned) -> None:
         if versioned.version > self._versioned.version:
             self._versioned = versioned
         metadata = self.metadata
-        # What lies before the last fragment is confirmed by that fragment being there.
+        # A new fragment begins behind the LAC, so all entries before it are confirmed.
         before = metadata.last_fragment.first_entry - 1
-        self._confirmed(metadata.last_entry if metadata.is_closed else before)
+        self._raise_confirmed(metadata.last_entry if metadata.is_closed else before)
 
-    def _confirmed(self, entry_id: int) -> None:
+    def _raise_confirmed(self, entry_id: int) -> None:
         self._last_add_confirmed = max(self._last_add_confirmed, entry_id)
 
     async def _fetch_unconfirmed(self, first_entry: int, last_entry: int) -> tuple[int, Fetched]:
-        """A chunk, and where it ends."""
+        """The last entry of a chunk that begins at ``first_entry``, and what was fetched of it."""
         self._turn += 1
         while True:
             fragment = self.metadata.fragment_of(first_entry)
@@ -239,7 +241,7 @@ class ReadHandle(AsyncClosing):
             fetched = await self._fetcher.fetch_some(fragment, first_entry, end, self._turn)
             if not fetched.missing:
                 return end, fetched
-            # Others may have been chosen for these entries since the metadata was read.
+            # An ensemble change may have given these entries other bookies since the metadata was read.
             self._learn(await self._cluster.ledgers.read(self.ledger_id))
             if self.metadata.fragment_of(fetched.missing[0]) == fragment:
                 return end, fetched

@@ -12,7 +12,7 @@ Read top to bottom like the protocol page:
    metadata are never touched, so any number of recoverers read the same bookies and come to an
    end of their own; whoever loses the CAS adopts the winner's.
 
-Nothing is guessed: an entry nobody can decide about aborts the recovery, and the ledger stays
+Nothing is guessed: an entry that cannot be decided about aborts the recovery, and the ledger stays
 IN_RECOVERY for a later attempt. Nothing is remembered between attempts: one that died may be
 repeated from the start at any point. Source: Apache ``LedgerRecoveryOp``; BookKeeperProtocol.tla.
 """
@@ -34,15 +34,15 @@ from spark_bookkeeper.ledger.fetch import FragmentFetcher, verified_runs
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.recovery_rules import (
+    BookieAnswer,
     RecoveryWindow,
-    Testimony,
     first_entry_to_recover,
 )
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_recovery, marked_in_recovery
 from spark_bookkeeper.ledger.write_back import WriteBack
 
 RECOVERY_ATTEMPTS_MAX = 5
-"""Times a recovery starts over because somebody moved the fragment it had read."""
+"""Attempts of a recovery whose fragment is replaced in the metadata while it reads."""
 
 
 async def recover_ledger(cluster: LedgerContext, ledger_id: int, password: bytes) -> Versioned:
@@ -82,13 +82,13 @@ class _Recovery:
 
     @property
     def reads_from(self) -> Fragment:
-        """The last fragment when the recovery began, whatever is replaced since: its bookies are
-        those the writer wrote to (BOOKKEEPER-581).
+        """The last fragment when the recovery began, whatever was replaced since: the writer wrote
+        to its bookies (BOOKKEEPER-581).
         """
         return self._metadata.last_fragment
 
     async def run(self) -> Versioned | None:
-        """The closed metadata; ``None``: the fragment read from is not the last any more."""
+        """The closed metadata; ``None`` if the fragment read from is no longer the last one."""
         confirmed = await read_last_confirmed(
             self._cluster, self._ledger_id, self._metadata, is_fencing=True
         )
@@ -117,7 +117,7 @@ class _Recovery:
             await end_tasks([reading])
 
     async def _read_window(self, first_entry: int) -> RecoveryWindow:
-        """Ask all positions at once; done when the window is decided, whoever has not answered."""
+        """Ask all positions at once; stop waiting for the rest once the window is decided."""
         last_entry = first_entry + self._cluster.settings.recovery_window_entries - 1
         window = RecoveryWindow(self._quorum, first_entry, last_entry)
         asked = [
@@ -136,7 +136,9 @@ class _Recovery:
             raise LedgerRecoveryError(self._ledger_id, detail)
         return window
 
-    async def _ask(self, position: int, first_entry: int, last_entry: int) -> tuple[int, Testimony]:
+    async def _ask(
+        self, position: int, first_entry: int, last_entry: int
+    ) -> tuple[int, BookieAnswer]:
         quorum = self._quorum
         stripe = Stripe(quorum.ensemble_size, quorum.write_quorum, position)
         request = ReadRequest(
@@ -157,7 +159,7 @@ class _Recovery:
             for run in good
             for index, entry_id in enumerate(run.entry_ids)
         }
-        return position, Testimony(copies, frozenset(bad), reply.missing)
+        return position, BookieAnswer(copies, frozenset(bad), reply.missing)
 
     async def _close(self, last_entry: int, length: int) -> Versioned | None:
         def close(metadata: LedgerMetadata) -> LedgerMetadata | Stop[Fragment]:
@@ -169,7 +171,7 @@ class _Recovery:
         return None if isinstance(outcome, Stop) else outcome
 
     async def _length_up_to(self, last_entry: int) -> int:
-        """The cumulative length at an entry that needed no recovery: its own header says it."""
+        """The cumulative length at an entry that needed no recovery, read from its header."""
         if last_entry == NO_ENTRY_ID:
             return 0
         fetcher = FragmentFetcher(self._cluster, self._ledger_id, self._quorum, self._digest)

@@ -1,9 +1,9 @@
-"""What a tail is told by: one long poll at a time at the bookies, and a watch on the metadata.
+"""Where a tail gets its news: one long poll at a time at the bookies, and a watch on the metadata.
 
 The bookies say that entries were confirmed; that the ledger was closed, or has another ensemble, only
 the metadata says. One bookie is asked at a time, and the next one as soon as an answer brings
-nothing: it may be down, behind, or hold other entries. Nothing a bookie fails to tell ends a tail,
-"no such entry" included. What it tells is believed like any other answer: an entry, and the LAC in
+nothing: it may be down, behind, or hold other entries. No answer of a bookie ends a tail,
+"no such entry" included. What it says is believed like any other answer: an entry, and the LAC in
 it, when it verifies; an explicit LAC when an entry of that id is seen to exist.
 Source: Apache ``ReadLastConfirmedAndEntryOp``.
 """
@@ -28,23 +28,21 @@ from spark_bookkeeper.ledger.last_confirmed import LacEvidence, believable_claim
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 
 _GRACE_S = 0.5
-"""What an answer may take beyond the time its bookie was asked to wait."""
+"""How long an answer may take beyond the time its bookie was asked to hold it back."""
 _PAUSE_S = 0.1
-"""Between rounds in which every bookie answered at once and none had news: all are down, the ledger
-is fenced and not closed yet, or one claims what is not so."""
-
-
+"""Pause between rounds in which every bookie answered at once and none had news: all are down, the
+ledger is fenced and not closed yet, or a bookie claims a LAC that is not true."""
 _STAY_S = 5.0
-"""One bookie is asked for so long at most: it may be far behind and catch up no faster than we read."""
+"""Longest time to ask one bookie: it may be far behind, and catch up no faster than we read."""
 _DOUBT = 3
-"""Fruitless answers after which the metadata is read, whatever its watch says."""
+"""After this many answers without news the metadata is read, whatever its watch says."""
 _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """The ledger is confirmed up to ``last_add_confirmed``; ``runs`` are what came along of it:
-    verified, consecutive, from the entry asked for on, none beyond it. May be empty.
+    """The ledger is confirmed up to ``last_add_confirmed``; ``runs`` are those of its
+    entries that came with the answer: verified, consecutive, from the entry asked for on; maybe none.
     """
 
     last_add_confirmed: int
@@ -67,7 +65,7 @@ class MetadataFollower:
         self._end = await self._cluster.ledgers.watch(self._ledger_id, self._learn)
 
     async def stop(self) -> None:
-        """Leave nothing behind. Idempotent."""
+        """End the watch and a read under way. Idempotent."""
         if self._end is not None:
             self._end()
             self._end = None
@@ -75,7 +73,7 @@ class MetadataFollower:
             await end_tasks([self._looking])
 
     def latest(self) -> Versioned:
-        """The newest there is, taken note of.
+        """The newest metadata known; :meth:`wait_for_change` then waits for something newer.
 
         Raises:
             NoSuchLedgerError: the ledger was deleted.
@@ -90,7 +88,7 @@ class MetadataFollower:
         await self._changed.wait()
 
     def look(self) -> None:
-        """Read it anew, beside whatever goes on: a watch may be late."""
+        """Start to read the metadata in the background, for a watch may be late."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look(), name="tail-metadata-look")
 
@@ -170,7 +168,8 @@ class NewsPoller:
             self._round_began_s = now_s
         if now_s - self._turn_began_s >= _STAY_S:
             self._next_turn(now_s)
-        # Of a striped ledger, the bookie that holds this entry and hears of the next one first.
+        # Of a striped ledger, ask a bookie that also stores the next entry: it learns first that this
+        # one is confirmed.
         stripe = next_entry + 1 if quorum.is_striped else 0
         bookie_id = ensemble[(stripe + self._turn) % len(ensemble)]
         settings = self._cluster.settings
@@ -182,7 +181,7 @@ class NewsPoller:
         reply = await self._answer(bookie_id, poll)
         news = await self._news_in(reply, metadata, next_entry)
         if news is None and reply.explicit_lac is not None:
-            # Its packet is not believable, and was all it said: what do its entries say?
+            # It sent only a packet, which cannot be believed: ask for its newest entry instead.
             reply = await self._answer(bookie_id, None)
             news = await self._news_in(reply, metadata, next_entry)
         if news is None:
@@ -198,14 +197,14 @@ class NewsPoller:
         return self._fruitless > 0 and self._fruitless % _DOUBT == 0
 
     async def _prepare(self, ensemble: tuple[str, ...]) -> None:
-        """Look addresses up for a new ensemble, and in doubt; not for every question."""
+        """Look up addresses for a new ensemble, or when in doubt; not for every poll."""
         if ensemble == self._prepared and not self.is_in_doubt:
             return
         self._prepared = ensemble
         try:
             await self._cluster.prepare(ensemble)
         except MetadataUnavailableError as away:
-            # Whose address is known can be asked all the same.
+            # Bookies with a known address can still be asked.
             _LOGGER.debug("no addresses looked up. ledger_id=%d error=%s", self._ledger_id, away)
 
     def _next_turn(self, now_s: float) -> None:
@@ -228,7 +227,7 @@ class NewsPoller:
         held = [LacEvidence(Status.OK, last_entry=run.last_entry) for run in runs]
         lac = max(evidence.proved, believable_claim([evidence, *held]))
         if lac < next_entry and evidence.claimed >= next_entry:
-            # A bookie that is behind, or holds other entries, may well know more than it holds.
+            # A bookie that is behind, or stores other entries, may have been sent a LAC beyond its own.
             if not await self._exists(metadata, evidence.claimed):
                 return None
             lac = evidence.claimed
@@ -253,12 +252,14 @@ class NewsPoller:
         try:
             await self._fetcher.fetch(fragment, entry_id, entry_id, self._turn)
         except BookKeeperError:
-            return False  # not seen to exist: this proves nothing, in either direction
+            return (
+                False  # not readable now, which proves neither that it exists nor that it does not
+            )
         return True
 
 
 def _consecutive(runs: list[Run], next_entry: int, last_entry: int) -> tuple[Run, ...]:
-    """What of the runs continues at ``next_entry`` without a gap, up to ``last_entry``."""
+    """The part of ``runs`` that follows from ``next_entry`` without a gap, up to ``last_entry``."""
     taken: list[Run] = []
     for run in runs:
         part = run.between(next_entry, last_entry)
@@ -282,7 +283,7 @@ async def wait_for_news(
     next_entry: int,
     idle: IdleTime,
 ) -> News | None:
-    """News of the bookies; ``None`` when there is newer metadata or the time is over."""
+    """Poll until a bookie has news; ``None`` when newer metadata came first or the time is over."""
     loop = asyncio.get_running_loop()
     changed = loop.create_task(follower.wait_for_change(), name="tail-metadata-changed")
     asking: asyncio.Task[News | None] | None = None

@@ -1,7 +1,7 @@
 """Verifying a ledger: read every replica of every entry and compare what they hold.
 
 Ids, cumulative lengths and payloads must agree; LAC and digest may differ, since a recovery by
-Apache's client packages an entry anew. A replica that lacks an entry is reported, not condemned:
+Apache's client packages an entry anew. A missing replica is reported, and need not be an error:
 only an ack quorum of each write set must hold it.
 """
 
@@ -25,7 +25,7 @@ _WINDOW_ENTRIES = 256
 """Entries compared at a time."""
 
 DIFFERENT = "DIFFERENT"
-"""How a replica is reported whose copy verifies but is not the others' entry."""
+"""Reported for a replica whose copy verifies but differs from the other replicas'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ReplicaDefect:
 
 @dataclass(frozen=True, slots=True)
 class EntryReport:
-    """What the replicas of a stretch of entries amount to."""
+    """The result of comparing the replicas of consecutive entries."""
 
     first_entry: int
     last_entry: int
@@ -53,7 +53,7 @@ class EntryReport:
 async def verify_ledger(
     client: LedgerClient, ledger_id: int, *, password: bytes = b""
 ) -> AsyncIterator[EntryReport]:
-    """Reports for all entries up to the LAC, in order; whoever consumes them shows progress.
+    """Reports for all entries up to the LAC, in order, window by window, so callers can show progress.
 
     Raises:
         NoSuchLedgerError, UnauthorizedError, EntryUnreadableError: the ledger cannot be opened.
@@ -70,7 +70,7 @@ async def verify_ledger(
 
 
 class _Window:
-    """The replicas of one stretch of one fragment."""
+    """Compares the replicas of consecutive entries of one fragment."""
 
     def __init__(
         self, client: LedgerClient, ledger_id: int, metadata: LedgerMetadata, fragment: Fragment
@@ -144,7 +144,7 @@ class _Window:
                 ids = range(first, min(part.last_entry, request.last_entry) + 1)
                 found.update(dict.fromkeys(ids, part.status.name))
         for entry_id in range(request.first_entry, resume):
-            # An id the bookie said nothing about is as unknown as one it was silent on.
+            # A bookie that said nothing about an id may or may not hold it.
             found.setdefault(entry_id, Status.UNKNOWN.name)
         return resume
 

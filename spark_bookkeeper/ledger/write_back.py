@@ -1,7 +1,7 @@
 """Write-back: store what a recovery found, byte for byte as read, on an ack quorum of bookies.
 
 The bookies are those of the last fragment, and from some entry on others where too few of those can
-store anything. That ensemble is the recovery's own secret until it closes the ledger: whoever
+store anything. Only this recovery knows that ensemble until it closes the ledger: a client that
 recovers at the same time, or again after this attempt died, goes on asking the bookies the writer
 wrote to. A bookie that fails is left alone while its write set reaches the ack quorum without it.
 
@@ -39,7 +39,7 @@ class WriteBack:
 
     @property
     def fragments(self) -> tuple[Fragment, ...]:
-        """What has to take the place of the last fragment in the metadata."""
+        """The fragments that replace the last one in the metadata when the ledger is closed."""
         return tuple(
             fragment
             for fragment in self._written_to.fragments
@@ -51,7 +51,7 @@ class WriteBack:
 
         Raises:
             LedgerRecoveryError: they cannot be, with the bookies there are.
-            MetadataUnavailableError: nobody can say which bookies there are.
+            MetadataUnavailableError: the metadata service did not say which bookies are registered.
         """
         size_bytes_max = self._cluster.settings.connection.frame_size_bytes_max
         for chunk in _chunks(entries, size_bytes_max):
@@ -78,7 +78,7 @@ class WriteBack:
                 failed[position] = self._ensemble[position]
 
     async def _replace(self, failed: dict[int, str], first_entry: int) -> tuple[int, ...]:
-        """Put others in the place of bookies that failed, from ``first_entry`` on."""
+        """Replace bookies that failed, from ``first_entry`` on; returns the positions replaced."""
         for bookie_id in failed.values():
             self._cluster.quarantine(bookie_id)
         replacement = await self._cluster.replace_bookies(self._ensemble, failed)
@@ -86,7 +86,7 @@ class WriteBack:
             raise LedgerRecoveryError(
                 self._ledger_id,
                 f"entry {first_entry} could not be written back to an ack quorum: "
-                f"{','.join(failed.values())} failed and nobody can replace them",
+                f"{','.join(failed.values())} failed and no other bookie can replace them",
             )
         for position in replacement.positions:
             del failed[position]
@@ -100,14 +100,14 @@ class WriteBack:
     def _send(
         self, sections: dict[int, EncodedSection], answers: asyncio.Queue[tuple[int, Status]]
     ) -> None:
-        def answered(position: int) -> Callable[[Status], None]:
+        def on_answer(position: int) -> Callable[[Status], None]:
             return lambda status: answers.put_nowait((position, status))
 
         for position, section in sections.items():
-            self._cluster.client(self._ensemble[position]).write(section, answered(position))
+            self._cluster.client(self._ensemble[position]).write(section, on_answer(position))
 
     def _sections(self, chunk: list[Run]) -> dict[int, EncodedSection]:
-        """By position, what it stores; the same object for all where nothing is striped."""
+        """The section for each position; one object for all positions where nothing is striped."""
         positions = range(self._quorum.ensemble_size)
         if not self._quorum.is_striped:
             return dict.fromkeys(positions, self._section(chunk))

@@ -5,7 +5,7 @@ of them up to an entry at once. The handle never decides anything about quorums:
 :class:`~spark_bookkeeper.ledger.protocol.writer_state.WriterState` and does what that returns.
 
 A writer that cannot go on for want of bookies, time or metadata closes its ledger by itself, at the
-last entry it acknowledged. One that was fenced does not: the ledger's end is somebody else's now.
+last entry it acknowledged. One that was fenced does not: the recovering client decides about the ledger's end.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from bookie_server.wire.digest import digest_for, master_key
 from bookie_server.wire.messages import Status
@@ -47,9 +48,11 @@ from spark_bookkeeper.ledger.protocol.runs import RunLimits
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 
+T = TypeVar("T")
+
 _LOGGER = logging.getLogger(__name__)
 _CLOSES_BY_ITSELF = (NotEnoughBookiesError, AddQuorumTimeoutError, MetadataUnavailableError)
-"""Ends after which nobody else is known to decide about the ledger."""
+"""Errors after which no other client is known to decide about the ledger."""
 
 
 class WriteHandle(AsyncClosing):
@@ -73,13 +76,15 @@ class WriteHandle(AsyncClosing):
         self._changer = EnsembleChanger(
             cluster,
             ledger_id,
-            changed=self._on_ensemble_changed,
-            failed=self._end,
-            retry=lambda: self._run(self._state.retry_change()),
+            on_changed=self._on_ensemble_changed,
+            on_failed=self._end,
+            on_available=lambda: self._run(self._state.retry_change()),
         )
         self._explicit_lac = ExplicitLac(cluster, ledger_id, digest, key)
         self._pending = PendingAdds()
-        self._deadline = self._quorum_deadline(cluster.settings.add_quorum_timeout_ms)
+        timeout_ms = cluster.settings.add_quorum_timeout_ms
+        expired = AddQuorumTimeoutError(ledger_id, timeout_ms)
+        self._deadline = QuorumDeadline(timeout_ms, lambda: self._end(expired))
         self._in_flight_bytes = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -117,7 +122,7 @@ class WriteHandle(AsyncClosing):
         """Append one entry; returns its id when it is acknowledged.
 
         Raises:
-            EntryTooLargeError, LedgerClosedError: surely not appended.
+            EntryTooLargeError, LedgerClosedError: it was not appended.
             LedgerFencedError, NotEnoughBookiesError: not acknowledged; recovery decides about it.
         """
         await self._wait_for_room()
@@ -127,18 +132,7 @@ class WriteHandle(AsyncClosing):
         """Append without waiting; the future completes with the entry id, in entry order."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         entry_id = self._state.last_add_pushed + 1
-
-        def complete(acknowledged: int, error: BookKeeperError | None) -> bool:
-            if error is None and entry_id > acknowledged:
-                return False
-            if not future.done():
-                if error is None:
-                    future.set_result(entry_id)
-                else:
-                    future.set_exception(error)
-            return True
-
-        self.push([payload], complete)
+        self.push([payload], _completion(future, entry_id, entry_id))
         return future
 
     async def append_many(self, payloads: Sequence[bytes]) -> range:
@@ -149,20 +143,9 @@ class WriteHandle(AsyncClosing):
         await self._wait_for_room()
         future: asyncio.Future[range] = asyncio.get_running_loop().create_future()
         ids = range(self.last_add_pushed + 1, self.last_add_pushed + 1 + len(payloads))
-
-        def complete(acknowledged: int, error: BookKeeperError | None) -> bool:
-            if error is None and ids and ids[-1] > acknowledged:
-                return False
-            if not future.done():
-                if error is None:
-                    future.set_result(ids)
-                else:
-                    future.set_exception(error)
-            return True
-
-        if not payloads:
+        if not ids:
             return ids
-        self.push(payloads, complete)
+        self.push(payloads, _completion(future, ids[-1], ids))
         return await future
 
     def push(self, payloads: Sequence[bytes], complete: AppendCallback) -> None:
@@ -185,8 +168,7 @@ class WriteHandle(AsyncClosing):
         if self._is_full():
             self._room.clear()
         self._run(self._state.append(list(payloads)))
-        if self._deadline is not None:
-            self._deadline.on_pushed(self.last_add_pushed)
+        self._deadline.on_pushed(self.last_add_pushed)
 
     async def flush(self) -> None:
         """Wait until every entry appended so far is acknowledged.
@@ -229,13 +211,12 @@ class WriteHandle(AsyncClosing):
 
     def _begin_close(self) -> asyncio.Task[None]:
         self._state.seal()
-        closing = asyncio.create_task(self._close(), name=f"close-{self.ledger_id}")
-        self._closing = closing
-        return closing
+        self._closing = asyncio.create_task(self._close(), name=f"close-{self.ledger_id}")
+        return self._closing
 
     async def _close(self) -> None:
         await self._settled.wait()
-        # An ensemble that is still being changed holds no entry that anybody was promised.
+        # No acknowledged entry depends on an ensemble change that is still under way.
         self._changer.cancel()
         self._explicit_lac.stop()
         last_entry, length = self.last_add_confirmed, self.length
@@ -279,8 +260,7 @@ class WriteHandle(AsyncClosing):
         self._run(self._state.on_section_answer(position, ensemble_number, run_first_entry, status))
 
     def _on_acknowledged(self, last_entry: int) -> None:
-        if self._deadline is not None:
-            self._deadline.on_acknowledged(last_entry)
+        self._deadline.on_acknowledged(last_entry)
         state = self._state
         self._explicit_lac.on_acknowledged(last_entry, state.ensemble, is_settled=state.is_settled)
         self._pending.on_acknowledged(last_entry)
@@ -289,8 +269,7 @@ class WriteHandle(AsyncClosing):
     def _on_failed(self, error: BookKeeperError) -> None:
         self._changer.cancel()
         self._explicit_lac.stop()
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self._deadline.cancel()
         self._pending.fail(error)
         _LOGGER.warning(
             "writer ended; ledger_id=%d last_add_confirmed=%d error=%s",
@@ -309,13 +288,6 @@ class WriteHandle(AsyncClosing):
         self._run(self._state.on_ensemble_changed(replacement.ensemble, replacement.positions))
         if self._state.error is None and (missed := self._state.failed_bookies):
             self._changer.look_for(self._state.ensemble, missed)
-
-    def _quorum_deadline(self, timeout_ms: int) -> QuorumDeadline | None:
-        if timeout_ms == 0:
-            return None
-        expired = AddQuorumTimeoutError(self.ledger_id, timeout_ms)
-        loop = asyncio.get_running_loop()
-        return QuorumDeadline(loop, timeout_ms, lambda: self._end(expired))
 
     def _release(self, size_bytes: int) -> None:
         self._in_flight_bytes -= size_bytes
@@ -337,3 +309,19 @@ class WriteHandle(AsyncClosing):
     async def _wait_for_room(self) -> None:
         while not self._room.is_set():
             await self._room.wait()
+
+
+def _completion(future: asyncio.Future[T], last_entry: int, result: T) -> AppendCallback:
+    """Completes ``future`` with ``result`` once ``last_entry`` is acknowledged, or with the error."""
+
+    def complete(acknowledged: int, error: BookKeeperError | None) -> bool:
+        if error is None and last_entry > acknowledged:
+            return False
+        if not future.done():  # a caller may have cancelled it
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+        return True
+
+    return complete

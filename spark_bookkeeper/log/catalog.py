@@ -2,7 +2,7 @@
 
 Creation is one multi - the name together with everything below the log's id - so a half-created log
 never exists, seen or unseen. Deletion begins with one multi that takes the name away and marks the
-head; from then on nobody opens, reads or commits to the log, and what is left of it is taken apart
+head; from then on no client opens, reads or commits to the log, and what is left of it is taken apart
 by :mod:`spark_bookkeeper.log.cleaning.deletion`, which a crash interrupts but never confuses.
 """
 
@@ -99,7 +99,8 @@ class Catalog:
         return nodes
 
     async def find(self, name: str, *, expected_log_id: int | None = None) -> LogNodes:
-        """As :meth:`open`, for who reads the head next anyway: only that tells a log under deletion.
+        """As :meth:`open`, without reading the head, so it also finds a log under deletion. For callers
+        that read the head next.
 
         Raises:
             NoSuchLogError: there is none.
@@ -107,7 +108,7 @@ class Catalog:
         """
         log_id = await self._id(name)
         if log_id is None:
-            # Created a moment ago by another session, this one may lag behind.
+            # It may have been created a moment ago in another session; this one may lag behind it.
             log_id = await self._synced_id(name)
         if log_id is None:
             raise NoSuchLogError(name)
@@ -123,7 +124,7 @@ class Catalog:
             return await self.open(name), False
         except NoSuchLogError:
             is_created = False
-            # Another writer may be first; its log is as good.
+            # If another writer is faster, its log is used.
             with suppress(LogExistsError):
                 await self.create(name, settings, schema)
                 is_created = True
@@ -136,8 +137,8 @@ class Catalog:
     async def delete(self, name: str) -> SweepReport:
         """Delete a log with all its ledgers.
 
-        Once it begins the log is gone for everybody, and the name free. If it then fails, whatever
-        is left stays known, and :meth:`finish_deletion` goes on.
+        From its beginning on the log is gone for all clients, and the name free. If it then fails,
+        :meth:`finish_deletion` deletes what is left.
 
         Raises:
             NoSuchLogError: there is none.
@@ -158,7 +159,7 @@ class Catalog:
         return await self._deletion.finish(nodes)
 
     async def delete_unused(self, name: str, log_id: int) -> bool:
-        """Delete a log that nobody ever committed to or uses now, for the failed write that created it.
+        """Delete a log without commits, writers or plans; for the failed write that created it.
 
         One multi decides: the head must be as it was created, and the folders of tokens and of
         consumers must be empty, for they are deleted with it. A write that drew its token earlier
@@ -205,7 +206,7 @@ class Catalog:
         return [log_id for log_id, begun in zip(log_ids, is_begun, strict=True) if begun]
 
     async def finish_deletion(self, log_id: int) -> SweepReport:
-        """Go on with a deletion that began; doing so beside whoever began it is harmless.
+        """Go on with a deletion that began; harmless while its first caller is still at it.
 
         Raises:
             BookKeeperError: the store or bookies failed before all was deleted.
@@ -231,7 +232,7 @@ class Catalog:
 
     async def _is_being_deleted(self, log_id: int) -> bool:
         found = await LogNodes(self._store, self._paths, log_id).head_or_none()
-        # A log is made whole and its head goes last, so without one it is all but gone.
+        # Creation is one step and deletion removes the head last: without a head, little is left.
         return found is None or found.head.state is LogState.DELETING
 
     async def _id(self, name: str) -> int | None:
@@ -247,10 +248,8 @@ class Catalog:
         return self._random.randint(1, LOG_ID_MAX)
 
     async def _make_roots(self) -> None:
-        try:
+        with suppress(NodeExistsError):
             await self._store.create(self._paths.names, b"", make_parents=True)
-        except NodeExistsError:
-            return
 
     def _creation(
         self, name: str, log_id: int, settings: LogSettings, schema: bytes

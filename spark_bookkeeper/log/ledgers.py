@@ -59,7 +59,7 @@ class LedgerEntries(Protocol):
 
     @property
     def last_add_confirmed(self) -> int:
-        """Last entry that may be read; -1: none is known of, which never means that none is."""
+        """Last entry that may be read; -1: none is known to be confirmed, though some may be."""
 
     def batches(self, first_entry: int, last_entry: int) -> AsyncGenerator[list[Entry], None]:
         """Entries in order, all of them or an error, as they arrive."""
@@ -81,7 +81,7 @@ class Ledgers(Protocol):
         custom_metadata: Mapping[str, bytes],
         extra_operations: ExtraOperations,
     ) -> LedgerAppender:
-        """Create a ledger together with ``accompany``'s operations and become its writer."""
+        """Create a ledger, with ``extra_operations`` in the same step, and become its writer."""
 
     async def open(self, ledger_id: int, password: bytes) -> LedgerEntries:
         """Open for reading, without fencing."""

@@ -9,7 +9,7 @@ from bookkeeper_metadata.foundation.settings import Settings, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionSettings(Settings):
-    """When what nobody needs any more is deleted."""
+    """When data that is no longer needed is deleted."""
 
     deleted_ledger_retention_ms: int = setting(3_600_000, minimum=0)
     """Garbage is kept this long, so that readers that planned before an overwrite finish. 1 h."""

@@ -45,7 +45,7 @@ class FakeLedger(StoredLedger):
     """What bookies say is confirmed; ``None``: every entry."""
 
 
-class FakeFuture(AddFuture):
+class FakeFuture(AddFuture[int]):
     """An append that is acknowledged when somebody waits for it, or earlier by the test."""
 
     def __init__(self, client: FakeClient, size_bytes: int, entry_id: int) -> None:

@@ -73,7 +73,7 @@ def test_many_recoveries_on_one_connection_find_their_own_answers(bk: BookKeeper
 
 def test_callbacks_run_once_whether_registered_before_or_after(bk: BookKeeper) -> None:
     with bk.create_ledger() as writer:
-        called: list[AddFuture] = []
+        called: list[AddFuture[int]] = []
         future = writer.append_async(b"x")
         future.add_done_callback(called.append)
         future.result(seconds(10))

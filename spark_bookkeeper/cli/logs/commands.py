@@ -40,7 +40,8 @@ from spark_bookkeeper.log.format.raw import RAW
 
 if TYPE_CHECKING:
     from spark_bookkeeper import BookKeeper, Log
-    from spark_bookkeeper.blocking.log_writer import PositionFuture
+    from spark_bookkeeper.blocking.add_future import AddFuture
+    from spark_bookkeeper.log.format.position import Position
 
 
 @click.group()
@@ -153,7 +154,7 @@ def append(
     Takes the log over from whoever writes it, and creates it if there is none.
     """
     records = records_of_stdin(length_prefixed=length_prefixed)
-    waiting: deque[PositionFuture] = deque()
+    waiting: deque[AddFuture[Position]] = deque()
     count, last = 0, None
     with open_client(uri) as client:
         opened = client.open_log(log) if no_create else _open_or_create(client, log)

@@ -208,7 +208,7 @@ class _Pipeline:
         self.size_bytes = 0
         self._ledger = ledger
         self._bytes_max = in_flight_bytes_max
-        self._in_flight: deque[tuple[AddFuture, int]] = deque()
+        self._in_flight: deque[tuple[AddFuture[int], int]] = deque()
         self._in_flight_bytes = 0
 
     def append(self, payload: bytes) -> None:

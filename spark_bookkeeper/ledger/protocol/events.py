@@ -14,10 +14,10 @@ class SendSection:
     """Send these bytes to one bookie, and report its answer as ``on_section_answer``."""
 
     position: int
-    """Of the bookie in the ensemble."""
+    """Position of the bookie in the ensemble."""
     bookie_id: str
     ensemble_number: int
-    """Ensemble changes made before; an answer is returned with it, so late ones are told apart."""
+    """Ensemble changes made before; an answer is returned with it, so that late ones are recognized."""
     run_first_entry: int
     """Names the run; a striped section may begin later."""
     section: EncodedSection
@@ -32,7 +32,7 @@ class ChangeEnsemble:
 
     first_entry: int
     ensemble: tuple[str, ...]
-    """In force now."""
+    """The ensemble in force now."""
     failed: Mapping[int, str]
     """By position: the bookie that failed there and is not replaced yet."""
     suspects: tuple[str, ...]
@@ -43,21 +43,21 @@ class ChangeEnsemble:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Every entry up to this one is stored by an ack quorum: tell their writers, in order."""
+    """Every entry up to this one is stored by an ack quorum: complete its appends, in order."""
 
     last_entry: int
 
 
 @dataclass(frozen=True, slots=True)
 class FailPending:
-    """No entry that is not acknowledged yet will be: tell their writers why."""
+    """No entry that is not acknowledged yet will be: fail its append with this error."""
 
     error: BookKeeperError
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The bytes of these payloads are no longer held for anybody."""
+    """The bytes of these payloads are no longer needed for any bookie."""
 
     size_bytes: int
 

@@ -1,8 +1,8 @@
 """Placement: which bookies form a ledger's first ensemble, and who replaces one that failed.
 
 Uniformly random over the writable bookies, so that load spreads without anyone keeping count;
-the randomness is passed in. Bookies that failed somebody lately are avoided, but taken rather than
-nobody. Source: Apache ``DefaultEnsemblePlacementPolicy``.
+the randomness is passed in. Bookies that failed a writer lately are avoided, but taken rather than
+none. Source: Apache ``DefaultEnsemblePlacementPolicy``.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def choose_ensemble(
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """An ensemble in which some positions have got a bookie that has to be sent everything."""
+    """An ensemble with new bookies in some positions, which have to be sent everything."""
 
     ensemble: tuple[str, ...]
     positions: tuple[int, ...]
-    """Ascending; empty: nobody is there to replace anybody."""
+    """Ascending; empty: no bookie was available."""
 
 
 def replace_bookies(

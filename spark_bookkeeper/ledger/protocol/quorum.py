@@ -26,7 +26,7 @@ class QuorumConfig:
 
     @classmethod
     def of(cls, metadata: LedgerMetadata) -> QuorumConfig:
-        """A ledger's own, fixed for its life."""
+        """The quorums of a ledger, which never change."""
         return cls(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
 
     def write_set(self, entry_id: int) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
-"""Reading's verdicts: which replica is asked next, and what it means when nobody has an entry.
+"""Reading's rules: which replica is asked next, and what it means when no replica has an entry.
 
-An entry at or below the LAC was confirmed, so "nobody has it" is never an answer a reader may pass
+An entry at or below the LAC was confirmed, so "no replica has it" is never an answer a reader may pass
 on: that it cannot be read is an error, not a shorter ledger. Beyond the LAC an entry may be absent,
 which takes the word of every bookie of its write set; one that keeps silent may hold it.
 """
@@ -49,7 +49,7 @@ def split_by_write_set(quorum: QuorumConfig, entry_ids: Sequence[int]) -> list[S
 def plan_attempt(
     quorum: QuorumConfig, entry_ids: Sequence[int], attempt: int
 ) -> list[ReplicaRequest]:
-    """Whom to ask for these ids in the ``attempt``-th round (0 .. WQ-1).
+    """Which bookies to ask for these ids in the ``attempt``-th round (0 .. WQ-1).
 
     Round ``attempt`` asks each entry's write set at that place, so after WQ rounds every replica
     of every entry was asked once. Without striping one bookie holds everything: one request.
@@ -81,7 +81,7 @@ class Answer:
 def unreadable(ledger_id: int, entry_id: int, answers: Sequence[Answer]) -> BookKeeperError:
     """The error for a confirmed entry no replica returned.
 
-    A copy that failed its digest outweighs silence: it says the data is damaged, not just away.
+    A copy that failed its digest outweighs silence: the data is damaged, not just unreachable.
     """
     about = [a for a in answers if a.first_entry <= entry_id <= a.last_entry]
     listed = tuple(f"{answer.bookie_id}:{answer.what}" for answer in about)
@@ -100,13 +100,13 @@ def absent_or_unreadable(
 ) -> BookKeeperError:
     """The error for an entry beyond the LAC that no replica returned.
 
-    ``NoSuchEntryError`` when every bookie of its write set swore it has none; otherwise "don't know".
+    ``NoSuchEntryError`` when every bookie of its write set said it has none; otherwise "don't know".
     """
-    swore = {
+    denied_by = {
         answer.bookie_id
         for answer in answers
         if answer.first_entry <= entry_id <= answer.last_entry and answer.what in _ABSENT
     }
-    if entry_id > last_add_confirmed and swore.issuperset(write_set):
+    if entry_id > last_add_confirmed and denied_by.issuperset(write_set):
         return NoSuchEntryError(ledger_id, entry_id, last_add_confirmed)
     return unreadable(ledger_id, entry_id, answers)

@@ -1,12 +1,12 @@
-"""Recovery's verdicts: how far a ledger reached, decided from what its bookies answer.
+"""Recovery's rules: how far a ledger reached, decided from what its bookies answer.
 
 Three rules, each a lost ledger when broken (reliability: #2614, #2615, BOOKKEEPER-355, -581):
 
 * Fencing is complete when the bookies that have *not* answered can no longer form an ack quorum
-  in any write set (:class:`FenceProgress`). The recovery starts at the highest LAC heard, and never
+  in any write set (:class:`FenceProgress`). The recovery starts at the highest LAC in an answer, and never
   below the last fragment's first entry - 1, for what lies before is confirmed by its being there.
-* An entry exists if *one* copy verifies; it never existed if a coverage of its write set swears so
-  and nobody has it; anything else is *unknown* and aborts the recovery (:class:`EntryReadResult`).
+* An entry exists if *one* copy verifies; it never existed if a coverage of its write set says so
+  and no bookie has it; anything else is *unknown* and aborts the recovery (:class:`EntryReadResult`).
 * The ledger ends before the first entry that never existed, whatever lies behind the gap
   (:class:`RecoveryWindow`).
 
@@ -37,7 +37,7 @@ class FenceProgress:
         self.is_unauthorized = False
 
     def on_answer(self, position: int, status: Status, last_add_confirmed: int) -> None:
-        """A bookie's answer; only proof counts towards coverage.
+        """Note a bookie's answer; only proof counts towards coverage.
 
         ``OK`` must have been verified by the caller: an answer whose digest is wrong is UNKNOWN.
         """
@@ -70,7 +70,7 @@ class ReadResult(Enum):
 
 @dataclass(slots=True)
 class EntryReadResult:
-    """Collects the write set's answers for one entry of a fenced ledger."""
+    """The write set's answers about one entry of a fenced ledger, and what follows from them."""
 
     quorum: QuorumConfig
     entry_id: int
@@ -78,19 +78,19 @@ class EntryReadResult:
     negatives: set[int] = field(default_factory=set)
 
     def copy(self, position: int) -> None:
-        """A copy from this position verified."""
+        """Note that this position returned a copy that verified."""
         self._from_write_set(position)
         self.has_copy = True
 
     def no_copy(self, position: int, status: Status) -> None:
-        """This position returned no (valid) copy; only explicit evidence counts as absence."""
+        """Note that this position returned no valid copy; only an explicit denial counts as absence."""
         self._from_write_set(position)
         if status.is_evidence_of_absence:
             self.negatives.add(position)
 
     @property
-    def verdict(self) -> ReadResult:
-        """Positive is generous, negative is strict."""
+    def result(self) -> ReadResult:
+        """One copy proves that the entry exists; only a coverage of denials proves that it never did."""
         if self.has_copy:
             return ReadResult.EXISTS
         if len(self.negatives) >= self.quorum.coverage:
@@ -99,23 +99,24 @@ class EntryReadResult:
 
     def _from_write_set(self, position: int) -> None:
         invariant(
-            position in self.quorum.write_set(self.entry_id), "only the write set may testify"
+            position in self.quorum.write_set(self.entry_id),
+            "only bookies of its write set answer for an entry",
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Testimony:
-    """One bookie's answer for a range of entries."""
+class BookieAnswer:
+    """What one bookie answered about a range of entries."""
 
     copies: Mapping[int, Run]
     """By entry id: a record that verified."""
     damaged: frozenset[int]
-    """Entries it sent whose digest is wrong: whatever else it says, it had them once."""
+    """Entries it sent with a wrong digest: whatever else it says, it once had them."""
     missing: tuple[IdRange, ...]
-    """What it said about the others."""
+    """What it said about entries it did not send."""
 
     def about(self, entry_id: int) -> Status:
-        """OK for a copy that verified; silence is UNKNOWN."""
+        """OK for a copy that verified; UNKNOWN for an entry the bookie said nothing about."""
         if entry_id in self.copies:
             return Status.OK
         said = (p.status for p in self.missing if p.first_entry <= entry_id <= p.last_entry)
@@ -123,16 +124,16 @@ class Testimony:
 
 
 class RecoveryWindow:
-    """Decides consecutive entries, in order, as the bookies' testimonies come in.
+    """Decides consecutive entries, in order, as the bookies' answers come in.
 
-    It waits for nobody it does not need: one copy settles an entry, a coverage of negatives the
-    ledger's end.
+    It waits for no answer it does not need: one copy decides that an entry exists, a coverage of
+    denials that the ledger ends before it.
     """
 
     def __init__(self, quorum: QuorumConfig, first_entry: int, last_entry: int) -> None:
         self._quorum = quorum
         self._last_wanted = last_entry
-        self._testimonies: dict[int, Testimony] = {}
+        self._answers: dict[int, BookieAnswer] = {}
         self.next_entry = first_entry
         """The first entry that is not decided."""
         self.found: list[Run] = []
@@ -140,33 +141,33 @@ class RecoveryWindow:
         self.ends_ledger = False
         """Whether ``next_entry`` never existed."""
         self.is_decided = False
-        """Whether more testimonies can add nothing: the end, the last one wanted, or a part of the
-        window that fills a reply, after which one asks anew."""
+        """Whether more answers can add nothing: the ledger's end or the last wanted entry was reached,
+        or a full reply cut the rest of the window off, which has to be asked for again."""
 
-    def on_answer(self, position: int, testimony: Testimony) -> None:
-        """Hear a position of the ensemble, once."""
-        invariant(position not in self._testimonies, "every bookie is heard once")
-        self._testimonies[position] = testimony
+    def on_answer(self, position: int, answer: BookieAnswer) -> None:
+        """Take the one answer of a position of the ensemble."""
+        invariant(position not in self._answers, "every bookie answers once")
+        self._answers[position] = answer
         while not self.is_decided and self._decide_next():
             pass
 
     def _decide_next(self) -> bool:
-        """Whether the first undecided entry exists; then the one behind it is next."""
+        """Decide the first undecided entry if the answers allow it; returns whether it exists."""
         entry_id = self.next_entry
-        verdict = EntryReadResult(self._quorum, entry_id)
+        entry = EntryReadResult(self._quorum, entry_id)
         is_cut_off = False
         for position in self._quorum.write_set(entry_id):
-            testimony = self._testimonies.get(position)
-            if testimony is None:
+            answer = self._answers.get(position)
+            if answer is None:
                 continue
-            status = testimony.about(entry_id)
+            status = answer.about(entry_id)
             if status is Status.OK:
-                verdict.copy(position)
-                self.found.append(testimony.copies[entry_id])
+                entry.copy(position)
+                self.found.append(answer.copies[entry_id])
                 break
-            verdict.no_copy(position, status)
+            entry.no_copy(position, status)
             is_cut_off = is_cut_off or status is Status.NOT_REACHED
-        match verdict.verdict:
+        match entry.result:
             case ReadResult.EXISTS:
                 self.next_entry += 1
                 self.is_decided = entry_id == self._last_wanted

@@ -28,21 +28,21 @@ class RunLimits:
     """When a run is cut."""
 
     size_bytes_target: int = 64 * 1024
-    """Enough to be worth a message while others are unacknowledged."""
+    """Waiting bytes that are worth a message of their own while other runs are unacknowledged."""
     size_bytes_max: int = 1024 * 1024
     """A run ends before it exceeds this, unless one entry alone does."""
     runs_in_flight_max: int = 3
-    """Unacknowledged runs beyond which adds only wait for company."""
+    """With this many unacknowledged runs no other is cut: entries collect for a larger one."""
 
 
 @dataclass(slots=True)
 class PendingRun:
-    """Consecutive entries packaged together, and who stored them so far."""
+    """Consecutive entries packaged together, and the positions that have stored them."""
 
     first_entry: int
     last_entry: int
     size_bytes: int
-    """Payload bytes, held until nobody is waited for."""
+    """Payload bytes, held until every bookie asked has answered."""
     length: int
     """The ledger's cumulative length with this run."""
     last_add_confirmed: int

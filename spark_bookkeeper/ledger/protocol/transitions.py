@@ -1,7 +1,7 @@
 """What a writer and a recovery may make of a ledger's metadata, given how it stands now.
 
 Each is decided anew whenever a compare-and-set was lost, on what is there then. OPEN belongs to the
-writer, IN_RECOVERY to whoever recovers, CLOSED to nobody: it is never left, and its last entry never
+writer, IN_RECOVERY to any recovering client, CLOSED to none: it is never left, and its last entry never
 changes. Source: Apache ``LedgerHandle.ensembleChangeLoop``, ``doAsyncCloseInternal``,
 ``LedgerRecoveryOp.closeAndCallback``; BookKeeperProtocol.tla.
 """
@@ -19,7 +19,7 @@ from spark_bookkeeper.ledger.errors import LedgerClosedError, LedgerFencedError
 def put_in_force(
     ledger_id: int, metadata: LedgerMetadata, first_entry: int, ensemble: tuple[str, ...]
 ) -> LedgerMetadata | Stop[BookKeeperError]:
-    """A writer's ensemble change; stops where somebody else decides about the ledger."""
+    """A writer's ensemble change; stops where a recovery or a close has ended its turn."""
     if metadata.state is LedgerState.IN_RECOVERY:
         return Stop(LedgerFencedError(ledger_id))
     if metadata.is_closed:
@@ -65,7 +65,7 @@ def closed_by_recovery(
     """A recovery's close, with the ensembles it wrote back to in place of the one it read from.
 
     Another recoverer's or the writer's end stands. Fragments before the last may be re-replicated
-    meanwhile; when it is the last one that changed, what was read is not its whole story.
+    meanwhile; when the last one changed, the recovery has not read all it needs and stops.
     """
     if metadata.is_closed:
         return metadata

@@ -15,9 +15,9 @@ undecided.
 4. send them the same bytes again;
 5. more failures meanwhile: begin again at 1, else acknowledge what is complete.
 
-A bookie nobody can replace is left out while every entry still reaches AQ without it, and looked
-after again later (``retry_change``); when entries cannot reach AQ the writer ends with
-NotEnoughBookies. FENCED or UNAUTHORIZED from anybody ends it at once: somebody else decides about
+A bookie that cannot be replaced is left out while every entry still reaches AQ without it, and its
+replacement tried again later (``retry_change``); when entries cannot reach AQ the writer ends with
+NotEnoughBookies. FENCED or UNAUTHORIZED from any bookie ends it at once: another client decides about
 this ledger now. Nothing is ever acknowledged after an end.
 
 Because every event is applied whole and effects run afterwards, the pump cannot run inside the
@@ -90,7 +90,7 @@ class WriterState:
         self._member_since = [0] * self.quorum.ensemble_size
         """By position: the ensemble number its bookie came with."""
         self._changing: frozenset[int] | None = None
-        """Positions a change under way tries to replace; None: there is none."""
+        """Positions the change under way tries to replace; None: no change is under way."""
         self._is_sealed = False
 
     # -- events -------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class WriterState:
     ) -> list[Effect]:
         """The change asked for is in the metadata; ``replaced`` positions have new bookies there.
 
-        None replaced: nothing was changed, because there is nobody to replace them with.
+        None replaced: nothing was changed, because no other bookie was available.
         """
         tried, self._changing = self._changing, None
         if self.error is not None:
@@ -141,7 +141,7 @@ class WriterState:
         return effects + self._advance()
 
     def retry_change(self) -> list[Effect]:
-        """Somebody may be there now to replace a bookie that could not be replaced before."""
+        """Ask again for replacements that could not be had before: a bookie may be available now."""
         if self.error is not None or self._changing is not None or not self._failed:
             return []
         return [] if self._is_sealed and self.is_settled else self._change()
@@ -269,7 +269,7 @@ class WriterState:
     # -- acknowledging ------------------------------------------------------------------------------
 
     def _advance(self) -> list[Effect]:
-        """Acknowledge what is complete, forget what nobody is waited for, send what is due."""
+        """Acknowledge complete runs, forget those every bookie answered for, send what is due."""
         effects = self._acknowledge() if self._may_acknowledge() else []
         effects += self._retire()
         if self.error is None:
@@ -277,7 +277,8 @@ class WriterState:
         return effects
 
     def _may_acknowledge(self) -> bool:
-        """Not while the metadata may be about to name other bookies than those that answered."""
+        """False while a change is under way: the metadata may soon name other bookies than those that
+        answered."""
         return self.error is None and self._changing is None
 
     def _acknowledge(self) -> list[Effect]:
@@ -302,7 +303,7 @@ class WriterState:
         return self.quorum.can_acknowledge(run.stored, run.first_entry, run.last_entry)
 
     def _retire(self) -> list[Effect]:
-        """Forget runs everybody answered for; they retire in order, so the queue stays a queue."""
+        """Forget acknowledged runs that every bookie answered for, oldest first."""
         released = 0
         while self._runs and self._runs[0].is_acknowledged and not self._runs[0].waiting:
             released += self._runs.popleft().size_bytes

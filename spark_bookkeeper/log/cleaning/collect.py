@@ -6,7 +6,7 @@ to a chunk or a ledger only after nothing can add one any more.
 
 * A LIVE token dies if its transaction is stored already, else after its writer's ``jobTimeout``.
 * A DEAD token goes with all its ledgers; a COMMITTED one ``job_timeout`` after its commit.
-* Garbage past the retention of whoever dropped it goes with the ledgers nothing else names.
+* Garbage past the retention chosen by its writer goes with the ledgers nothing else names.
 * A chunk goes once its epoch's token was seen not LIVE or gone, and after that, in the same
   session, neither head nor garbage referenced it.
 """
@@ -48,7 +48,7 @@ class Collector:
         report = SweepReport()
         await nodes.sync()
         await nodes.head()
-        # The commit made chunks and garbage before its token could go: tokens are judged first.
+        # The commit made chunks and garbage before its token could go: tokens are cleaned first.
         await self._tokens(nodes, report, is_dry_run)
         await self._garbage(nodes, report, is_dry_run)
         await self._chunks(nodes, report, is_dry_run)
@@ -91,7 +91,7 @@ class Collector:
         return now_ms - token.created_ms >= timeout_ms
 
     async def _jobs(self, nodes: LogNodes, report: SweepReport) -> None:
-        """Index nodes whose token is gone say nothing any more."""
+        """Delete index nodes whose token is gone: they have no meaning any more."""
         for job in await nodes.store.children(nodes.tree.jobs) or []:
             for epoch in await nodes.job_epochs(job):
                 if await nodes.token(epoch) is None:
@@ -99,7 +99,7 @@ class Collector:
             await remove_job(nodes, job, report)
 
     async def _garbage(self, nodes: LogNodes, report: SweepReport, is_dry_run: bool) -> None:
-        # One after the other: of two entries naming one ledger the second one deletes it.
+        # One entry at a time: of two that name one ledger, only the second deletes it.
         for epoch in await nodes.garbage_epochs():
             garbage = await nodes.garbage(epoch)
             if garbage is None or not self._is_expired(garbage):
@@ -110,18 +110,15 @@ class Collector:
             others = [other for other in await nodes.garbage_epochs() if other != epoch]
             await nodes.sync()
             kept = await find_referenced(nodes, ledger_ids, besides=epoch)
-            doomed = sorted(ledger_ids - kept)
+            doomed = ledger_ids - kept
             if is_dry_run:
-                report.ledgers_deleted += doomed
-                report.garbage_removed.append(epoch)
+                report.ledgers_deleted += sorted(doomed)
+            elif not (
+                await self._sweeper.remove_ledgers(doomed, report)
+                and await _forget_garbage(nodes, epoch, others if kept else [])
+            ):
                 continue
-            done = await each(
-                lambda ledger_id: self._sweeper.remove_ledger(ledger_id, report),
-                doomed,
-                concurrency_max=self._sweeper.settings.concurrency_max,
-            )
-            if all(done) and await _forget_garbage(nodes, epoch, others if kept else []):
-                report.garbage_removed.append(epoch)
+            report.garbage_removed.append(epoch)
 
     def _is_expired(self, garbage: Garbage) -> bool:
         retention_ms = garbage.retention_ms

@@ -1,7 +1,7 @@
 """Cursors: how far named consumers have read a log, so that retention drops nothing they still need.
 
-A cursor never says where anybody begins - a query's positions are in its own checkpoint - and it
-lags behind what was read, never ahead. It only moves forward, whoever moves it: two queries of one
+A cursor never says where a query begins - its positions are in its own checkpoint - and it
+lags behind what was read, never ahead. It only moves forward: two queries of one
 name share a cursor that follows the faster one, so each needs a name of its own. A cursor that its
 consumer did not touch for the time it announced itself counts for nothing, until it is touched again.
 """
@@ -18,30 +18,30 @@ from spark_bookkeeper.log.nodes.deletes import delete_node
 from spark_bookkeeper.log.nodes.reads import LogNodes
 
 ADVANCE_ATTEMPTS_MAX = 16
-"""Tries of moving a cursor against others that move it."""
+"""Attempts to move a cursor while other clients move it too."""
 TOUCHES_PER_TIMEOUT = 8
 """How often within its timeout a cursor that does not move is written again."""
 
 
 def consumed_row(cursors: Iterable[Cursor], now_ms: int) -> int | None:
-    """The row before which no live consumer needs any; ``None``: there is no live one."""
+    """The first row a live consumer still needs; ``None`` if there is no live consumer."""
     return min((each.row for each in cursors if each.is_live(now_ms)), default=None)
 
 
 class Consumers:
-    """The cursors of one log; holds nothing between calls. The clock is the wall's."""
+    """The cursors of one log; holds nothing between calls. ``clock_ms`` is wall-clock time."""
 
     def __init__(self, nodes: LogNodes, clock_ms: Callable[[], int]) -> None:
         self._nodes = nodes
         self._clock_ms = clock_ms
 
     async def advance(self, consumer: str, row: int, timeout_ms: int) -> Cursor:
-        """Say that ``consumer`` is there and needs nothing before ``row``; returns its cursor.
+        """Record that ``consumer`` is live and needs no row before ``row``; returns its cursor.
 
         Raises:
             NoSuchLogError: the log is gone.
             MetadataConflictError: others moved the cursor every time.
-            MetadataUnavailableError: it may be moved or not; saying it again is harmless.
+            MetadataUnavailableError: it may be moved or not; repeating the call is harmless.
         """
         for _ in range(ADVANCE_ATTEMPTS_MAX):
             now_ms = self._clock_ms()
@@ -65,7 +65,7 @@ class Consumers:
         )
 
     async def forget(self, consumer: str) -> Cursor | None:
-        """Drop a cursor, so that it holds nothing back; returns it, ``None``: there was none.
+        """Drop a cursor, so that it holds nothing back; returns it, or ``None`` if there was none.
 
         A query that runs makes it again when it is next due to say that it is there.
 
@@ -79,7 +79,7 @@ class Consumers:
         return None if found is None else found.cursor
 
     async def consumed_row(self) -> int:
-        """The row before which no live consumer of the log needs any.
+        """The first row that a live consumer of the log still needs.
 
         Raises:
             NoConsumerError: there is no live one, so nothing says what is still needed.

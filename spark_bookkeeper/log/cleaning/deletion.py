@@ -20,7 +20,7 @@ from spark_bookkeeper.log.nodes.deletes import delete_node
 from spark_bookkeeper.log.nodes.reads import READS_MAX, ChunkMissingError, LogNodes
 
 TOKEN_ROUNDS_MAX = 100
-"""Plans that may slip in while the tokens go."""
+"""Rounds of deleting tokens while new plans keep creating some."""
 
 
 class LogDeletion:
@@ -84,12 +84,8 @@ class LogDeletion:
             below = await nodes.ranges_below(refs, columns=())
         except ChunkMissingError:
             return  # Chunks go after all ledgers: another deleter was through with them.
-        ledger_ids = sorted({item.ledger_id for item in (*below, *ranges)})
-        await each(
-            lambda ledger_id: self._sweeper.remove_ledger(ledger_id, report),
-            ledger_ids,
-            concurrency_max=self._sweeper.settings.concurrency_max,
-        )
+        ledger_ids = {item.ledger_id for item in (*below, *ranges)}
+        await self._sweeper.remove_ledgers(ledger_ids, report)
 
     def _require_all_gone(self, nodes: LogNodes, report: SweepReport) -> None:
         if report.ledgers_left:
@@ -102,8 +98,7 @@ class LogDeletion:
     async def _remove_below(self, nodes: LogNodes, path: str) -> None:
         """Delete a folder and what is in it, children first."""
         names = await nodes.store.children(path) or []
-        grandchildren = path == nodes.tree.jobs
-        if grandchildren:
+        if path == nodes.tree.jobs:  # the one folder whose nodes have children themselves
             for name in names:
                 await self._remove_below(nodes, f"{path}/{name}")
         else:

@@ -1,6 +1,6 @@
 """Cleans up after one write: what its epochs created and nothing visible needs.
 
-Nothing under a LIVE token is ever deleted: whoever wants to clean sets it DEAD first, and a late
+Nothing under a LIVE token is ever deleted: a clean-up sets it DEAD first, and a late
 commit then fails as a whole. Under a DEAD token everything goes; under a COMMITTED one only ledgers
 that neither the log nor its garbage names. A ledger is deleted before the child that remembers it,
 the children before the token, so whatever a crash leaves is still found by the next sweep.
@@ -30,7 +30,7 @@ from spark_bookkeeper.log.nodes.reads import READS_MAX, ChunkMissingError, LogNo
 from spark_bookkeeper.log.settings import RetentionSettings
 
 REFERENCE_ATTEMPTS_MAX = 16
-"""Reads of a log's whole list of ranges that may find a chunk missing before cleaning gives up."""
+"""How often cleaning reads a log's list of ranges anew when a chunk is missing before it gives up."""
 
 LedgerAction = Callable[[int], Awaitable[None]]
 """Fences or deletes one ledger; idempotent, ``NoSuchLedgerError`` counts as done."""
@@ -180,7 +180,7 @@ class Sweeper:
         doomed: Collection[TokenChild],
         report: SweepReport,
     ) -> bool:
-        """Whether all are gone."""
+        """Delete the ``doomed`` ledgers and the children of a token; returns whether all are gone."""
 
         async def remove(child: TokenChild) -> bool:
             if child in doomed and not await self.remove_ledger(
@@ -196,7 +196,7 @@ class Sweeper:
     async def remove_ledger(
         self, ledger_id: int, report: SweepReport, *, is_fenced_first: bool = False
     ) -> bool:
-        """Delete one ledger; whether it is surely gone."""
+        """Delete one ledger; returns whether it is gone for sure."""
         try:
             if is_fenced_first:
                 await self._fence(ledger_id)
@@ -209,6 +209,12 @@ class Sweeper:
             return False
         report.ledgers_deleted.append(ledger_id)
         return True
+
+    async def remove_ledgers(self, ledger_ids: Collection[int], report: SweepReport) -> bool:
+        """Delete closed ledgers, some at a time; returns whether all of them are gone for sure."""
+        concurrency_max = self.settings.concurrency_max
+        remove = partial(self.remove_ledger, report=report)
+        return all(await each(remove, sorted(ledger_ids), concurrency_max=concurrency_max))
 
 
 async def remove_job(nodes: LogNodes, job: str, report: SweepReport) -> None:
@@ -251,7 +257,7 @@ async def find_referenced(
 async def referenced_chunks(nodes: LogNodes) -> set[str]:
     """Names of all chunks the log or its garbage references, index chunks included.
 
-    The same order and errors as :func:`referenced`; chunks of ranges stay unread.
+    The same order and errors as :func:`find_referenced`; chunks of ranges stay unread.
     """
     for _ in range(REFERENCE_ATTEMPTS_MAX):
         try:
@@ -274,7 +280,7 @@ async def _find_named_by_garbage(
 ) -> set[int]:
     garbage = await nodes.garbage(epoch)
     if garbage is None:
-        return set()  # Removed since it was listed: its ledgers were dealt with before.
+        return set()  # Removed since it was listed: its ledgers were deleted before.
     below = await nodes.ranges_below(garbage.chunks, columns=())
     return _named(ledger_ids, below) | _named(ledger_ids, garbage.ranges)
 

@@ -1,6 +1,6 @@
 """Drops the oldest ranges of a log: to the garbage in one multi, from there by collection.
 
-Ranges go whole and rows keep their numbers. Readers that were behind are told so; those that had
+Ranges go whole and rows keep their numbers. Readers that were behind get an error; those that had
 planned before finish within the garbage's retention. The open ledger is never touched, so a log's
 writer goes on undisturbed.
 """
@@ -22,7 +22,7 @@ async def truncate_log(
     """Drop every range that ends at or below ``before_row``; returns the first row still there.
 
     Raises:
-        ValueError: the log has no such row, and nobody is writing it.
+        ValueError: the log has no such row, and no writer.
         NoSuchLogError, MetadataConflictError, MetadataUnavailableError: see ``change_head``.
     """
 
@@ -45,7 +45,7 @@ async def truncate_log(
 
 
 async def _open_chunks(nodes: LogNodes, head: LogHead, before_row: int) -> dict[str, Chunk]:
-    """The chunks that hold rows on both sides, level by level: one of each."""
+    """The chunks that hold rows on both sides of ``before_row``: one of each level."""
     opened: dict[str, Chunk] = {}
     ref = chunk_to_cut(head.chunks, before_row)
     while ref is not None:

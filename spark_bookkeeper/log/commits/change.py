@@ -15,8 +15,7 @@ from typing import TypeVar
 
 from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
 from bookkeeper_metadata.foundation.backoff import Pause
-from bookkeeper_metadata.store.operations import Create, NoNodeError, Operation, Put, StoreConflict
-from spark_bookkeeper.log.errors import NoSuchLogError
+from bookkeeper_metadata.store.operations import Create, Operation, Put, StoreConflict
 from spark_bookkeeper.log.format.epoch import Token, TokenState
 from spark_bookkeeper.log.format.serde import encode_garbage, encode_head, encode_token
 from spark_bookkeeper.log.nodes.deletes import delete_node
@@ -24,7 +23,7 @@ from spark_bookkeeper.log.nodes.reads import LIVE_TOKEN_VERSION, ChunkMissingErr
 from spark_bookkeeper.log.rules.transitions import ChunkNames, Transition
 
 CHANGE_ATTEMPTS_MAX = 50
-"""Tries against concurrent changes and lost replies; with the pauses of production half a minute."""
+"""Attempts, because of concurrent changes or lost replies; about half a minute in all."""
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -84,7 +83,7 @@ async def change_head(
 ) -> T:
     """``attempt``, repeated with a token of its own each time it conflicts or loses a reply.
 
-    It reads what it decides by anew every time: an earlier attempt may have happened.
+    ``attempt`` has to read the head anew each time: an earlier attempt may have been applied.
 
     Raises:
         NoSuchLogError: the log is gone or being deleted.
@@ -97,10 +96,12 @@ async def change_head(
         if number:
             await pause(number)
         try:
-            change = await _begin(nodes, clock_ms())
+            now_ms = clock_ms()
+            epoch = await nodes.draw_epoch(Token(created_ms=now_ms))
         except MetadataUnavailableError as lost:
-            failure = lost  # A token may exist that nobody uses: it expires.
+            failure = lost
             continue
+        change = HeadChange(nodes, epoch, now_ms)
         try:
             await nodes.sync()
             return await attempt(change)
@@ -118,12 +119,3 @@ async def change_head(
     raise MetadataConflictError(
         f"log {nodes.log}", f"other writers won {CHANGE_ATTEMPTS_MAX} times"
     ) from failure
-
-
-async def _begin(nodes: LogNodes, now_ms: int) -> HeadChange:
-    prefix = f"{nodes.tree.tokens}/"
-    try:
-        path = await nodes.store.sequence(prefix, encode_token(Token(created_ms=now_ms)))
-    except NoNodeError as cause:
-        raise NoSuchLogError(nodes.log) from cause
-    return HeadChange(nodes, int(path.removeprefix(prefix)), now_ms)

@@ -2,7 +2,7 @@
 
 Chunks are written first, unreferenced. Then one multi, guarded by the head's version, sets the
 head, the application's transaction and the token; its size does not depend on the number of
-partitions. After any refusal or lost reply the token, read after a ``sync``, tells: COMMITTED means
+partitions. After any refusal or lost reply the token, read after a ``sync``, decides: COMMITTED means
 this commit happened, DEAD that it never will, LIVE that it has not and may be tried again. A
 delayed multi cannot surprise a later attempt: both are guarded by the same head and token.
 
@@ -11,7 +11,7 @@ log, under a number that is the epoch's alone, and the newest one. If another co
 newer schema meanwhile, this write goes on only if that begins with its columns: its own is then
 stored for its own ranges, and the newest stays.
 
-The verdicts are in :mod:`spark_bookkeeper.log.rules.commit`.
+The rules are in :mod:`spark_bookkeeper.log.rules.commit`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from spark_bookkeeper.log.rules.commit import (
 from spark_bookkeeper.log.rules.transitions import ChunkNames, Transition, append, replace_all
 
 COMMIT_ATTEMPTS_MAX = 100
-"""Tries against concurrent appenders and lost replies; with the pauses of production a minute."""
+"""Attempts of one commit, because of concurrent commits or lost replies; about a minute in all."""
 CHUNK_WRITES_MAX = 16
 """Chunks of one commit written at a time."""
 
@@ -101,13 +101,13 @@ class CommitSummary:
 
 @dataclass(slots=True)
 class _Attempts:
-    """What the tries of one commit share."""
+    """State that the attempts of one commit share."""
 
     names: ChunkNames
     covers: Covers
     is_first_of_app: bool = False
     is_unknown: bool = False
-    """A multi was sent and its fate not heard."""
+    """A multi was sent and its reply lost: it may have been applied."""
 
 
 class Committer:
@@ -142,7 +142,7 @@ class Committer:
             TxnRegressedError, TxnAppReusedError: the stored transaction forbids it.
             LogConflictError: an overwrite, and the log changed since it was planned.
             LogHasWriterError, NoSuchLogError: the log cannot be committed to.
-            CommitUnknownError: it may have happened; nothing can tell any more.
+            CommitUnknownError: it may have happened, and that cannot be found out any more.
             MetadataConflictError: other writers won every time; nothing was written.
             MetadataUnavailableError: the store did not answer before anything was sent.
         """
@@ -201,11 +201,11 @@ class Committer:
     async def _plan_multi(
         self, nodes: LogNodes, request: CommitRequest, attempted: _Attempts
     ) -> list[Operation] | CommitOutcome:
-        """The multi to send, or the outcome where there is nothing to send.
+        """The multi to send, or the outcome if there is nothing to send.
 
         With the fate of an earlier multi unknown, what forbids this one may be that very multi,
-        applied since the token was read: the token is read once more before a verdict counts. Found
-        LIVE even then, the earlier one can no longer happen, for the head has moved on.
+        applied since the token was read: the token is read once more before a refusal counts. If it
+        is LIVE even then, the earlier one can no longer happen, for the head has moved on.
         """
         refusal: BookKeeperError | None = None
         operations: list[Operation] | None = None
@@ -264,7 +264,8 @@ class Committer:
         """Write the chunks and return the multi that makes them count; ``None``: a replay."""
         found = await nodes.head()
         txn = request.job.txn
-        # Read after the head: whoever changed it since makes the multi fail.
+        # Read after the head: if another commit changes it later, that changes the head too, and the
+        # multi fails.
         stored = None if txn is None else await nodes.txn(txn.app_id)
         if _require_txn(request, None if stored is None else stored.txn) is TxnStatus.STORED:
             return None
@@ -299,7 +300,7 @@ async def _evolve_head(
 
     Raises:
         SchemaConflictError: the log got other columns.
-        StoreConflict: what this rests on is gone; the token tells why.
+        StoreConflict: what this relies on is gone; the token says why.
     """
     if epoch.evolved_from is None:
         return head, None

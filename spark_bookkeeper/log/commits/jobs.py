@@ -41,7 +41,7 @@ from spark_bookkeeper.log.format.epoch import (
     TokenState,
     evolved_schema_id,
 )
-from spark_bookkeeper.log.format.serde import encode_token, encode_token_child
+from spark_bookkeeper.log.format.serde import encode_token_child
 from spark_bookkeeper.log.nodes.paths import LogPaths, job_name
 from spark_bookkeeper.log.nodes.reads import LIVE_TOKEN_VERSION, HeadAt, LogNodes
 from spark_bookkeeper.log.rules.commit import TxnStatus, txn_status
@@ -82,7 +82,7 @@ class Claim:
 
     @contextmanager
     def explain_refusals(self) -> Iterator[None]:
-        """For the block that creates a ledger with :meth:`accompany`.
+        """For the block that creates a ledger with :meth:`extra_operations`.
 
         Raises:
             EpochFencedError: the token is not LIVE any more; no ledger was created.
@@ -130,7 +130,7 @@ class Jobs:
         """Draw the epoch of one planned write; ``job`` where it is known already.
 
         ``schema`` is what the rows will have; ``None``: the log's newest. ``found`` is the head that
-        the write was judged by, read after a ``sync``; ``None``: it is read now. An overwrite
+        the write was planned by, read after a ``sync``; ``None``: it is read now. An overwrite
         replaces what that head names, and nothing that came later.
 
         Raises:
@@ -153,7 +153,7 @@ class Jobs:
             schema=planned.evolved or b"",
             timeout_ms=self._timeout_ms,
         )
-        number = await self._draw(nodes, encode_token(token))
+        number = await self._draw(nodes, token)
         is_evolved = planned.evolved is not None
         return Epoch(
             log_id,
@@ -182,7 +182,7 @@ class Jobs:
                 return None
         name = job_name(job)
         await self._announce(nodes, name, epoch)
-        # Side by side: the multi that creates the ledger looks at the token again.
+        # Both at once, for the multi that creates the ledger checks the token again.
         siblings, refusal = await asyncio.gather(
             nodes.job_epochs(name), self._require_live(nodes, epoch), return_exceptions=True
         )
@@ -213,16 +213,12 @@ class Jobs:
         ]
         await each(self._fence_or_warn, earlier, concurrency_max=FENCE_CONCURRENCY_MAX)
 
-    async def _draw(self, nodes: LogNodes, value: bytes) -> int:
-        prefix = f"{nodes.tree.tokens}/"
+    async def _draw(self, nodes: LogNodes, token: Token) -> int:
         for attempt in range(1, PLAN_ATTEMPTS_MAX + 1):
             try:
-                path = await self._store.sequence(prefix, value)
-                return int(path.removeprefix(prefix))
-            except NoNodeError as cause:
-                raise NoSuchLogError(nodes.log) from cause
+                return await nodes.draw_epoch(token)
             except MetadataUnavailableError:
-                # A token of a number nobody knows may exist now. It is never used: it expires.
+                # A token of unknown number may exist now. It is never used, and expires.
                 if attempt == PLAN_ATTEMPTS_MAX:
                     raise
         raise AssertionError("the last attempt returns or raises")
@@ -257,17 +253,15 @@ class Jobs:
     async def _make_job(self, nodes: LogNodes, job: str) -> None:
         try:
             await self._store.create(nodes.tree.job(job), b"")
-        except NodeExistsError:
-            return
         except NoNodeError as cause:
             raise NoSuchLogError(nodes.log) from cause
-        except MetadataUnavailableError:
-            return  # Whether it is there shows when the epoch's node is made in it.
+        except (NodeExistsError, MetadataUnavailableError):
+            return  # If it was not made, creating the epoch's node in it says so.
 
     async def _require_live(self, nodes: LogNodes, epoch: Epoch) -> None:
         found = await nodes.token(epoch.number)
         if found is None:
-            # The plan ran in another session, which this one may lag behind.
+            # The plan ran in another session; this one may lag behind it.
             await nodes.sync()
             found = await nodes.token(epoch.number)
         if found is None or found.token.state is not TokenState.LIVE:
@@ -289,7 +283,7 @@ class Jobs:
         task.add_done_callback(self._background.discard)
 
     async def _fence_or_warn(self, ledger_id: int) -> None:
-        """Fencing only ends zombies early; visibility never rests on it, so failure is a warning."""
+        """Fence one ledger. That only stops a superseded attempt sooner, so a failure is just logged."""
         try:
             await self._fence(ledger_id)
         except NoSuchLedgerError:

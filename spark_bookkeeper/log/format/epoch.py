@@ -1,4 +1,4 @@
-"""Planned writes: the epoch a plan draws, the token behind it, what its tasks tell the driver.
+"""Planned writes: the epoch a plan draws, the token behind it, what its tasks send to the driver.
 
 Values only, checked on construction; picklable, for they travel between Spark's processes.
 """
@@ -19,7 +19,7 @@ SCHEMA_BYTES_MAX = 512 * 1024
 
 @unique
 class TokenState(Enum):
-    """LIVE ends once, in COMMITTED by its own commit or in DEAD by whoever wants to clean."""
+    """A LIVE token becomes COMMITTED by its own commit or DEAD by a clean-up, once and for good."""
 
     LIVE = 1
     COMMITTED = 2
@@ -89,10 +89,9 @@ class PlannedSchema:
     """That schema with columns added, to become the log's newest by this write's commit."""
 
     def __post_init__(self) -> None:
-        found = []
         if self.evolved is not None and not 1 <= len(self.evolved) <= SCHEMA_BYTES_MAX:
-            found.append(f"a schema has 1..{SCHEMA_BYTES_MAX} bytes, not {len(self.evolved)}")
-        raise_all(found, None)
+            defect = f"a schema has 1..{SCHEMA_BYTES_MAX} bytes, not {len(self.evolved)}"
+            raise_all([defect], None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class Epoch:
     """Of the head as seen by the plan; guards an overwrite."""
     planned_ms: int
     schema_id: int = 0
-    """What the rows of this write have."""
+    """Schema of this write's rows."""
     is_overwrite: bool = False
     evolved_from: int | None = None
     """The schema this write's one adds columns to; it becomes a schema of the log by the commit.
@@ -129,13 +128,13 @@ class Token:
 
     state: TokenState = TokenState.LIVE
     job: str = ""
-    """Node name of the job, when the plan knew it or the commit told it."""
+    """Node name of the job, if the plan or the commit knew it."""
     txn: Txn | None = None
     created_ms: int = 0
     changed_ms: int = 0
     """When it left LIVE."""
     timeout_ms: int | None = None
-    """Age at which a LIVE one is given up, as its writer wants it; ``None``: the collection's own."""
+    """Age at which a LIVE token is given up, chosen by its writer; ``None``: the collector's."""
     schema: bytes = b""
     """What the commit adds as a schema of the log; empty if it adds none, and once COMMITTED.
     It lies here until then, because a commit may run in a process that knows no plan."""
@@ -169,15 +168,13 @@ class LedgerWritten:
     columns: tuple[ColumnRange, ...] = ()
 
     def __post_init__(self) -> None:
-        found = []
         if self.last_entry < 0 or self.rows < 1 or self.size_bytes < 0:
-            found.append("a written ledger holds at least one row in one entry")
-        raise_all(found, None)
+            raise_all(["a written ledger holds at least one row in one entry"], None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMessage:
-    """What a finished task attempt tells the driver; only what messages name becomes visible."""
+    """What a finished task attempt sends to the driver; only ledgers in messages become visible."""
 
     epoch: Epoch
     job: Job

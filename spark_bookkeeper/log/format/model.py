@@ -150,7 +150,7 @@ class LogHead:
     settings: LogSettings
     state: LogState = LogState.LIVE
     base_row: int = 0
-    """First row that is still there."""
+    """The first row of the log; those before it were truncated or overwritten."""
     next_row: int = 0
     """The number the next row gets."""
     overwritten_row: int = 0
@@ -181,14 +181,15 @@ class LogHead:
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Ranges that left the log; their ledgers go after a retention, when nothing else names them."""
+    """Ranges that left the log; after a retention, collection deletes those of their ledgers that
+    nothing else names."""
 
     reason: GarbageReason
     dropped_ms: int
     chunks: tuple[ChunkRef, ...] = ()
     ranges: tuple[LedgerRange, ...] = ()
     retention_ms: int | None = None
-    """How long whoever dropped it wants it kept; ``None``: the collection's own."""
+    """How long the writer that dropped it wants it kept; ``None``: as long as the collector does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +199,9 @@ class Cursor:
     row: int
     """The rows before it are not needed any more."""
     touched_ms: int
-    """When its consumer was last heard of, ms since the epoch, its own clock."""
+    """When its consumer last wrote it, ms since the epoch, by the consumer's clock."""
     timeout_ms: int
-    """Unheard of for longer, it counts for nothing."""
+    """A cursor not written for longer than this is ignored by retention."""
 
     def __post_init__(self) -> None:
         found = []

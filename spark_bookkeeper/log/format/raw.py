@@ -33,10 +33,10 @@ def settings_and_schema(settings: LogSettings | None, schema: bytes) -> tuple[Lo
 
 
 def require_raw(log: str, head: LogHead) -> None:
-    """Refuse a log whose entries are not its rows.
+    """Refuse a log whose entries are not plain values, one row each.
 
     Raises:
-        LogPayloadError: they are not.
+        LogPayloadError: the log has another payload format.
     """
     if head.settings.payload_format != RAW:
         raise LogPayloadError(log, head.settings.payload_format)

@@ -1,6 +1,7 @@
 """Between the values of a log and the bytes of its znodes: format version 1.
 
-Encoding is deterministic, so equal values are equal bytes. Whatever does not parse, or has a
+Encoding is deterministic, so equal values are equal bytes. Most fields have one name in a value and
+in its message, and are copied by it; the others are named below. Whatever does not parse, or has a
 format version this build does not know, is :class:`bookkeeper_metadata.errors.MetadataCorruptError` naming
 the node; nothing is ever guessed or dropped.
 """
@@ -8,7 +9,9 @@ the node; nothing is ever guessed or dropped.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TypeVar
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -35,36 +38,40 @@ M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
 
+class _Fields:
+    """The fields of a dataclass that its message has by the same names: all except ``besides``."""
+
+    def __init__(self, of: Any, *besides: str) -> None:
+        self._names = [field.name for field in fields(of) if field.name not in besides]
+        self.values: Callable[[object], tuple[Any, ...]] = attrgetter(*self._names)
+
+    def named(self, of: object) -> dict[str, Any]:
+        """The fields of a value or a message, by name."""
+        return dict(zip(self._names, self.values(of), strict=True))
+
+
+_PARTS = ("chunks", "ranges")
+_HEAD = _Fields(LogHead, "state", "settings", "open_ledger", *_PARTS)
+_SETTINGS = _Fields(LogSettings, "digest_type")
+_OPEN_LEDGER = _Fields(OpenLedger)
+_TOKEN = _Fields(Token, "state", "txn", "timeout_ms")
+_TOKEN_CHILD = _Fields(TokenChild)
+_TXN = _Fields(StoredTxn)
+_CURSOR = _Fields(Cursor)
+_REF = _Fields(ChunkRef)
+
+
 def encode_head(head: LogHead) -> bytes:
     """The value of ``head``."""
-    settings = head.settings
-    message = pb.Head(
-        format_version=FORMAT_VERSION,
+    settings, opened = head.settings, head.open_ledger
+    return _encode(
+        pb.Head,
+        **_HEAD.named(head),
+        **_parts_to_pb(head),
         state=f"LOG_{head.state.name}",
-        name=head.name,
-        settings=pb.Settings(
-            ensemble_size=settings.ensemble_size,
-            write_quorum=settings.write_quorum,
-            ack_quorum=settings.ack_quorum,
-            digest_type=settings.digest_type.value,
-            payload_format=settings.payload_format,
-            compression=settings.compression,
-            entry_bytes=settings.entry_bytes,
-        ),
-        base_row=head.base_row,
-        next_row=head.next_row,
-        overwritten_row=head.overwritten_row,
-        schema_id=head.schema_id,
-        last_commit_ms=head.last_commit_ms,
-        chunks=[_ref_to_pb(ref) for ref in head.chunks],
-        ranges=[range_to_pb(item) for item in head.ranges],
+        settings=pb.Settings(**_SETTINGS.named(settings), digest_type=settings.digest_type.value),
+        open_ledger=None if opened is None else pb.OpenLedger(**_OPEN_LEDGER.named(opened)),
     )
-    if head.open_ledger is not None:
-        opened = head.open_ledger
-        message.open_ledger.ledger_id = opened.ledger_id
-        message.open_ledger.first_row = opened.first_row
-        message.open_ledger.opened_ms = opened.opened_ms
-    return _bytes(message)
 
 
 def parse_head(path: str, value: bytes) -> LogHead:
@@ -75,30 +82,13 @@ def parse_head(path: str, value: bytes) -> LogHead:
     """
 
     def build(message: pb.Head) -> LogHead:
-        made = message.settings
-        opened = message.open_ledger
+        made, has_open = message.settings, message.HasField("open_ledger")
         return LogHead(
-            name=message.name,
-            settings=LogSettings(
-                ensemble_size=made.ensemble_size,
-                write_quorum=made.write_quorum,
-                ack_quorum=made.ack_quorum,
-                digest_type=DigestType(made.digest_type),
-                payload_format=made.payload_format,
-                compression=made.compression,
-                entry_bytes=made.entry_bytes,
-            ),
+            **_HEAD.named(message),
+            **_parts_from_pb(message),
             state=LogState(message.state),
-            base_row=message.base_row,
-            next_row=message.next_row,
-            overwritten_row=message.overwritten_row,
-            schema_id=message.schema_id,
-            last_commit_ms=message.last_commit_ms,
-            chunks=_refs_from_pb(message.chunks),
-            ranges=_ranges_from_pb(message.ranges, None),
-            open_ledger=OpenLedger(opened.ledger_id, opened.first_row, opened.opened_ms)
-            if message.HasField("open_ledger")
-            else None,
+            settings=LogSettings(**_SETTINGS.named(made), digest_type=DigestType(made.digest_type)),
+            open_ledger=OpenLedger(*_OPEN_LEDGER.values(message.open_ledger)) if has_open else None,
         )
 
     return _parse(path, value, pb.Head(), build)
@@ -106,14 +96,7 @@ def parse_head(path: str, value: bytes) -> LogHead:
 
 def encode_chunk(chunk: Chunk) -> bytes:
     """The value of a chunk."""
-    return _bytes(
-        pb.Chunk(
-            format_version=FORMAT_VERSION,
-            level=chunk.level,
-            ranges=[range_to_pb(item) for item in chunk.ranges],
-            chunks=[_ref_to_pb(ref) for ref in chunk.chunks],
-        )
-    )
+    return _encode(pb.Chunk, level=chunk.level, **_parts_to_pb(chunk))
 
 
 def parse_chunk(path: str, value: bytes, columns: Collection[str] | None = None) -> Chunk:
@@ -124,29 +107,20 @@ def parse_chunk(path: str, value: bytes, columns: Collection[str] | None = None)
     """
 
     def build(message: pb.Chunk) -> Chunk:
-        return Chunk(
-            message.level,
-            _ranges_from_pb(message.ranges, columns),
-            _refs_from_pb(message.chunks),
-        )
+        return Chunk(message.level, **_parts_from_pb(message, columns))
 
     return _parse(path, value, pb.Chunk(), build)
 
 
 def encode_token(token: Token) -> bytes:
     """The value of a token."""
-    return _bytes(
-        pb.Token(
-            format_version=FORMAT_VERSION,
-            state=f"TOKEN_{token.state.name}",
-            job=token.job,
-            app_id=token.txn.app_id if token.txn else "",
-            app_version=token.txn.version if token.txn else 0,
-            created_ms=token.created_ms,
-            changed_ms=token.changed_ms,
-            schema=token.schema,
-            timeout_ms=token.timeout_ms,
-        )
+    return _encode(
+        pb.Token,
+        **_TOKEN.named(token),
+        state=f"TOKEN_{token.state.name}",
+        app_id=token.txn.app_id if token.txn else "",
+        app_version=token.txn.version if token.txn else 0,
+        timeout_ms=token.timeout_ms,
     )
 
 
@@ -159,12 +133,9 @@ def parse_token(path: str, value: bytes) -> Token:
 
     def build(message: pb.Token) -> Token:
         return Token(
+            **_TOKEN.named(message),
             state=TokenState(message.state),
-            job=message.job,
             txn=Txn(message.app_id, message.app_version) if message.app_id else None,
-            created_ms=message.created_ms,
-            changed_ms=message.changed_ms,
-            schema=message.schema,
             timeout_ms=message.timeout_ms if message.HasField("timeout_ms") else None,
         )
 
@@ -173,14 +144,7 @@ def parse_token(path: str, value: bytes) -> Token:
 
 def encode_token_child(child: TokenChild) -> bytes:
     """The value of a token's child."""
-    return _bytes(
-        pb.TokenChild(
-            format_version=FORMAT_VERSION,
-            ledger_id=child.ledger_id,
-            partition=child.partition,
-            task_attempt_id=child.task_attempt_id,
-        )
-    )
+    return _encode(pb.TokenChild, **_TOKEN_CHILD.named(child))
 
 
 def parse_token_child(path: str, value: bytes) -> TokenChild:
@@ -189,24 +153,14 @@ def parse_token_child(path: str, value: bytes) -> TokenChild:
     Raises:
         MetadataCorruptError: it is none.
     """
-
-    def build(message: pb.TokenChild) -> TokenChild:
-        return TokenChild(message.partition, message.task_attempt_id, message.ledger_id)
-
-    return _parse(path, value, pb.TokenChild(), build)
+    return _parse(
+        path, value, pb.TokenChild(), lambda message: TokenChild(*_TOKEN_CHILD.values(message))
+    )
 
 
 def encode_txn(txn: StoredTxn) -> bytes:
     """The value of an application's transaction node."""
-    return _bytes(
-        pb.Txn(
-            format_version=FORMAT_VERSION,
-            version=txn.version,
-            query_id=txn.query_id,
-            epoch=txn.epoch,
-            commit_ms=txn.commit_ms,
-        )
-    )
+    return _encode(pb.Txn, **_TXN.named(txn))
 
 
 def parse_txn(path: str, value: bytes) -> StoredTxn:
@@ -215,45 +169,27 @@ def parse_txn(path: str, value: bytes) -> StoredTxn:
     Raises:
         MetadataCorruptError: it is none.
     """
-
-    def build(message: pb.Txn) -> StoredTxn:
-        return StoredTxn(message.version, message.query_id, message.epoch, message.commit_ms)
-
-    return _parse(path, value, pb.Txn(), build)
+    return _parse(path, value, pb.Txn(), lambda message: StoredTxn(*_TXN.values(message)))
 
 
 def encode_cursor(cursor: Cursor) -> bytes:
     """The value of a consumer's node."""
-    return _bytes(
-        pb.Cursor(
-            format_version=FORMAT_VERSION,
-            row=cursor.row,
-            touched_ms=cursor.touched_ms,
-            timeout_ms=cursor.timeout_ms,
-        )
-    )
+    return _encode(pb.Cursor, **_CURSOR.named(cursor))
 
 
 def parse_cursor(path: str, value: bytes) -> Cursor:
     """The cursor in ``value``; raises MetadataCorruptError."""
-
-    def build(message: pb.Cursor) -> Cursor:
-        return Cursor(message.row, message.touched_ms, message.timeout_ms)
-
-    return _parse(path, value, pb.Cursor(), build)
+    return _parse(path, value, pb.Cursor(), lambda message: Cursor(*_CURSOR.values(message)))
 
 
 def encode_garbage(garbage: Garbage) -> bytes:
     """The value of a garbage entry."""
-    return _bytes(
-        pb.Garbage(
-            format_version=FORMAT_VERSION,
-            reason=f"GARBAGE_{garbage.reason.name}",
-            dropped_ms=garbage.dropped_ms,
-            chunks=[_ref_to_pb(ref) for ref in garbage.chunks],
-            ranges=[range_to_pb(item) for item in garbage.ranges],
-            retention_ms=garbage.retention_ms,
-        )
+    return _encode(
+        pb.Garbage,
+        **_parts_to_pb(garbage),
+        reason=f"GARBAGE_{garbage.reason.name}",
+        dropped_ms=garbage.dropped_ms,
+        retention_ms=garbage.retention_ms,
     )
 
 
@@ -268,9 +204,8 @@ def parse_garbage(path: str, value: bytes) -> Garbage:
         return Garbage(
             GarbageReason(message.reason),
             message.dropped_ms,
-            _refs_from_pb(message.chunks),
-            _ranges_from_pb(message.ranges, None),
-            message.retention_ms if message.HasField("retention_ms") else None,
+            **_parts_from_pb(message),
+            retention_ms=message.retention_ms if message.HasField("retention_ms") else None,
         )
 
     return _parse(path, value, pb.Garbage(), build)
@@ -278,7 +213,7 @@ def parse_garbage(path: str, value: bytes) -> Garbage:
 
 def encode_name(log_id: int) -> bytes:
     """The value of a log's name: which log it stands for."""
-    return _bytes(pb.Name(format_version=FORMAT_VERSION, log_id=log_id))
+    return _encode(pb.Name, log_id=log_id)
 
 
 def parse_name(path: str, value: bytes) -> int:
@@ -292,7 +227,7 @@ def parse_name(path: str, value: bytes) -> int:
 
 def encode_schema(schema: bytes) -> bytes:
     """The value of a schema node; ``schema`` is opaque here."""
-    return _bytes(pb.Schema(format_version=FORMAT_VERSION, schema=schema))
+    return _encode(pb.Schema, schema=schema)
 
 
 def parse_schema(path: str, value: bytes) -> bytes:
@@ -306,6 +241,7 @@ def parse_schema(path: str, value: bytes) -> bytes:
 
 def range_to_pb(item: LedgerRange) -> pb.Range:
     """The range as a message; its ``ByteSize()`` decides how chunks are cut."""
+    # Ranges are the one thing there are many of: written out, this takes half the time.
     return pb.Range(
         ledger_id=item.ledger_id,
         first_entry=item.first_entry,
@@ -319,56 +255,38 @@ def range_to_pb(item: LedgerRange) -> pb.Range:
     )
 
 
-def _ranges_from_pb(
-    messages: Collection[pb.Range], columns: Collection[str] | None
-) -> tuple[LedgerRange, ...]:
+def _parts_to_pb(of: LogHead | Chunk | Garbage) -> dict[str, list[Any]]:
+    return {
+        "chunks": [pb.ChunkRef(**_REF.named(ref)) for ref in of.chunks],
+        "ranges": [range_to_pb(item) for item in of.ranges],
+    }
+
+
+def _parts_from_pb(
+    message: pb.Head | pb.Chunk | pb.Garbage, columns: Collection[str] | None = None
+) -> dict[str, Any]:
     no_columns = columns is not None and not columns
-    return tuple(
-        LedgerRange(
-            message.ledger_id,
-            message.first_entry,
-            message.last_entry,
-            message.first_row,
-            message.rows,
-            message.size_bytes,
-            message.schema_id,
-            message.commit_ms,
-            () if no_columns else columns_from_pb(message.columns, columns),
-        )
-        for message in messages
-    )
+    return {
+        "chunks": tuple(ChunkRef(*_REF.values(ref)) for ref in message.chunks),
+        "ranges": tuple(
+            LedgerRange(
+                item.ledger_id,
+                item.first_entry,
+                item.last_entry,
+                item.first_row,
+                item.rows,
+                item.size_bytes,
+                item.schema_id,
+                item.commit_ms,
+                () if no_columns else columns_from_pb(item.columns, columns),
+            )
+            for item in message.ranges
+        ),
+    }
 
 
-def _ref_to_pb(ref: ChunkRef) -> pb.ChunkRef:
-    return pb.ChunkRef(
-        epoch=ref.epoch,
-        serial=ref.serial,
-        level=ref.level,
-        first_row=ref.first_row,
-        rows=ref.rows,
-        ranges=ref.ranges,
-        size_bytes=ref.size_bytes,
-        last_commit_ms=ref.last_commit_ms,
-    )
-
-
-def _refs_from_pb(messages: Collection[pb.ChunkRef]) -> tuple[ChunkRef, ...]:
-    return tuple(
-        ChunkRef(
-            message.epoch,
-            message.serial,
-            message.level,
-            message.first_row,
-            message.rows,
-            message.ranges,
-            message.size_bytes,
-            message.last_commit_ms,
-        )
-        for message in messages
-    )
-
-
-def _bytes(message: Message) -> bytes:
+def _encode(kind: Callable[..., Message], **named: object) -> bytes:
+    message = kind(format_version=FORMAT_VERSION, **named)
     return message.SerializeToString(deterministic=True)
 
 

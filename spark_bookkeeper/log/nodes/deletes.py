@@ -1,4 +1,4 @@
-"""Deleting nodes of a log, whoever else deletes them too."""
+"""Deleting nodes of a log that other clients may be deleting at the same time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bookkeeper_metadata.store.operations import NoNodeError, NotEmptyError
 
 
 async def delete_node(store: MetadataStore, path: str) -> bool:
-    """Delete a node whatever its version; whether it is gone (not when it has children).
+    """Delete a node whatever its version; returns whether it is gone (not when it has children).
 
     Raises:
         MetadataUnavailableError: it may be gone or not.

@@ -48,7 +48,7 @@ def escape(text: str) -> str:
 
 
 def unescape(component: str) -> str:
-    """The text :func:`escape` made ``component`` of."""
+    """The text of which :func:`escape` made ``component``."""
     return unquote(component, errors="strict")
 
 
@@ -60,7 +60,7 @@ def job_name(job: Job) -> str:
 
 
 def parse_job_name(name: str) -> Txn | None:
-    """The transaction a job's node name tells, if it has one (escaped ids have no ``@``)."""
+    """The transaction in a job's node name, if it has one (escaped ids have no ``@``)."""
     app, separator, version = name.rpartition("@")
     return Txn(unescape(app), int(version)) if separator else None
 
@@ -84,7 +84,7 @@ class LogPaths:
         self.names = f"{self.root}/names"
 
     def name(self, name: str) -> str:
-        """Where a name says which log it stands for; ``ValueError`` if it is no log name."""
+        """The node that maps a name to a log id; ``ValueError`` if no log may have that name."""
         return f"{self.names}/{check_log_name(name)}"
 
     def log(self, log_id: int) -> LogTree:
@@ -132,7 +132,7 @@ class LogTree:
         return f"{self.txns}/{escape(app_id)}"
 
     def token(self, epoch: int) -> str:
-        """Whether what an epoch creates may still become visible."""
+        """The token of an epoch: whether the ledgers it creates may still become visible."""
         return f"{self.tokens}/{sequence_name(epoch)}"
 
     def token_child(self, epoch: int, child: TokenChild) -> str:
@@ -144,7 +144,7 @@ class LogTree:
         return f"{self.jobs}/{job}"
 
     def job_epoch(self, job: str, epoch: int) -> str:
-        """Says that tasks of ``epoch`` claimed under ``job``."""
+        """There if tasks of ``epoch`` claimed under ``job``."""
         return f"{self.job(job)}/{sequence_name(epoch)}"
 
     def consumer(self, consumer: str) -> str:

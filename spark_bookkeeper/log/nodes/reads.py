@@ -1,4 +1,4 @@
-"""Typed reads of one log's nodes, and the one change every cleaner makes: a LIVE token to DEAD.
+"""Typed reads of one log's nodes, and the two changes many make: a new token, a LIVE one to DEAD.
 
 Reads only what it is asked for. A chunk is referenced by the head or by garbage as long as it
 lives; a reader that finds one missing raced a change and starts again from its head, a bounded
@@ -7,13 +7,14 @@ number of times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.store.interface import MetadataStore
-from bookkeeper_metadata.store.operations import StoreConflict
+from bookkeeper_metadata.store.operations import NoNodeError, StoreConflict
 from spark_bookkeeper.log.errors import NoSuchLogError
 from spark_bookkeeper.log.format.epoch import StoredTxn, Token, TokenChild, TokenState
 from spark_bookkeeper.log.format.model import (
@@ -37,6 +38,9 @@ from spark_bookkeeper.log.format.serde import (
     parse_txn,
 )
 from spark_bookkeeper.log.nodes.paths import LogPaths, LogTree, parse_child_name, unescape
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 LIVE_TOKEN_VERSION = 0
 """A token is created LIVE and every change ends that state, so LIVE is always this version."""
@@ -92,10 +96,10 @@ class LogNodes:
         self.log = log or str(log_id)
         self.tree: LogTree = paths.log(log_id)
         self._parsed: tuple[bytes, LogHead] | None = None
-        """The head parsed last: followers look again and again, and it mostly is what it was."""
+        """The head parsed last: followers read it over and over, and mostly it has not changed."""
 
     async def sync(self) -> None:
-        """Later reads see everything committed before this call."""
+        """Make later reads see everything committed before this call."""
         await self.store.sync(self.tree.root)
 
     async def head(self) -> HeadAt:
@@ -134,13 +138,9 @@ class LogNodes:
 
     async def txns(self) -> dict[str, StoredTxn]:
         """What every application committed last, by its id."""
-        names = await self.store.children(self.tree.txns) or []
-        found = await each(self.txn, map(unescape, names), concurrency_max=READS_MAX)
-        return {
-            unescape(name): stored.txn
-            for name, stored in zip(names, found, strict=True)
-            if stored is not None
-        }
+        app_ids = [unescape(name) for name in await self.store.children(self.tree.txns) or []]
+        stored = await _read_each(self.txn, app_ids)
+        return {app_id: at.txn for app_id, at in stored.items()}
 
     async def cursor(self, consumer: str) -> CursorAt | None:
         """How far a consumer has read."""
@@ -150,13 +150,9 @@ class LogNodes:
 
     async def cursors(self) -> dict[str, Cursor]:
         """How far every consumer has read, by its name."""
-        names = await self.store.children(self.tree.consumers) or []
-        found = await each(self.cursor, map(unescape, names), concurrency_max=READS_MAX)
-        return {
-            unescape(name): stored.cursor
-            for name, stored in zip(names, found, strict=True)
-            if stored is not None
-        }
+        names = [unescape(name) for name in await self.store.children(self.tree.consumers) or []]
+        stored = await _read_each(self.cursor, names)
+        return {name: at.cursor for name, at in stored.items()}
 
     async def create_cursor(self, consumer: str, cursor: Cursor) -> None:
         """Make a consumer's first cursor; raises StoreConflict."""
@@ -175,12 +171,21 @@ class LogNodes:
     async def schemas(self) -> dict[int, bytes]:
         """All schemas by number."""
         numbers = sorted(int(name) for name in await self.store.children(self.tree.schemas) or [])
-        found = await each(self.schema, numbers, concurrency_max=READS_MAX)
-        return {
-            number: schema
-            for number, schema in zip(numbers, found, strict=True)
-            if schema is not None
-        }
+        return await _read_each(self.schema, numbers)
+
+    async def draw_epoch(self, token: Token) -> int:
+        """Create a token, LIVE under a number never used before; returns that number, its epoch.
+
+        Raises:
+            NoSuchLogError: the log is gone.
+            MetadataUnavailableError: a token may have been created; unused, it expires.
+        """
+        prefix = f"{self.tree.tokens}/"
+        try:
+            path = await self.store.sequence(prefix, encode_token(token))
+        except NoNodeError as cause:
+            raise NoSuchLogError(self.log) from cause
+        return int(path.removeprefix(prefix))
 
     async def epochs(self) -> list[int]:
         """Epochs that still have a token, ascending."""
@@ -269,7 +274,7 @@ class LogNodes:
                 await self.store.put(path, encode_token(dead), LIVE_TOKEN_VERSION)
                 return TokenState.DEAD
             except StoreConflict:
-                continue  # A stale read or a lost race; what it became is read after a sync.
+                continue  # A stale read or a lost race: read the token again after a sync.
             except MetadataUnavailableError:
                 if attempt == KILL_ATTEMPTS_MAX:
                     raise
@@ -277,3 +282,9 @@ class LogNodes:
 
     async def _open(self, ref: ChunkRef) -> tuple[ChunkRef, ...]:
         return (ref,) if ref.level == 0 else (await self.chunk(ref)).chunks
+
+
+async def _read_each(read: Callable[[K], Awaitable[T | None]], keys: Collection[K]) -> dict[K, T]:
+    """What ``read`` returns for each of the ``keys``, without those deleted since they were listed."""
+    found = await each(read, keys, concurrency_max=READS_MAX)
+    return {key: value for key, value in zip(keys, found, strict=True) if value is not None}

@@ -3,10 +3,10 @@
 Reads what the head lists, then the open ledger up to what is confirmed of it. A follower waits
 there, sees the ledger close, waits until the head names its successor, and goes on: over rolls and
 take-overs every row comes once, in order. A row that was confirmed once is never taken back, so what
-a reader saw of an open ledger stays true whoever ends that ledger.
+a reader saw of an open ledger stays true whichever client ends that ledger.
 
-Rows are never skipped. Whoever wants rows that truncation or an overwrite dropped is told which row
-he wanted and which is the first there is. "Nothing confirmed" of an open ledger means "not yet".
+Rows are never skipped. A read of rows that truncation or an overwrite dropped raises an error that
+names the row wanted and the first one there is. "Nothing confirmed" of an open ledger means "not yet".
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spark_bookkeeper.log.reading.view import LATEST, READ_ATTEMPTS_MAX, LogView
 
 Rows = list[tuple[Position, Entry]]
 _LOST = (NoSuchLedgerError, NoSuchEntryError, EntryUnreadableError)
-"""What reading a ledger raises that was dropped from the log meanwhile."""
+"""Raised by reads of a ledger that was dropped from the log meanwhile."""
 
 
 class LogReader(AsyncClosing):
@@ -92,7 +92,7 @@ class LogReader(AsyncClosing):
         idle = IdleTime(self._timeout_s)
         async with _HeadWatch(self._nodes) as watch:
             while True:
-                watch.head_is_read_now()
+                watch.reset()
                 head = await self._head(row)
                 try:
                     async with aclosing(self._rows(head, row, idle)) as found:
@@ -103,15 +103,15 @@ class LogReader(AsyncClosing):
                             idle.restart()
                 except _LOST:
                     failures += 1
-                    if failures == READ_ATTEMPTS_MAX or await self._require_unchanged(head, row):
+                    if failures == READ_ATTEMPTS_MAX or await self._is_unchanged(head, row):
                         raise
                     continue
-                if not self._is_following or not await watch.head_changes(idle):
+                if not self._is_following or not await watch.wait_for_change(idle):
                     return
 
     async def _resolve_start(self) -> int:
-        """The row to begin with. The latest row is the one behind all that is confirmed now."""
-        # What its caller has seen acknowledged, in whatever session, is there for the reader.
+        """The row to begin with; ``"latest"`` is the row behind all that are confirmed now."""
+        # The reader must see what its caller saw acknowledged, even in another session.
         await self._nodes.sync()
         row = await self._view.pin(self._start)
         if self._start != LATEST:
@@ -123,10 +123,10 @@ class LogReader(AsyncClosing):
         return head.next_row + opened.last_add_confirmed + 1
 
     async def _head(self, row: int) -> LogHead:
-        """The head now, which ``row`` does not lie beyond.
+        """The head now, once it is sure that ``row`` does not lie beyond the log's end.
 
         Raises:
-            DataLossError: it does, and nobody is writing it.
+            DataLossError: it does, and the log has no writer.
         """
         head = (await self._nodes.head()).head
         if row > head.next_row and head.open_ledger is None:
@@ -173,14 +173,14 @@ class LogReader(AsyncClosing):
     async def _open_ledger(self, opened: OpenLedger) -> LedgerEntries:
         return await self._ledgers.open(opened.ledger_id, self._password)
 
-    async def _require_unchanged(self, seen: LogHead, row: int) -> bool:
-        """Whether a ledger really cannot be read: the log still is as it was when that began."""
+    async def _is_unchanged(self, seen: LogHead, row: int) -> bool:
+        """Whether the log is as it was when the read began, so that a failed read is a real failure."""
         await self._nodes.sync()
         return await self._head(row) == seen
 
 
 class _HeadWatch:
-    """Whether the head changed since it was read."""
+    """Notices changes of a log's head since it was last read."""
 
     def __init__(self, nodes: LogNodes) -> None:
         self._nodes = nodes
@@ -197,12 +197,12 @@ class _HeadWatch:
         if self._stop is not None:
             self._stop()
 
-    def head_is_read_now(self) -> None:
-        """Changes of the head from now on count as such."""
+    def reset(self) -> None:
+        """Forget earlier changes: the caller reads the head next."""
         self._has_changed.clear()
 
-    async def head_changes(self, idle: IdleTime) -> bool:
-        """Wait until the head has changed since it was read; ``False``: not in time."""
+    async def wait_for_change(self, idle: IdleTime) -> bool:
+        """Wait until the head has changed since it was read; returns ``False`` if it did not in time."""
         try:
             await asyncio.wait_for(self._has_changed.wait(), idle.left_s)
         except TimeoutError:

@@ -6,7 +6,7 @@ there and are not are an error, never fewer rows.
 
 Given a way to ask for it, a view also shows the open ledger of a writer outside Spark as far as it
 is confirmed, as a range like any other: one entry is one row. What was confirmed once stays, at the
-row it was shown at, whoever ends that ledger.
+row it was shown at, whichever client ends that ledger.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spark_bookkeeper.log.nodes.reads import ChunkMissingError, HeadAt, LogNodes
 from spark_bookkeeper.log.rules.row_sizes import row_after_bytes
 
 READ_ATTEMPTS_MAX = 16
-"""Reads of a log whose chunks may go missing under overwrites before the log counts as damaged."""
+"""How often a read starts over because an overwrite took a chunk, before the log counts as damaged."""
 
 T = TypeVar("T")
 
@@ -44,14 +44,14 @@ class RowRanges:
     to_row: int
     ranges: tuple[LedgerRange, ...]
     head: LogHead
-    """As it was when this was read."""
+    """The head these ranges were read from."""
 
 
 class OpenLedgers(Protocol):
     """What can be asked of a ledger that its writer has not closed."""
 
     async def read_last_confirmed(self, ledger_id: int) -> int:
-        """Its last entry known to be confirmed; -1: none is. May be less than somebody else saw."""
+        """Its last entry known to be confirmed; -1: none is. Other readers may have seen more."""
 
     async def length(self, ledger_id: int, last_entry: int) -> int:
         """Payload bytes of its entries up to ``last_entry``, which is confirmed."""
@@ -63,7 +63,7 @@ class LogExtent:
 
     head: LogHead
     end_row: int
-    """Exclusive; the head's ``next_row`` when nobody writes the log or open ledgers are not read."""
+    """Exclusive; the head's ``next_row`` when the log has no writer or open ledgers are not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class RowAtTime:
 class LogView:
     """Reads one log; any number may exist. ``log`` names it in errors.
 
-    ``open_ledgers`` shows the rows of the log's open ledger too; without, they are not there yet.
+    With ``open_ledgers`` the rows of the log's open ledger are shown too; without, only its ranges.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class LogView:
     async def pin(self, position: int | str) -> int:
         """The row number of ``"earliest"``, ``"latest"``, or of a row itself.
 
-        A row outside the log is returned as it is: :meth:`ranges` judges it.
+        A row outside the log is returned as it is: :meth:`ranges` checks it.
 
         Raises:
             ValueError: it is none of these.
@@ -136,7 +136,7 @@ class LogView:
         except NoSuchLedgerError:
             if is_latest:
                 raise
-            return await self.extent(is_latest=True)  # An old head named it.
+            return await self.extent(is_latest=True)  # A stale head named a ledger that is gone.
         return LogExtent(head, head.next_row + confirmed + 1)
 
     async def ranges(
@@ -216,7 +216,7 @@ class LogView:
         return max(first, head.base_row)
 
     async def row_after_bytes(self, from_row: int, to_row: int, size_bytes_max: int) -> int:
-        """The end of what ``size_bytes_max`` stored bytes hold from ``from_row`` on, about.
+        """About where the first ``size_bytes_max`` stored bytes from ``from_row`` on end.
 
         At least one entry, at most up to ``to_row``, which was handed out. Reads two chunks per
         level, however long the log is.
@@ -232,7 +232,7 @@ class LogView:
         return await self._with_chunks(read)
 
     async def extent_reaching(self, row: int, *, was_handed_out: bool = False) -> LogExtent:
-        """As :meth:`extent`, at least up to ``row``: synced for if need be.
+        """As :meth:`extent`, at least up to ``row``; reads again after a ``sync`` if need be.
 
         Raises:
             DataLossError: the log ends before ``row``. Where it ``was_handed_out`` the confirmed
@@ -244,10 +244,9 @@ class LogView:
         if extent.end_row >= row:
             return extent
         if was_handed_out and self._open_ledgers is not None and extent.head.open_ledger:
-            # Had the position been given out of an earlier ledger, this head would list its rows:
-            # it is younger than the position. So it was given out of this very ledger, and to
-            # whoever did that these entries were confirmed, although the bookies that answered now
-            # know of fewer.
+            # This head is younger than the position. Had the row been in an earlier ledger, the head
+            # would list it. So it is in this open ledger, and its entries were confirmed when the
+            # position was handed out, although the bookies that answered now know of fewer.
             return replace(extent, end_row=row)
         raise DataLossError(
             self._nodes.log,
@@ -285,7 +284,7 @@ class LogView:
         return await self._with_chunks(read)
 
     async def _with_chunks(self, read: Callable[[], Awaitable[T]]) -> T:
-        """What ``read`` returns, begun again from the head when a change took a chunk away."""
+        """Run ``read``; start it over, from the head, when a change took a chunk away meanwhile."""
         missing = ""
         for _ in range(READ_ATTEMPTS_MAX):
             try:

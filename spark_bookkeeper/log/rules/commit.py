@@ -1,8 +1,8 @@
-"""Whether a commit may happen: every verdict of the protocol, pure.
+"""Whether a commit may happen: every decision of the protocol, pure.
 
 The commit messages alone decide what becomes visible. A stored transaction says what of an
 application already is: its batch again is a *replay* and adds nothing, an older one is an error
-unless the user's own transaction id says that skipping is what he wants.
+unless the user chose the transaction id, which asks for older versions to be skipped.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class ChunkNames:
         self._next = 0
 
     def take(self) -> int:
-        """A serial nobody has."""
+        """A serial that no other chunk of this epoch has."""
         self._next += 1
         return self._next - 1
 
@@ -121,7 +121,7 @@ def record_end(
     """The head once its open ledger is closed at ``last_entry``: no ledger is open any more.
 
     Its entries join the log, one row each. A ledger without entries joins the garbage: only a
-    ledger whose metadata says CLOSED may be called empty, never one nobody answered for.
+    ledger whose metadata says CLOSED counts as empty, never one for which no bookie answered.
     """
     opened = head.open_ledger
     invariant(opened is not None, "only an open ledger can end")
@@ -223,17 +223,7 @@ def _spill(
 
 
 def _leaf(ranges: tuple[LedgerRange, ...], names: ChunkNames) -> tuple[ChunkRef, bytes]:
-    ref = ChunkRef(
-        names.epoch,
-        names.take(),
-        0,
-        ranges[0].first_row,
-        sum(item.rows for item in ranges),
-        len(ranges),
-        sum(item.size_bytes for item in ranges),
-        ranges[-1].commit_ms,
-    )
-    return ref, _checked(encode_chunk(Chunk(0, ranges=ranges)))
+    return _encode(Chunk(0, ranges=ranges), len(ranges), ranges[-1].commit_ms, names)
 
 
 def _fold(
@@ -279,23 +269,28 @@ def _cut(
 
 
 def _index(refs: tuple[ChunkRef, ...], names: ChunkNames) -> tuple[ChunkRef, bytes]:
+    chunk = Chunk(refs[0].level + 1, chunks=refs)
+    return _encode(chunk, sum(below.ranges for below in refs), refs[-1].last_commit_ms, names)
+
+
+def _encode(
+    chunk: Chunk, range_count: int, last_commit_ms: int, names: ChunkNames
+) -> tuple[ChunkRef, bytes]:
+    parts: tuple[ChunkRef | LedgerRange, ...] = (*chunk.chunks, *chunk.ranges)
+    value = encode_chunk(chunk)
+    invariant(len(value) <= CHUNK_BYTES_MAX, "chunks are cut to their limit")
     ref = ChunkRef(
         names.epoch,
         names.take(),
-        refs[0].level + 1,
-        refs[0].first_row,
-        sum(below.rows for below in refs),
-        sum(below.ranges for below in refs),
-        sum(below.size_bytes for below in refs),
-        refs[-1].last_commit_ms,
+        chunk.level,
+        parts[0].first_row,
+        sum(part.rows for part in parts),
+        range_count,
+        sum(part.size_bytes for part in parts),
+        last_commit_ms,
     )
-    return ref, _checked(encode_chunk(Chunk(ref.level, chunks=refs)))
+    return ref, value
 
 
 def _size(item: LedgerRange) -> int:
     return range_to_pb(item).ByteSize() + _PART_HEADER_BYTES
-
-
-def _checked(value: bytes) -> bytes:
-    invariant(len(value) <= CHUNK_BYTES_MAX, "chunks are cut to their limit")
-    return value

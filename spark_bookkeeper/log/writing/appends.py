@@ -1,4 +1,4 @@
-"""Payloads on their way into a log, and who is told what became of them."""
+"""Payloads on their way into a log, and the listeners that get their outcome."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from spark_bookkeeper.log.format.position import Position
 
 
 class AppendListener(Protocol):
-    """Whoever handed payloads over together."""
+    """Gets the outcome of payloads that were pushed together."""
 
     def on_acknowledged(self, positions: Sequence[Position]) -> None:
-        """The next of them are in the log, here."""
+        """The next of the payloads are in the log, at these positions."""
 
     def on_failed(self, error: BookKeeperError) -> None:
-        """None of the rest will be acknowledged. Called once."""
+        """No further payload will be acknowledged. Called once."""
 
 
 class Batch:
@@ -35,18 +35,18 @@ class Batch:
         return self.sent == len(self.payloads)
 
     def acknowledge(self, positions: Sequence[Position]) -> None:
-        """The next of them are in the log, here."""
+        """The next of the payloads are in the log, at these positions."""
         self._listener.on_acknowledged(positions)
 
     def fail(self, error: BookKeeperError) -> None:
-        """None of the rest will be acknowledged; told once, however many ledgers say so."""
+        """No further payload will be acknowledged; passed on once, however many ledgers fail."""
         if not self._is_failed:
             self._is_failed = True
             self._listener.on_failed(error)
 
 
 class One:
-    """Tells one future."""
+    """Completes a future with the position of one payload."""
 
     def __init__(self, future: asyncio.Future[Position]) -> None:
         self.future = future
@@ -63,7 +63,7 @@ class One:
 
 
 class Many:
-    """Tells one future of all positions together."""
+    """Completes a future with the positions of all payloads together."""
 
     def __init__(self, count: int, future: asyncio.Future[list[Position]]) -> None:
         self.future = future

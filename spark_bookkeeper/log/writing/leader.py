@@ -26,7 +26,7 @@ class Leader:
         self._password = password
         self._own: set[int] = set()
         """Ledgers of ours the head may name: the present one, and those whose creation got no
-        reply; an id is never used twice, so finding one of them proves that nobody followed us."""
+        reply; an id is never used twice, so finding one of them proves that no other writer followed us."""
 
     @property
     def log(self) -> str:
@@ -34,7 +34,7 @@ class Leader:
         return self._tail.nodes.log
 
     async def take_over(self) -> Tenure:
-        """Follow whoever leads the log.
+        """Follow the writer that leads the log, if any.
 
         Raises: as :meth:`LogTail.follow`.
         """
@@ -44,7 +44,7 @@ class Leader:
         """Follow our own ledger, which is closed.
 
         Raises:
-            LogFencedError: somebody else followed it.
+            LogFencedError: another writer followed it.
             BookKeeperError: as :meth:`LogTail.follow`.
         """
         own = max(self._own)
@@ -56,7 +56,7 @@ class Leader:
         return await self._follow(check)
 
     async def resign(self) -> None:
-        """Record the end of our ledger, which is closed; nothing if somebody followed us."""
+        """Record the end of our ledger, which is closed; do nothing if another writer followed us."""
         await self._tail.close(only=frozenset(self._own))
 
     async def _follow(self, check: Callable[[int | None], None]) -> Tenure:
@@ -67,7 +67,7 @@ class Leader:
     async def _create(
         self, settings: LogSettings, extra_operations: ExtraOperations
     ) -> LedgerAppender:
-        def remembering(ledger_id: int) -> Sequence[Operation]:
+        def remember_and_extend(ledger_id: int) -> Sequence[Operation]:
             self._own.add(ledger_id)
             return extra_operations(ledger_id)
 
@@ -75,5 +75,5 @@ class Leader:
             settings,
             password=self._password,
             custom_metadata={LOG_MARK: self.log.encode()},
-            extra_operations=remembering,
+            extra_operations=remember_and_extend,
         )

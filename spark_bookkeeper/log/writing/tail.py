@@ -1,6 +1,6 @@
 """The open end of a log: who may append behind it, and how one writer follows another.
 
-A log has one ledger open at most, the one its head names; whoever's ledger that is leads the log.
+A log has one ledger open at most, the one its head names; the writer of that ledger leads the log.
 To follow a leader, in this order (LedgerChaining's, with its last two steps made one):
 
 1. read the head;
@@ -52,11 +52,11 @@ class Tenure:
 
     appender: LedgerAppender
     first_row: int
-    """Row of the log that entry 0 is."""
+    """Row of the log that the ledger's entry 0 holds."""
 
 
 class LogTail:
-    """Ends the open ledger of one log, whoever's it is; holds nothing between calls."""
+    """Ends the open ledger of one log, whichever writer's it is; holds no state between calls."""
 
     def __init__(
         self, nodes: LogNodes, recover: Recover, *, clock_ms: Callable[[], int], pause: Pause
@@ -67,7 +67,7 @@ class LogTail:
         self._pause = pause
 
     async def close(self, *, only: frozenset[int] | None = None) -> LogHead:
-        """Recover the open ledger and record its end, so that nobody leads the log.
+        """Recover the open ledger and record its end, so that no writer leads the log.
 
         ``only`` limits this to the ledgers of one writer: another's stays as it is. Returns the
         head then; a log without an open ledger is left alone.

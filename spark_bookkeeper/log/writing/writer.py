@@ -74,7 +74,7 @@ class LogWriter(AsyncClosing):
         """Append one row; returns where it stands when it is acknowledged.
 
         Raises:
-            EntryTooLargeError, ClientClosedError: surely not appended.
+            EntryTooLargeError, ClientClosedError: it was not appended.
             LogFencedError: the log was taken over before it was acknowledged.
             BookKeeperError: why the writer ended; it may have been appended.
         """
@@ -100,7 +100,7 @@ class LogWriter(AsyncClosing):
         return await listener.future
 
     def push(self, payloads: Sequence[bytes], listener: AppendListener) -> None:
-        """Append ``payloads`` behind all that was pushed before; ``told`` learns what became of it.
+        """Append ``payloads`` behind all that was pushed before; ``listener`` gets the outcome.
 
         Raises:
             EntryTooLargeError, ClientClosedError: none of them was appended.
@@ -115,7 +115,9 @@ class LogWriter(AsyncClosing):
                 raise EntryTooLargeError(len(payload), self.payload_size_max)
         if not payloads:
             return
-        self._hold(sum(map(len, payloads)))
+        self._held_bytes += sum(map(len, payloads))
+        if self._held_bytes >= self.settings.max_in_flight_bytes:
+            self._room.clear()
         self._unacknowledged += len(payloads)
         self._settled.clear()
         self._queue.append(Batch(payloads, listener))
@@ -176,13 +178,13 @@ class LogWriter(AsyncClosing):
 
     def _open(self, tenure: Tenure) -> _Ledger:
         ledger = _Ledger(tenure)
-        tenure.appender.on_release = ledger.on_released(self._release)
+        tenure.appender.on_release = ledger.release_callback(self._release)
         if self.settings.roll_interval_ms:
             ledger.start_timer(self.settings.roll_interval_ms, self._on_age_reached)
         return ledger
 
     def _pump(self) -> None:
-        """Hand over what waits, as much as the present ledger takes."""
+        """Push queued payloads to the present ledger until it is full."""
         while self._queue and self._roll is None and self._error is None:
             batch, ledger = self._queue[0], self._ledger
             payloads = ledger.take(batch, self.settings)
@@ -215,7 +217,7 @@ class LogWriter(AsyncClosing):
             if self._error is not None:
                 return  # An entry in flight was not acknowledged: nothing follows it.
             tenure = await self._leader.roll()
-            # What slow bookies still owe the old ledger is not waited for: it is closed.
+            # The old ledger is closed: answers of slow bookies to it are not waited for.
             self._release(old.forget_held())
             self._ledger = self._open(tenure)
             _log.info(
@@ -230,13 +232,13 @@ class LogWriter(AsyncClosing):
         self._pump()
 
     def settle(self, count: int) -> None:
-        """For its ledgers: so many more entries are acknowledged."""
+        """For its ledgers: note that ``count`` more entries are acknowledged."""
         self._unacknowledged -= count
         if not self._unacknowledged:
             self._settled.set()
 
     def end(self, error: BookKeeperError) -> BookKeeperError:
-        """For its ledgers: no append is acknowledged from now on. Returns why, as users see it."""
+        """For its ledgers: end this writer, failing queued appends. Returns the error users get."""
         if self._error is None:
             ended = self._fenced(error) if isinstance(error, LedgerFencedError) else error
             self._error = ended
@@ -259,11 +261,6 @@ class LogWriter(AsyncClosing):
     async def _wait_for_room(self) -> None:
         while not self._room.is_set():
             await self._room.wait()
-
-    def _hold(self, size_bytes: int) -> None:
-        self._held_bytes += size_bytes
-        if self._held_bytes >= self.settings.max_in_flight_bytes:
-            self._room.clear()
 
     def _release(self, size_bytes: int) -> None:
         size_bytes = min(size_bytes, self._held_bytes)
@@ -304,8 +301,8 @@ class _Ledger:
             or (settings.roll_bytes and self._size_bytes >= settings.roll_bytes)
         )
 
-    def on_released(self, release: Callable[[int], None]) -> Callable[[int], None]:
-        """What the appender tells of bytes it holds no longer, until they are forgotten."""
+    def release_callback(self, release: Callable[[int], None]) -> Callable[[int], None]:
+        """The appender's ``on_release``: passes released bytes on, until :meth:`forget_held`."""
 
         def on_release(size_bytes: int) -> None:
             size_bytes = min(size_bytes, self._held_bytes)
@@ -315,12 +312,12 @@ class _Ledger:
         return on_release
 
     def forget_held(self) -> int:
-        """Bytes the appender has not told of; it no longer counts."""
+        """Stop counting for this ledger; returns the bytes its appender has not released."""
         held, self._held_bytes = self._held_bytes, 0
         return held
 
-    def start_timer(self, interval_ms: int, reached: Callable[[], None]) -> None:
-        self._timer = asyncio.get_running_loop().call_later(interval_ms / 1000, reached)
+    def start_timer(self, interval_ms: int, on_reached: Callable[[], None]) -> None:
+        self._timer = asyncio.get_running_loop().call_later(interval_ms / 1000, on_reached)
 
     def stop_timer(self) -> None:
         if self._timer is not None:
@@ -328,7 +325,7 @@ class _Ledger:
 
 
 class _Part:
-    """The part of a batch that went to one ledger: hears what the ledger's writer says of it."""
+    """The part of a batch that went to one ledger; called by the ledger's writer with its outcome."""
 
     def __init__(self, writer: LogWriter, batch: Batch, ledger: _Ledger, count: int) -> None:
         self._writer = writer

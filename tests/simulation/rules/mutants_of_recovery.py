@@ -1,4 +1,4 @@
-"""Known bugs of recovery, planted in its verdicts and where its flow decides."""
+"""Known bugs of recovery, planted in its rules and where its flow decides."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ def _unknown_is_neg(patch: Patch) -> None:
 
 @mutant("negative_generous", "one denial ends a ledger", "I11", "I1")
 def _negative_generous(patch: Patch) -> None:
-    def verdict(self: EntryReadResult) -> ReadResult:
+    def result(self: EntryReadResult) -> ReadResult:
         if self.has_copy:
             return ReadResult.EXISTS
         return ReadResult.NEVER_EXISTED if self.negatives else ReadResult.OPEN
 
-    patch.method(EntryReadResult, "verdict", property(verdict), source="152d14f5")
+    patch.method(EntryReadResult, "result", property(result), source="8c8e6594")
 
 
 @mutant("positive_strict", "one copy is not enough where somebody denies it", "L1", "I1")
 def _positive_strict(patch: Patch) -> None:
-    def verdict(self: EntryReadResult) -> ReadResult:
+    def result(self: EntryReadResult) -> ReadResult:
         if self.has_copy and not self.negatives:
             return ReadResult.EXISTS
         is_denied = len(self.negatives) >= self.quorum.coverage
         return ReadResult.NEVER_EXISTED if is_denied else ReadResult.OPEN
 
-    patch.method(EntryReadResult, "verdict", property(verdict), source="152d14f5")
+    patch.method(EntryReadResult, "result", property(result), source="8c8e6594")
 
 
 @mutant("coverage_too_small", "WQ - AQ answers pass for coverage", "I10", "I11")
@@ -119,7 +119,7 @@ def _gap_ignored(patch: Patch) -> None:
 
     def decide_next(self: RecoveryWindow) -> bool:
         exists = original(self)
-        behind = [e for t in self._testimonies.values() for e in t.copies if e > self.next_entry]
+        behind = [e for t in self._answers.values() for e in t.copies if e > self.next_entry]
         if self.ends_ledger and behind:
             self.ends_ledger = self.is_decided = False
             self.next_entry = min(behind)

@@ -18,9 +18,9 @@ from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState, Sto
 from spark_bookkeeper.ledger.protocol.placement import replace_bookies
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.recovery_rules import (
+    BookieAnswer,
     FenceProgress,
     RecoveryWindow,
-    Testimony,
     first_entry_to_recover,
 )
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_recovery, marked_in_recovery
@@ -139,9 +139,9 @@ class RecovererTwin:
         self._waiting -= 1
         if isinstance(answer, ReadAnswer):
             self._answers[position] = answer
-            window.on_answer(position, Testimony(answer.copies, frozenset(), answer.missing))
+            window.on_answer(position, BookieAnswer(answer.copies, frozenset(), answer.missing))
         else:
-            window.on_answer(position, Testimony({}, frozenset(), ()))
+            window.on_answer(position, BookieAnswer({}, frozenset(), ()))
         if not window.is_decided and self._waiting:
             return
         self._window = None

@@ -102,13 +102,13 @@ def _outage_means_nobody_replaced(patch: Patch) -> None:
         except MetadataUnavailableError:
             # MUTANT: nobody can say who is there; whether we can do without is the state machine's
             # to decide, as when there is nobody to replace them with.
-            self._changed(known, Replacement(change.ensemble, ()))
+            self._on_changed(known, Replacement(change.ensemble, ()))
         except BookKeeperError as error:
-            self._failed(error)
+            self._on_failed(error)
         else:
-            self._changed(versioned, replacement)
+            self._on_changed(versioned, replacement)
 
-    patch.method(EnsembleChanger, "_change", _change, source="9967a860")
+    patch.method(EnsembleChanger, "_change", _change, source="0035fe4f")
 
 
 @blind(
@@ -143,7 +143,7 @@ def _write_back_in_place(patch: Patch) -> None:
             raise LedgerRecoveryError(
                 self._ledger_id,
                 f"entry {first_entry} could not be written back to an ack quorum: "
-                f"{','.join(failed.values())} failed and nobody can replace them",
+                f"{','.join(failed.values())} failed and no other bookie can replace them",
             )
         for position in replacement.positions:
             del failed[position]
@@ -152,7 +152,7 @@ def _write_back_in_place(patch: Patch) -> None:
         self._written_to = self._written_to.with_ensemble(ours, replacement.ensemble)
         return replacement.positions
 
-    patch.method(WriteBack, "_replace", _replace, source="da67ea48")
+    patch.method(WriteBack, "_replace", _replace, source="e65918ab")
 
 
 @blind("checkpoint_marks_run_ahead", "a checkpoint's journal marks are not frozen with its cache")

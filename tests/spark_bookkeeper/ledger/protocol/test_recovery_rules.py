@@ -1,4 +1,4 @@
-"""Recovery's verdicts: generous to presence, strict to absence, silent on the rest."""
+"""Recovery's rules: generous to presence, strict to absence, silent on the rest."""
 
 from __future__ import annotations
 
@@ -70,40 +70,40 @@ def test_recovery_never_starts_below_the_last_fragment() -> None:
 
 
 def test_one_copy_is_enough() -> None:
-    verdict = EntryReadResult(QUORUM, 4)
-    verdict.no_copy(0, Status.NO_ENTRY)
-    verdict.no_copy(2, Status.NO_ENTRY)
-    verdict.copy(1)
+    entry = EntryReadResult(QUORUM, 4)
+    entry.no_copy(0, Status.NO_ENTRY)
+    entry.no_copy(2, Status.NO_ENTRY)
+    entry.copy(1)
 
-    assert verdict.verdict is ReadResult.EXISTS
+    assert entry.result is ReadResult.EXISTS
 
 
 def test_absence_needs_a_coverage_of_explicit_negatives() -> None:
-    verdict = EntryReadResult(QUORUM, 4)
-    verdict.no_copy(0, Status.NO_ENTRY)
-    before = verdict.verdict
+    entry = EntryReadResult(QUORUM, 4)
+    entry.no_copy(0, Status.NO_ENTRY)
+    before = entry.result
 
-    verdict.no_copy(1, Status.NO_LEDGER)
+    entry.no_copy(1, Status.NO_LEDGER)
 
-    assert (before, verdict.verdict) == (ReadResult.OPEN, ReadResult.NEVER_EXISTED)
+    assert (before, entry.result) == (ReadResult.OPEN, ReadResult.NEVER_EXISTED)
 
 
 @pytest.mark.parametrize("status", [Status.UNKNOWN, Status.UNREACHABLE, Status.NOT_REACHED])
 @pytest.mark.conformance("ClientReceivesRecoveryReadResponse")
 def test_dont_know_is_never_no(status: Status) -> None:
-    verdict = EntryReadResult(QUORUM, 4)
-    verdict.no_copy(0, status)
-    verdict.no_copy(1, status)
-    verdict.no_copy(2, Status.NO_ENTRY)
+    entry = EntryReadResult(QUORUM, 4)
+    entry.no_copy(0, status)
+    entry.no_copy(1, status)
+    entry.no_copy(2, Status.NO_ENTRY)
 
-    assert verdict.verdict is ReadResult.OPEN
+    assert entry.result is ReadResult.OPEN
 
 
 def test_only_the_write_set_may_testify() -> None:
-    verdict = EntryReadResult(QuorumConfig(5, 3, 2), 0)
+    entry = EntryReadResult(QuorumConfig(5, 3, 2), 0)
 
     with pytest.raises(InvariantViolation):
-        verdict.no_copy(4, Status.NO_ENTRY)
+        entry.no_copy(4, Status.NO_ENTRY)
 
 
 @pytest.mark.parametrize("config", [QuorumConfig(3, 3, 2), QuorumConfig(5, 3, 2)], ids=str)
