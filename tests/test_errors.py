@@ -20,7 +20,7 @@ import bookkeeper_metadata
 import spark_bookkeeper
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.cli import commands, run
-from spark_bookkeeper.datasource.errors import report
+from spark_bookkeeper.datasource.errors import as_source_error
 from spark_bookkeeper.datasource.explanations import EXPLANATIONS
 from spark_bookkeeper.ledger.errors import NotEnoughBookiesError, UnauthorizedError
 from spark_bookkeeper.log.errors import EpochFencedError, LogFencedError
@@ -182,11 +182,11 @@ def test_an_error_tells_spark_its_name_whether_data_is_safe_and_what_to_do() -> 
         name = "BK_LOG_CONFLICT"
         message = "run it again. log=orders"
 
-    assert str(report(Lost())) == (
+    assert str(as_source_error(Lost())) == (
         "[BK_ENTRY_UNREADABLE] no replica returned the entry. ledger_id=7. Nothing is known to be "
         "lost. Bring the ledger's bookies back, and read again."
     )
-    assert str(report(Said())) == "[BK_LOG_CONFLICT] run it again. log=orders"
+    assert str(as_source_error(Said())) == "[BK_LOG_CONFLICT] run it again. log=orders"
 
 
 def test_the_command_line_says_when_trying_again_can_help(

@@ -12,8 +12,10 @@ from spark_bookkeeper.datasource.options.model import TargetOptions
 from spark_bookkeeper.datasource.schema import parse_log_schema
 from spark_bookkeeper.datasource.session import Session, open_session
 from spark_bookkeeper.log.errors import NoSuchLogError
-from spark_bookkeeper.log.format.model import Cursor, LogSettings
-from spark_bookkeeper.log.reading.view import RowRanges
+from spark_bookkeeper.log.format.model import Cursor
+
+_KEYS = ("ledger_id", "first_entry", "last_entry", "first_row", "rows", "size_bytes", "commit_ms")
+"""What the document says of each range; its column bounds are left out."""
 
 
 def session_with(uri: str) -> Session:
@@ -64,46 +66,22 @@ def describe_log(session: Session, name: str) -> dict[str, Any]:
         "rows": view.to_row - view.from_row,
         "size_bytes": sum(each.size_bytes for each in view.ranges),
         "last_commit_ms": view.head.last_commit_ms,
-        "settings": _settings(view.head.settings),
+        "settings": {
+            **asdict(view.head.settings),
+            "digest_type": view.head.settings.digest_type.name,
+        },
         "schema": _columns(schema),
-        "ranges": _ranges(view),
+        "ranges": [{key: getattr(each, key) for key in _KEYS} for each in view.ranges],
         "open_ledger": None if view.head.open_ledger is None else asdict(view.head.open_ledger),
         "transactions": {app: txn.version for app, txn in transactions.items()},
         "consumers": describe_consumers(cursors, view.head.next_row, session.clock_ms()),
     }
 
 
-def _settings(settings: LogSettings) -> dict[str, Any]:
-    return {
-        "ensemble_size": settings.ensemble_size,
-        "write_quorum": settings.write_quorum,
-        "ack_quorum": settings.ack_quorum,
-        "digest_type": settings.digest_type.name,
-        "payload_format": settings.payload_format,
-        "compression": settings.compression,
-        "entry_bytes": settings.entry_bytes,
-    }
-
-
-def _ranges(view: RowRanges) -> list[dict[str, int]]:
-    return [
-        {
-            "ledger_id": each.ledger_id,
-            "first_entry": each.first_entry,
-            "last_entry": each.last_entry,
-            "first_row": each.first_row,
-            "rows": each.rows,
-            "size_bytes": each.size_bytes,
-            "commit_ms": each.commit_ms,
-        }
-        for each in view.ranges
-    ]
-
-
 def describe_consumers(
     cursors: dict[str, Cursor], next_row: int, now_ms: int
 ) -> list[dict[str, Any]]:
-    """Cursors with their lag: rows of closed ledgers that are behind them."""
+    """Each consumer's cursor with its lag: the committed rows that it has not read yet."""
     return [
         {
             "consumer": consumer,

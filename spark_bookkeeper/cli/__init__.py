@@ -61,7 +61,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo("aborted", err=True)
         return EXIT_FAILED
     except BrokenPipeError:
-        # Whoever read our output has seen enough; Python would complain again at exit.
+        # The reader of our output has closed it; without this Python complains again at exit.
         sys.stdout = None
         return EXIT_FAILED
     except BookKeeperError as error:

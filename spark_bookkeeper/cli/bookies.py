@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from spark_bookkeeper.cli.options import debug_option, json_option, open_client, uri_option
+from spark_bookkeeper.cli.options import cluster_options, open_client
 from spark_bookkeeper.cli.output import print_json, print_table
 
 
@@ -14,9 +14,7 @@ def bookies() -> None:
 
 
 @bookies.command("list")
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def list_bookies(uri: str, as_json: bool) -> None:
     """List the bookies registered now."""
     with open_client(uri) as client:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from spark_bookkeeper.cli.options import debug_option, json_option, uri_option
-from spark_bookkeeper.cli.output import print_facts, print_json
+from spark_bookkeeper.cli.options import cluster_options, debug_option, uri_option
+from spark_bookkeeper.cli.output import print_fields, print_json
 
 
 @click.group()
@@ -20,22 +20,20 @@ def cluster() -> None:
 @uri_option
 @debug_option
 def init(uri: str) -> None:
-    """Format the metadata of a new cluster; refuses where there is one already."""
+    """Format the metadata of a new cluster; fails if there is one already."""
     instance_id = asyncio.run(_init(uri))
     click.echo(f"initialized {uri} as instance {instance_id}")
 
 
 @cluster.command()
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def info(uri: str, as_json: bool) -> None:
     """Show layout, instance id and bookies."""
-    facts = asyncio.run(_info(uri))
+    document = asyncio.run(_info(uri))
     if as_json:
-        print_json(facts)
+        print_json(document)
     else:
-        print_facts({key.replace("_", " "): _text(value) for key, value in facts.items()})
+        print_fields({key.replace("_", " "): _text(value) for key, value in document.items()})
 
 
 async def _init(uri: str) -> str:

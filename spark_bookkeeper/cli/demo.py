@@ -26,7 +26,7 @@ def demo(context: click.Context, scale: float, keep: Path | None, as_json: bool)
     from spark_bookkeeper.demo.report import Report
     from spark_bookkeeper.demo.run import DemoSettings, run_demo
 
-    # The demonstration kills ZooKeeper on purpose; that its client notices is no news.
+    # The demonstration kills ZooKeeper on purpose: its client's warnings would only distract.
     logging.getLogger("bookkeeper_metadata").setLevel(logging.ERROR)
     report = Report(is_quiet=as_json)
     run_demo(DemoSettings(scale=scale, keep=keep), report)

@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spark_bookkeeper.cli.options import (
+    cluster_options,
     debug_option,
-    json_option,
     open_client,
     password_option,
     uri_option,
     yes_option,
 )
 from spark_bookkeeper.cli.output import (
-    print_facts,
+    print_fields,
     print_json,
+    print_result,
     print_table,
     printable,
-    printable_facts,
+    printable_fields,
 )
 from spark_bookkeeper.cli.records import (
     length_prefixed_option,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 APPEND_BATCH_BYTES_MAX = 4 * 1024 * 1024
 APPEND_BATCH_ENTRIES_MAX = 1_000
-"""Standard input is sent in batches of at most this much, each acknowledged before the next."""
+"""``append`` sends standard input in batches up to these bounds, one acknowledged before the next."""
 
 
 @click.group()
@@ -68,9 +69,7 @@ def creation_options(command: Any) -> Any:
 
 
 @ledgers.command("list")
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def list_ledgers(uri: str, as_json: bool) -> None:
     """List every ledger with its state."""
     from bookkeeper_metadata.errors import NoSuchLedgerError
@@ -95,9 +94,7 @@ def list_ledgers(uri: str, as_json: bool) -> None:
 
 @ledgers.command()
 @click.argument("ledger_id", type=int)
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def show(ledger_id: int, uri: str, as_json: bool) -> None:
     """Show a ledger's metadata."""
     with open_client(uri) as client:
@@ -106,9 +103,8 @@ def show(ledger_id: int, uri: str, as_json: bool) -> None:
     if as_json:
         print_json(document)
         return
-    fragments = document.pop("fragments")
-    custom = document.pop("custom_metadata")
-    print_facts(printable_facts(document))
+    fragments, custom = document.pop("fragments"), document.pop("custom_metadata")
+    print_fields(printable_fields(document))
     for key, value in custom.items():
         click.echo(f"custom {key} = {value}")
     print_table(
@@ -120,33 +116,28 @@ def show(ledger_id: int, uri: str, as_json: bool) -> None:
 @ledgers.command()
 @creation_options
 @password_option
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def create(uri: str, as_json: bool, **settings: Any) -> None:
     """Create an empty, closed ledger and print its id."""
     with open_client(uri) as client, client.create_ledger(**settings) as writer:
         ledger_id = writer.ledger_id
-    _print_written(ledger_id, 0, as_json)
+    print_result({"ledger_id": ledger_id, "entries": 0}, ledger_id, as_json=as_json)
 
 
 @ledgers.command()
 @length_prefixed_option
 @creation_options
 @password_option
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def append(uri: str, as_json: bool, length_prefixed: bool, **settings: Any) -> None:
     """Write standard input to a new ledger, an entry per line; close it and print its id."""
-    records = records_of_stdin(length_prefixed=length_prefixed)
     count = 0
     with open_client(uri) as client, client.create_ledger(**settings) as writer:
-        for batch in _batches(records):
+        for batch in _batches(records_of_stdin(length_prefixed=length_prefixed)):
             writer.append_many(batch)
             count += len(batch)
         ledger_id = writer.ledger_id
-    _print_written(ledger_id, count, as_json)
+    print_result({"ledger_id": ledger_id, "entries": count}, ledger_id, as_json=as_json)
 
 
 @ledgers.command()
@@ -158,9 +149,7 @@ def append(uri: str, as_json: bool, length_prefixed: bool, **settings: Any) -> N
 )
 @raw_option
 @password_option
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def read(
     ledger_id: int, *, uri: str, as_json: bool, raw: bool, recover: bool, **wanted: Any
 ) -> None:
@@ -169,10 +158,9 @@ def read(
         open_client(uri) as client,
         client.open_ledger(ledger_id, password=wanted["password"], recovery=recover) as reader,
     ):
+        first = wanted["first"]
         last = reader.last_add_confirmed if wanted["last"] is None else wanted["last"]
-        if last < wanted["first"]:
-            return
-        for entry in reader.read(wanted["first"], last):
+        for entry in reader.read(first, last) if first <= last else ():
             _print_entry(entry, as_json=as_json, raw=raw)
     sys.stdout.flush()
 
@@ -184,13 +172,11 @@ def read(
     "--timeout",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="End when nothing new came for so long.  [default: never]",
+    help="End when no entry arrives for this long.  [default: never]",
 )
 @raw_option
 @password_option
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def tail(ledger_id: int, *, uri: str, as_json: bool, raw: bool, **wanted: Any) -> None:
     """Print entries as they are confirmed, until the ledger is closed; Ctrl-C ends it too."""
     with (
@@ -205,9 +191,7 @@ def tail(ledger_id: int, *, uri: str, as_json: bool, raw: bool, **wanted: Any) -
 @ledgers.command()
 @click.argument("ledger_id", type=int)
 @password_option
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def recover(ledger_id: int, password: bytes, uri: str, as_json: bool) -> None:
     """Fence a ledger's writer and close the ledger at its last entry."""
     with (
@@ -215,18 +199,14 @@ def recover(ledger_id: int, password: bytes, uri: str, as_json: bool) -> None:
         client.open_ledger(ledger_id, password=password, recovery=True) as reader,
     ):
         document = {"ledger_id": ledger_id, "last_entry": reader.last_add_confirmed}
-    if as_json:
-        print_json(document)
-    else:
-        click.echo(f"ledger {ledger_id} is closed; last entry {document['last_entry']}")
+    line = f"ledger {ledger_id} is closed; last entry {document['last_entry']}"
+    print_result(document, line, as_json=as_json)
 
 
 @ledgers.command()
 @click.argument("ledger_id", type=int)
 @password_option
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 @click.pass_context
 def verify(
     context: click.Context, /, ledger_id: int, password: bytes, uri: str, as_json: bool
@@ -244,9 +224,9 @@ def verify(
             click.echo(f"{each['bookie_id']}  {each['what']}  {span}")
         for first, last in document["below_ack_quorum"]:
             click.echo(f"too few replicas of entries {first} to {last}")
-        verdict = "passed" if result.has_passed else "FAILED"
+        outcome = "passed" if result.has_passed else "FAILED"
         click.echo(
-            f"{verdict}: {result.entries} entries, {result.replicas_checked} replicas compared"
+            f"{outcome}: {result.entries} entries, {result.replicas_checked} replicas compared"
         )
     if not result.has_passed:
         context.exit(1)
@@ -258,7 +238,7 @@ def verify(
 @uri_option
 @debug_option
 def delete(ledger_id: int, is_sure: bool, uri: str) -> None:
-    """Delete a ledger for ever; one that is open is recovered first."""
+    """Delete a ledger for ever; an open one is recovered first."""
     if not is_sure:
         click.confirm(f"Delete ledger {ledger_id} and all its entries?", abort=True)
     with open_client(uri) as client:
@@ -269,10 +249,7 @@ def delete(ledger_id: int, is_sure: bool, uri: str) -> None:
 def describe(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
     """A ledger's metadata as a JSON document with stable keys; the password stays out."""
     return {
-        "ledger_id": ledger_id,
-        "state": metadata.state.name,
-        "last_entry": metadata.last_entry if metadata.is_closed else None,
-        "length": metadata.length if metadata.is_closed else None,
+        **_state(ledger_id, metadata),
         "ensemble_size": metadata.ensemble_size,
         "write_quorum": metadata.write_quorum,
         "ack_quorum": metadata.ack_quorum,
@@ -290,25 +267,25 @@ def describe(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
 
 def _summary(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
     return {
+        **_state(ledger_id, metadata),
+        "quorums": f"{metadata.ensemble_size}/{metadata.write_quorum}/{metadata.ack_quorum}",
+        "fragments": len(metadata.fragments),
+    }
+
+
+def _state(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
+    """How both documents begin; only a closed ledger has a last entry and a length."""
+    return {
         "ledger_id": ledger_id,
         "state": metadata.state.name,
         "last_entry": metadata.last_entry if metadata.is_closed else None,
         "length": metadata.length if metadata.is_closed else None,
-        "quorums": f"{metadata.ensemble_size}/{metadata.write_quorum}/{metadata.ack_quorum}",
-        "fragments": len(metadata.fragments),
     }
 
 
 def _print_entry(entry: Entry, *, as_json: bool, raw: bool) -> None:
     place = {"entry_id": entry.entry_id}
     print_record(entry.payload, name="payload", place=place, as_json=as_json, raw=raw)
-
-
-def _print_written(ledger_id: int, entry_count: int, as_json: bool) -> None:
-    if as_json:
-        print_json({"ledger_id": ledger_id, "entries": entry_count})
-    else:
-        click.echo(ledger_id)
 
 
 def _batches(records: Iterator[bytes]) -> Iterator[list[bytes]]:

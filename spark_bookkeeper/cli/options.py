@@ -1,4 +1,4 @@
-"""Options that mean the same in every command, and the client they lead to."""
+"""Options that mean the same in every command, and the client that they open."""
 
 from __future__ import annotations
 
@@ -61,6 +61,11 @@ def json_option(command: Function) -> Function:
     return click.option(
         "--json", "as_json", is_flag=True, help="Print one JSON document instead of text."
     )(command)
+
+
+def cluster_options(command: Function) -> Function:
+    """What a command on a cluster takes: the cluster's address, ``--json`` and ``--debug``."""
+    return uri_option(json_option(debug_option(command)))
 
 
 def yes_option(command: Function) -> Function:

@@ -24,8 +24,16 @@ def print_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2, default=str))
 
 
+def print_result(document: Mapping[str, Any], line: object, *, as_json: bool) -> None:
+    """What a command did: its document with ``--json``, else one line for people."""
+    if as_json:
+        print_json(document)
+    else:
+        click.echo(line)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A plain table; numbers to the right."""
+    """A plain table; columns of numbers are aligned to the right."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     materialized = [list(row) for row in rows]
     for index, column in enumerate(columns):
@@ -36,10 +44,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     _console().print(table)
 
 
-def print_facts(facts: Mapping[str, Any]) -> None:
+def print_fields(fields: Mapping[str, Any]) -> None:
     """One ``name  value`` per line."""
-    width = max((len(name) for name in facts), default=0)
-    for name, value in facts.items():
+    width = max((len(name) for name in fields), default=0)
+    for name, value in fields.items():
         click.echo(f"{name:<{width}}  {'' if value is None else value}")
 
 
@@ -48,8 +56,8 @@ def printable_time(time_ms: int) -> str:
     return iso8601(time_ms) if time_ms > 0 else ""
 
 
-def printable_facts(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document for people: its keys as words, its points in time as times."""
+def printable_fields(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A document for people: its keys as words, its points in time in ISO 8601."""
     return {
         key.removesuffix("_ms").replace("_", " "): printable_time(value)
         if key in TIME_KEYS
@@ -69,6 +77,6 @@ def printable(value: bytes) -> str:
 
 def _console() -> Console:
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=LINE_WIDTH_WITHOUT_TERMINAL)
-    return console
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, width=LINE_WIDTH_WITHOUT_TERMINAL)

@@ -24,7 +24,9 @@ def length_prefixed_option(command: Any) -> Any:
 
 def raw_option(command: Any) -> Any:
     """``--raw``, as parameter of that name."""
-    return click.option("--raw", is_flag=True, help="Bytes only, nothing between them.")(command)
+    return click.option(
+        "--raw", is_flag=True, help="Print the bytes alone, with nothing between records."
+    )(command)
 
 
 def print_record(

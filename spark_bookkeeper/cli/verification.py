@@ -30,7 +30,7 @@ class Verification:
     defects: list[dict[str, Any]] = field(default_factory=list)
     """``bookie_id``, ``what``, ``first_entry``, ``last_entry``; by bookie, then entry."""
     below_ack_quorum: list[list[int]] = field(default_factory=list)
-    """``[first, last]`` runs of entries held by too few."""
+    """``[first, last]`` runs of entries that fewer replicas hold than the ack quorum."""
 
     @property
     def has_passed(self) -> bool:
@@ -38,7 +38,7 @@ class Verification:
         return not self.below_ack_quorum and all(each["what"] in ABSENT for each in self.defects)
 
     def take(self, report: EntryReport) -> None:
-        """Add the report of the entries that follow those before."""
+        """Add the report of the entries that follow those of the report before."""
         self.entries += report.last_entry - report.first_entry + 1
         self.replicas_checked += report.replicas_checked
         for defect in report.defects:

@@ -1,22 +1,18 @@
 """What a Spark user can meet: a stable ``BK_…`` name, what happened, is data safe, what to do.
 
 Spark embeds only the text of a Python exception in its own error, so every entry point of the data
-source is wrapped by :func:`reported`, which puts the name in front of the message and the advice
+source is wrapped by :func:`source_errors`, which puts the name in front of the message and the advice
 behind it. The errors of the layers below stay what they are; they are the cause of the reported one.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.datasource.explanations import advice
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class OptionsError(BookKeeperError, ValueError):
@@ -30,7 +26,7 @@ class OptionsError(BookKeeperError, ValueError):
 
 
 class OptionUnknownError(OptionsError):
-    """At least one option is none of ours; the nearest valid name is in the message."""
+    """At least one option is unknown; the message has the nearest valid name."""
 
     name = "BK_OPTION_UNKNOWN"
 
@@ -72,7 +68,7 @@ class RowTooLargeError(BookKeeperError, ValueError):
 
 
 class RawNullError(BookKeeperError, ValueError):
-    """A value for a raw log is null, which an entry cannot say; nothing becomes visible."""
+    """A value for a raw log is null, which an entry cannot express; nothing becomes visible."""
 
     name = "BK_RAW_NULL"
     definite = True
@@ -84,7 +80,7 @@ class RawNullError(BookKeeperError, ValueError):
 
 
 class ValueInvalidError(BookKeeperError, ValueError):
-    """A value to be written is none that a reader of its type takes; nothing becomes visible."""
+    """A value is not valid for its column's type, so readers would refuse it; nothing becomes visible."""
 
     name = "BK_VALUE_INVALID"
     definite = True
@@ -138,7 +134,7 @@ class ContinuousUnsupportedError(BookKeeperError):
 
 
 class StreamIdentityError(BookKeeperError):
-    """A streaming task was not told its query or micro-batch, without which nothing is exactly-once."""
+    """Spark did not give a streaming task its query or micro-batch, which exactly-once needs."""
 
     name = "BK_STREAM_IDENTITY"
     definite = True
@@ -153,7 +149,7 @@ class StreamIdentityError(BookKeeperError):
 
 
 class OffsetInvalidError(BookKeeperError, ValueError):
-    """A checkpoint holds a position that is none of ours; nothing was read."""
+    """A checkpoint holds a position that this source did not write; nothing was read."""
 
     name = "BK_OFFSET_INVALID"
     definite = True
@@ -189,51 +185,31 @@ class SourceError(Exception):
         return f"[{self.name}] {self.message}"
 
 
-def report(error: BookKeeperError) -> SourceError:
-    """The error as a Spark user sees it: name first, then what happened, then what to do."""
-    message = str(error).rstrip(".")
-    added = advice(error.name)
-    return SourceError(error.name, f"{message}. {added}" if added else message)
-
-
-def with_source_errors(call: Callable[P, R]) -> Callable[P, R]:
-    """Let ``call`` raise :class:`SourceError` where it would raise a ``BookKeeperError``."""
-
-    @functools.wraps(call)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return call(*args, **kwargs)
-        except (BookKeeperError, ModuleNotFoundError) as error:
-            raise as_source_error(error) from error
-
-    return wrapper
-
-
-def reported_alone(call: Callable[P, R]) -> Callable[P, R]:
-    """As :func:`reported`, but the error comes without what it was raised from.
-
-    Spark prints errors of a streaming source's planning with the tracebacks of all causes, which bury
-    the name and what to do; everywhere else it prints the last one only.
-    """
-    raising = with_source_errors(call)
-
-    @functools.wraps(call)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return raising(*args, **kwargs)
-        except SourceError as error:
-            raise error from None
-
-    return wrapper
-
-
 def as_source_error(error: BookKeeperError | ModuleNotFoundError) -> SourceError:
-    """The error as a Spark user sees it, also where a package is missing on an executor."""
+    """The error as a Spark user sees it: name first, then what happened, then what to do.
+
+    A module that is missing is a package that an executor lacks.
+    """
     if isinstance(error, BookKeeperError):
-        return report(error)
+        message, added = str(error).rstrip("."), advice(error.name)
+        return SourceError(error.name, f"{message}. {added}" if added else message)
     return SourceError(
         "BK_PACKAGE_MISSING",
         f"Spark's Python worker has no package {error.name}; nothing was read or written: "
         "set PYSPARK_PYTHON to the interpreter that has spark-bookkeeper installed. "
         f"python={sys.executable}",
     )
+
+
+@contextmanager
+def source_errors(*, has_cause: bool = True) -> Iterator[None]:
+    """Raise a :class:`SourceError` in place of a ``BookKeeperError``; a decorator, or a block.
+
+    Without ``has_cause`` it hides the error it was raised from: Spark prints errors of a streaming
+    source's planning with the tracebacks of all causes, which bury the name and what to do.
+    Everywhere else it prints the last one only.
+    """
+    try:
+        yield
+    except (BookKeeperError, ModuleNotFoundError) as error:
+        raise as_source_error(error) from (error if has_cause else None)

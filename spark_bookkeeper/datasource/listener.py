@@ -1,4 +1,4 @@
-"""How far a streaming query is behind the logs it reads, told by its progress events alone.
+"""How far a streaming query is behind the logs it reads, from its progress events alone.
 
 Offsets of this format are ``{"log": id, "row": n}``, so lag is a subtraction: nothing is asked of
 the cluster, and a dashboard that keeps Spark's progress JSON can do the same sum. It never decides
@@ -33,7 +33,7 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError
 REPORTS_MAX = 1000
 """Micro-batches a listener remembers."""
 NAME_RETRY_S = 60.0
-"""A cluster that could not say a name is not asked again for so long: Spark's listeners wait."""
+"""Pause after a name that the cluster could not give, because asking holds up Spark's listeners."""
 
 _log = logging.getLogger(__name__)
 
@@ -112,10 +112,10 @@ def batch_report(progress: Mapping[str, Any] | str) -> BatchReport:
 
 
 class LagListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore]
-    """Tells each micro-batch of every query in one line, and remembers the last of them.
+    """Reports each micro-batch of every query in one line, and keeps the last reports.
 
     ``spark.streams.addListener(LagListener())``. ``say`` gets the lines; by default they go to
-    standard error. With a ``metadata_service_uri`` logs are told by name, else by id. Spark calls a
+    standard error. With a ``metadata_service_uri`` lines give logs by name, else by id. Spark calls a
     listener from a thread of its own.
     """
 

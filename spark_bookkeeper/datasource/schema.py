@@ -122,11 +122,7 @@ def check_readable(log: str, stored: StructType, wanted: StructType) -> None:
     Raises:
         SchemaMismatchError: with one line per column.
     """
-    names = set(wanted.names)
-    kept = StructType([field for field in stored if field.name in names])
-    differences = _differences(kept, nullable(wanted))
-    if differences:
-        raise SchemaMismatchError(log, tuple(differences))
+    check_fits(log, StructType([field for field in stored if field.name in wanted.names]), wanted)
 
 
 def cast_batch(
@@ -158,7 +154,7 @@ def cast_batch(
 
 
 def check_values(batch: pa.RecordBatch) -> None:
-    """Refuse what decoding would: Spark does not look whether its texts are UTF-8.
+    """Refuse what decoding would refuse: Spark does not check that its texts are UTF-8.
 
     Raises:
         ValueInvalidError: names the first such column.
@@ -191,8 +187,8 @@ def cast_array(array: pa.Array, of: pa.DataType) -> pa.Array:
 def _cast_fields(array: pa.Array, of: pa.DataType) -> list[pa.Array]:
     """The fields of a struct by name; nulls for those it lacks, and others are left out."""
     names = [field.name for field in array.type]
-    if names == [field.name for field in of]:
-        at: dict[int, int] = dict(enumerate(range(len(names))))
+    if names == [field.name for field in of]:  # by position: names of a struct may stand twice
+        at = {n: n for n in range(len(names))}
     else:
         found = {name: position for position, name in enumerate(names)}
         at = {n: found[field.name] for n, field in enumerate(of) if field.name in found}
@@ -259,7 +255,7 @@ def comparable(of: DataType) -> str:
 
 
 def _is_supported(field: StructField) -> bool:
-    """Whether the column survives the log's schema node, and its values Arrow's messages.
+    """Whether the column can be read back from a schema node, and its values from Arrow's messages.
 
     Arrow and Python follow types only so deep.
     """

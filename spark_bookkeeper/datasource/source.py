@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
-from spark_bookkeeper.datasource.errors import with_source_errors
+from spark_bookkeeper.datasource.errors import source_errors
 from spark_bookkeeper.datasource.options.parse import (
     parse_read_options,
     parse_schema_options,
@@ -45,21 +45,21 @@ class BookKeeperSource(DataSource):  # type: ignore[misc, unused-ignore]
         """The name users write in ``format(…)``."""
         return "bookkeeper"
 
-    @with_source_errors
+    @source_errors()
     def schema(self) -> StructType:
         """The columns of the log or ledgers, asked of the cluster."""
         from spark_bookkeeper.datasource.read.batch import read_schema
 
         return read_schema(parse_schema_options(self.options, os.environ))
 
-    @with_source_errors
+    @source_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of what is committed when it is planned."""
         from spark_bookkeeper.datasource.read.batch import open_batch_read
 
         return open_batch_read(parse_read_options(self.options, os.environ), schema)
 
-    @with_source_errors
+    @source_errors()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write, planned: the log exists, the schema fits, an epoch is drawn."""
         from spark_bookkeeper.datasource.write.batch import plan_batch_write
@@ -67,14 +67,14 @@ class BookKeeperSource(DataSource):  # type: ignore[misc, unused-ignore]
         options = parse_write_options(self.options, os.environ)
         return plan_batch_write(options, schema, is_overwrite=overwrite)
 
-    @with_source_errors
+    @source_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A streaming read of what is committed as it comes."""
         from spark_bookkeeper.datasource.read.stream import open_stream_read
 
         return open_stream_read(parse_stream_read_options(self.options, os.environ), schema)
 
-    @with_source_errors
+    @source_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """A micro-batch's writer, planned unless Spark made it for a commit (see ``is_copy``)."""
         from spark_bookkeeper.datasource.write.stream import BookKeeperStreamWriter

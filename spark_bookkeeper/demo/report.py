@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Something that must be equal, and whether it was."""
+    """Two values that must be equal."""
 
     name: str
     expected: Any
@@ -124,7 +124,7 @@ def _difference(comparison: Comparison) -> dict[str, str]:
 
 @contextmanager
 def _progress(name: str) -> Iterator[None]:
-    """A spinner with the time elapsed, if somebody watches."""
+    """Show a spinner with the time elapsed while the block runs, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield
         return

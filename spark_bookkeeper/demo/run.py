@@ -77,7 +77,7 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the source says, and therefore the log must."""
+    """What Spark computes from the source, and must compute from the log too."""
 
     fingerprint: Fingerprint
     q1: list[tuple[Any, ...]]
@@ -85,7 +85,7 @@ class Expected:
 
 
 def run_demo(settings: DemoSettings, report: Report) -> None:
-    """Run all steps; what differed is in ``report``.
+    """Run all steps; differences are in ``report`` and raise no error.
 
     Raises:
         BookKeeperError: something failed outright, e.g. a process that does not start.
@@ -97,8 +97,7 @@ def run_demo(settings: DemoSettings, report: Report) -> None:
             source = generate(directory / "tpch", settings.scale, max(cores, FILES_MIN))
             step.rows, step.size_bytes = source.rows, source.size_bytes
         with report.step(f"start ZooKeeper and {BOOKIES} bookies"):
-            cluster = LocalCluster(BOOKIES, directory=directory / "cluster")
-            stack.enter_context(cluster)
+            cluster = stack.enter_context(LocalCluster(BOOKIES, directory=directory / "cluster"))
         with report.step("start Spark"):
             spark = stack.enter_context(spark_session(directory / "spark", cores))
         _Demo(
@@ -113,37 +112,27 @@ def run_demo(settings: DemoSettings, report: Report) -> None:
             report.say(f"\nkept in {directory}")
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Demo:
     """The steps between a running cluster and the end."""
 
-    def __init__(
-        self,
-        *,
-        directory: Path,
-        spark: SparkSession,
-        cluster: LocalCluster,
-        source: Lineitem,
-        scale: float,
-        report: Report,
-    ) -> None:
-        self._directory = directory
-        self._spark = spark
-        self._cluster = cluster
-        self._source = source
-        self._scale = scale
-        self._report = report
-        self._size = {"rows": source.rows, "size_bytes": source.size_bytes}
+    directory: Path
+    spark: SparkSession
+    cluster: LocalCluster
+    source: Lineitem
+    scale: float
+    report: Report
 
     def run(self) -> None:
-        parquet = self._spark.read.parquet(str(self._source.directory))
-        with self._report.step("read the source (Parquet), Q1 and Q6", **self._size):
+        parquet = self.spark.read.parquet(str(self.source.directory))
+        with self.report.step("read the source (Parquet), Q1 and Q6", **_size(self.source)):
             expected = self._expectations(parquet)
-        self._report.compare("rows of the source", self._source.rows, expected.fingerprint.rows)
-        if self._scale == queries.PUBLISHED_SCALE:
+        self.report.compare("rows of the source", self.source.rows, expected.fingerprint.rows)
+        if self.scale == queries.PUBLISHED_SCALE:
             self._compare_published("source", expected)
 
         quorums = "/".join(str(value) for value in QUORUMS.values())
-        with self._report.step(f"write to a log, E/WQ/AQ {quorums}, fsync", **self._size):
+        with self.report.step(f"write to a log, E/WQ/AQ {quorums}, fsync", **_size(self.source)):
             writer = parquet.write.format("bookkeeper").mode("append")
             writer.options(metadataServiceUri=self._uri, log=LOG, **QUORUMS).save()
         self._read_and_compare("read it back", expected)
@@ -151,25 +140,25 @@ class _Demo:
         self._show()
         self._stream()
 
-        victim = self._cluster.bookies[0]
-        with self._report.step(f"SIGKILL bookie {victim.bookie_id}"):
+        victim = self.cluster.bookies[0]
+        with self.report.step(f"SIGKILL bookie {victim.bookie_id}"):
             victim.kill()
         self._read_and_compare("read with one bookie dead", expected)
 
-        with self._report.step("SIGKILL every bookie and ZooKeeper at once"):
-            for bookie in self._cluster.bookies:
+        with self.report.step("SIGKILL every bookie and ZooKeeper at once"):
+            for bookie in self.cluster.bookies:
                 bookie.kill()
-            self._cluster.zookeeper.kill()
-        with self._report.step("start them again on the same directories"):
-            self._cluster.start()
+            self.cluster.zookeeper.kill()
+        with self.report.step("start them again on the same directories"):
+            self.cluster.start()
         self._read_and_compare("read after the crash of everything", expected)
 
     @property
     def _uri(self) -> str:
-        return self._cluster.metadata_service_uri
+        return self.cluster.metadata_service_uri
 
     def _log(self, name: str = LOG) -> DataFrame:
-        reader = self._spark.read.format("bookkeeper")
+        reader = self.spark.read.format("bookkeeper")
         return reader.options(metadataServiceUri=self._uri, log=name).load()
 
     def _expectations(self, frame: DataFrame) -> Expected:
@@ -179,22 +168,22 @@ class _Demo:
 
     def _query(self, text: str, frame: DataFrame) -> list[tuple[Any, ...]]:
         frame.createOrReplaceTempView("demo_lineitem")
-        return [tuple(row) for row in self._spark.sql(text.format(table="demo_lineitem")).collect()]
+        return [tuple(row) for row in self.spark.sql(text.format(table="demo_lineitem")).collect()]
 
     def _read_and_compare(self, name: str, expected: Expected) -> None:
-        with self._report.step(name, **self._size):
+        with self.report.step(name, **_size(self.source)):
             found = fingerprint(self._log())
-        self._report.compare(f"{name}: every row", expected.fingerprint, found)
+        self.report.compare(f"{name}: every row", expected.fingerprint, found)
 
     def _run_queries(self, expected: Expected) -> None:
         log = self._log()
-        with self._report.step("TPC-H Q1 on the log", **self._size):
+        with self.report.step("TPC-H Q1 on the log", **_size(self.source)):
             q1 = self._query(queries.Q1, log)
-        with self._report.step("TPC-H Q6 on the log", **self._size):
+        with self.report.step("TPC-H Q6 on the log", **_size(self.source)):
             q6 = self._query(queries.Q6, log)
-        self._report.compare("Q1 on the log and on the source", expected.q1, q1)
-        self._report.compare("Q6 on the log and on the source", expected.q6, q6)
-        if self._scale == queries.PUBLISHED_SCALE:
+        self.report.compare("Q1 on the log and on the source", expected.q1, q1)
+        self.report.compare("Q6 on the log and on the source", expected.q6, q6)
+        if self.scale == queries.PUBLISHED_SCALE:
             self._compare_published("log", Expected(expected.fingerprint, q1, q6))
 
     def _compare_published(self, what: str, answers: Expected) -> None:
@@ -203,13 +192,13 @@ class _Demo:
             ("Q6", queries.PUBLISHED_Q6, answers.q6),
         ):
             found = queries.as_published(rows)
-            self._report.compare(f"{name} on the {what} and as published", published, found)
+            self.report.compare(f"{name} on the {what} and as published", published, found)
 
     def _stream(self) -> None:
         """The same rows as a stream whose driver is killed twice; see the module of that name."""
         part = slice_files(
-            self._source,
-            self._directory / "stream" / "source",
+            self.source,
+            self.directory / "stream" / "source",
             BATCHES * FILES_PER_BATCH,
             STREAM_ROWS_MAX,
         )
@@ -218,55 +207,59 @@ class _Demo:
             log=STREAM_LOG,
             source=str(part.directory),
             files_per_batch=FILES_PER_BATCH,
-            directory=str(self._directory / "stream"),
+            directory=str(self.directory / "stream"),
             cores=os.cpu_count() or 2,
             quorums=QUORUMS,
         )
         with stream_driver(settings) as driver, BookKeeper(self._uri) as client:
             log = StreamLog(client, STREAM_LOG)
-            run_killed_stream(driver, log, self._report)
+            run_killed_stream(driver, log, self.report)
             named = log.ledgers() | {each.ledger_id for each in client.open_log(LOG).ledgers()}
             stored = set(client.list_ledgers())
-        expected = fingerprint(self._spark.read.parquet(str(part.directory)))
-        self._report.compare(
+        expected = fingerprint(self.spark.read.parquet(str(part.directory)))
+        self.report.compare(
             "the stream's log: every row, once", expected, fingerprint(self._log(STREAM_LOG))
         )
-        size = {"rows": part.rows, "size_bytes": part.size_bytes}
-        with self._report.step("read it as a stream, into Parquet", **size):
+        with self.report.step("read it as a stream, into Parquet", **_size(part)):
             copy = self._stream_out(part.rows // BATCHES)
-        self._report.compare("read as a stream: every row, once", expected, fingerprint(copy))
-        self._report.compare("ledgers stored and ledgers named by logs", named, stored)
-        self._report.say("")
+        self.report.compare("read as a stream: every row, once", expected, fingerprint(copy))
+        self.report.compare("ledgers stored and ledgers named by logs", named, stored)
+        self.report.say("")
 
     def _stream_out(self, batch_rows: int) -> DataFrame:
         """The streamed log, streamed once more in micro-batches of ``batch_rows``."""
-        directory = self._directory / "stream" / "copy"
-        reader = self._spark.readStream.format("bookkeeper").option("startingOffsets", "earliest")
+        directory = self.directory / "stream" / "copy"
+        reader = self.spark.readStream.format("bookkeeper").option("startingOffsets", "earliest")
         reader = reader.option("maxRowsPerTrigger", batch_rows)
         frame = reader.options(metadataServiceUri=self._uri, log=STREAM_LOG).load()
         writer = frame.writeStream.format("parquet").trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(directory / "checkpoint"))
         writer.start(str(directory / "rows")).awaitTermination()
-        return self._spark.read.parquet(str(directory / "rows"))
+        return self.spark.read.parquet(str(directory / "rows"))
 
     def _show(self) -> None:
         """The log and one of its ledgers, as an operator would see them."""
         log = describe_log(session_with(self._uri), LOG)
         ledgers = [each["ledger_id"] for each in log["ranges"]]
-        self._report.say(
+        self.report.say(
             f"\nlog {LOG}: {log['rows']:,} rows, {log['size_bytes']:,} bytes in ledgers {ledgers}"
         )
         with BookKeeper(self._uri) as client:
             metadata = client.ledger_metadata(ledgers[0])
-        self._report.say(
+        self.report.say(
             f"ledger {ledgers[0]}: {metadata.state.name}, entries 0 to {metadata.last_entry}, "
             f"{metadata.length:,} bytes, digest {metadata.digest_type.name}"
         )
         for fragment in metadata.fragments:
-            self._report.say(
+            self.report.say(
                 f"  from entry {fragment.first_entry} on {', '.join(fragment.ensemble)}"
             )
-        self._report.say("")
+        self.report.say("")
+
+
+def _size(rows: Lineitem) -> dict[str, int]:
+    """What a step that handles ``rows`` is measured by."""
+    return {"rows": rows.rows, "size_bytes": rows.size_bytes}
 
 
 def fingerprint(frame: DataFrame) -> Fingerprint:

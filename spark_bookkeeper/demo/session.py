@@ -24,7 +24,7 @@ first micro-batch take half the CPU (13 s instead of 26 s)."""
 def spark_session(directory: Path, cores: int, *, is_brief: bool = False) -> Iterator[SparkSession]:
     """A ``local[cores]`` session whose scratch files and log (``spark.log``) lie in ``directory``.
 
-    ``is_brief`` is for one that does little: it starts sooner and never gets as fast.
+    ``is_brief`` is for a session that does little: it starts sooner and never gets as fast.
     The JVM and its Python workers print to that log for their whole life, not to our terminal.
     """
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from spark_bookkeeper.log.cleaning.collect import Collector
 DRIVER_MODULE = "spark_bookkeeper.demo.stream_driver"
 BATCHES = 8
 FILES_PER_BATCH = 2
-"""Each becomes a partition, hence a ledger."""
+"""Each file becomes a partition, and so a ledger."""
 FIRST_KILL_BATCH = 2
 SECOND_KILL_BATCH = 5
 REPLAY_LINE = "replay skipped"
@@ -39,7 +39,7 @@ REPLAY_LINE = "replay skipped"
 WAIT_TIMEOUT_S = 180.0
 _POLL_INTERVAL_S = 0.05
 _SHARP_POLL_INTERVAL_S = 0.002
-"""To kill within the hundredths of a second between a commit and Spark's note of it."""
+"""Short enough to kill the driver in the hundredths of a second before Spark notes a commit."""
 _LOG_TAIL_CHARS = 2000
 
 
@@ -96,10 +96,9 @@ class StreamDriver:
         return max((int(path.name) for path in commits.glob("[0-9]*")), default=-1)
 
     def replays(self) -> int:
-        """How many replays the commits of all runs have said to have skipped."""
-        return (
-            (self.directory / "spark" / "spark.log").read_text(errors="replace").count(REPLAY_LINE)
-        )
+        """How many replays the commits of all runs have logged as skipped."""
+        log = self.directory / "spark" / "spark.log"
+        return log.read_text(errors="replace").count(REPLAY_LINE)
 
     @property
     def _output(self) -> Path:
@@ -110,7 +109,7 @@ class StreamDriver:
 
 
 class StreamLog:
-    """What an onlooker sees of the log a query writes."""
+    """The log that a query writes, as another process sees it."""
 
     def __init__(self, client: BookKeeper, name: str) -> None:
         self._client = client
@@ -145,7 +144,7 @@ class StreamLog:
         return {each.ledger_id for each in self._client.open_log(self._name).ledgers()}
 
     def collect(self) -> None:
-        """What ``bookkeeper logs gc`` does."""
+        """Collect the log as ``bookkeeper logs gc`` does."""
         nodes = self._session.run(self._session.catalog.open(self._name))
         self._session.run(Collector(self._session.sweeper).collect(nodes.log_id, log=self._name))
 
@@ -153,11 +152,8 @@ class StreamLog:
 @contextmanager
 def stream_driver(settings: StreamSettings) -> Iterator[StreamDriver]:
     """A driver that ends with the block, and with this process however that ends."""
-    guard = Guard()
-    try:
+    with closing(Guard()) as guard:
         yield StreamDriver(settings, guard)
-    finally:
-        guard.close()
 
 
 def run_killed_stream(driver: StreamDriver, log: StreamLog, report: Report) -> None:
@@ -205,7 +201,7 @@ def _start_again(driver: StreamDriver, log: StreamLog, report: Report) -> None:
 
 @contextmanager
 def _count_rows(name: str, log: StreamLog, report: Report) -> Iterator[None]:
-    """A step whose rows are what was committed meanwhile."""
+    """Run a step that counts the rows committed during it."""
     before = log.rows()
     with report.step(name) as step:
         yield

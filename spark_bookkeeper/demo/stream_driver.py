@@ -18,7 +18,7 @@ from spark_bookkeeper.demo.session import spark_session
 
 @dataclass(frozen=True, kw_only=True)
 class StreamSettings:
-    """What one run of the driver is told; survives ``json.dumps(asdict(...))``."""
+    """The settings of one run of the driver; they survive ``json.dumps(asdict(...))``."""
 
     metadata_service_uri: str
     log: str
@@ -38,9 +38,8 @@ def stream(settings: StreamSettings) -> None:
     with spark_session(directory / "spark", settings.cores, is_brief=True) as spark:
         schema = spark.read.parquet(settings.source).schema
         reader = spark.readStream.schema(schema)
-        frame = reader.option("maxFilesPerTrigger", settings.files_per_batch).parquet(
-            settings.source
-        )
+        reader = reader.option("maxFilesPerTrigger", settings.files_per_batch)
+        frame = reader.parquet(settings.source)
         writer = frame.writeStream.format("bookkeeper").queryName(settings.log)
         writer = writer.options(
             metadataServiceUri=settings.metadata_service_uri,
@@ -52,6 +51,6 @@ def stream(settings: StreamSettings) -> None:
 
 
 if __name__ == "__main__":
-    # A session of its own: whoever kills it finds the JVM and the workers by it.
+    # A session of its own, so that `kill_session` finds the JVM and the workers too.
     os.setsid()
     stream(StreamSettings(**json.loads(sys.argv[1])))

@@ -50,10 +50,12 @@ class LocalBookie:
         self.directory = directory
         """Configuration, log, journal and ledgers of this bookie."""
         self._guard = guard
-        self._metadata_service_uri = metadata_service_uri
+        self.metadata_service_uri = metadata_service_uri
+        """The cluster it registers with."""
         self._settings = settings
         self._process: GuardedProcess | None = None
-        self._spawned_ms = 0
+        self.spawned_ms = 0
+        """Wall clock of the last spawn, milliseconds since the epoch."""
         self._is_stopping = False
 
     def __repr__(self) -> str:
@@ -67,12 +69,12 @@ class LocalBookie:
 
     @property
     def is_running(self) -> bool:
-        """Its process exists, paused or not."""
+        """Whether its process exists, paused or not."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def log_path(self) -> Path:
-        """What it prints, appended to over restarts."""
+        """What it prints; restarts append to it."""
         return self.directory / "bookie.log"
 
     def start(self) -> None:
@@ -91,7 +93,7 @@ class LocalBookie:
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "bookie.toml"
         config.write_text(self._config(), encoding="utf-8")
-        self._spawned_ms = int(time.time() * 1000)
+        self.spawned_ms = int(time.time() * 1000)
         self._is_stopping = False
         with self.log_path.open("ab") as log:
             self._process = self._guard.popen(
@@ -102,7 +104,7 @@ class LocalBookie:
             )
 
     def stop(self) -> None:
-        """SIGTERM: it stops accepting, finishes what it holds and ends; waits for that.
+        """Send SIGTERM and wait until the bookie has finished its requests and ended.
 
         A paused bookie is resumed first. One that does not end in time is killed.
         """
@@ -125,13 +127,13 @@ class LocalBookie:
             self._process.send_signal(signal.SIGCONT)  # a paused one takes the SIGTERM only now
 
     def kill(self) -> None:
-        """SIGKILL, as a crash: whatever was not synced is lost. Returns once it is gone."""
+        """SIGKILL, like a crash: what was not synced is lost. Returns once the process is gone."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and answers nobody until :meth:`resume`."""
+        """SIGSTOP: its connections stay open and it answers no request until :meth:`resume`."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
 
@@ -151,22 +153,12 @@ class LocalBookie:
         """The error of a start of this bookie that failed because of ``detail``."""
         return LocalStartError(f"bookie {self.bookie_id}", detail, log_tail(self.log_path))
 
-    @property
-    def spawned_ms(self) -> int:
-        """Wall clock of the last spawn, milliseconds since the epoch."""
-        return self._spawned_ms
-
-    @property
-    def metadata_service_uri(self) -> str:
-        """The cluster it registers with."""
-        return self._metadata_service_uri
-
     def _config(self) -> str:
         settings = {
             "bookie_id": self.bookie_id,
             "host": LOOPBACK,
             "port": self.port,
-            "metadata_service_uri": self._metadata_service_uri,
+            "metadata_service_uri": self.metadata_service_uri,
             "journal_directories": [str(self.directory / "journal")],
             "ledger_directories": [str(self.directory / "ledgers")],
             **self._settings,
@@ -181,12 +173,11 @@ def wait_until_serving(bookies: list[LocalBookie]) -> None:
     Raises:
         LocalStartError: of the first that ended or is not ready after ``START_TIMEOUT_S``.
     """
-    waiting = {bookie.bookie_id: bookie for bookie in bookies}
-    if not waiting:
+    if not bookies:
         return
 
     def check() -> None:
-        for bookie in waiting.values():
+        for bookie in bookies:
             if (failure := bookie.failure()) is not None:
                 raise failure
 
@@ -196,5 +187,6 @@ def wait_until_serving(bookies: list[LocalBookie]) -> None:
         check=check,
         timeout_s=START_TIMEOUT_S,
     )
-    for bookie_id, reason in missing.items():
-        raise waiting[bookie_id].start_error(f"{reason} after {START_TIMEOUT_S:.0f} s")
+    for bookie in bookies:
+        if reason := missing.get(bookie.bookie_id):
+            raise bookie.start_error(f"{reason} after {START_TIMEOUT_S:.0f} s")

@@ -14,7 +14,6 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from bookkeeper_metadata.foundation.invariant import invariant
@@ -71,12 +70,7 @@ class LocalCluster:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
     @property
@@ -104,7 +98,7 @@ class LocalCluster:
         return self._directory
 
     def start(self) -> None:
-        """Start whatever of the cluster does not run, and wait until all of it serves.
+        """Start the processes that do not run, and wait until all of them serve.
 
         Raises:
             LocalStartError: a process did not come up; everything is stopped again.
@@ -159,7 +153,7 @@ class LocalCluster:
         self._ports_taken = set()
 
     def _prepare(self) -> None:
-        """Choose or read the directory and the ports; nothing runs yet but the guard."""
+        """Choose or read the directory and the ports; starts no process but the guard."""
         if self._kept_directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="bookkeeper-local-"))
             self._guard = Guard(remove=self._directory)
@@ -176,10 +170,10 @@ class LocalCluster:
         self._zookeeper = ZooKeeperProcess(
             self._directory / "zookeeper", port, popen=self._guard.popen
         )
-        for index in range(max(self._bookie_count_min, len(state["bookies"]))):
-            is_known = index < len(state["bookies"])
-            bookie_port = state["bookies"][index] if is_known else free_port(self._ports_taken)
-            self._bookies.append(self._new_bookie(bookie_port, index))
+        ports = list(state["bookies"])
+        while len(ports) < self._bookie_count_min:
+            ports.append(free_port(self._ports_taken))
+        self._bookies += [self._new_bookie(each, index) for index, each in enumerate(ports)]
         self._save()
 
     def _new_bookie(self, port: int, index: int) -> LocalBookie:

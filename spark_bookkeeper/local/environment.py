@@ -13,8 +13,8 @@ _ROOTS = dict.fromkeys(
     str(Path(package).resolve().parent)
     for package in (Path(__file__).parents[1], bookkeeper_metadata.__path__[0])
 )
-"""What the packages of this distribution lie in, in order: a clone has two such folders,
-``site-packages`` is one."""
+"""The folders that hold the packages of this distribution: two in a clone, ``site-packages`` when it
+is installed."""
 
 
 def child_environment() -> dict[str, str]:

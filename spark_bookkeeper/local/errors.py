@@ -10,7 +10,7 @@ from pathlib import Path
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 
 LOG_TAIL_LINES = 20
-"""How much of a failed process's log an error carries."""
+"""Lines at the end of a failed process's log that its error shows."""
 
 
 class LocalStartError(BookKeeperError):
@@ -53,10 +53,10 @@ class LocalDirectoryError(BookKeeperError):
 
 @contextmanager
 def directory_refusals(directory: Path) -> Iterator[None]:
-    """For the block that makes ``directory`` and its first file.
+    """Report errors of a block that makes ``directory`` and its first file by one name.
 
     Raises:
-        LocalDirectoryError: the operating system does not let us.
+        LocalDirectoryError: the operating system refuses it.
     """
     try:
         yield

@@ -22,7 +22,7 @@ from typing import IO, Any
 from spark_bookkeeper.local import guard_process
 
 STOP_TIMEOUT_S = 10.0
-"""How long the guard may take to kill its children and end."""
+"""Longest the guard may take to kill its children and end."""
 
 _POLL_INTERVAL_S = 0.02
 
@@ -84,7 +84,7 @@ class Guard:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
-                    "-I",  # nothing but the standard library, whatever the environment says
+                    "-I",  # only the standard library, even if the environment names other folders
                     guard_process.__file__,
                     str(theirs.fileno()),
                     str(os.getpid()),
@@ -136,7 +136,7 @@ class Guard:
         return GuardedProcess(self, command, pid)
 
     def request(self, request: Mapping[str, Any], fds: Sequence[int] = ()) -> dict[str, Any]:
-        """One question to the guard and its answer.
+        """Send one request to the guard and return its answer.
 
         Raises:
             OSError: the guard could not do it, or is gone (then so are its children).

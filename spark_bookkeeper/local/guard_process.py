@@ -28,7 +28,7 @@ import sys
 from typing import Any
 
 PARENT_CHECK_INTERVAL_S = 0.5
-"""How often the guard looks whether its launcher still lives, should a fork hold its socket open."""
+"""How often the guard checks that its launcher lives: a fork of it may hold the socket open."""
 
 _PR_SET_PDEATHSIG = 1
 _FDS_PER_REQUEST_MAX = 2
@@ -36,7 +36,7 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class _Guard:
-    """The children by process id, and what is left to do when the launcher is gone."""
+    """The children by process id, and how to clean up when the launcher is gone."""
 
     def __init__(self, control: socket.socket, launcher_pid: int, remove: str | None) -> None:
         self._control = control
@@ -59,7 +59,7 @@ class _Guard:
                         os.close(fd)
                 self._control.sendall(json.dumps(answer).encode() + b"\n")
         except (BrokenPipeError, ConnectionResetError):
-            return  # the launcher went away in mid-request, which is what we are here for
+            return  # the launcher died in mid-request: go on to clean up
         finally:
             self._end_children()
             if self._remove is not None:
@@ -70,8 +70,7 @@ class _Guard:
         line = b""
         fds: list[int] = []
         while not line.endswith(b"\n"):
-            ready, _, _ = select.select([self._control], [], [], PARENT_CHECK_INTERVAL_S)
-            if not ready:
+            if not select.select([self._control], [], [], PARENT_CHECK_INTERVAL_S)[0]:
                 if os.getppid() != self._launcher_pid:
                     return None
                 continue

@@ -57,9 +57,9 @@ def pyspark_jars() -> Path:
 
 
 def _candidates() -> list[Path]:
-    homes = [Path(home) / "bin" / "java" for home in [os.environ.get("JAVA_HOME")] if home]
-    paths = [Path(path) for path in [shutil.which("java")] if path]
-    return [path for path in (*homes, *paths) if path.exists()]
+    home, found = os.environ.get("JAVA_HOME"), shutil.which("java")
+    paths = (home and Path(home, "bin", "java"), found and Path(found))
+    return [path for path in paths if path and path.exists()]
 
 
 def _version(java: Path) -> int | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
 PORT_MIN = 12_000
-"""Below live the well-known services."""
+"""Well-known services use the ports below."""
 
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _EPHEMERAL_MIN_DEFAULT = 32_768
@@ -21,7 +21,7 @@ _ATTEMPTS_MAX = 1_000
 
 
 def free_port(taken: set[int]) -> int:
-    """A loopback port nobody listens on and not in ``taken``, which it joins.
+    """Draw a loopback port that is free and not in ``taken``, and add it there.
 
     Raises:
         OSError: no free port was found in a thousand draws.
@@ -36,7 +36,7 @@ def free_port(taken: set[int]) -> int:
 
 
 def is_listening(port: int) -> bool:
-    """Something accepts connections at this loopback port."""
+    """Whether a process accepts connections at this loopback port."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((LOOPBACK, port)) == 0

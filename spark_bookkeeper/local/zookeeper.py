@@ -29,7 +29,7 @@ TICK_MS = 500
 
 _MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _JARS = ("zookeeper", "log4j", "slf4j", "netty", "metrics", "snappy", "commons-cli", "commons-io")
-"""What of PySpark's two hundred jars the server loads; opening them all doubles its start."""
+"""Those of PySpark's 200 jars that the server needs; opening all of them doubles its start time."""
 _POLL_S = 0.02
 _CONFIG = f"""\
 clientPort={{port}}
@@ -45,8 +45,8 @@ autopurge.purgeInterval=1
 preAllocSize=1024
 """
 
-# Not logged: that somebody asked whether the server is up, which is most of what it would log. Of a
-# stack trace the first lines say it all.
+# The checks whether the server is up are not logged: they would be most of the log. The first lines
+# of a stack trace are enough.
 _LOGGING = """\
 rootLogger.level=info
 rootLogger.appenderRef.out.ref=out
@@ -62,7 +62,7 @@ logger.connections.level=warn
 
 
 class ChildProcess(Protocol):
-    """What is needed of ``subprocess.Popen``, or of whatever stands in for it."""
+    """The part of ``subprocess.Popen`` that is used here, which a substitute must have."""
 
     pid: int
 
@@ -104,11 +104,11 @@ class ZooKeeperProcess:
 
     @property
     def is_running(self) -> bool:
-        """The process lives; whether it answers is what :meth:`start` waited for."""
+        """Whether the process lives; that it answers, :meth:`start` has waited for."""
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, timeout_ms: int = START_TIMEOUT_MS) -> None:
-        """Start on whatever the directory holds and wait until it answers; nothing if it runs.
+        """Start on what the directory holds and wait until it answers; nothing if it runs.
 
         Raises:
             LocalStartError: it ended, or did not answer in time; carries the log's last lines.
@@ -117,13 +117,12 @@ class ZooKeeperProcess:
         if self.is_running:
             return
         if is_listening(self.port):
-            # Somebody else's server would answer in the place of ours.
+            # Another server would answer in the place of ours.
             raise LocalStartError("zookeeper", f"port {self.port} is in use", "")
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        config, logging = (
-            self._write("zoo.cfg", self._config()),
-            self._write("log4j2.properties", _LOGGING),
-        )
+        text = _CONFIG.format(port=self.port, directory=self.directory)
+        config = self._write("zoo.cfg", text)
+        logging = self._write("log4j2.properties", _LOGGING)
         command = [str(find_java()), *_jvm_options(logging), _MAIN, str(config)]
         with self.log_path.open("ab") as log:
             self._process = self._popen(command, stdout=log, stderr=subprocess.STDOUT)
@@ -141,7 +140,7 @@ class ZooKeeperProcess:
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL and wait: a power cut as far as the process can tell. Idempotent."""
+        """SIGKILL and wait: for the process the same as a power cut. Idempotent."""
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
@@ -171,9 +170,6 @@ class ZooKeeperProcess:
         except subprocess.TimeoutExpired:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait(STOP_TIMEOUT_MS / 1000)
-
-    def _config(self) -> str:
-        return _CONFIG.format(port=self.port, directory=self.directory)
 
     def _write(self, name: str, text: str) -> Path:
         path = self.directory / name

@@ -15,8 +15,8 @@ from spark_bookkeeper.cli.logs.consumers import consumers, print_consumers
 from spark_bookkeeper.cli.logs.gc import gc
 from spark_bookkeeper.cli.logs.transactions import txns
 from spark_bookkeeper.cli.options import (
+    cluster_options,
     debug_option,
-    json_option,
     open_client,
     password_option,
     row_place,
@@ -24,10 +24,11 @@ from spark_bookkeeper.cli.options import (
     yes_option,
 )
 from spark_bookkeeper.cli.output import (
-    print_facts,
+    print_fields,
     print_json,
+    print_result,
     print_table,
-    printable_facts,
+    printable_fields,
     printable_time,
 )
 from spark_bookkeeper.cli.records import (
@@ -55,9 +56,7 @@ logs.add_command(txns)
 
 
 @logs.command("list")
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def list_logs(uri: str, as_json: bool) -> None:
     """List every log with its id, its rows and the time of its last commit."""
     from spark_bookkeeper.admin import log_documents
@@ -75,9 +74,7 @@ def list_logs(uri: str, as_json: bool) -> None:
 
 @logs.command()
 @click.argument("log")
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def show(log: str, uri: str, as_json: bool) -> None:
     """Show a log's settings, schema, ledgers, transactions and consumers."""
     from spark_bookkeeper.admin.log_documents import describe_log, session_with
@@ -86,12 +83,10 @@ def show(log: str, uri: str, as_json: bool) -> None:
     if as_json:
         print_json(document)
         return
-    facts = {**document, **document.pop("settings")}
-    ranges, columns = facts.pop("ranges"), facts.pop("schema")
-    transactions, readers = facts.pop("transactions"), facts.pop("consumers")
-    opened = facts.pop("open_ledger")
-    del facts["settings"]
-    print_facts(printable_facts(facts))
+    ranges, columns = document.pop("ranges"), document.pop("schema")
+    transactions, readers = document.pop("transactions"), document.pop("consumers")
+    opened, settings = document.pop("open_ledger"), document.pop("settings")
+    print_fields(printable_fields({**document, **settings}))
     print_table(("column", "type"), ((each["column"], each["type"]) for each in columns))
     keys = ("ledger_id", "first_entry", "last_entry", "first_row", "rows", "size_bytes")
     print_table(
@@ -143,23 +138,20 @@ def read(log: str, *, uri: str, first_row: int | str, end_row: int | str, **want
 @length_prefixed_option
 @click.option("--no-create", is_flag=True, help="Fail if there is no such log.")
 @password_option
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def append(
     log: str, *, uri: str, as_json: bool, length_prefixed: bool, no_create: bool, password: bytes
 ) -> None:
     """Append standard input to a log of plain values, a row per line.
 
-    Takes the log over from whoever writes it, and creates it if there is none.
+    Fences any other writer of the log, and creates the log if there is none.
     """
-    records = records_of_stdin(length_prefixed=length_prefixed)
     waiting: deque[AddFuture[Position]] = deque()
     count, last = 0, None
     with open_client(uri) as client:
         opened = client.open_log(log) if no_create else _open_or_create(client, log)
         with opened.writer(password=password) as writer:
-            for record in records:
+            for record in records_of_stdin(length_prefixed=length_prefixed):
                 waiting.append(writer.append_async(record))
                 count += 1
                 while waiting and waiting[0].done():
@@ -167,10 +159,8 @@ def append(
             for future in waiting:
                 last = future.result()
     next_row = None if last is None else last.row + 1
-    if as_json:
-        print_json({"log": log, "rows": count, "next_row": next_row})
-    else:
-        click.echo(f"appended {count} rows to {log}" + (f"; next row {next_row}" if last else ""))
+    line = f"appended {count} rows to {log}" + (f"; next row {next_row}" if last else "")
+    print_result({"log": log, "rows": count, "next_row": next_row}, line, as_json=as_json)
 
 
 @logs.command()
@@ -183,18 +173,16 @@ def append(
     show_default=True,
     help="Row number, or earliest or latest.",
 )
-@click.option("--timeout", type=float, help="End when nothing came for so many seconds.")
+@click.option("--timeout", type=float, help="End when no row arrives for this many seconds.")
 @click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
 @raw_option
 @password_option
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def tail(log: str, *, uri: str, as_json: bool, raw: bool, start: int | str, **wanted: Any) -> None:
     """Print rows as they are confirmed, until Ctrl-C.
 
-    Of a log of plain values a row is its value; with --json a document that names the row too. Of
-    any other log it is a JSON document of the columns.
+    A row of a log of plain values is printed as its value, with --json as a document that names the
+    row too. A row of any other log is printed as a JSON document of its columns.
     """
     with open_client(uri) as client:
         opened = client.open_log(log)
@@ -214,9 +202,7 @@ def tail(log: str, *, uri: str, as_json: bool, raw: bool, start: int | str, **wa
 @click.option("--before", type=click.IntRange(min=0), help="The first row to keep.")
 @click.option("--consumed", is_flag=True, help="Keep what a live consumer has not read yet.")
 @yes_option
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def truncate(
     log: str, before: int | None, *, consumed: bool, is_sure: bool, uri: str, as_json: bool
 ) -> None:
@@ -230,33 +216,26 @@ def truncate(
         raise click.UsageError("give one of --before and --consumed")
     session = session_with(uri)
     log_id = session.run(session.catalog.open(log)).log_id
-    row = before
-    if row is None:
-        row = session.run(session.consumers(log_id, log).consumed_row())
+    consumed_row = session.consumers(log_id, log).consumed_row
+    row = session.run(consumed_row()) if before is None else before
     if not is_sure:
         click.confirm(f"Drop the rows of {log} before row {row} for ever?", abort=True)
     first_row = session.run(session.truncate(log_id, log, row))
-    if as_json:
-        print_json({"log": log, "before": row, "first_row": first_row})
-    else:
-        click.echo(f"first row of {log} is {first_row}")
+    document = {"log": log, "before": row, "first_row": first_row}
+    print_result(document, f"first row of {log} is {first_row}", as_json=as_json)
 
 
 @logs.command()
 @click.argument("log")
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def recover(log: str, uri: str, as_json: bool) -> None:
     """Take a log over from its writer and close its last ledger, so that Spark may append."""
     with open_client(uri) as client:
         opened = client.open_log(log)
         opened.recover()
         rows = opened.row_count
-    if as_json:
-        print_json({"log": log, "rows": rows})
-    else:
-        click.echo(f"{log} has no writer; {rows} rows")
+    line = f"{log} has no writer; {rows} rows"
+    print_result({"log": log, "rows": rows}, line, as_json=as_json)
 
 
 @logs.command()
@@ -265,7 +244,7 @@ def recover(log: str, uri: str, as_json: bool) -> None:
 @uri_option
 @debug_option
 def delete(log: str, is_sure: bool, uri: str) -> None:
-    """Delete a log with all its ledgers for ever; whoever writes it is fenced."""
+    """Delete a log with all its ledgers for ever; its writer is fenced."""
     if not is_sure:
         click.confirm(f"Delete log {log} and all its rows?", abort=True)
     with open_client(uri) as client:
@@ -288,6 +267,6 @@ def _open_or_create(client: BookKeeper, log: str) -> Log:
     try:
         return client.open_log(log)
     except NoSuchLogError:
-        with suppress(LogExistsError):  # somebody else was first: theirs is as good
+        with suppress(LogExistsError):  # another process created it meanwhile, which is as good
             return client.create_log(log)
         return client.open_log(log)

@@ -7,20 +7,18 @@ from typing import Any
 
 import click
 
-from spark_bookkeeper.cli.options import debug_option, json_option, uri_option, yes_option
-from spark_bookkeeper.cli.output import print_json, print_table, printable_time
+from spark_bookkeeper.cli.options import cluster_options, yes_option
+from spark_bookkeeper.cli.output import print_json, print_result, print_table, printable_time
 
 
 @click.group()
 def consumers() -> None:
-    """Cursors of streaming queries with the option consumer, which retention waits for."""
+    """How far streaming queries with the option consumer have read; truncate --consumed waits."""
 
 
 @consumers.command("list")
 @click.argument("log")
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def list_consumers(log: str, uri: str, as_json: bool) -> None:
     """List how far every consumer has read, and whether truncate --consumed waits for it."""
     from spark_bookkeeper.admin.log_documents import describe_consumers, session_with
@@ -39,13 +37,12 @@ def list_consumers(log: str, uri: str, as_json: bool) -> None:
 @click.argument("log")
 @click.argument("consumer")
 @yes_option
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def forget(log: str, consumer: str, *, is_sure: bool, uri: str, as_json: bool) -> None:
     """Forget a consumer, so that truncate --consumed waits for it no more.
 
-    No query loses its place, which is in its own checkpoint. One that still runs comes back.
+    No query loses its place, which is in its own checkpoint. A query that still runs makes its
+    consumer appear again.
     """
     from spark_bookkeeper.admin.log_documents import session_with
 
@@ -57,13 +54,11 @@ def forget(log: str, consumer: str, *, is_sure: bool, uri: str, as_json: bool) -
             abort=True,
         )
     forgotten = session.run(session.consumers(log_id, log).forget(consumer))
-    row = None if forgotten is None else forgotten.row
-    if as_json:
-        print_json({"log": log, "consumer": consumer, "forgotten_row": row})
-    elif forgotten is None:
-        click.echo(f"{log} has no consumer {consumer}")
-    else:
-        click.echo(f"forgot {consumer} at row {row} of {log}")
+    row, line = None, f"{log} has no consumer {consumer}"
+    if forgotten is not None:
+        row, line = forgotten.row, f"forgot {consumer} at row {forgotten.row} of {log}"
+    document = {"log": log, "consumer": consumer, "forgotten_row": row}
+    print_result(document, line, as_json=as_json)
 
 
 def print_consumers(found: Iterable[Mapping[str, Any]]) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from spark_bookkeeper.cli.options import debug_option, json_option, uri_option
-from spark_bookkeeper.cli.output import print_facts, print_json, print_table
+from spark_bookkeeper.cli.options import cluster_options
+from spark_bookkeeper.cli.output import print_fields, print_json, print_table
 
 if TYPE_CHECKING:
     from spark_bookkeeper.datasource.session import Session
@@ -19,15 +19,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("log", required=False)
-@click.option("--dry-run", is_flag=True, help="Change nothing, say what would go.")
-@uri_option
-@json_option
-@debug_option
+@click.option("--dry-run", is_flag=True, help="Change nothing, print what would be deleted.")
+@cluster_options
 def gc(log: str | None, dry_run: bool, uri: str, as_json: bool) -> int:
     """Collect what dead writers and overwrites left behind; safe at any moment.
 
-    Of one log; without LOG of every log, and whatever is left of logs whose deletion was
-    interrupted. What fails does not keep the others from being collected; the exit code is 1 then.
+    Collects one log; without LOG every log, and what is left of logs whose deletion was
+    interrupted. If one log fails, the others are still collected, and the exit code is 1.
     """
     from spark_bookkeeper.admin.log_documents import session_with
 
@@ -37,9 +35,9 @@ def gc(log: str | None, dry_run: bool, uri: str, as_json: bool) -> int:
         if as_json:
             print_json({"log": log, "dry_run": dry_run, **report})
         else:
-            print_facts({key.replace("_", " "): len(value) for key, value in report.items()})
+            print_fields({key.replace("_", " "): len(value) for key, value in report.items()})
         return 0
-    document = _collected_all(session, is_dry_run=dry_run)
+    document = _collect_all(session, is_dry_run=dry_run)
     if as_json:
         print_json(document)
     else:
@@ -47,7 +45,7 @@ def gc(log: str | None, dry_run: bool, uri: str, as_json: bool) -> int:
     return 1 if document["failed"] else 0
 
 
-def _collected_all(session: Session, *, is_dry_run: bool) -> dict[str, Any]:
+def _collect_all(session: Session, *, is_dry_run: bool) -> dict[str, Any]:
     logs: list[dict[str, Any]] = []
     deletions: list[dict[str, Any]] = []
     failed: list[dict[str, str]] = []
@@ -56,16 +54,15 @@ def _collected_all(session: Session, *, is_dry_run: bool) -> dict[str, Any]:
             logs.append({"log": name, **_collect(session, name, is_dry_run=is_dry_run)})
     for log_id in session.run(session.catalog.deletions()):
         with _note_failure(failed, f"deleted log {log_id}"):
-            left = (
-                {} if is_dry_run else asdict(session.run(session.catalog.finish_deletion(log_id)))
-            )
-            deletions.append({"log_id": log_id, **left})
+            finish = session.catalog.finish_deletion
+            done = {} if is_dry_run else asdict(session.run(finish(log_id)))
+            deletions.append({"log_id": log_id, **done})
     return {"dry_run": is_dry_run, "logs": logs, "deletions": deletions, "failed": failed}
 
 
 @contextmanager
 def _note_failure(failed: list[dict[str, str]], what: str) -> Iterator[None]:
-    """Keep what goes wrong for the end; a log deleted since it was listed is no failure."""
+    """Note an error for the end instead of raising it; a log deleted since it was listed is none."""
     from spark_bookkeeper.log.errors import NoSuchLogError
 
     try:

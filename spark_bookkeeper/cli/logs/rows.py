@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_AT_ONCE = 1_000
-"""Rows turned into text ahead of whoever prints them."""
+"""Rows turned into Python values at once: bounds the memory that printing a log takes."""
 
 
 class LogTable:
@@ -47,12 +47,12 @@ class LogTable:
         """Rows from ``start`` on as they are committed; ends when none came for ``timeout_s``."""
         view = self._session.view(self._nodes.log_id, self._log)
         row = self._session.run(view.pin(start))
-        while (end_row := self._session.run(self._grown(row, timeout_s))) is not None:
+        while (end_row := self._session.run(self._wait_for_rows(row, timeout_s))) is not None:
             yield from self.rows(row, end_row)
             row = end_row
 
-    async def _grown(self, row: int, timeout_s: float | None) -> int | None:
-        """Where the log ends once it ends behind ``row``; ``None``: it does not in time."""
+    async def _wait_for_rows(self, row: int, timeout_s: float | None) -> int | None:
+        """Wait until the log has rows behind ``row``; its end then, ``None`` after ``timeout_s``."""
         changed = asyncio.Event()
         stop = await self._nodes.store.watch(self._nodes.tree.head, lambda _: changed.set())
         try:
@@ -76,5 +76,5 @@ class LogTable:
 
 
 def _as_text(value: Any) -> str:
-    """What JSON has no form for: bytes as hex, decimals and times as they read."""
+    """A value that JSON has no form for: bytes as hex, decimals and times as ``str`` writes them."""
     return value.hex() if isinstance(value, bytes) else str(value)

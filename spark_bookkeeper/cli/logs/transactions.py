@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import click
 
-from spark_bookkeeper.cli.options import debug_option, json_option, uri_option, yes_option
-from spark_bookkeeper.cli.output import print_json, print_table, printable_time
+from spark_bookkeeper.cli.options import cluster_options, yes_option
+from spark_bookkeeper.cli.output import print_json, print_result, print_table, printable_time
 
 
 @click.group()
@@ -17,9 +17,7 @@ def txns() -> None:
 
 @txns.command("list")
 @click.argument("log")
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def list_transactions(log: str, uri: str, as_json: bool) -> None:
     """List what every application committed last."""
     from spark_bookkeeper.admin.log_documents import session_with
@@ -41,13 +39,11 @@ def list_transactions(log: str, uri: str, as_json: bool) -> None:
 @click.argument("log")
 @click.argument("app_id")
 @yes_option
-@uri_option
-@json_option
-@debug_option
+@cluster_options
 def forget(log: str, app_id: str, *, is_sure: bool, uri: str, as_json: bool) -> None:
     """Forget what an application committed: its next write may have any version.
 
-    A batch of it that comes again would be written again.
+    If the application repeats a batch, its rows are then written a second time.
     """
     from spark_bookkeeper.admin.log_documents import session_with
 
@@ -58,10 +54,9 @@ def forget(log: str, app_id: str, *, is_sure: bool, uri: str, as_json: bool) -> 
         )
     session = session_with(uri)
     forgotten = session.run(session.catalog.forget_transaction(log, app_id))
-    version = None if forgotten is None else forgotten.version
-    if as_json:
-        print_json({"log": log, "app_id": app_id, "forgotten_version": version})
-    elif forgotten is None:
-        click.echo(f"{log} has no transaction of {app_id}")
-    else:
-        click.echo(f"forgot version {version} of {app_id} in {log}")
+    version, line = None, f"{log} has no transaction of {app_id}"
+    if forgotten is not None:
+        version = forgotten.version
+        line = f"forgot version {version} of {app_id} in {log}"
+    document = {"log": log, "app_id": app_id, "forgotten_version": version}
+    print_result(document, line, as_json=as_json)

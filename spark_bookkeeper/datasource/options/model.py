@@ -1,8 +1,8 @@
 """What a read or write was asked for, as values: one class for each of Spark's four ways.
 
-Values only, picklable; what cannot be served although each value alone is fine is told by
-``defects``. Files and clusters are touched by nobody here, but for the password's file, which the
-process that needs it reads.
+Values only, picklable; what cannot be served although each value alone is fine is listed
+by ``defects``. Nothing here touches files or clusters, but for the password's file, which the process
+that needs it reads.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class StreamReadOptions(ReadOptions):
     """15 min, Kafka's ``maxTriggerDelay``."""
     ignores_overwrites: bool = False
     consumer: str | None = None
-    """Name of a cursor that tells retention how far this query has read."""
+    """Name of a cursor by which retention knows how far this query has read."""
     consumer_timeout_ms: int = 7 * 86_400_000
 
     def defects(self, given: frozenset[str]) -> list[str]:

@@ -2,8 +2,8 @@
 
 Keys arrive lower-cased from Spark, so they are compared without case. An option of the other
 direction is accepted and not read, because a view is read and written with the same options; one of
-the other trigger - a stream's in a batch, a batch's in a stream - is refused, for whoever sets it
-believes it has an effect. Pure: the environment is an argument.
+the other trigger - a stream's in a batch, a batch's in a stream - is refused, because
+its user believes that it has an effect. Pure: the environment is an argument.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ OPTIONS_LOST_HINT = (
     " (no option arrived at all: Spark drops the OPTIONS of a CREATE TABLE, so use CREATE "
     "TEMPORARY VIEW … OPTIONS (…), or repeat them in SELECT … FROM t WITH (…))"
 )
-"""Said where a table of Spark's catalog is the likely reason: its options are never passed on."""
+"""Added where a table of Spark's catalog is the likely reason: Spark never passes its options on."""
 
 _BY_KEY: dict[str, Option] = {
     name.lower(): option for option in OPTIONS for name in (option.name, *option.aliases)

@@ -62,7 +62,7 @@ class Option:
     applies: tuple[Way, ...]
     help: str
     default: str = ""
-    """What the documentation calls the default where the dataclass's own would not tell a reader."""
+    """What the documentation calls the default where the dataclass's own would not help a reader."""
     aliases: tuple[str, ...] = ()
 
 

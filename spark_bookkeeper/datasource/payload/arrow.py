@@ -80,7 +80,6 @@ class ArrowDecoder:
             batch = decode_message(message, self._schema, rows)
         elif self._wanted:
             batch = decode_columns(self._schema_message, message, self._wanted, rows)
-        else:
-            whole = decode_message(message, self._schema, rows)
-            batch = whole.select([])
+        else:  # no columns, as for a count: the rows still have to be there
+            batch = decode_message(message, self._schema, rows).select([])
         return batch if batch.schema.names == self._names else batch.select(self._names)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -87,7 +88,7 @@ def _record(fields: list[pa.Field], names: Iterator[str]) -> Avro:
         if field.nullable:
             made |= {"type": _nullable(field.type, names), "default": None}
         else:
-            made |= {"type": _type(field.type, names)}
+            made["type"] = _type(field.type, names)
         if made["name"] != field.name:
             made["sparkName"] = field.name
         record["fields"].append(made)
@@ -162,10 +163,8 @@ def _refusal(name: str, of: pa.DataType) -> str | None:
 def _record_names() -> Iterator[str]:
     """Names of the records of one schema, in the order they are met: Avro wants them unique."""
     yield "row"
-    count = 0
-    while True:
-        count += 1
-        yield f"row_{count}"
+    for number in count(1):
+        yield f"row_{number}"
 
 
 def _carrier_field(field: pa.Field) -> pa.Field:

@@ -144,7 +144,7 @@ def parse_footer(ledger_id: int, entry_id: int, payload: bytes | memoryview) -> 
 
 
 def _check_shape(schema: pa.Schema, entries: int, entry_id: int) -> None:
-    """The schema is the entry's own word, unlike that of rows: only what a footer has is decoded."""
+    """Refuse a schema that no footer has: unlike that of rows, it comes from the entry itself."""
     if entries != entry_id:
         # As many as there are before it, so a few bytes cannot claim millions.
         raise ValueError(f"describes {entries} entries where {entry_id} lie before it")

@@ -16,7 +16,7 @@ def raw_payloads(column: pa.Array, first_row: int) -> list[bytes]:
 
     Raises:
         RowTooLargeError: a value does not fit into an entry.
-        RawNullError: a value is null: a raw entry cannot say so.
+        RawNullError: a value is null, which a raw entry cannot express.
     """
     if column.null_count:
         raise RawNullError(first_row + column.is_null().to_pylist().index(True))

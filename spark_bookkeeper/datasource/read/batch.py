@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_bookkeeper.datasource.errors import OptionsError, with_source_errors
+from spark_bookkeeper.datasource.errors import OptionsError, source_errors
 from spark_bookkeeper.datasource.options.model import ReadOptions
 from spark_bookkeeper.datasource.options.values import Position
 from spark_bookkeeper.datasource.read.bounds import ranges_that_may_hold
@@ -31,8 +31,8 @@ class PushedFilters:
     """Takes the filters Spark offers, and gives all of them back for Spark to apply again.
 
     Spark fails the reads of a reader *class* with ``pushFilters`` of its own when its conf
-    ``spark.sql.python.filterPushdown.enabled`` is off, and tells nobody whether it is. So this
-    stands on the instance, and shows the attribute by which Spark knows a method nobody overrode.
+    ``spark.sql.python.filterPushdown.enabled`` is off, and offers no way to ask. So this
+    stands on the instance, and shows the attribute by which Spark knows a method not overridden.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
@@ -58,7 +58,7 @@ class BookKeeperBatchReader(DataSourceReader):  # type: ignore[misc, unused-igno
         self._pushed = PushedFilters(readable, schema)
         self.pushFilters = self._pushed  # type: ignore[method-assign, unused-ignore]
 
-    @with_source_errors
+    @source_errors()
     def partitions(self) -> list[InputPartition]:
         """Never an empty list: Spark would put a partition of its own there."""
         session, predicate = open_session(self._options), self._pushed.predicate

@@ -29,7 +29,7 @@ from spark_bookkeeper.datasource.read.limits import (
 from spark_bookkeeper.datasource.read.offsets import (
     EARLIEST,
     LATEST,
-    ROW,
+    TIMESTAMP,
     RowOffset,
     StartSymbol,
     parse_offset,
@@ -81,7 +81,7 @@ class LogFollower:
             )
 
     def initial_offset(self) -> Offset:
-        """The same for the same options, whenever it is asked."""
+        """Where a new query begins; the same for the same options, whenever Spark asks."""
         return start_symbol(self.log_id, self._options).to_json()
 
     def pin_target(self) -> None:
@@ -101,12 +101,12 @@ class LogFollower:
         limits = trigger_limits(self._options, limit)
         if isinstance(place, StartSymbol):
             row, extent = self._resolve_start(place)
-            self._tell_retention(row)
+            self._move_cursor(row)
             end = self._batch_end(row, extent.end_row, limits)
             return RowOffset(self.log_id, end, row).to_json()
         extent = self._run(self._view.extent_reaching(place.row, was_handed_out=True))
         self._end_seen = extent.end_row
-        self._tell_retention(place.row)
+        self._move_cursor(place.row)
         first = self._first_row(extent.head, place.row)
         end = self._batch_end(first, extent.end_row, limits)
         return RowOffset(self.log_id, end).to_json() if end > first else place.to_json()
@@ -121,7 +121,7 @@ class LogFollower:
             self._run(self._cursor.advance(place.row))
 
     def end_offset(self) -> Offset | None:
-        """Where the log ended when it was last looked at."""
+        """Where the log ended when its head was last read."""
         return None if self._end_seen is None else RowOffset(self.log_id, self._end_seen).to_json()
 
     def plan(
@@ -170,21 +170,17 @@ class LogFollower:
             if symbol.start == LATEST and self._target_row is not None:
                 row = min(row, self._target_row)
         else:
-            row = symbol.at if symbol.start == ROW else self._row_at(symbol.at)
+            row = symbol.at
+            if symbol.start == TIMESTAMP:
+                is_latest = self._options.is_latest_without_match
+                row = row_since(
+                    self._session, self._view, self.log, row, is_latest_without_match=is_latest
+                )
             extent = self._run(self._view.extent_reaching(row))
         self._end_seen = extent.end_row
         first = self._first_row(extent.head, row)
         self._log_skipped(row, first, extent.end_row)
         return first, extent
-
-    def _row_at(self, timestamp_ms: int) -> int:
-        return row_since(
-            self._session,
-            self._view,
-            self.log,
-            timestamp_ms,
-            is_latest_without_match=self._options.is_latest_without_match,
-        )
 
     def _first_row(self, head: LogHead, row: int) -> int:
         return self._view.first_row(
@@ -210,7 +206,8 @@ class LogFollower:
             return end
         return self._run(self._view.row_after_bytes(first, end, limits.bytes_max))
 
-    def _tell_retention(self, row: int) -> None:
+    def _move_cursor(self, row: int) -> None:
+        """Let retention know how far this query has read."""
         if self._cursor is not None:
             self._run(self._cursor.heartbeat(row))
 
@@ -229,10 +226,9 @@ class LogFollower:
         return found
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run it; a log that is gone is another one now where its name says so."""
+        """Run it; raises LogRecreatedError instead where a gone log's name is another log's now."""
         try:
             return self._session.run(coroutine)
         except NoSuchLogError:
-            # Raises that the name is another log's now, where it is.
             self._session.run(self._session.catalog.open(self.log, expected_log_id=self.log_id))
             raise

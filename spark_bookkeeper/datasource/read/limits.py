@@ -35,7 +35,7 @@ class TriggerLimits:
 
 
 def default_limit(options: StreamReadOptions) -> ReadLimit:
-    """What Spark is told to ask with: bounded as soon as any limit is set."""
+    """The limit that Spark is to ask with: bounded as soon as any limit is set."""
     if options.trigger_rows_max is not None:
         return ReadMaxRows(options.trigger_rows_max)
     if options.trigger_bytes_max is not None:

@@ -1,8 +1,8 @@
-"""Which rows cannot satisfy a query's filters, judged by bounds of their columns alone.
+"""Which rows cannot satisfy a query's filters, decided by bounds of their columns alone.
 
 Pure. Answers "nothing here can match" or "something may": a wrong "may" costs a read, a wrong
 "cannot" loses rows, so whatever is not understood - a nested column, a collated text, a value of
-another type than its column's, a bound nobody recorded - may match. Spark applies all filters again
+another type than its column's, a bound that was not recorded - may match. Spark applies all filters again
 to the rows it gets. Order is Spark's: text and binary by bytes, NaN above all numbers (where there
 is one no bounds are recorded), -0.0 equal to 0.0; a comparison with null is never true.
 """
@@ -76,7 +76,7 @@ class _Claim(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One filter that bounds can tell something about."""
+    """One filter that the bounds of a column can rule rows out by."""
 
     column: str
     claim: _Claim
@@ -107,7 +107,7 @@ class Predicate:
         return frozenset(condition.column for condition in self.conditions)
 
     def may_hold(self, bounds: Callable[[str], Bounds]) -> bool:
-        """Whether a row of the rows that ``bounds`` tells of, by column, could satisfy it."""
+        """Whether a row could satisfy it, when ``bounds`` gives the bounds of each column by name."""
         return all(condition.may_hold(bounds(condition.column)) for condition in self.conditions)
 
 
@@ -117,7 +117,7 @@ ALL_ROWS = Predicate()
 def predicate_of(
     filters: Iterable[spark.Filter], schema: StructType, columns: Collection[str]
 ) -> Predicate:
-    """What of Spark's filters bounds can tell something about.
+    """Those of Spark's filters that bounds of columns can rule rows out by.
 
     ``schema`` is the read's; ``columns`` those of it that may have bounds.
     """

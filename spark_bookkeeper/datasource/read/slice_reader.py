@@ -65,19 +65,19 @@ class Fetching:
 
     def read(self, ledger: ReadHandle, first_entry: int, last_entry: int) -> Iterator[Entry]:
         """The entries, all of them, counted."""
-        # The plan knows them to be confirmed, even where the bookies asked now do not yet.
+        # The plan saw that they are confirmed; the bookies asked now may not know it yet.
         is_known = last_entry <= ledger.last_add_confirmed
         read = ledger.read if is_known else ledger.read_unconfirmed
         for entry in read(first_entry, last_entry):
             self.entries_fetched += 1
             yield entry
 
-    def plans(self, of: Slice) -> None:
-        """Note a slice that is read now."""
+    def count_planned(self, of: Slice) -> None:
+        """Count the entries of a slice that is read now."""
         self.entries_planned += of.last_entry - of.first_entry + 1
 
     def may_spare(self, of: Slice) -> bool:
-        """Whether reading the footer first could save more entries than that."""
+        """Whether reading the footer first could save more entries than the one it costs."""
         return bool(self.predicate.conditions) and of.last_entry > of.first_entry
 
 
@@ -88,7 +88,7 @@ def read_log(ledger: ReadHandle, of: Slice, decoder: Decoder, fetching: Fetching
         PayloadCorruptError: an entry is not what the format says.
         RowsMissingError: the entries hold other rows than the log names.
     """
-    fetching.plans(of)
+    fetching.count_planned(of)
     origin = _origin(ledger, of, fetching)
     layout = None
     if not of.is_whole or fetching.may_spare(of):
@@ -181,7 +181,7 @@ def _cut(
 
 
 def _check_start(of: Slice, expected: int | None, position: int) -> None:
-    """An entry begins where the one before ended; the first one read, not behind the rows wanted."""
+    """Fail unless an entry begins where the one before ended, and the first not behind the rows wanted."""
     if expected is None:
         if of.is_whole or position <= of.first_row:
             return
@@ -191,7 +191,7 @@ def _check_start(of: Slice, expected: int | None, position: int) -> None:
 
 
 def _check_end(of: Slice, last_entry: int, reached: int | None) -> None:
-    """The last row wanted was there; of a part of a whole range only its last entry can tell."""
+    """Fail if the last row wanted was not there; in a part of a whole range only the last entry shows it."""
     if of.is_whole and last_entry < of.range.last_entry:
         return
     if reached is None or reached < of.end_row:
@@ -207,7 +207,7 @@ def read_ledger(
         PayloadCorruptError: an entry is not what the format says.
         RowsMissingError: an entry holds other rows than the ledger's footer says.
     """
-    fetching.plans(of)
+    fetching.count_planned(of)
     footer = _footer(ledger, fetching) if fetching.may_spare(of) else None
     if footer is not None and len(footer.first_rows) == ledger.last_add_confirmed:
         yield from _read_laid_out(
@@ -221,7 +221,7 @@ def read_ledger(
         )
         return
     for entry in fetching.read(ledger, of.first_entry, of.last_entry):
-        if _kind(of.ledger_id, entry.entry_id, entry.payload) is EntryKind.FOOTER:
+        if _envelope(entry).kind is EntryKind.FOOTER:
             continue
         envelope, batch = _decode(decoder, entry, of.range.schema_id)
         yield Rows(batch, of.ledger_id, entry.entry_id, envelope.first_row)
@@ -235,7 +235,7 @@ def read_raw(
     Raises:
         PayloadCorruptError: a value of a text column is no UTF-8.
     """
-    fetching.plans(of)
+    fetching.count_planned(of)
     payloads: list[memoryview] = []
     size = 0
     first_entry = of.first_entry
@@ -265,10 +265,7 @@ def _origin(ledger: ReadHandle, of: Slice, fetching: Fetching) -> int:
         return of.range.first_row
     # The range begins inside its ledger: only the entry there knows how many rows lie before.
     for entry in fetching.read(ledger, of.range.first_entry, of.range.first_entry):
-        try:
-            return of.range.first_row - parse_envelope(entry.payload).first_row
-        except MalformedEnvelopeError as error:
-            raise PayloadCorruptError(of.ledger_id, entry.entry_id, str(error)) from error
+        return of.range.first_row - _envelope(entry).first_row
     raise RowsMissingError(of.ledger_id, of.range.rows, 0)
 
 
@@ -280,23 +277,21 @@ def _layout(ledger: ReadHandle, of: Slice, origin: int, fetching: Fetching) -> L
     if ledger.last_add_confirmed <= of.range.last_entry:
         return None
     footer = _footer(ledger, fetching)
-    if footer is None:
-        return None
-    layout = Layout(footer, origin)
-    return layout if layout.holds(of.range) else None
+    layout = None if footer is None else Layout(footer, origin)
+    return layout if layout is not None and layout.holds(of.range) else None
 
 
 def _footer(ledger: ReadHandle, fetching: Fetching) -> Footer | None:
     if ledger.metadata.custom_metadata.get(FOOTER_KEY) != FOOTER_VERSION:
-        return None  # Without one, or with one of a later version: both are read without its aid.
+        return None  # No footer, or one of a later version: the ledger is read without it.
     last_entry = ledger.last_add_confirmed
     for entry in fetching.read(ledger, last_entry, last_entry):
         return parse_footer(entry.ledger_id, entry.entry_id, entry.payload)
     return None
 
 
-def _kind(ledger_id: int, entry_id: int, payload: memoryview) -> EntryKind:
+def _envelope(entry: Entry) -> Envelope:
     try:
-        return parse_envelope(payload).kind
+        return parse_envelope(entry.payload)
     except MalformedEnvelopeError as error:
-        raise PayloadCorruptError(ledger_id, entry_id, str(error)) from error
+        raise PayloadCorruptError(entry.ledger_id, entry.entry_id, str(error)) from error

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from spark_bookkeeper.datasource.errors import reported_alone
+from spark_bookkeeper.datasource.errors import source_errors
 from spark_bookkeeper.datasource.options.model import StreamReadOptions
 from spark_bookkeeper.datasource.read.follow import LogFollower, Offset
 from spark_bookkeeper.datasource.read.limits import default_limit
@@ -43,37 +43,37 @@ class BookKeeperStreamReader(  # type: ignore[misc, unused-ignore]
         # Tasks open connections of their own.
         return {**self.__dict__, "_follower": None}
 
-    @reported_alone
+    @source_errors(has_cause=False)
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where the options let a new query begin; resolved by the first ``latestOffset``."""
         return self._follow().initial_offset()
 
-    @reported_alone
+    @source_errors(has_cause=False)
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Pin what this run of the query reads up to."""
         self._follow().pin_target()
 
-    @reported_alone
+    @source_errors(has_cause=False)
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Bounded when any limit option is set."""
         return default_limit(self._options)
 
-    @reported_alone
+    @source_errors(has_cause=False)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Offset:  # noqa: N802
         """Where the next batch ends; ``start`` itself when nothing is to be read."""
         return self._follow().next_offset(start, limit)
 
-    @reported_alone
+    @source_errors(has_cause=False)
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """The log's end, for the progress' ``latestOffset``."""
         return self._follow().end_offset()
 
-    @reported_alone
+    @source_errors(has_cause=False)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The batch's tasks; none for a batch without rows."""
         return [ReadPartition(pack) for pack in self._follow().plan(start, end)]
 
-    @reported_alone
+    @source_errors(has_cause=False)
     def commit(self, end: dict[str, Any]) -> None:
         """Move the cursor of ``consumer``, if one is named."""
         self._follow().commit(end)

@@ -1,7 +1,7 @@
 """What a read's task does, batch or stream: its slices' rows as Arrow batches of Spark's schema.
 
 A task opens its ledgers a few ahead and decodes while the next entries are on their way. At its end
-it tells how many entries it fetched of those its slices lie in.
+it logs how many entries it fetched of those its slices lie in.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from bookkeeper_metadata.errors import MetadataCorruptError
-from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.blocking.read_handle import ReadHandle
-from spark_bookkeeper.datasource.errors import as_source_error
+from spark_bookkeeper.datasource.errors import source_errors
 from spark_bookkeeper.datasource.options.model import ReadOptions
 from spark_bookkeeper.datasource.read.decoders import Decoders
 from spark_bookkeeper.datasource.read.partitions import Slice
@@ -47,7 +46,7 @@ LEDGERS_OPENED_AHEAD = 4
 
 
 class ReadPartition(InputPartition):  # type: ignore[misc, unused-ignore]
-    """What one task reads, in order; may be nothing."""
+    """The slices that one task reads, in order; there may be none."""
 
     def __init__(self, slices: tuple[Slice, ...]) -> None:
         super().__init__(None)
@@ -67,12 +66,9 @@ def run_task(
 ) -> Iterator[pa.RecordBatch]:
     """The partition's rows, cast to exactly the schema; errors are reported ones."""
     assert isinstance(partition, ReadPartition)
-    try:
-        session = open_session(options)
-        slices = partition.slices
+    with source_errors():
+        session, slices = open_session(options), partition.slices
         yield from read_slices(session, options, readable, schema, slices, predicate=predicate)
-    except (BookKeeperError, ModuleNotFoundError) as error:
-        raise as_source_error(error) from error
 
 
 def read_slices(
@@ -84,7 +80,7 @@ def read_slices(
     *,
     predicate: Predicate = ALL_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """The slices' rows as batches of exactly Spark's schema, or fewer of those ``predicate`` lacks.
+    """The slices' rows as batches of exactly Spark's schema; rows ``predicate`` rules out may lack.
 
     Raises:
         BookKeeperError: a ledger cannot be opened, read or decoded; never fewer rows.
@@ -153,9 +149,8 @@ class _Shape:
             return cast_batch(rows.batch, self._target)
         columns = []
         for field in self._target:
-            at = self._stored.get(field.name)
-            if at is not None:
-                column = rows.batch.column(at)
+            if field.name in self._stored:
+                column = rows.batch.column(self._stored[field.name])
             else:
                 column = _metadata_column(field, rows, item, ledger, is_raw=is_raw)
             columns.append(cast_array(column, field.type))
@@ -188,7 +183,7 @@ def _metadata_column(
 
 
 def _time_ms(item: Slice, metadata: LedgerMetadata) -> int:
-    """The time of the rows: the commit's of a Spark write, else that of their ledger's begin.
+    """When the rows were committed by Spark, or, written outside Spark, when their ledger began.
 
     Rows written outside Spark are read before their ledger ends, and a batch that is read again
     after that must have the very same rows, so what counts is what is known from the first on.

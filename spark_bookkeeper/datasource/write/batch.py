@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from spark_bookkeeper.datasource.errors import with_source_errors
+from spark_bookkeeper.datasource.errors import source_errors
 from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.session import Session, open_session, open_write_session
 from spark_bookkeeper.datasource.write.finish import WriteMessage, commit_write, task_messages
@@ -32,20 +32,20 @@ class BookKeeperBatchWriter(DataSourceArrowWriter):  # type: ignore[misc, unused
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
-    @with_source_errors
+    @source_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one partition's rows to a ledger of their own (in a task)."""
         session = open_session(self._plan.options)
         task = WriteTask(session, self._plan, batch_task(self._plan), session.clock_ms)
         return WriteMessage(task.run(iterator))
 
-    @with_source_errors
+    @source_errors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all rows visible at once, then clean up (on the driver)."""
         session = open_write_session(self._plan.options)
         commit_write(session, self._plan.epoch.log, task_messages(messages))
 
-    @with_source_errors
+    @source_errors()
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Give this write up unless it is committed: Spark calls this after a failed commit too."""
         abort_batch(open_write_session(self._plan.options), self._plan, task_messages(messages))
@@ -63,7 +63,7 @@ def abort_batch(session: Session, plan: WritePlan, messages: list[TaskMessage | 
     """Give up the plan's own epoch, also when no task lived to name it.
 
     The writer that aborts a batch is the one its tasks got, so its epoch is theirs. A log that was
-    created for this write alone goes too: nobody would know why it is there.
+    created for this write alone is deleted too: its user would not know why it is there.
     """
     own = TaskMessage(epoch=plan.epoch, job=plan.batch_job(""), partition=0, task_attempt_id=0)
     session.run(session.sweeper.abort([*messages, own], log=plan.epoch.log))

@@ -22,7 +22,7 @@ _log = logging.getLogger("spark_bookkeeper.commits")
 
 @dataclass(frozen=True, slots=True)
 class WriteMessage(WriterCommitMessage):  # type: ignore[misc, unused-ignore]
-    """A finished task's word to the commit."""
+    """What a finished task sends to the commit."""
 
     task: TaskMessage
 
@@ -41,11 +41,11 @@ def commit_write(
     """
     summary = session.run(session.committer.commit(messages, log=log, covers=covers))
     report = session.run(session.sweeper.after_commit(summary))
-    facts = _facts(summary, report)
+    fields = _fields(summary, report)
     if summary.outcome is CommitOutcome.REPLAYED:
-        say(logging.WARNING, f"replay skipped: committed before, adds nothing. {facts}")
+        say(logging.WARNING, f"replay skipped: committed before, adds nothing. {fields}")
     else:
-        say(logging.INFO, f"committed. {facts}")
+        say(logging.INFO, f"committed. {fields}")
     collect_if_due(session, summary.epoch.log_id, log)
     return summary
 
@@ -57,15 +57,15 @@ def say(level: int, line: str) -> None:
         sys.stderr.flush()
 
 
-def _facts(summary: CommitSummary, report: SweepReport) -> str:
+def _fields(summary: CommitSummary, report: SweepReport) -> str:
     return (
-        f"log={summary.epoch.log} {_job_facts(summary.job)} epoch={summary.epoch.number} "
+        f"log={summary.epoch.log} {_job_fields(summary.job)} epoch={summary.epoch.number} "
         f"ledgers={len(summary.ledger_ids)} rows={summary.rows} size_bytes={summary.size_bytes} "
         f"elapsed_ms={summary.elapsed_ms} swept={len(report.ledgers_deleted)}"
     )
 
 
-def _job_facts(job: Job) -> str:
+def _job_fields(job: Job) -> str:
     if job.txn is None:
         return f"job={job.job_id}"
     if job.txn.is_stream:

@@ -56,12 +56,10 @@ class WritePlan:
 
         ``query_id`` is empty outside of ``foreachBatch``.
         """
-        options = self.options
-        if options.txn_app_id is None or options.txn_version is None:
+        app_id, version = self.options.txn_app_id, self.options.txn_version
+        if app_id is None or version is None:
             return Job.of_batch(self.job_id)
-        return Job.of_batch(
-            self.job_id, Txn(options.txn_app_id, options.txn_version, query_id=query_id)
-        )
+        return Job.of_batch(self.job_id, Txn(app_id, version, query_id=query_id))
 
 
 def make_plan(
@@ -84,7 +82,7 @@ async def _make_plan(
 ) -> WritePlan:
     """As :func:`_plan_once`; a log that goes while the plan is made is created anew.
 
-    The write that created the log may fail, and then deletes it under whoever has just found it.
+    The write that created the log may fail, and then deletes it under a write that has just found it.
     """
     for _ in range(FIND_ATTEMPTS_MAX - 1):
         try:
@@ -104,7 +102,7 @@ async def _plan_once(
         raise SchemaMismatchError(options.log, ("a DataFrame without columns holds no rows",))
     password = options.read_password()
     nodes, has_created_log = await _find_or_create(session, options, options.log, schema)
-    # What this session has not heard of yet is judged too: a schema, a writer, a password.
+    # Another client may have changed the schema, the writer or the password: check against the newest.
     await nodes.sync()
     found = await nodes.head()
     settings = overridden(found.head.settings, options)
@@ -140,15 +138,15 @@ async def _find_or_create(
             raise
     settings = overridden(LogSettings(), options, is_new=True)
     if len({name.lower() for name in schema.names}) != len(schema.names):
-        # Spark takes names that differ in case for one, unless told otherwise, at every read.
+        # By default Spark takes names that differ only in case for one, and so fails at every read.
         raise SchemaMismatchError(log, ("a column name stands twice, case apart",))
     if settings.payload_format == RAW:
         check_raw(log, schema)
     log_schema = log_schema_of(schema)
     check_storable(settings.payload_format, log_schema.arrow)
-    # Its settings stay with the log: one that no ledger can be made for would refuse all writes.
+    # The log keeps its settings: with more bookies than there are, every write would be refused.
     await session.ledgers.cluster.choose_ensemble(settings.ensemble_size)
-    # Whoever creates the log at the same time may have given it other columns: checked again.
+    # Another write may create the log now, with other columns, so the caller checks them again.
     try:
         return await session.catalog.open_or_create(log, settings, log_schema.encode())
     except ValueError as error:
@@ -173,7 +171,7 @@ async def _check_password(
         if ranges:
             await session.ledgers.open_ledger(ranges[-1].ledger_id, password=password)
     except NoSuchLedgerError:
-        return  # Trimmed since the head was read, so its password binds nobody.
+        return  # Truncated since the head was read: no row has that password any more.
 
 
 async def _schema(

@@ -1,4 +1,4 @@
-"""Which task this is, as Spark's task context tells it (in an executor's Python worker).
+"""Which task this is, as Spark's task context gives it (in an executor's Python worker).
 
 A streaming query's id and the number of the micro-batch are local properties that only tasks see;
 they are what makes a replay recognisable, so without them a streaming task fails and nothing is put
@@ -24,10 +24,8 @@ RUN_ID_PROPERTY = "spark.jobGroup.id"
 def batch_task(plan: WritePlan) -> TaskIdentity:
     """This task of a batch write."""
     context = _context()
-    query_id = context.getLocalProperty(QUERY_ID_PROPERTY) or ""
-    return TaskIdentity(
-        plan.batch_job(query_id), context.partitionId(), context.taskAttemptId(), _run_id(context)
-    )
+    job = plan.batch_job(context.getLocalProperty(QUERY_ID_PROPERTY) or "")
+    return _identity(job, context)
 
 
 def stream_task() -> TaskIdentity:
@@ -42,7 +40,7 @@ def stream_task() -> TaskIdentity:
     if not query_id or not batch_id or not batch_id.isdigit():
         raise StreamIdentityError(query_id, batch_id)
     job = Job.of_stream(query_id, int(batch_id))
-    return TaskIdentity(job, context.partitionId(), context.taskAttemptId(), _run_id(context))
+    return _identity(job, context)
 
 
 def _context() -> TaskContext:
@@ -51,5 +49,6 @@ def _context() -> TaskContext:
     return context
 
 
-def _run_id(context: TaskContext) -> str:
-    return context.getLocalProperty(RUN_ID_PROPERTY) or ""
+def _identity(job: Job, context: TaskContext) -> TaskIdentity:
+    run_id = context.getLocalProperty(RUN_ID_PROPERTY) or ""
+    return TaskIdentity(job, context.partitionId(), context.taskAttemptId(), run_id)

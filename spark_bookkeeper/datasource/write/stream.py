@@ -3,8 +3,8 @@
 Spark makes two kinds of writers. One is made for each micro-batch, pickled to the tasks and never
 seen again: it is planned, so it has an epoch. The other is made for the commit or abort alone, in
 another process: it has no plan, and everything it knows comes from the messages, which name epoch,
-query and batch. So a plan is made when the writer is told that tasks will get it, at the latest when
-it is pickled, and a writer made for a commit draws no token.
+query and batch. So a plan is made when the source knows that tasks will get the writer, at the latest
+when it is pickled, and a writer made for a commit draws no token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from bookkeeper_metadata.foundation.invariant import invariant
-from spark_bookkeeper.datasource.errors import ContinuousUnsupportedError, with_source_errors
+from spark_bookkeeper.datasource.errors import ContinuousUnsupportedError, source_errors
 from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.session import Session, open_session, open_write_session
 from spark_bookkeeper.datasource.write.finish import WriteMessage, commit_write, say, task_messages
@@ -39,7 +39,7 @@ class BookKeeperStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc,
         self._is_overwrite = is_overwrite
         self._plan: WritePlan | None = None
 
-    @with_source_errors
+    @source_errors()
     def plan(self) -> None:
         """Check the columns and draw the micro-batch's epoch, once; raises as :func:`make_plan`."""
         if self._plan is None:
@@ -52,7 +52,7 @@ class BookKeeperStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc,
         self.plan()
         return self.__dict__
 
-    @with_source_errors
+    @source_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one partition's rows to a ledger of their own (in a task)."""
         plan = self._plan
@@ -62,13 +62,13 @@ class BookKeeperStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc,
         task = WriteTask(session, plan, stream_task(), session.clock_ms)
         return WriteMessage(task.run(iterator))
 
-    @with_source_errors
+    @source_errors()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make the micro-batch visible once, also if it is a replay (on the driver)."""
         session = open_write_session(self._options)
         commit_stream(session, self._log, task_messages(messages), batchId)
 
-    @with_source_errors
+    @source_errors()
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Give up what the messages name unless it is committed; nothing if they name nothing."""
         session = open_write_session(self._options)

@@ -134,9 +134,8 @@ class WriteTask:
     def _write_batches(
         self, batches: Iterator[pa.RecordBatch], pipeline: _Pipeline
     ) -> LedgerWritten:
-        plan, schema_id = self._plan, self._plan.epoch.schema_id
-        target = plan.schema.arrow
-        settings = plan.settings
+        plan, settings = self._plan, self._plan.settings
+        target, schema_id = plan.schema.arrow, plan.epoch.schema_id
         encoder = encoder_of(settings.payload_format, target, schema_id, settings.compression)
         cutter = EntryCutter(
             lambda batch, first_row: encoder.encode(batch, first_row, self._clock_ms()),
@@ -144,17 +143,16 @@ class WriteTask:
         )
         footer = FooterBuilder(target, plan.options.stats_columns)
 
-        def append(entry: CutEntry) -> None:
+        def cut() -> Iterator[CutEntry]:
+            for batch in batches:
+                rows = cast_batch(batch, target, plan.positions)
+                check_values(rows)
+                yield from cutter.add(rows)
+            yield from cutter.finish()
+
+        for entry in cut():
             footer.add(entry)
             pipeline.append(entry.payload)
-
-        for batch in batches:
-            rows = cast_batch(batch, target, plan.positions)
-            check_values(rows)
-            for entry in cutter.add(rows):
-                append(entry)
-        for entry in cutter.finish():
-            append(entry)
         entries, size_bytes = pipeline.entries, pipeline.size_bytes
         closing = footer.encode(schema_id, self._clock_ms())
         if closing is not None:
@@ -184,7 +182,7 @@ class WriteTask:
         )
 
     def _fence_predecessors(self, claim: Claim) -> None:
-        """A retry ends what attempts before it left open; not being able to is no failure."""
+        """Fence the ledgers that earlier attempts left open; the task goes on if that fails."""
         try:
             self._session.run(
                 asyncio.wait_for(
@@ -200,7 +198,7 @@ class WriteTask:
 
 
 class _Pipeline:
-    """Appends with a bound on what is not acknowledged."""
+    """Appends entries to a ledger, with a bound on the bytes not yet acknowledged."""
 
     def __init__(self, ledger: WriteHandle, in_flight_bytes_max: int) -> None:
         self.ledger_id = ledger.ledger_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scripts.generate_documents import option_table
-from spark_bookkeeper.datasource.errors import OptionsError, OptionUnknownError, report
+from spark_bookkeeper.datasource.errors import OptionsError, OptionUnknownError, as_source_error
 from spark_bookkeeper.datasource.options.parse import (
     KAFKA_HABITS,
     parse_read_options,
@@ -58,7 +58,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_valid_name() -> None:
     with pytest.raises(OptionUnknownError) as caught:
         parse_read_options({"log": "orders", "startingoffset": "earliest"}, HERE)
 
-    message = str(report(caught.value))
+    message = str(as_source_error(caught.value))
     assert message.startswith("[BK_OPTION_UNKNOWN] unknown option startingoffset;")
     assert "did you mean startingOffsets?" in message
 

@@ -16,8 +16,7 @@ import pyspark_bookkeeper
 from spark_bookkeeper.datasource.errors import (
     OptionsError,
     SourceError,
-    reported_alone,
-    with_source_errors,
+    source_errors,
 )
 from spark_bookkeeper.datasource.options.client import client_settings
 from spark_bookkeeper.datasource.source import BookKeeperSource
@@ -83,7 +82,7 @@ def test_the_copy_of_a_source_that_spark_commits_with_plans_no_write(kind: type)
 
 
 def test_a_reported_error_has_its_name_first_and_what_to_do_last() -> None:
-    @with_source_errors
+    @source_errors()
     def fails() -> None:
         raise NotEnoughBookiesError(3, ("b1",))
 
@@ -100,7 +99,7 @@ def test_a_reported_error_has_its_name_first_and_what_to_do_last() -> None:
 def test_an_error_of_a_streams_planning_comes_without_the_tracebacks_of_its_causes() -> None:
     """Spark prints all of a traceback there, and what is to be done must not stand at its end."""
 
-    @reported_alone
+    @source_errors(has_cause=False)
     def fails() -> None:
         raise LogRecreatedError("orders", 1, 2)
 
