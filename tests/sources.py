@@ -45,9 +45,9 @@ def sources() -> tuple[Source, ...]:
 
 @cache
 def sources_of_tests() -> tuple[Source, ...]:
-    """Every module of the tests; those of the simulation are not held to a size yet."""
+    """Every module of the tests."""
     paths = sorted((REPOSITORY / "tests").rglob("*.py"))
-    return tuple(_read(p, REPOSITORY) for p in paths if "simulation" not in p.parts)
+    return tuple(_read(p, REPOSITORY) for p in paths)
 
 
 def _read(path: Path, root: Path) -> Source:
