@@ -83,6 +83,8 @@ class Admission:
 
     def add(self, section: Section, to: ReplyTo) -> list[Effect]:
         """Admit the whole section, or refuse the whole section."""
+        # The order matters to the client: a wrong key is told before a fence, so that a stranger
+        # learns nothing about the ledger, and the digests, which cost most, are checked last.
         refusal = self._refuse(section.ledger_id, section.master_key)
         if refusal is None and not section.is_recovery and self._is_fenced(section.ledger_id):
             refusal = Status.FENCED
@@ -93,6 +95,8 @@ class Admission:
         pending = self._pending_runs(section.ledger_id)
         digest = keyless_digest(section.digest_type)
         digest_size = 20 if digest is None else digest.size
+        # A writer that never had its answer sends the same bytes again. What is stored is not
+        # journalled twice; what is left may be several pieces.
         stored_or_new = self._durable.missing(section.run)
         fresh = [part for run in stored_or_new for part in _not_pending(run, pending)]
         if _conflicts_with_pending(section.run, pending, digest_size):
@@ -114,6 +118,8 @@ class Admission:
         if handle is not None and handle.is_fenced:
             return self._when_settled(ledger_id, Reply(to, Status.OK))
         state = self._unsettled.get(ledger_id)
+        # A second fence must not be answered by the first one's being under way: it waits for the
+        # same record to reach the disk.
         if state is not None and state.fence_ticket is not None:
             state.waiting.append((state.fence_ticket, Reply(to, Status.OK)))
             return []
@@ -135,6 +141,7 @@ class Admission:
             return [Reply(to, refusal)]
         handle = self._durable.ledgers.get(ledger_id)
         if handle is not None and handle.master_key is not None:
+            # Losing a hint costs a follower some delay, so it is not worth a sync.
             return [Remember(ledger_id, packet), Reply(to, Status.OK)]
         records: list[JournalRecord] = [ExplicitLac(ledger_id, packet)]
         return [self._persist(ledger_id, master_key, records, Reply(to, Status.OK))]
@@ -230,6 +237,8 @@ class Admission:
         handle = self._durable.ledgers.get(ledger_id)
         if state.master_key is None and (handle is None or handle.master_key is None):
             state.master_key = master_key
+            # In the same group, in front: there is no moment at which the disk has entries of a
+            # ledger that anybody could still bind a key to.
             records = [MasterKey(ledger_id, master_key), *records]
         self._ticket += 1
         state.last_ticket = self._ticket

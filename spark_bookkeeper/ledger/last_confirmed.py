@@ -84,6 +84,8 @@ async def read_last_confirmed(
             progress.on_answer(position, evidence.status, evidence.proved)
             if progress.is_unauthorized:
                 raise UnauthorizedError(ledger_id)
+            # Not before coverage, and no longer than that: those that are silent can no longer form
+            # an ack quorum, whatever they hold.
             if progress.is_covered:
                 return max(progress.last_add_confirmed, believable_claim(received))
     finally:

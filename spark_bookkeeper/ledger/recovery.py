@@ -57,6 +57,8 @@ async def recover_ledger(cluster: LedgerContext, ledger_id: int, password: bytes
         versioned = await cluster.ledgers.read(ledger_id)
         if versioned.metadata.password != password:
             raise UnauthorizedError(ledger_id)
+        # Only the CAS to IN_RECOVERY stops the writer's ensemble changes. Fencing before it would
+        # let the writer move to bookies that nobody fences.
         if not versioned.metadata.is_closed:
             versioned = await cluster.update(ledger_id, marked_in_recovery, versioned)
         if versioned.metadata.is_closed:
@@ -105,10 +107,14 @@ class _Recovery:
         try:
             while True:
                 window = await reading
+                # The next window is read while this one is written back; both go to the same
+                # bookies, but one waits for their disks' reads and the other for their syncs.
                 if not window.ends_ledger:
                     reading = asyncio.ensure_future(self._read_window(window.next_entry))
                 await self._write_back.store(window.found)
                 if window.found:
+                    # Each entry carries the ledger's length with it, so the last one knows the
+                    # total.
                     newest = window.found[-1]
                     length = parse_header(newest.data, newest.offsets[0]).length
                 if window.ends_ledger:
@@ -126,6 +132,8 @@ class _Recovery:
         ]
         try:
             for next_answer in asyncio.as_completed(asked):
+                # In the order in which they come: the slowest bookie is waited for only when its
+                # word is needed.
                 window.on_answer(*await next_answer)
                 if window.is_decided:
                     return window
@@ -146,6 +154,8 @@ class _Recovery:
             first_entry=first_entry,
             last_entry=last_entry,
             stripe=stripe if quorum.is_striped else None,
+            # A bookie that was down during step 2 may be back by now: its first answer here fences
+            # it.
             is_fencing=True,
             master_key=self._key,
             size_bytes_max=self._cluster.settings.read_size_bytes,

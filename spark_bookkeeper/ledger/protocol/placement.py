@@ -68,6 +68,8 @@ def replace_bookies(
     for position in sorted(failed):
         if chosen:
             members[position] = chosen.pop(0)
+        # A bookie outside is better than one that just failed, but one that came back is better
+        # than none: with E = number of bookies it is the only candidate there will ever be.
         elif failed[position] not in writable or failed[position] in avoided:
             continue
         positions.append(position)
@@ -80,5 +82,6 @@ def _choose(
     preferred = [bookie_id for bookie_id in candidates if bookie_id not in avoided]
     if len(preferred) >= count:
         return random.sample(preferred, count)
+    # Too few without the suspects. A suspicion is a guess, and a failed write is a fact.
     second = [bookie_id for bookie_id in candidates if bookie_id in avoided]
     return random.sample(preferred, len(preferred)) + random.sample(second, count - len(preferred))

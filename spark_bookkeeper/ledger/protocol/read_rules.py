@@ -102,6 +102,7 @@ def absent_or_unreadable(
 
     ``NoSuchEntryError`` when every bookie of its write set said it has none; otherwise "don't know".
     """
+    # Silence is no denial: a bookie that is down may hold the only copy that is left.
     denied_by = {
         answer.bookie_id
         for answer in answers

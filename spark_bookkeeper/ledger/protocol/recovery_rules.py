@@ -43,6 +43,8 @@ class FenceProgress:
         """
         if status is Status.UNAUTHORIZED:
             self.is_unauthorized = True
+        # "I do not have this ledger" is an answer too: such a bookie has stored the fence as well,
+        # and takes no add of the old writer. An error or a time-out proves nothing.
         if status is Status.OK or status.is_evidence_of_absence:
             self._answered.add(position)
         if status is Status.OK:
@@ -119,6 +121,8 @@ class BookieAnswer:
         """OK for a copy that verified; UNKNOWN for an entry the bookie said nothing about."""
         if entry_id in self.copies:
             return Status.OK
+        # A damaged copy is not a denial: the bookie stored the entry once and may have acknowledged
+        # it.
         said = (p.status for p in self.missing if p.first_entry <= entry_id <= p.last_entry)
         return Status.UNKNOWN if entry_id in self.damaged else next(said, Status.UNKNOWN)
 
@@ -154,6 +158,8 @@ class RecoveryWindow:
     def _decide_next(self) -> bool:
         """Decide the first undecided entry if the answers allow it; returns whether it exists."""
         entry_id = self.next_entry
+        # Built anew for each decision: there are at most WQ answers to look at, and no state of one
+        # entry can leak into the next.
         entry = EntryReadResult(self._quorum, entry_id)
         is_cut_off = False
         for position in self._quorum.write_set(entry_id):
@@ -163,6 +169,8 @@ class RecoveryWindow:
             status = answer.about(entry_id)
             if status is Status.OK:
                 entry.copy(position)
+                # One valid copy is enough, even if it was never acknowledged: exposing it is
+                # allowed, losing an acknowledged one is not.
                 self.found.append(answer.copies[entry_id])
                 break
             entry.no_copy(position, status)
@@ -175,5 +183,7 @@ class RecoveryWindow:
             case ReadResult.NEVER_EXISTED:
                 self.ends_ledger = self.is_decided = True
             case ReadResult.OPEN:
+                # Replies are bounded. Entries behind a full reply are asked for in the next window,
+                # but only if this one brought something, or recovery would ask for ever.
                 self.is_decided = is_cut_off and bool(self.found)
         return False

@@ -92,6 +92,8 @@ class RunCutter:
         """The next run, if one is due."""
         if not self._waiting:
             return None
+        # A lone append never waits for company. Under load the answers of earlier runs are the
+        # clock: what has collected until then goes out together.
         is_due = unacknowledged_runs == 0 or (
             self._waiting_bytes >= self._limits.size_bytes_target
             and unacknowledged_runs < self._limits.runs_in_flight_max
@@ -103,6 +105,7 @@ class RunCutter:
         size = 0
         while self._waiting:
             size += len(self._waiting[0])
+            # The first payload is always taken, however large: the limit bounds runs, not entries.
             if taken and size > self._limits.size_bytes_max:
                 break
             taken.append(self._waiting.popleft())
@@ -110,6 +113,8 @@ class RunCutter:
 
     def _package(self, payloads: list[bytes], last_add_confirmed: int) -> PendingRun:
         first_entry, size_bytes = self._next_entry, sum(map(len, payloads))
+        # The digest is computed here, once; every bookie, and the journal and entry log of each,
+        # stores exactly these bytes.
         parts = encode_records(
             self._digest,
             self._ledger_id,
@@ -134,6 +139,7 @@ class RunCutter:
     def _sections(self, parts: list[bytes], entry_ids: range) -> dict[int, EncodedSection]:
         positions = range(self._quorum.ensemble_size)
         if not self._quorum.is_striped:
+            # One object for all positions: nothing is copied per bookie.
             return dict.fromkeys(positions, self._section(parts, entry_ids[0], entry_ids[-1]))
         sections: dict[int, EncodedSection] = {}
         for position in positions:

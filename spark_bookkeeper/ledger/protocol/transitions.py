@@ -42,8 +42,11 @@ def closed_by_writer(
         return Stop(LedgerFencedError(ledger_id))
     if not metadata.is_closed:
         return metadata.closed(last_entry, length)
+    # Our own close whose reply was lost, or a recovery that came to the same end: done.
     if metadata.last_entry == last_entry:
         return metadata
+    # A fenced writer expects another end than its own: a recovery may keep entries that were
+    # stored and never acknowledged.
     if isinstance(ended, LedgerFencedError):
         return Stop(ended)
     detail = f"closed at {metadata.last_entry}, written to {last_entry}"
@@ -69,7 +72,11 @@ def closed_by_recovery(
     """
     if metadata.is_closed:
         return metadata
+    # A writer's ensemble change won just before IN_RECOVERY did. Its new bookies may hold
+    # acknowledged entries that were not asked for.
     if metadata.last_fragment != read_from:
         return Stop(metadata.last_fragment)
+    # Taken from the metadata as it is now, so that a replication that finished meanwhile is not
+    # undone.
     fragments = (*metadata.fragments[:-1], *written_to)
     return replace(metadata, fragments=fragments).closed(last_entry, length)

@@ -109,15 +109,18 @@ class WriterState:
 
         Answers of bookies replaced since, and for runs no longer waited for, change nothing.
         """
+        # Late answers are normal: the writer ended, or the position was replaced meanwhile.
         run = self._run_at(first_entry)
         if run is None or position not in run.waiting:
             return []
         if self._is_stale(position, ensemble_number):
             return []
+        # Whatever it said, it has said it: the payloads need not be kept for this bookie.
         run.waiting.discard(position)
         effects: list[Effect] = []
         if status is Status.OK:
             run.stored.add(position)
+        # A failure after the end changes nothing: the writer asks for no replacement any more.
         elif self.error is None:
             effects += self._on_bookie_failed(position, status)
         return effects + self._advance()
@@ -134,8 +137,12 @@ class WriterState:
             return []
         invariant(tried is not None, "only a change that was asked for comes about")
         effects = self._adopt(ensemble, replaced)
+        # A bookie failed while the change was under way, so the new ensemble names a dead one
+        # already. Acknowledging before it is replaced would break step 1 again.
         if self._failed.keys() - (tried or ()):
             return effects + self._change()
+        # There was no bookie to take over. That is the end only if some entry now lacks its ack
+        # quorum; with AQ < WQ a ledger can live on short of a member.
         if not self._can_go_on():
             return effects + self.end(self._not_enough())
         return effects + self._advance()
@@ -152,9 +159,12 @@ class WriterState:
 
     def end(self, error: BookKeeperError) -> list[Effect]:
         """Stop for good: nothing that is not acknowledged yet will be."""
+        # The first reason stands: a fence followed by a lost connection was a fence.
         if self.error is not None:
             return []
         self.error = error
+        # Answers that are still to come find no run and are dropped by on_section_answer, so
+        # nothing can be acknowledged after this line.
         released = self._cutter.clear() + sum(run.size_bytes for run in self._runs)
         self._runs.clear()
         return [FailPending(error), Release(released)]
@@ -178,6 +188,7 @@ class WriterState:
         while run := self._cutter.cut(self._unacknowledged_runs, self.last_add_confirmed):
             self._runs.append(run)
             self._unacknowledged_runs += 1
+            # Runs are cut in order and carry a LAC that never falls, so the newest is the highest.
             self.last_confirmed_sent = run.last_add_confirmed
             effects += [
                 self._send(run, position) for position in run.sections if self._is_usable(position)
@@ -197,14 +208,19 @@ class WriterState:
     # -- a bookie failed ---------------------------------------------------------------------------
 
     def _on_bookie_failed(self, position: int, status: Status) -> list[Effect]:
+        # One bookie is enough. A recovery may have fenced this one and be on its way to the others;
+        # going on without it would acknowledge what the recovery does not see.
         if status is Status.FENCED:
             return self.end(LedgerFencedError(self.ledger_id))
         if status is Status.UNAUTHORIZED:
             return self.end(UnauthorizedError(self.ledger_id))
+        # Every section in flight to a dead bookie fails; the change was asked for by the first.
         if position in self._failed:
             return []
         self._failed[position] = status
         self._suspects.append(self.ensemble[position])
+        # A change under way takes the newcomer up when it is adopted. A ledger with nothing left to
+        # acknowledge needs no replacement: it is about to be closed where it stands.
         if self._changing is not None or (self._is_sealed and self.is_settled):
             return []
         return self._change()
@@ -234,6 +250,8 @@ class WriterState:
             # Entries up to the LAC stay with the fragment they were acknowledged in.
             run.waiting.difference_update(replaced)
             if not run.is_acknowledged:
+                # The replacement holds nothing yet. Counting what its predecessor stored would
+                # acknowledge entries that fewer than AQ members of the new fragment have.
                 run.stored.difference_update(replaced)
         return [
             self._send(run, position)
@@ -245,6 +263,8 @@ class WriterState:
 
     def _is_stale(self, position: int, ensemble_number: int) -> bool:
         """Whether an answer to a section of that ensemble is from a bookie replaced since."""
+        # Compared by position, not for the ensemble as a whole: an answer from a bookie that stayed
+        # through the change is as good as before.
         return ensemble_number < self._member_since[position]
 
     def _is_usable(self, position: int) -> bool:
@@ -286,6 +306,8 @@ class WriterState:
         for run in self._runs:
             if run.is_acknowledged:
                 continue
+            # Stop at the first gap even if later runs are complete: the LAC says "everything up to
+            # here", and recovery starts behind it.
             if not self._is_complete(run):
                 break
             invariant(run.first_entry == confirmed + 1, "runs are acknowledged in entry order")
@@ -298,6 +320,7 @@ class WriterState:
         return [Acknowledge(confirmed)]
 
     def _is_complete(self, run: PendingRun) -> bool:
+        # Every position stores the whole run, so one count serves all of its entries.
         if not self.quorum.is_striped:
             return len(run.stored) >= self.quorum.ack_quorum
         return self.quorum.can_acknowledge(run.stored, run.first_entry, run.last_entry)
@@ -305,6 +328,8 @@ class WriterState:
     def _retire(self) -> list[Effect]:
         """Forget acknowledged runs that every bookie answered for, oldest first."""
         released = 0
+        # An acknowledged run counts against the writer's memory until the slowest bookie has it:
+        # that is what keeps a fast writer from running away from a slow third bookie.
         while self._runs and self._runs[0].is_acknowledged and not self._runs[0].waiting:
             released += self._runs.popleft().size_bytes
         return [Release(released)] if released else []
