@@ -182,11 +182,15 @@ class Committer:
                 return operations, attempt
             try:
                 await self._store.multi(operations)
+                # Everything in the multi happened together: there is nothing to repair after a
+                # crash.
                 return CommitOutcome.COMMITTED, attempt
             except StoreConflict as refused:
                 failure = refused
             except MetadataUnavailableError as lost:
                 failure = lost
+                # Sent, and the answer lost. It may be applied now, later (until the session ends)
+                # or never: the token will tell, never the head.
                 attempted.is_unknown = True
         if attempted.is_unknown:
             raise CommitUnknownError(
@@ -238,6 +242,8 @@ class Committer:
         """
         epoch = request.epoch
         found = await nodes.token(epoch.number)
+        # Collections remove a settled token after a grace period. Which way it was settled, the
+        # application's transaction still knows; without one it cannot be known any more.
         if found is None:
             return await self._settled_without_token(nodes, request)
         if found.token.state is TokenState.DEAD:
@@ -273,6 +279,7 @@ class Committer:
         _require_free(request.epoch, found)
         head, schema = await _evolve_head(nodes, request.epoch, found.head, attempted.covers)
         now_ms = self._clock_ms()
+        # The head read above is what both are decided on; the multi demands that very version.
         change = replace_all if request.epoch.is_overwrite else append
         transition = change(head, request.written, attempted.names, now_ms)
         if transition.garbage is not None:
@@ -308,6 +315,7 @@ async def _evolve_head(
     if found is None or found.token.state is not TokenState.LIVE:
         raise BadVersionError(nodes.tree.token(epoch.number))
     own = found.token.schema
+    # Nobody added columns since the plan: this write's schema becomes the newest.
     if head.schema_id == epoch.evolved_from:
         return replace(head, schema_id=epoch.schema_id), encode_schema(own)
     newest = await nodes.schema(head.schema_id)
@@ -336,6 +344,8 @@ def _operations(
     )
     operations: list[Operation] = [
         Put(tree.head, encode_head(head), found.version),
+        # A clean-up that killed the token meanwhile has changed its version, and the whole commit
+        # is refused: its ledgers may be deleted already.
         Put(tree.token(epoch.number), encode_token(token), LIVE_TOKEN_VERSION),
     ]
     if job.txn is not None:

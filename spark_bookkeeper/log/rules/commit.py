@@ -73,6 +73,8 @@ def agree(messages: Sequence[TaskMessage | None], log: str) -> CommitRequest:
                 f"epoch {first.epoch.number} and partition {message.partition} to "
                 f"epoch {message.epoch.number}",
             )
+    # Spark hands the messages over in the order of partitions, but promises that nowhere; the order
+    # of rows in the log must not hang on it.
     ordered = sorted(present, key=lambda message: message.partition)
     for before, after in pairwise(ordered):
         if before.partition == after.partition:
@@ -96,6 +98,8 @@ def txn_status(txn: Txn | None, stored: StoredTxn | None) -> TxnStatus:
     """
     if txn is None or stored is None or stored.version < txn.version:
         return TxnStatus.NEW
+    # A stream's batches come one after the other, so only the last one can come again. An older one
+    # means that the checkpoint was restored from a copy: its rows would be written twice.
     if txn.is_stream:
         return TxnStatus.STORED if stored.version == txn.version else TxnStatus.REGRESSED
     return TxnStatus.STORED if stored.query_id == txn.query_id else TxnStatus.REUSED
@@ -117,6 +121,8 @@ def head_status(epoch: Epoch, head: LogHead, version: int) -> HeadStatus:
     """What the head at ``version`` says about a commit of ``epoch``."""
     if head.open_ledger is not None:
         return HeadStatus.HAS_WRITER
+    # An append can go behind whatever came meanwhile. An overwrite was decided on seeing a certain
+    # table, and would delete rows its user never saw.
     if epoch.is_overwrite and version != epoch.head_version:
         return HeadStatus.CONFLICT
     return HeadStatus.FREE

@@ -81,9 +81,12 @@ def append(
     next_row = added[-1].next_row if added else head.next_row
     inline = (*head.ranges, *added)
     sizes = [*map(_size, head.ranges), *added_sizes]
+    # The common commit: one small change of the head, and no other node is written.
     if sum(sizes) <= INLINE_BYTES_MAX:
         grown = replace(head, ranges=inline, next_row=next_row, last_commit_ms=commit_ms)
         return Transition(grown)
+    # All of them, not only what is too much: spilling a few at a time would make many small chunks,
+    # and a plan reads one node for each.
     spilled = _spill(inline, sizes, names)
     refs, folded = _fold((*head.chunks, *(ref for ref, _ in spilled)), names)
     grown = replace(head, chunks=refs, ranges=(), next_row=next_row, last_commit_ms=commit_ms)
@@ -126,6 +129,7 @@ def record_end(
     opened = head.open_ledger
     invariant(opened is not None, "only an open ledger can end")
     assert opened is not None
+    # No commit from Spark may come in between, so rows are numbered without a gap.
     invariant(opened.first_row == head.next_row, "an open ledger begins where the ranges end")
     shut = replace(head, open_ledger=None)
     if last_entry != NO_ENTRY_ID:
@@ -166,6 +170,8 @@ def truncate(
     if not dropped_refs and not dropped_ranges:
         return None
     first: tuple[ChunkRef | LedgerRange, ...] = (*kept_refs, *kept_ranges)
+    # The first row that is left, not before_row: ranges go whole, and a reader is told where
+    # reading can begin.
     base_row = first[0].first_row if first else head.next_row
     cut = replace(head, base_row=base_row, chunks=tuple(kept_refs), ranges=kept_ranges)
     garbage = Garbage(GarbageReason.TRUNCATE, now_ms, tuple(dropped_refs), tuple(dropped_ranges))
@@ -198,6 +204,7 @@ def _numbered(
             columns,
         )
         size = _size(made)
+        # Bounds only help to skip ledgers. Without them a filter reads more, never less.
         while made.columns and size > RANGE_BYTES_MAX:
             made = replace(made, columns=made.columns[:-1])
             size = _size(made)
@@ -236,6 +243,8 @@ def _fold(
         above = tuple(ref for ref in refs if ref.level > level)
         crowd = tuple(ref for ref in refs if ref.level == level)
         below = tuple(ref for ref in refs if ref.level < level)
+        # Half of the level stays behind: folding one reference at a time would write an index chunk
+        # with every commit from then on.
         while len(crowd) > REFS_MAX:
             index = _index(crowd[:FOLD], names)
             made.append(index)
@@ -252,6 +261,7 @@ def _cut(
     chunk = opened[ref.name]
     if chunk.level == 0:
         gone = tuple(item for item in chunk.ranges if item.next_row <= before_row)
+        # The chunk is kept as it is: no range in it ends before the row, so nothing is rewritten.
         if not gone:
             return ref, (), Chunk(0)
         leaf = _leaf(chunk.ranges[len(gone) :], names)
