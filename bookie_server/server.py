@@ -90,6 +90,9 @@ async def _serve(settings: BookieSettings) -> int:
         keepers = [registering.result().keeper] if registering.done() else []
         await _until_first(stopped, bookie.failed, *keepers)
         stopped.cancel()
+        if not bookie.failed.done():
+            await _withdraw(registering)
+            await _drain(server, service, bookie, settings.drain_timeout_ms / 1000)
         if bookie.failed.done():
             error = bookie.failed.result()
             # A disk's error needs no traceback; anything else is a defect, to be found by one.
@@ -97,8 +100,6 @@ async def _serve(settings: BookieSettings) -> int:
             _LOGGER.error("bookie failed. detail=%r", error, exc_info=trace)
             # Memory and disk may disagree, so not even a checkpoint is written: exit at once.
             _exit_now(1)
-        await _withdraw(registering)
-        await _drain(server, service, bookie, settings.drain_timeout_ms / 1000)
         await bookie.stop()
         _LOGGER.info("bookie stopped. bookie_id=%s", bookie_id)
         return 0

@@ -23,8 +23,8 @@ from bookie_server.storage.read_plan import ReadPlan, Stored, merge_stored
 from bookie_server.wire.record import Run
 from bookie_server.wire.stripe import EVERY_ID, Stripe
 from bookkeeper_metadata.foundation.invariant import invariant
+from bookkeeper_metadata.model import ENTRY_ID_MAX
 
-ENTRY_ID_MAX = 2**63 - 1
 _PLAN_ITEMS_MAX = 4096
 """Most places one plan names; the ids behind them are reported as not reached."""
 
@@ -256,7 +256,7 @@ class Contents:
             ids = wanted.select(item.ids)
             if not ids:
                 continue
-            if size >= size_bytes_max or len(stored) >= _PLAN_ITEMS_MAX:
+            if stored and (size >= size_bytes_max or len(stored) >= _PLAN_ITEMS_MAX):
                 planned_last = stored[-1].ids[-1]
                 break
             stored.append(Stored(ids, item.place, item.directory))

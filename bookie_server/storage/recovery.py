@@ -171,12 +171,16 @@ class _Recovery:
 
     def _list_orphans(self) -> None:
         """Find the logs that no index names: a crash left them; the journal has their entries."""
-        self._orphans = [
-            f"{index.directory}/{log_name(log_id)}"
-            for index in self._indexes
-            for log_id in log_ids(self._files, index.directory)
-            if log_id > index.state.last_log_id
-        ]
+        for index in self._indexes:
+            newer = {
+                log_id
+                for log_id in log_ids(self._files, index.directory)
+                if log_id > index.state.last_log_id
+            }
+            # Up to 0.1 a rebuilt index could name logs above its last one: those are no leftovers.
+            if newer:
+                newer -= {row.block.log_id for rows in index.rows.values() for row in rows}
+            self._orphans += [f"{index.directory}/{log_name(log_id)}" for log_id in sorted(newer)]
 
     def restore(self) -> Contents:
         """Make the contents from the indexes; of a ledger the newest handle state holds."""

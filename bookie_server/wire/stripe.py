@@ -31,14 +31,17 @@ class Stripe:
     def rank(self, entry_id: int) -> int:
         """How many ids of ``0..entry_id`` are wanted."""
         periods, rest = divmod(entry_id + 1, self.ensemble_size)
-        partial = sum(self.wants(residue) for residue in range(rest))
+        # By arithmetic, not by trying: a peer names the ensemble's size, up to 2^32.
+        first = self.index - self.write_quorum + 1
+        partial = max(0, min(self.index + 1, rest) - max(first, 0))
+        if first < 0:
+            partial += max(0, rest - (first + self.ensemble_size))
         return periods * self.write_quorum + partial
 
     def next(self, entry_id: int) -> int:
         """The first wanted id from ``entry_id`` on."""
-        while not self.wants(entry_id):
-            entry_id += 1
-        return entry_id
+        distance = (self.index - entry_id) % self.ensemble_size
+        return entry_id + max(0, distance - self.write_quorum + 1)
 
     def select(self, ids: Sequence[int]) -> Sequence[int]:
         """The wanted ones of ``ids``."""

@@ -19,6 +19,8 @@ from bookkeeper_metadata.foundation.invariant import invariant
 
 NO_ENTRY_ID = -1
 """Last entry of an empty ledger; LAC before anything is confirmed."""
+ENTRY_ID_MAX = 2**63 - 1
+"""Entry ids are signed 64-bit integers on the wire and on disk."""
 
 
 @unique

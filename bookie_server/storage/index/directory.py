@@ -191,7 +191,8 @@ class DirectoryIndex:
         that pass their checksum are taken. Newer logs go first: where a leftover's entries were
         written again, the later copy is the one a checkpoint completed.
         """
-        for log_id in reversed(log_ids(self._files, self.directory)):
+        found = log_ids(self._files, self.directory)
+        for log_id in reversed(found):
             try:
                 footer = read_footer(self._files, self.directory, log_id, self._instance_id)
             except (DamagedFileError, OSError) as cause:
@@ -201,6 +202,9 @@ class DirectoryIndex:
             for ledger_id, row in footer:
                 if is_certain or self._block_is_sound(row):
                     self.rows.setdefault(ledger_id, LedgerRows()).insert(row)
+        # The rows name these logs now. A lower number would make leftovers of them, which the next
+        # sound start deletes.
+        self.state = replace(self.state, last_log_id=max([self.state.last_log_id, *found]))
         # Nothing is appended behind damage: the next commit writes a snapshot to a new file.
         self.close()
 

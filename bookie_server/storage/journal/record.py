@@ -15,6 +15,7 @@ import numpy as np
 from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.record import LENGTH_SIZE, RECORD_OVERHEAD, Run, compact_ids
+from bookkeeper_metadata.model import ENTRY_ID_MAX
 
 MASTER_KEY_ID = -0x1000
 FENCE_ID = -0x2000
@@ -108,7 +109,8 @@ def _uniform_run(body: memoryview, at: int, end: int) -> Run | None:
     layout = np.dtype(
         [("size", ">i4"), ("ledger", ">i8"), ("entry", ">i8"), ("rest", f"V{stride - 20}")]
     )
-    available = (end - at) // stride
+    # Beyond 2^63-1 the expected ids would wrap around and take a state's record for an entry.
+    available = min((end - at) // stride, (ENTRY_ID_MAX - first) // step + 1)
     count, window = 2, 8
     # Windows double, so that a short run among others never costs a look at the whole body.
     while count < available:
