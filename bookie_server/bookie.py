@@ -30,6 +30,7 @@ from bookie_server.wire.messages import (
     IdRange,
     LongPoll,
     ReadLacReply,
+    ReadLacRequest,
     ReadRequest,
     Section,
     Status,
@@ -158,22 +159,16 @@ class Bookie:
         lac = handle.last_add_confirmed if handle is not None else -1
         return StoredReply(tuple(outcome.chunks), missing_ids, lac)
 
-    async def read_lac(
-        self,
-        ledger_id: int,
-        *,
-        is_fencing: bool,
-        master_key: bytes,
-        long_poll: LongPoll | None = None,
-    ) -> ReadLacReply:
-        """Return the highest entry and the explicit LAC; with ``is_fencing`` fence durably before.
+    async def read_lac(self, request: ReadLacRequest) -> ReadLacReply:
+        """Return the highest entry and the explicit LAC; if it ``is_fencing`` fence durably before.
 
         A ``long_poll`` waits for news and returns the new entries as well; see bookie.proto.
         """
-        if long_poll is not None:
-            return await self._news(ledger_id, long_poll)
-        if is_fencing:
-            status = await self.fence(ledger_id, master_key)
+        ledger_id = request.ledger_id
+        if request.long_poll is not None:
+            return await self._news(ledger_id, request.long_poll)
+        if request.is_fencing:
+            status = await self.fence(ledger_id, request.master_key)
             if status is not Status.OK:
                 return ReadLacReply(status)
         handle = self._contents.ledgers.get(ledger_id)

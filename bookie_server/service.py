@@ -139,10 +139,7 @@ class BookieService:
             await end_tasks(tasks)
 
     async def _read_lac(self, data: bytes) -> bytes:
-        ledger_id, is_fencing, master_key, long_poll = codec.parse_read_lac_request(data)
-        reply = await self._bookie.read_lac(
-            ledger_id, is_fencing=is_fencing, master_key=master_key, long_poll=long_poll
-        )
+        reply = await self._bookie.read_lac(codec.parse_read_lac_request(data))
         return codec.encode_read_lac_reply(reply)
 
     async def _write_lac(self, data: bytes) -> bytes:

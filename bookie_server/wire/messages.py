@@ -132,6 +132,21 @@ class LongPoll:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadLacRequest:
+    """Asks for the highest LAC a bookie can prove; ``master_key`` matters only to one that fences."""
+
+    ledger_id: int
+    is_fencing: bool = False
+    master_key: bytes = b""
+    long_poll: LongPoll | None = None
+
+    @property
+    def waits_ms(self) -> int:
+        """How long the bookie may hold the reply back, on top of the usual time limit."""
+        return self.long_poll.timeout_ms if self.long_poll is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
 class ReadLacReply:
     """``last_entry`` is a whole record, ``explicit_lac`` Apache's packet; ``None``: the bookie has none.
 

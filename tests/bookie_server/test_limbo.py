@@ -10,7 +10,7 @@ import pytest
 
 from bookie_server.bookie import Bookie
 from bookie_server.limbo import put_ledgers_in_limbo
-from bookie_server.wire.messages import ReadRequest, Status
+from bookie_server.wire.messages import ReadLacRequest, ReadRequest, Status
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
@@ -80,9 +80,7 @@ async def test_a_journal_damaged_in_the_middle_never_becomes_absence(tmp_path: P
     assert await status_of(bookie, ids["closed"], 0) is Status.OK
     assert await status_of(bookie, ids["closed"], 1) is Status.UNKNOWN
     assert await status_of(bookie, ids["other"], 0) is Status.NO_LEDGER
-    assert (await bookie.read_lac(ids["open"], is_fencing=False, master_key=b"")).status is (
-        Status.UNKNOWN
-    )
+    assert (await bookie.read_lac(ReadLacRequest(ids["open"]))).status is Status.UNKNOWN
     assert await add(bookie, ids["open"], b"late", 1) is Status.FENCED
     # Sent before somebody closed it, this add must not make an ack quorum now.
     assert await add(bookie, ids["forgotten"], b"late", 0) is Status.FENCED

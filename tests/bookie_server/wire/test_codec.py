@@ -13,6 +13,7 @@ from bookie_server.wire.messages import (
     EntryList,
     IdRange,
     ReadLacReply,
+    ReadLacRequest,
     ReadRequest,
     SectionReply,
     Status,
@@ -94,9 +95,7 @@ def test_a_request_that_binds_a_key_of_another_size_is_refused(size: int) -> Non
     with pytest.raises(codec.MalformedFrameError, match="master key"):
         codec.parse_read_request(codec.encode_read_request(1, fencing_read))
     with pytest.raises(codec.MalformedFrameError, match="master key"):
-        codec.parse_read_lac_request(
-            codec.encode_read_lac_request(1, is_fencing=True, master_key=key)
-        )
+        codec.parse_read_lac_request(codec.encode_read_lac_request(ReadLacRequest(1, True, key)))
     with pytest.raises(codec.MalformedFrameError, match="master key"):
         codec.parse_write_lac_request(codec.encode_write_lac_request(0, key, bytes(20)))
     with pytest.raises(codec.MalformedFrameError):
