@@ -291,8 +291,7 @@ class Bookie:
 
     def _absence(self, ledger_id: int) -> Status:
         return status_of_absence(
-            self._contents.ledgers.get(ledger_id),
-            is_storage_damaged=self._contents.is_damaged,
+            self._contents.ledgers.get(ledger_id), is_storage_damaged=self._contents.is_damaged
         )
 
     def _answer(self) -> tuple[asyncio.Future[Status], ReplyTo]:

@@ -60,11 +60,7 @@ class LedgerNode:
 
 
 async def update_metadata(
-    ledger: LedgerNode,
-    transform: Transform[T],
-    *,
-    random: Random,
-    known: Versioned | None = None,
+    ledger: LedgerNode, transform: Transform[T], *, random: Random, known: Versioned | None = None
 ) -> Versioned | Stop[T]:
     """Apply ``transform``; returns the metadata stored then, or the transform's :class:`Stop`.
 

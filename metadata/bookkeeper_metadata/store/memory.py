@@ -252,11 +252,7 @@ class _Watch(Generic[T]):
     """Reads again one turn of the loop after a change and reports what differs."""
 
     def __init__(
-        self,
-        tree: MemoryTree,
-        path: str,
-        read: Callable[[str], T],
-        changed: Callable[[T], None],
+        self, tree: MemoryTree, path: str, read: Callable[[str], T], changed: Callable[[T], None]
     ) -> None:
         self._read = read
         self._path = path
