@@ -57,7 +57,8 @@ class LocalBookieClient(BookieClient):
         return await self._bookie.write_lac(ledger_id, master_key, packet)
 
     async def info(self) -> BookieInfo | None:
-        return BookieInfo(self.bookie_id, "", "", len(self._bookie.storage.contents.ledgers), 0, 0)
+        ledger_count = len(self._bookie.storage.contents.ledgers)
+        return BookieInfo(self.bookie_id, ledger_count=ledger_count)
 
     async def list_entries(self, ledger_id: int) -> EntryList:
         return self._bookie.list_entries(ledger_id)

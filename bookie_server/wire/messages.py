@@ -164,11 +164,12 @@ class BookieInfo:
     """A bookie's identity, and how full its disk is."""
 
     bookie_id: str
-    instance_id: str
-    version: str
-    ledger_count: int
-    disk_total_bytes: int
-    disk_free_bytes: int
+    instance_id: str = ""
+    """The cluster's."""
+    version: str = ""
+    ledger_count: int = 0
+    disk_total_bytes: int = 0
+    disk_free_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

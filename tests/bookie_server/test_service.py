@@ -15,8 +15,8 @@ from bookie_server.client.grpc_client import GrpcBookieClient
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
 from bookie_server.client.settings import ConnectionSettings
-from bookie_server.service import SERVER_OPTIONS, BookieIdentity, BookieService
-from bookie_server.wire.messages import LongPoll, ReadLacReply, ReadLacRequest, Status
+from bookie_server.service import SERVER_OPTIONS, BookieService
+from bookie_server.wire.messages import BookieInfo, LongPoll, ReadLacReply, ReadLacRequest, Status
 from bookie_server.wire.record import encode_lac_packet, parse_run
 from tests.doubles.records import CRC32C, KEY, encoded_section, write
 from tests.doubles.storage import start_bookie
@@ -42,8 +42,8 @@ async def served(
     bookie = await start_bookie(place)
     server = grpc.aio.server(options=SERVER_OPTIONS)
     port = server.add_insecure_port("127.0.0.1:0")
-    identity = BookieIdentity("b:1", "", "", str(place))
-    server.add_generic_rpc_handlers((BookieService(bookie, identity).handler(),))
+    service = BookieService(bookie, BookieInfo("b:1"), str(place))
+    server.add_generic_rpc_handlers((service.handler(),))
     await server.start()
     client = make_client("b:1", f"127.0.0.1:{port}", SETTINGS)
     try:

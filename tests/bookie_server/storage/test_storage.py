@@ -15,7 +15,8 @@ from bookie_server.core.records import Add, Fence, JournalRecord, MasterKey
 from bookie_server.storage.checkpoint import CheckpointPlan
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.logs.rows import Row
-from bookie_server.storage.read_plan import ReadOutcome, runs_of
+from bookie_server.storage.read_plan import ReadOutcome
+from bookie_server.wire.record import parse_run
 from bookie_server.wire.stripe import Stripe
 from tests.simulation.kit.files import SimFileSystem
 from tests.simulation.kit.storage_model import READ_SIZE, Model, open_small, records_of, run_of
@@ -46,7 +47,7 @@ def _check(  # a dumb twin: entry by entry
     outcome = storage.execute(plan)
     asked = [e for e in range(first, last + 1) if stripe is None or stripe.wants(e)]
     found: dict[int, bytes] = {}
-    for run in runs_of(outcome):
+    for run in map(parse_run, outcome.chunks):
         assert not found.keys() & set(run.entry_ids), "no entry is returned twice"
         found |= records_of(run)
     presence: dict[int, Presence] = {}
@@ -190,8 +191,7 @@ def test_the_first_copy_of_an_entry_stays(model: Model) -> None:
     outcome = check_read(model.storage, model.entries[1], 1, (0, 9, READ_SIZE))
 
     assert outcome.of(Presence.FOUND) == [(0, 4)]
-    first = runs_of(outcome)[0]
-    assert bytes(first.record(0)) == records_of(run_of(1, [0], salt=1))[0]
+    assert bytes(parse_run(outcome.chunks[0]).record(0)) == records_of(run_of(1, [0], salt=1))[0]
 
 
 def test_the_stored_twins_of_a_run_can_be_fetched_for_comparison(model: Model) -> None:
@@ -202,7 +202,7 @@ def test_the_stored_twins_of_a_run_can_be_fetched_for_comparison(model: Model) -
         model.storage.contents.plan_compare(run_of(1, [1, 3, 9], salt=1))
     )
 
-    assert [e for run in runs_of(outcome) for e in run.entry_ids] == [1, 3]
+    assert [e for chunk in outcome.chunks for e in parse_run(chunk).entry_ids] == [1, 3]
 
 
 def test_a_striped_ledger_takes_few_rows(model: Model) -> None:
