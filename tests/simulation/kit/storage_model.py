@@ -153,6 +153,13 @@ class Model:
         assert all(ledger_id in storage.contents.tombstones for ledger_id in self.tombstones), when
 
 
+def started(directories: int = 2) -> Model:
+    """A bookie's storage on new disks, and the model of it."""
+    model = Model(SimFileSystem(), directories)
+    model.start()
+    return model
+
+
 def read_all(storage: Storage, ledger_id: int) -> dict[int, bytes]:
     """Every readable entry of the ledger."""
     last = storage.contents.last_entry(ledger_id)
