@@ -10,7 +10,7 @@ threads, from entry logs. Checkpoints run beside all that in a thread of their o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from bookie_server.core.absence import status_of, status_of_absence
@@ -113,15 +113,12 @@ class Bookie:
 
     async def fence(self, ledger_id: int, master_key: bytes) -> Status:
         """Fence a ledger; OK means that the fence is durable."""
-        answer, to = self._answer()
-        self._run(self._admission.fence(ledger_id, master_key, to))
-        return await answer
+        return await self._decided(partial(self._admission.fence, ledger_id, master_key))
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
         """Remember an explicit LAC packet; it is a hint, so no answer waits for a sync."""
-        answer, to = self._answer()
-        self._run(self._admission.set_explicit_lac(ledger_id, master_key, packet, to))
-        return await answer
+        decide = partial(self._admission.set_explicit_lac, ledger_id, master_key, packet)
+        return await self._decided(decide)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -138,9 +135,7 @@ class Bookie:
                 return StoredReply((), (missing,), -1)
         # An entry on its way to the disk is neither here nor absent: wait for its group.
         if self._admission.is_pending(ledger_id, request.first_entry, request.last_entry):
-            answer, to = self._answer()
-            self._run(self._admission.settle(ledger_id, to))
-            await answer
+            await self._decided(partial(self._admission.settle, ledger_id))
         plan = self._contents.plan_read(
             ledger_id,
             request.first_entry,
@@ -294,10 +289,11 @@ class Bookie:
             self._contents.ledgers.get(ledger_id), is_storage_damaged=self._contents.is_damaged
         )
 
-    def _answer(self) -> tuple[asyncio.Future[Status], ReplyTo]:
+    async def _decided(self, decide: Callable[[ReplyTo], Sequence[Effect]]) -> Status:
+        """Carry out what admission decides, and wait for its answer."""
         answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
-
-        return answer, partial(settle, answer)  # the caller may have gone away
+        self._run(decide(partial(settle, answer)))  # the caller may have gone away by the answer
+        return await answer
 
     # -- checkpoints ----------------------------------------------------------------------------------
 

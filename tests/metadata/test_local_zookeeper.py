@@ -87,7 +87,6 @@ def test_java_is_found_and_its_absence_names_the_command(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr("shutil.which", lambda name: None)
 
-    # then the error says what was found and what to type
     with pytest.raises(JavaNotFoundError, match=r"apt-get install .*version 8\)"):
         find_java()
 

@@ -71,7 +71,6 @@ async def test_the_store_reports_unknown_and_reads_back_what_became_of_it(
     with pytest.raises(MetadataUnavailableError):
         await changes[request_type]()
 
-    # then reading back on the same store tells whether it was applied
     names = await store.children(root) or []
     put = await content(store, f"{root}/put")
     was_applied = {
@@ -87,7 +86,6 @@ async def test_the_store_reports_unknown_and_reads_back_what_became_of_it(
 async def test_a_ledger_is_created_changed_and_deleted_exactly_once(
     proxy: LossyProxy, store: MetadataStore, root: str, fault: Fault, accompanied: bool
 ) -> None:
-    # given a cluster whose birth lost a message, too
     proxy.lose(Request.MULTI, fault)
     if fault is Fault.LOST_REQUEST:
         with pytest.raises(MetadataUnavailableError):

@@ -45,10 +45,10 @@ def workload(model: Model) -> None:
     model.write([Add(run_of(1, [40], size=0))])
 
 
-def run_until_crash(files: SimFileSystem, crash_at: int | None) -> Model:
+def run_until_crash(crash_at: int | None) -> Model:
     """The workload's model as it stood when the machine stopped."""
-    model = Model(files)
-    files.crash_at = crash_at
+    model = Model(SimFileSystem())
+    model.files.crash_at = crash_at
     with suppress(SimulatedCrash):
         model.start()
         workload(model)
@@ -56,21 +56,16 @@ def run_until_crash(files: SimFileSystem, crash_at: int | None) -> Model:
 
 
 def step_count() -> int:
-    files = SimFileSystem()
-    run_until_crash(files, None)
-    return files.steps
+    return run_until_crash(None).files.steps
 
 
 @pytest.mark.slow
 def test_a_crash_before_any_operation_loses_and_invents_nothing() -> None:
-    # given every operation of the workload, and several things a disk may have made of each crash
     rng = Random(20260)
     for crash_at in range(step_count() + 1):
-        files = SimFileSystem()
-        model = run_until_crash(files, crash_at)
+        model = run_until_crash(crash_at)
 
-        for image in files.crash_images(rng, 6):
-            # when the next process opens what is left
+        for image in model.files.crash_images(rng, 6):
             again = image.copy()
             storage = open_small(image)
 
@@ -84,8 +79,7 @@ def test_a_crash_that_tears_no_sector_is_never_taken_for_damage() -> None:
     """A disk writes whole sectors: an ordinary power loss must not send a bookie into limbo."""
     rng = Random(99)
     for crash_at in range(step_count() + 1):
-        files = SimFileSystem()
-        run_until_crash(files, crash_at)
+        files = run_until_crash(crash_at).files
         for _ in range(6):
             image = files.crash(rng, lambda rng: rng.choice(("keep", "drop")))
 
@@ -100,18 +94,14 @@ def test_a_crash_while_recovering_from_a_crash_loses_nothing() -> None:
     rng = Random(7)
     total = step_count()
     for _ in range(250):
-        # given a crash of the workload, and a second one somewhere in the recovery
-        files = SimFileSystem()
-        model = run_until_crash(files, rng.randrange(total))
-        image = files.crash(rng)
+        model = run_until_crash(rng.randrange(total))
+        image = model.files.crash(rng)
         image.crash_at = rng.randrange(40)
         with suppress(SimulatedCrash):
             open_small(image)
 
-        # when the third process starts
         storage = open_small(image.crash(rng))
 
-        # then all is as if there had been one crash
         model.check(storage, "second crash")
 
 
@@ -120,20 +110,16 @@ def test_a_power_loss_after_a_kill_tears_nothing_that_the_restart_built_upon() -
     """What a process reads may never have been synced by the one before it."""
     rng = Random(4711)
     for killed_at in range(step_count() + 1):
-        # given a process killed at some operation, whose successor sees all it wrote
-        files = SimFileSystem()
-        model = run_until_crash(files, killed_at)
+        model = run_until_crash(killed_at)
         for _ in range(8):
-            restarted = deepcopy(files.after_kill())
+            restarted = deepcopy(model.files.after_kill())
             restarted.crash_at = rng.randrange(60)
             with suppress(SimulatedCrash):
                 open_small(restarted)
 
-            # when the machine loses power while, or after, that one starts
             torn = open_small(restarted.crash(rng))
             storage = open_small(restarted.crash(rng, lambda rng: rng.choice(("keep", "drop"))))
 
-            # then nothing acknowledged is missing, and whole sectors are never taken for damage
             model.check(torn, f"killed_at={killed_at}")
             model.check(storage, f"killed_at={killed_at}")
             assert storage.recovery.damage == [], f"killed_at={killed_at}"
@@ -163,7 +149,6 @@ def test_marks_never_regress_and_journal_files_below_them_are_gone() -> None:
         model.restart()
         marks.append(dict(model.storage.contents.applied))
 
-    # then every mark is behind the one before, and only the current files are left
     for before, after in pairwise(marks):
         assert all(before[journal] <= after[journal] for journal in before)
     for directory in settings().journal_directories:

@@ -197,7 +197,6 @@ def test_a_failed_checksum_in_the_last_delta_is_damage_though_the_journal_has_it
 
 
 def test_entries_whose_index_delta_and_journal_are_gone_are_found_by_their_log() -> None:
-    # given a checkpoint after which the journal file was deleted
     model = started(directories=1)
     size = len(model.files.content("/ledgers0/index"))
     model.write([Add(run_of(1, range(8), size=300))])
@@ -208,13 +207,11 @@ def test_entries_whose_index_delta_and_journal_are_gone_are_found_by_their_log()
     del model.files.content("/ledgers0/index")[size:]
     storage = open_small(model.files.copy(), directories=1)
 
-    # then the mark into a missing file gives it away, and the entries are still there
     assert storage.contents.is_damaged
     assert read_all(storage, 1) == model.entries[1]
 
 
 def test_a_torn_delta_leaves_no_debris_behind_later_ones() -> None:
-    # given a long delta whose first sector never reached the disk
     model = started(directories=1)
     begin = len(model.files.content("/ledgers0/index"))
     model.write([Add(run_of(1, [number * number for number in range(80)]))])
@@ -223,11 +220,9 @@ def test_a_torn_delta_leaves_no_debris_behind_later_ones() -> None:
     assert len(content) - begin > 2048
     content[begin : begin + 512] = bytes(512)
 
-    # when the bookie starts twice, with shorter deltas in between
     files = model.files.copy()
     assert not open_and_close(files).contents.is_damaged
 
-    # then the rest of the long one is not mistaken for damage
     storage = open_and_close(files)
     assert storage.recovery.damage == []
     model.check(storage, "torn delta")
@@ -250,7 +245,6 @@ def test_a_log_that_no_checkpoint_completed_is_deleted_after_a_sound_replay() ->
     image = model.files.crash(Random(0), lambda _: "keep")
     assert [name for name in image.names("/ledgers0") if name.endswith(".log")]
 
-    # when the next process has replayed the journal
     storage = open_small(image, directories=1)
 
     # then there is one log, the one that replaced the leftover
@@ -277,7 +271,6 @@ def test_a_crashs_leftover_log_never_shadows_the_journal() -> None:
     image.content("/ledgers0/index")[20] ^= 1
     storage = open_small(image, directories=1)
 
-    # then the journal's copy is found
     assert storage.contents.is_damaged
     assert read_all(storage, 1) == model.entries[1]
 
@@ -289,13 +282,11 @@ def test_damage_is_answered_by_naming_the_ledgers_in_limbo(
     storage = open_small(files, directories=1)
     assert storage.contents.is_damaged
 
-    # when the caller says which ledgers it concerns, known here or not
     storage.contents.set_limbo([1, 2, 77], [1, 77])
     storage.checkpoint_now()
     storage.close()
     storage = open_small(files, directories=1)
 
-    # then the next start knows, and asks no more
     assert not storage.contents.is_damaged
     assert not storage.recovery.damage
     assert storage.contents.ledgers[77].is_limbo
