@@ -10,7 +10,7 @@ threads, from entry logs. Checkpoints run beside all that in a thread of their o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from bookie_server.core.absence import status_of, status_of_absence
@@ -30,6 +30,7 @@ from bookie_server.wire.messages import (
     IdRange,
     LongPoll,
     ReadLacReply,
+    ReadLacRequest,
     ReadRequest,
     Section,
     Status,
@@ -112,15 +113,12 @@ class Bookie:
 
     async def fence(self, ledger_id: int, master_key: bytes) -> Status:
         """Fence a ledger; OK means that the fence is durable."""
-        answer, to = self._answer()
-        self._run(self._admission.fence(ledger_id, master_key, to))
-        return await answer
+        return await self._decided(partial(self._admission.fence, ledger_id, master_key))
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
         """Remember an explicit LAC packet; it is a hint, so no answer waits for a sync."""
-        answer, to = self._answer()
-        self._run(self._admission.set_explicit_lac(ledger_id, master_key, packet, to))
-        return await answer
+        decide = partial(self._admission.set_explicit_lac, ledger_id, master_key, packet)
+        return await self._decided(decide)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -137,9 +135,7 @@ class Bookie:
                 return StoredReply((), (missing,), -1)
         # An entry on its way to the disk is neither here nor absent: wait for its group.
         if self._admission.is_pending(ledger_id, request.first_entry, request.last_entry):
-            answer, to = self._answer()
-            self._run(self._admission.settle(ledger_id, to))
-            await answer
+            await self._decided(partial(self._admission.settle, ledger_id))
         plan = self._contents.plan_read(
             ledger_id,
             request.first_entry,
@@ -158,22 +154,16 @@ class Bookie:
         lac = handle.last_add_confirmed if handle is not None else -1
         return StoredReply(tuple(outcome.chunks), missing_ids, lac)
 
-    async def read_lac(
-        self,
-        ledger_id: int,
-        *,
-        is_fencing: bool,
-        master_key: bytes,
-        long_poll: LongPoll | None = None,
-    ) -> ReadLacReply:
-        """Return the highest entry and the explicit LAC; with ``is_fencing`` fence durably before.
+    async def read_lac(self, request: ReadLacRequest) -> ReadLacReply:
+        """Return the highest entry and the explicit LAC; if it ``is_fencing`` fence durably before.
 
         A ``long_poll`` waits for news and returns the new entries as well; see bookie.proto.
         """
-        if long_poll is not None:
-            return await self._news(ledger_id, long_poll)
-        if is_fencing:
-            status = await self.fence(ledger_id, master_key)
+        ledger_id = request.ledger_id
+        if request.long_poll is not None:
+            return await self._news(ledger_id, request.long_poll)
+        if request.is_fencing:
+            status = await self.fence(ledger_id, request.master_key)
             if status is not Status.OK:
                 return ReadLacReply(status)
         handle = self._contents.ledgers.get(ledger_id)
@@ -296,14 +286,14 @@ class Bookie:
 
     def _absence(self, ledger_id: int) -> Status:
         return status_of_absence(
-            self._contents.ledgers.get(ledger_id),
-            is_storage_damaged=self._contents.is_damaged,
+            self._contents.ledgers.get(ledger_id), is_storage_damaged=self._contents.is_damaged
         )
 
-    def _answer(self) -> tuple[asyncio.Future[Status], ReplyTo]:
+    async def _decided(self, decide: Callable[[ReplyTo], Sequence[Effect]]) -> Status:
+        """Carry out what admission decides, and wait for its answer."""
         answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
-
-        return answer, partial(settle, answer)  # the caller may have gone away
+        self._run(decide(partial(settle, answer)))  # the caller may have gone away by the answer
+        return await answer
 
     # -- checkpoints ----------------------------------------------------------------------------------
 

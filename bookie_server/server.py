@@ -21,12 +21,13 @@ import grpc.aio
 
 from bookie_server.bookie import Bookie
 from bookie_server.limbo import put_ledgers_in_limbo
-from bookie_server.service import SERVER_OPTIONS, BookieIdentity, BookieService
+from bookie_server.service import SERVER_OPTIONS, BookieService
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
+from bookie_server.wire.messages import BookieInfo
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
     GRPC,
@@ -74,9 +75,8 @@ async def _serve(settings: BookieSettings) -> int:
         bookie = Bookie(storage, settings)
         if storage.contents.is_damaged:
             await put_ledgers_in_limbo(storage, store, root, bookie_id)
-        directory = settings.ledger_directories[0]
-        identity = BookieIdentity(bookie_id, cluster_id, __version__, directory)
-        service = BookieService(bookie, identity)
+        identity = BookieInfo(bookie_id, cluster_id, __version__)
+        service = BookieService(bookie, identity, settings.ledger_directories[0])
         await bookie.start()
         server.add_generic_rpc_handlers((service.handler(),))
         await server.start()

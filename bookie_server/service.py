@@ -11,7 +11,7 @@ import asyncio
 import logging
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -37,24 +37,17 @@ SERVER_OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BookieIdentity:
-    """What a bookie reports in answer to ``Info``."""
-
-    bookie_id: str
-    instance_id: str
-    """The cluster's."""
-    version: str
-    directory: str
-    """The first ledger directory, whose disk is reported."""
-
-
 class BookieService:
-    """Handlers of bookie.proto's methods over one :class:`Bookie`."""
+    """Handlers of bookie.proto's methods over one :class:`Bookie`.
 
-    def __init__(self, bookie: Bookie, identity: BookieIdentity) -> None:
+    ``identity`` is what the bookie answers to ``Info``, its numbers aside; the disk it reports is that
+    of ``directory``, the first for ledgers.
+    """
+
+    def __init__(self, bookie: Bookie, identity: BookieInfo, directory: str) -> None:
         self._bookie = bookie
         self._identity = identity
+        self._directory = directory
         self.is_draining = False
         """Set when the bookie stops: no more frames are taken from streams."""
 
@@ -139,10 +132,7 @@ class BookieService:
             await end_tasks(tasks)
 
     async def _read_lac(self, data: bytes) -> bytes:
-        ledger_id, is_fencing, master_key, long_poll = codec.parse_read_lac_request(data)
-        reply = await self._bookie.read_lac(
-            ledger_id, is_fencing=is_fencing, master_key=master_key, long_poll=long_poll
-        )
+        reply = await self._bookie.read_lac(codec.parse_read_lac_request(data))
         return codec.encode_read_lac_reply(reply)
 
     async def _write_lac(self, data: bytes) -> bytes:
@@ -150,17 +140,14 @@ class BookieService:
         return codec.encode_status(await self._bookie.write_lac(ledger_id, master_key, packet))
 
     async def _info(self, data: bytes) -> bytes:
-        disk = await asyncio.to_thread(shutil.disk_usage, self._identity.directory)
-        return codec.encode_info(
-            BookieInfo(
-                bookie_id=self._identity.bookie_id,
-                instance_id=self._identity.instance_id,
-                version=self._identity.version,
-                ledger_count=len(self._bookie.storage.contents.ledgers),
-                disk_total_bytes=disk.total,
-                disk_free_bytes=disk.free,
-            )
+        disk = await asyncio.to_thread(shutil.disk_usage, self._directory)
+        info = replace(
+            self._identity,
+            ledger_count=len(self._bookie.storage.contents.ledgers),
+            disk_total_bytes=disk.total,
+            disk_free_bytes=disk.free,
         )
+        return codec.encode_info(info)
 
     async def _list_entries(self, data: bytes) -> bytes:
         ledger_id = codec.parse_list_entries_request(data)

@@ -179,10 +179,7 @@ def _field_helps(owner: type) -> dict[str, str]:
 
 
 def load_bookie_settings(
-    *,
-    config_path: str | None = None,
-    environment: Mapping[str, str],
-    flags: Mapping[str, Any],
+    *, config_path: str | None = None, environment: Mapping[str, str], flags: Mapping[str, Any]
 ) -> BookieSettings:
     """Combine file, environment and flags; a flag that is ``None`` was not given.
 

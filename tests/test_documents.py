@@ -18,8 +18,10 @@ STEP = re.compile(r"`([\w./]+\.py)`\s+`([A-Za-z_][\w.]*)`")
 """How a document names a class, function or method: its file, then its name."""
 
 
-def documents(root: Path) -> list[Path]:
-    return sorted(path for pattern in DOCUMENTS for path in root.glob(pattern))
+def documents(root: Path) -> dict[Path, str]:
+    """The text of every document."""
+    paths = sorted(path for pattern in DOCUMENTS for path in root.glob(pattern))
+    return {path: path.read_text(encoding="utf-8") for path in paths}
 
 
 def paths_named(text: str) -> Iterator[str]:
@@ -64,9 +66,9 @@ def step_offences(root: Path, text: str) -> Iterator[str]:
 
 def test_every_file_that_a_document_names_is_there(repository: Path) -> None:
     missing = [
-        f"{document.relative_to(repository)}: {name}"
-        for document in documents(repository)
-        for name in paths_named(document.read_text(encoding="utf-8"))
+        f"{document}: {name}"
+        for document, text in documents(repository).items()
+        for name in paths_named(text)
         if not (repository / name).exists()
     ]
 
@@ -74,24 +76,24 @@ def test_every_file_that_a_document_names_is_there(repository: Path) -> None:
 
 
 def test_every_link_of_a_document_leads_somewhere(repository: Path) -> None:
-    astray = []
-    for document in documents(repository):
-        for target in targets_of(document.read_text(encoding="utf-8")):
-            if not (document.parent / target).exists():
-                astray.append(f"{document.relative_to(repository)}: {target}")
+    astray = [
+        f"{document}: {target}"
+        for document, text in documents(repository).items()
+        for target in targets_of(text)
+        if not (document.parent / target).exists()
+    ]
 
     assert astray == []
 
 
 def test_every_anchor_of_a_link_is_a_heading(repository: Path) -> None:
     astray = []
-    for document in documents(repository):
-        text = document.read_text(encoding="utf-8")
+    for document, text in documents(repository).items():
         for target, wanted in re.findall(r"\]\(([\w./-]*)#([^)\s]+)\)", text):
             page = document.parent / target if target else document
             headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
             if wanted not in map(anchor, headings):
-                astray.append(f"{document.relative_to(repository)}: {target}#{wanted}")
+                astray.append(f"{document}: {target}#{wanted}")
 
     assert astray == []
 
@@ -106,9 +108,9 @@ def test_every_step_of_the_guided_reading_names_what_its_file_defines(repository
 
 def test_every_class_and_function_that_a_document_names_is_defined(repository: Path) -> None:
     astray = [
-        f"{document.relative_to(repository)}: {offence}"
-        for document in documents(repository)
-        for offence in step_offences(repository, document.read_text(encoding="utf-8"))
+        f"{document}: {offence}"
+        for document, text in documents(repository).items()
+        for offence in step_offences(repository, text)
     ]
 
     assert astray == []
@@ -140,6 +142,5 @@ def test_the_package_page_has_no_link_that_needs_the_repository(repository: Path
 
     assert list(targets_of(page)) == []
     assert "](https://x.y/z/blob/main/docs/spark.md)" in page
-    assert (
-        with_absolute_links("[a](#b) [c](https://d.e)", "https://x.y") == "[a](#b) [c](https://d.e)"
-    )
+    kept = "[a](#b) [c](https://d.e)"
+    assert with_absolute_links(kept, "https://x.y") == kept

@@ -10,16 +10,13 @@ from scripts.generate_protobuf import ROOT, generate
 def test_checked_in_protobuf_modules_are_what_the_compiler_makes_of_their_sources(
     tmp_path: Path,
 ) -> None:
-    # given every .proto of the repository, compiled afresh
     made = generate(tmp_path)
 
-    # when the result is compared with what is checked in
     stale = [
         str(path.relative_to(tmp_path))
         for path in made
         if path.read_text() != (ROOT / path.relative_to(tmp_path)).read_text()
     ]
 
-    # then nothing differs, and nothing was forgotten
     assert made
     assert stale == [], "run: python scripts/generate_protobuf.py"

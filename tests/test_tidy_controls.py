@@ -34,37 +34,25 @@ BREAKS: dict[Rule, str] = {
 }
 
 
+def model_with(text: str) -> Source:
+    return Source("bookkeeper_metadata.model", "metadata/bookkeeper_metadata/model.py", text)
+
+
 @pytest.mark.parametrize("rule", PER_FILE_RULES, ids=rule_name)
 def test_each_rule_catches_what_it_is_for(rule: Rule) -> None:
-    offender = Source(
-        "bookkeeper_metadata.model", "metadata/bookkeeper_metadata/model.py", BREAKS[rule]
-    )
-
-    assert len(list(rule(offender))) == 1
+    assert len(list(rule(model_with(BREAKS[rule])))) == 1
 
 
 def test_dead_modules_are_noticed() -> None:
-    used = Source("bookkeeper_metadata.model", "metadata/bookkeeper_metadata/model.py", "")
-    user = Source(
-        "bookkeeper_metadata.serde",
+    path, imports = (
         "metadata/bookkeeper_metadata/serde.py",
-        "from bookkeeper_metadata.model import X\n",
+        "from bookkeeper_metadata.model import X",
     )
+    user = Source("bookkeeper_metadata.serde", path, imports)
 
-    assert list(dead_module_offences((used, user))) == [
-        "metadata/bookkeeper_metadata/serde.py is imported by nobody"
-    ]
+    assert list(dead_module_offences((model_with(""), user))) == [f"{path} is imported by nobody"]
 
 
 def test_a_file_may_have_four_hundred_lines_and_no_more() -> None:
-    just_right = Source(
-        "bookkeeper_metadata.model", "metadata/bookkeeper_metadata/model.py", "\n" * FILE_LINES_MAX
-    )
-    too_long = Source(
-        "bookkeeper_metadata.model",
-        "metadata/bookkeeper_metadata/model.py",
-        "\n" * (FILE_LINES_MAX + 1),
-    )
-
-    assert not list(size_offences(just_right))
-    assert len(list(size_offences(too_long))) == 1
+    assert not list(size_offences(model_with("\n" * FILE_LINES_MAX)))
+    assert len(list(size_offences(model_with("\n" * (FILE_LINES_MAX + 1))))) == 1

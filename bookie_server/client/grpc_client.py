@@ -28,8 +28,8 @@ from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
     EntryList,
-    LongPoll,
     ReadLacReply,
+    ReadLacRequest,
     ReadReply,
     ReadRequest,
     Status,
@@ -82,19 +82,9 @@ class GrpcBookieClient(BookieClient):
             return unreachable(request)
         return await self._reads.read(request)
 
-    async def read_lac(
-        self,
-        ledger_id: int,
-        *,
-        is_fencing: bool = False,
-        master_key: bytes = b"",
-        long_poll: LongPoll | None = None,
-    ) -> ReadLacReply:
-        request = codec.encode_read_lac_request(
-            ledger_id, is_fencing=is_fencing, master_key=master_key, long_poll=long_poll
-        )
-        waits_ms = long_poll.timeout_ms if long_poll is not None else 0
-        reply = await self._call("ReadLac", request, codec.parse_read_lac_reply, waits_ms)
+    async def read_lac(self, request: ReadLacRequest) -> ReadLacReply:
+        data = codec.encode_read_lac_request(request)
+        reply = await self._call("ReadLac", data, codec.parse_read_lac_reply, request.waits_ms)
         return reply or ReadLacReply(Status.UNREACHABLE)
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:

@@ -13,8 +13,8 @@ from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
     EntryList,
-    LongPoll,
     ReadLacReply,
+    ReadLacRequest,
     ReadReply,
     ReadRequest,
     Status,
@@ -41,17 +41,10 @@ class BookieClient(ABC):
         """Records, and a status for each wanted id not among them."""
 
     @abstractmethod
-    async def read_lac(
-        self,
-        ledger_id: int,
-        *,
-        is_fencing: bool = False,
-        master_key: bytes = b"",
-        long_poll: LongPoll | None = None,
-    ) -> ReadLacReply:
-        """The highest entry held and the explicit LAC; with ``is_fencing`` also fence, durably.
+    async def read_lac(self, request: ReadLacRequest) -> ReadLacReply:
+        """The highest entry held and the explicit LAC; if it ``is_fencing`` also fence, durably.
 
-        With ``long_poll`` the answer comes when there is news, and brings the new entries.
+        With a ``long_poll`` the answer comes when there is news, and brings the new entries.
         """
 
     @abstractmethod

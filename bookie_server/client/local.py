@@ -17,8 +17,8 @@ from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
     EntryList,
-    LongPoll,
     ReadLacReply,
+    ReadLacRequest,
     ReadReply,
     ReadRequest,
     Section,
@@ -48,28 +48,17 @@ class LocalBookieClient(BookieClient):
         frame = codec.encode_read_reply(request_id, await self._bookie.read(received))
         return codec.parse_read_reply(frame)[1]
 
-    async def read_lac(
-        self,
-        ledger_id: int,
-        *,
-        is_fencing: bool = False,
-        master_key: bytes = b"",
-        long_poll: LongPoll | None = None,
-    ) -> ReadLacReply:
-        request = codec.encode_read_lac_request(
-            ledger_id, is_fencing=is_fencing, master_key=master_key, long_poll=long_poll
-        )
-        _, _, _, received = codec.parse_read_lac_request(request)
-        reply = await self._bookie.read_lac(
-            ledger_id, is_fencing=is_fencing, master_key=master_key, long_poll=received
-        )
+    async def read_lac(self, request: ReadLacRequest) -> ReadLacReply:
+        received = codec.parse_read_lac_request(codec.encode_read_lac_request(request))
+        reply = await self._bookie.read_lac(received)
         return codec.parse_read_lac_reply(codec.encode_read_lac_reply(reply))
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
         return await self._bookie.write_lac(ledger_id, master_key, packet)
 
     async def info(self) -> BookieInfo | None:
-        return BookieInfo(self.bookie_id, "", "", len(self._bookie.storage.contents.ledgers), 0, 0)
+        ledger_count = len(self._bookie.storage.contents.ledgers)
+        return BookieInfo(self.bookie_id, ledger_count=ledger_count)
 
     async def list_entries(self, ledger_id: int) -> EntryList:
         return self._bookie.list_entries(ledger_id)

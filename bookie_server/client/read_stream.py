@@ -10,7 +10,7 @@ import grpc
 
 from bookie_server.wire import codec
 from bookie_server.wire.messages import IdRange, ReadReply, ReadRequest, Status
-from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.foundation.tasks import end_tasks, settle
 
 
 def unreachable(request: ReadRequest) -> ReadReply:
@@ -27,7 +27,7 @@ class ReadStream:
         self._timeout_s = timeout_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._unsent: asyncio.Queue[bytes] = asyncio.Queue()
-        self._waiting: dict[int, asyncio.Future[ReadReply]] = {}
+        self._waiting: dict[int, asyncio.Future[ReadReply | None]] = {}
         self._request_id = 0
         self._runner: asyncio.Task[None] | None = None
 
@@ -35,16 +35,14 @@ class ReadStream:
         """See :meth:`bookie_server.client.interface.BookieClient.read`."""
         self._request_id += 1
         request_id = self._request_id
-        future: asyncio.Future[ReadReply] = self._loop.create_future()
+        future: asyncio.Future[ReadReply | None] = self._loop.create_future()
         self._waiting[request_id] = future
         self._unsent.put_nowait(codec.encode_read_request(request_id, request))
         if self._runner is None or self._runner.done():
             self._runner = self._loop.create_task(self._run(), name="bookie-read-stream")
-        timer = self._loop.call_later(self._timeout_s, _give_up, future)
+        timer = self._loop.call_later(self._timeout_s, settle, future, None)
         try:
-            return await future
-        except ConnectionError:
-            return unreachable(request)
+            return await future or unreachable(request)
         finally:
             timer.cancel()
             self._waiting.pop(request_id, None)
@@ -65,9 +63,8 @@ class ReadStream:
                 if data is grpc.aio.EOF:
                     break
                 request_id, reply = codec.parse_read_reply(data)
-                future = self._waiting.get(request_id)
-                if future is not None and not future.done():
-                    future.set_result(reply)
+                if request_id in self._waiting:
+                    settle(self._waiting[request_id], reply)
         except (grpc.RpcError, codec.MalformedFrameError):
             pass  # every waiting read comes back unreachable, below
         finally:
@@ -83,9 +80,4 @@ class ReadStream:
         while not self._unsent.empty():
             self._unsent.get_nowait()
         for future in self._waiting.values():
-            _give_up(future)
-
-
-def _give_up(future: asyncio.Future[ReadReply]) -> None:
-    if not future.done():
-        future.set_exception(ConnectionError("no answer from the bookie"))
+            settle(future, None)

@@ -31,8 +31,8 @@ from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
     EntryList,
-    LongPoll,
     ReadLacReply,
+    ReadLacRequest,
     ReadReply,
     ReadRequest,
     Status,
@@ -74,17 +74,8 @@ class RelayedBookieClient(BookieClient):
         runs = tuple(parse_run(chunk) for chunk in reply.chunks)
         return ReadReply(runs, reply.missing, reply.last_add_confirmed)
 
-    async def read_lac(
-        self,
-        ledger_id: int,
-        *,
-        is_fencing: bool = False,
-        master_key: bytes = b"",
-        long_poll: LongPoll | None = None,
-    ) -> ReadLacReply:
-        waits_ms = long_poll.timeout_ms if long_poll is not None else 0
-        fields = {"is_fencing": is_fencing, "master_key": master_key, "long_poll": long_poll}
-        reply = await self._ask("read_lac", ledger_id, fields, waits_ms=waits_ms)
+    async def read_lac(self, request: ReadLacRequest) -> ReadLacReply:
+        reply = await self._ask("read_lac", request, waits_ms=request.waits_ms)
         return reply or ReadLacReply(Status.UNREACHABLE)
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
@@ -209,12 +200,7 @@ async def _call(
     method: str,
     arguments: tuple[Any, ...],
 ) -> None:
-    answer: Any
-    if method == "read_lac":
-        ledger_id, fields = arguments
-        answer = await client.read_lac(ledger_id, **fields)
-    else:
-        answer = await getattr(client, method)(*arguments)
+    answer: Any = await getattr(client, method)(*arguments)
     if isinstance(answer, ReadReply):
         # Runs are views into a frame, which do not pickle.
         chunks = tuple(bytes(run.data) for run in answer.runs)

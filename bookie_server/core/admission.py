@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
+from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey
 from bookie_server.wire.digest import keyless_digest
 from bookie_server.wire.messages import Section, Status
@@ -32,15 +33,6 @@ from bookie_server.wire.record import (
 from bookkeeper_metadata.foundation.invariant import invariant
 
 
-class LedgerHandleView(Protocol):
-    """What the disk is known to hold of one ledger."""
-
-    @property
-    def master_key(self) -> bytes | None: ...
-    @property
-    def is_fenced(self) -> bool: ...
-
-
 class LedgerSet(Protocol):
     """Ids of ledgers."""
 
@@ -51,7 +43,7 @@ class DurableState(Protocol):
     """What is durable by now; storage implements it from memory, without blocking."""
 
     @property
-    def ledgers(self) -> Mapping[int, LedgerHandleView]: ...
+    def ledgers(self) -> Mapping[int, LedgerHandleState]: ...
     @property
     def tombstones(self) -> LedgerSet: ...
     def missing(self, run: Run) -> list[Run]: ...

@@ -51,10 +51,10 @@ def open_storage(
         for index in indexes:
             opened.callback(index.close)
         checkpoints = Checkpoints(files, settings, indexes, instance_id=instance_id)
-        recovered = recover(
+        contents, report = recover(
             files, settings, indexes, checkpoints, instance_id=instance_id, progress=progress
         )
-        ends = recovered.contents.applied
+        ends = contents.applied
         journals: list[Journal] = []
         for journal in _begin_journals(files, settings, instance_id, clock_ms, ends):
             opened.callback(journal.close)
@@ -62,38 +62,26 @@ def open_storage(
             # No group stands between the old end and the new file, so the mark may skip to it, and
             # the old files can go.
             ends[journal.index] = journal.position.end
-        storage = Storage(
+        contents.checkpoint(checkpoints.write)
+        return Storage(
             files=files,
-            contents=recovered.contents,
+            contents=contents,
             journals=tuple(journals),
             checkpoints=checkpoints,
-            recovery=recovered.report,
+            recovery=report,
             opened=opened.pop_all(),
         )
-    try:
-        storage.checkpoint_now()
-    except BaseException:
-        storage.close()
-        raise
-    return storage
 
 
-def _lock_directories(files: FileSystem, settings: StorageSettings) -> list[File]:
+def _lock_directories(files: FileSystem, settings: StorageSettings) -> Iterator[File]:
     """Create missing directories and lock each of them against a second process.
 
     Raises:
         BlockingIOError: another process has one of them.
     """
-    locks: list[File] = []
-    try:
-        for directory in (*settings.journal_directories, *settings.ledger_directories):
-            files.make_directory(directory)
-            locks.append(files.lock(f"{directory}/{LOCK_NAME}"))
-    except OSError:
-        for lock in locks:
-            lock.close()
-        raise
-    return locks
+    for directory in (*settings.journal_directories, *settings.ledger_directories):
+        files.make_directory(directory)
+        yield files.lock(f"{directory}/{LOCK_NAME}")
 
 
 def _begin_journals(

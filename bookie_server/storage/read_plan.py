@@ -12,10 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bookie_server.core.presence import Presence
-from bookie_server.core.records import Add
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.group import crc32c_of
-from bookie_server.storage.journal.record import decode_records
 from bookie_server.storage.logs.entry_log import file_name
 from bookie_server.storage.logs.id_pattern import clip
 from bookie_server.storage.logs.rows import Row
@@ -23,7 +21,6 @@ from bookie_server.storage.logs.write_cache import pieces_of
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
 from bookie_server.wire.stripe import Stripe
-from bookkeeper_metadata.foundation.invariant import invariant
 
 PREAD_SIZE_MAX = 1024 * 1024
 """Neighbouring blocks are fetched with one read up to this size."""
@@ -283,14 +280,3 @@ def _sound_runs(
         (whole.offsets[whole.entry_ids.index(piece.first_entry)], piece)
         for piece in pieces_of(whole, item.ids)
     ]
-
-
-def runs_of(outcome: ReadOutcome) -> list[Run]:
-    """Parse the records of an outcome into runs."""
-    runs: list[Run] = []
-    for chunk in outcome.chunks:
-        for record in decode_records(memoryview(chunk)):
-            invariant(isinstance(record, Add), "a reply holds entries only")
-            assert isinstance(record, Add)
-            runs.append(record.run)
-    return runs

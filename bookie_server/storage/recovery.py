@@ -42,14 +42,6 @@ class RecoveryReport(ReplayCounts):
     the two apart, so until the bookie has read it the storage counts as damaged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """What the directories hold; ``contents.applied`` says where each journal ends."""
-
-    contents: Contents
-    report: RecoveryReport
-
-
 def recover(
     files: FileSystem,
     settings: StorageSettings,
@@ -58,8 +50,10 @@ def recover(
     *,
     instance_id: bytes,
     progress: Callable[[int], None] | None,
-) -> Recovered:
+) -> tuple[Contents, RecoveryReport]:
     """Load indexes, entry logs and journals into memory, and make the outcome durable.
+
+    The contents' ``applied`` says where each journal ends.
 
     Raises:
         StorageRefusedError, StorageFailedError, OSError: see ``open_storage``.
@@ -76,7 +70,7 @@ def recover(
     for number in range(len(settings.journal_directories)):
         recovery.replay(contents, number, progress)
     recovery.settle(contents)
-    return Recovered(contents, recovery.report)
+    return contents, recovery.report
 
 
 class _Recovery:

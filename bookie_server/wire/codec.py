@@ -23,6 +23,7 @@ from bookie_server.wire.messages import (
     IdRange,
     LongPoll,
     ReadLacReply,
+    ReadLacRequest,
     ReadReply,
     ReadRequest,
     Section,
@@ -221,20 +222,16 @@ def parse_read_reply(frame: bytes) -> tuple[int, ReadReply]:
     return header.request_id, ReadReply(runs, missing, header.last_add_confirmed)
 
 
-def encode_read_lac_request(
-    ledger_id: int, *, is_fencing: bool, master_key: bytes, long_poll: LongPoll | None = None
-) -> bytes:
+def encode_read_lac_request(request: ReadLacRequest) -> bytes:
     """Encode a LAC read; a bookie looks at ``master_key`` only when the read fences."""
-    return pb.ReadLacRequest(
-        ledger_id=ledger_id,
-        is_fencing=is_fencing,
-        master_key=master_key,
-        long_poll=None if long_poll is None else pb.LongPoll(**_fields_of(long_poll)),
-    ).SerializeToString()
+    fields = _fields_of(request)
+    if request.long_poll is not None:
+        fields["long_poll"] = _fields_of(request.long_poll)
+    return pb.ReadLacRequest(**fields).SerializeToString()
 
 
-def parse_read_lac_request(data: bytes) -> tuple[int, bool, bytes, LongPoll | None]:
-    """Return ``(ledger_id, is_fencing, master_key, long_poll)``; raises :class:`MalformedFrameError`."""
+def parse_read_lac_request(data: bytes) -> ReadLacRequest:
+    """Raises :class:`MalformedFrameError` for what makes no sense."""
     message = _parse(pb.ReadLacRequest(), data)
     if message.ledger_id < 0:
         raise MalformedFrameError(f"a LAC read of ledger {message.ledger_id}")
@@ -245,12 +242,8 @@ def parse_read_lac_request(data: bytes) -> tuple[int, bool, bytes, LongPoll | No
         wire = message.long_poll
         if wire.previous_lac < -1 or message.is_fencing:
             raise MalformedFrameError("a long poll that fences, or from before the first entry")
-        long_poll = LongPoll(
-            previous_lac=wire.previous_lac,
-            timeout_ms=wire.timeout_ms,
-            size_bytes_max=wire.size_bytes_max,
-        )
-    return message.ledger_id, message.is_fencing, message.master_key, long_poll
+        long_poll = LongPoll(**{name: getattr(wire, name) for name in LongPoll.__slots__})
+    return ReadLacRequest(message.ledger_id, message.is_fencing, message.master_key, long_poll)
 
 
 def encode_read_lac_reply(reply: ReadLacReply) -> bytes:

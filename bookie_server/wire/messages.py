@@ -132,6 +132,21 @@ class LongPoll:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadLacRequest:
+    """Asks for the highest LAC a bookie can prove; ``master_key`` matters only to one that fences."""
+
+    ledger_id: int
+    is_fencing: bool = False
+    master_key: bytes = b""
+    long_poll: LongPoll | None = None
+
+    @property
+    def waits_ms(self) -> int:
+        """How long the bookie may hold the reply back, on top of the usual time limit."""
+        return self.long_poll.timeout_ms if self.long_poll is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
 class ReadLacReply:
     """``last_entry`` is a whole record, ``explicit_lac`` Apache's packet; ``None``: the bookie has none.
 
@@ -149,11 +164,12 @@ class BookieInfo:
     """A bookie's identity, and how full its disk is."""
 
     bookie_id: str
-    instance_id: str
-    version: str
-    ledger_count: int
-    disk_total_bytes: int
-    disk_free_bytes: int
+    instance_id: str = ""
+    """The cluster's."""
+    version: str = ""
+    ledger_count: int = 0
+    disk_total_bytes: int = 0
+    disk_free_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

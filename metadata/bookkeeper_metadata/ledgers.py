@@ -64,12 +64,7 @@ class LedgerStore:
     """
 
     def __init__(
-        self,
-        store: MetadataStore,
-        root: str,
-        *,
-        random: Random,
-        layout: LedgerLayout | None = None,
+        self, store: MetadataStore, root: str, *, random: Random, layout: LedgerLayout | None = None
     ) -> None:
         self._store = store
         self._paths = Paths(root)

@@ -108,27 +108,10 @@ class Paths:
     underreplication_layout = _Below("underreplication/LAYOUT")
     underreplicated_ledgers = _Below("underreplication/ledgers")
     underreplication_locks = _Below("underreplication/locks")
-    underreplication_disable = _Below("underreplication/disable")
-    lost_bookie_recovery_delay = _Below("underreplication/lostBookieRecoveryDelay")
-    auditor_election = _Below("underreplication/auditorelection")
 
     def bookie(self, bookie_id: str, *, readonly: bool = False) -> str:
         """The registration of a bookie, under ``readonly`` if it only serves reads."""
         return f"{self.readonly if readonly else self.available}/{bookie_id}"
-
-    def cookie(self, bookie_id: str) -> str:
-        """The node with the cookie that this bookie must find on its disks."""
-        return f"{self.cookies}/{bookie_id}"
-
-    def underreplicated_ledger(self, ledger_id: int) -> str:
-        """The mark of an under-replicated ledger: its id as four groups of hex digits."""
-        digits = f"{ledger_id:016x}"
-        groups = "/".join(digits[at : at + 4] for at in range(0, 16, 4))
-        return f"{self.underreplicated_ledgers}/{groups}/urL{ledger_id:010d}"
-
-    def underreplication_lock(self, ledger_id: int) -> str:
-        """The ephemeral node of the process that repairs this ledger now."""
-        return f"{self.underreplication_locks}/urL{ledger_id:010d}"
 
     def ledger(self, ledger_id: int, layout: LedgerLayout = LedgerLayout.HIERARCHICAL) -> str:
         """The node of a ledger's metadata."""

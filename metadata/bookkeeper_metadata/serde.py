@@ -46,10 +46,7 @@ def encode_metadata(metadata: LedgerMetadata) -> bytes:
     if metadata.created_ms >= 0:
         message.ctime = metadata.created_ms
     for fragment in metadata.fragments:
-        message.segment.add(
-            ensembleMember=fragment.ensemble,
-            firstEntryId=fragment.first_entry,
-        )
+        message.segment.add(ensembleMember=fragment.ensemble, firstEntryId=fragment.first_entry)
     for key, value in sorted(metadata.custom_metadata.items()):
         message.customMetadata.add(key=key, value=value)
     body = message.SerializeToString(deterministic=True)

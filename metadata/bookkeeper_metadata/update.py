@@ -60,11 +60,7 @@ class LedgerNode:
 
 
 async def update_metadata(
-    ledger: LedgerNode,
-    transform: Transform[T],
-    *,
-    random: Random,
-    known: Versioned | None = None,
+    ledger: LedgerNode, transform: Transform[T], *, random: Random, known: Versioned | None = None
 ) -> Versioned | Stop[T]:
     """Apply ``transform``; returns the metadata stored then, or the transform's :class:`Stop`.
 
@@ -97,7 +93,8 @@ async def update_metadata(
             current = await ledger.read()
         except MetadataUnavailableError as lost:
             found = ledger.parse(await read_back(ledger.store, ledger.path, random, lost))
-            if _is_success(found, stamped.writer_token, current.version):
+            expected = stamped.writer_token, current.version + 1
+            if (found.metadata.writer_token, found.version) == expected:
                 return found
             # Ours may have been stored and replaced since only if the version grew by more than one.
             is_ambiguous = is_ambiguous or found.version > current.version + 1
@@ -106,10 +103,6 @@ async def update_metadata(
     if is_ambiguous:
         raise MetadataUnavailableError(ledger.store.service, f"{detail} and at least one reply")
     raise MetadataConflictError(ledger.path, detail)
-
-
-def _is_success(found: Versioned, token: int, expected_version: int) -> bool:
-    return found.metadata.writer_token == token and found.version == expected_version + 1
 
 
 async def read_back(

@@ -16,7 +16,7 @@ import asyncio
 from dataclasses import dataclass
 
 from bookie_server.wire.digest import Digest, digest_for, master_key
-from bookie_server.wire.messages import ReadLacReply, Status
+from bookie_server.wire.messages import ReadLacReply, ReadLacRequest, Status
 from bookie_server.wire.record import (
     MalformedRecordsError,
     parse_header,
@@ -70,7 +70,7 @@ async def read_last_confirmed(
 
     async def ask(position: int) -> tuple[int, LacEvidence]:
         client = cluster.client(ensemble[position])
-        reply = await client.read_lac(ledger_id, is_fencing=is_fencing, master_key=key)
+        reply = await client.read_lac(ReadLacRequest(ledger_id, is_fencing, key))
         return position, lac_evidence(reply, ledger_id, digest)
 
     tasks = [asyncio.ensure_future(ask(position)) for position in range(len(ensemble))]

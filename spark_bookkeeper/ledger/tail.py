@@ -16,7 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bookie_server.wire.digest import Digest
-from bookie_server.wire.messages import LongPoll, ReadLacReply, ReadReply, ReadRequest, Status
+from bookie_server.wire.messages import (
+    LongPoll,
+    ReadLacReply,
+    ReadLacRequest,
+    ReadReply,
+    ReadRequest,
+    Status,
+)
 from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
 from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
@@ -215,7 +222,7 @@ class NewsPoller:
         client = self._cluster.client(bookie_id)
         try:
             async with asyncio.timeout(self._patience_s):
-                return await client.read_lac(self._ledger_id, long_poll=poll)
+                return await client.read_lac(ReadLacRequest(self._ledger_id, long_poll=poll))
         except TimeoutError:
             return ReadLacReply(Status.UNREACHABLE)
 

@@ -3,23 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
+from unittest.mock import Mock
 
 import pytest
 
 from bookie_server.bookie import Bookie
 from bookie_server.limbo import put_ledgers_in_limbo
-from bookie_server.wire.messages import ReadRequest, Status
+from bookie_server.wire.messages import ReadLacRequest, ReadRequest, Status
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.store.memory import MemoryStore
 from tests.doubles import records
 from tests.doubles.records import section
-from tests.doubles.storage import answer_new, open_files, small_settings, start_bookie
+from tests.doubles.storage import (
+    answer_new,
+    open_files,
+    running_bookie,
+    small_settings,
+    start_bookie,
+)
 
 ROOT = "/ledgers"
+OURS = LedgerMetadata(
+    ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b0:1",)),)
+)
+NOT_OURS = replace(OURS, fragments=(Fragment(0, ("b9:1",)),))
+
+
+async def cluster_with(
+    ledgers: Mapping[str, LedgerMetadata],
+) -> tuple[MemoryStore, dict[str, int]]:
+    """A cluster's metadata with these ledgers, and their ids."""
+    store = MemoryStore()
+    await initialize(store, ROOT, random=Random(0))
+    create = LedgerStore(store, ROOT, random=Random(0)).create
+    return store, {name: (await create(metadata))[0] for name, metadata in ledgers.items()}
 
 
 async def add(bookie: Bookie, ledger_id: int, payload: bytes, entry_id: int = 0) -> Status:
@@ -43,25 +66,21 @@ async def crash(bookie: Bookie) -> None:
 
 def flip_in_first_group(directory: Path) -> None:
     """Damage a synced record in the middle of the journal; later groups stay valid."""
-    (file,) = sorted((directory / "j").glob("*.txn"))[-1:]
+    file = max((directory / "j").glob("*.txn"))
     data = bytearray(file.read_bytes())
-    at = data.index(b"payload-zero")
-    data[at] ^= 0xFF
+    data[data.index(b"payload-zero")] ^= 0xFF
     file.write_bytes(data)
 
 
 async def test_a_journal_damaged_in_the_middle_never_becomes_absence(tmp_path: Path) -> None:
-    store = MemoryStore()
-    await initialize(store, ROOT, random=Random(0))
-    ledgers = LedgerStore(store, ROOT, random=Random(0))
-    ids = {}
-    places = {"open": "b0:1", "closed": "b0:1", "forgotten": "b0:1", "other": "b9:1"}
-    for name, ensemble in places.items():
-        metadata = LedgerMetadata(
-            ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, (ensemble,)),)
-        )
-        metadata = metadata.closed(0, 12) if name in {"closed", "forgotten"} else metadata
-        ids[name], _ = await ledgers.create(metadata)
+    store, ids = await cluster_with(
+        {
+            "open": OURS,
+            "closed": OURS.closed(0, 12),
+            "forgotten": OURS.closed(0, 12),
+            "other": NOT_OURS,
+        }
+    )
     bookie = await start_bookie(tmp_path)
     assert await add(bookie, ids["open"], b"payload-zero") is Status.OK
     assert await add(bookie, ids["closed"], b"payload-one") is Status.OK
@@ -80,9 +99,7 @@ async def test_a_journal_damaged_in_the_middle_never_becomes_absence(tmp_path: P
     assert await status_of(bookie, ids["closed"], 0) is Status.OK
     assert await status_of(bookie, ids["closed"], 1) is Status.UNKNOWN
     assert await status_of(bookie, ids["other"], 0) is Status.NO_LEDGER
-    assert (await bookie.read_lac(ids["open"], is_fencing=False, master_key=b"")).status is (
-        Status.UNKNOWN
-    )
+    assert (await bookie.read_lac(ReadLacRequest(ids["open"]))).status is Status.UNKNOWN
     assert await add(bookie, ids["open"], b"late", 1) is Status.FENCED
     # Sent before somebody closed it, this add must not make an ack quorum now.
     assert await add(bookie, ids["forgotten"], b"late", 0) is Status.FENCED
@@ -90,10 +107,9 @@ async def test_a_journal_damaged_in_the_middle_never_becomes_absence(tmp_path: P
     await bookie.stop()
 
     again = open_files(tmp_path)
-    assert again.contents.ledgers[ids["open"]].is_limbo
-    assert again.contents.ledgers[ids["open"]].is_fenced
-    assert again.contents.ledgers[ids["closed"]].is_fenced
-    assert again.contents.ledgers[ids["closed"]].is_limbo
+    for name in ("open", "closed"):
+        facts = again.contents.ledgers[ids[name]]
+        assert (facts.is_limbo, facts.is_fenced) == (True, True)
     again.close()
 
 
@@ -102,59 +118,48 @@ async def test_a_torn_tail_is_dropped_and_what_was_acknowledged_stays(tmp_path: 
     assert await add(bookie, 7, b"payload-zero") is Status.OK
     assert await add(bookie, 7, b"x" * 3000, 1) is Status.OK
     await crash(bookie)
-    (file,) = sorted((tmp_path / "j").glob("*.txn"))[-1:]
+    file = max((tmp_path / "j").glob("*.txn"))
     data = bytearray(file.read_bytes())
     at = data.index(b"x" * 3000) + 1000
     at -= at % 512
     data[at : at + 512] = bytes(512)  # one sector of the last group never reached the disk
     file.write_bytes(data)
 
-    bookie = await start_bookie(tmp_path)
-    storage = bookie.storage
-
-    assert not storage.contents.is_damaged
-    assert storage.recovery.groups_torn == 1
-    assert storage.recovery.bytes_torn >= 3000
-    assert await status_of(bookie, 7, 0) is Status.OK
-    assert await status_of(bookie, 7, 1) is Status.NO_ENTRY
-    await bookie.stop()
+    async with running_bookie(tmp_path) as bookie:
+        assert not bookie.storage.contents.is_damaged
+        assert bookie.storage.recovery.groups_torn == 1
+        assert bookie.storage.recovery.bytes_torn >= 3000
+        assert await status_of(bookie, 7, 0) is Status.OK
+        assert await status_of(bookie, 7, 1) is Status.NO_ENTRY
 
 
 async def test_reads_wait_for_adds_on_their_way_to_the_disk(tmp_path: Path) -> None:
-    bookie = await start_bookie(tmp_path)
-    adding = asyncio.ensure_future(add(bookie, 7, b"payload-zero"))
-    await asyncio.sleep(0)
+    async with running_bookie(tmp_path) as bookie:
+        adding = asyncio.ensure_future(add(bookie, 7, b"payload-zero"))
+        await asyncio.sleep(0)
 
-    assert await status_of(bookie, 7, 0) is Status.OK
-    assert await adding is Status.OK
-    await bookie.stop()
+        assert await status_of(bookie, 7, 0) is Status.OK
+        assert await adding is Status.OK
 
 
 async def test_the_same_entry_again_is_fine_and_another_one_is_a_conflict(tmp_path: Path) -> None:
-    bookie = await start_bookie(tmp_path)
-    assert await add(bookie, 7, b"payload-zero") is Status.OK
-
-    assert await add(bookie, 7, b"payload-zero") is Status.OK
-    assert await add(bookie, 7, b"payload-evil") is Status.CONFLICT
-    await bookie.stop()
-    bookie = await start_bookie(tmp_path)
-    assert await add(bookie, 7, b"payload-zero") is Status.OK  # compared with the entry log
-    assert await add(bookie, 7, b"payload-evil") is Status.CONFLICT
-    await bookie.stop()
+    async with running_bookie(tmp_path) as bookie:
+        for _ in range(2):
+            assert await add(bookie, 7, b"payload-zero") is Status.OK
+        assert await add(bookie, 7, b"payload-evil") is Status.CONFLICT
+    async with running_bookie(tmp_path) as bookie:
+        assert await add(bookie, 7, b"payload-zero") is Status.OK  # compared with the entry log
+        assert await add(bookie, 7, b"payload-evil") is Status.CONFLICT
 
 
 async def test_a_failed_fsync_answers_unknown_and_stops_the_bookie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bookie = await start_bookie(tmp_path)
+    failing = Mock(side_effect=OSError(5, "Input/output error"))
+    monkeypatch.setattr("bookie_server.storage.disk.real_files.os.fdatasync", failing)
 
-    def fail(descriptor: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr("bookie_server.storage.disk.real_files.os.fdatasync", fail)
-    status = await add(bookie, 7, b"payload-zero")
-
-    assert status is Status.UNKNOWN
+    assert await add(bookie, 7, b"payload-zero") is Status.UNKNOWN
     assert bookie.failed.done()
     monkeypatch.undo()
     await crash(bookie)
@@ -163,28 +168,14 @@ async def test_a_failed_fsync_answers_unknown_and_stops_the_bookie(
 async def test_an_emptied_bookie_denies_nothing_of_the_ledgers_that_name_it(tmp_path: Path) -> None:
     """Issue 10: ``put_ledgers_in_limbo`` ran for damaged directories only, and an empty one denied."""
 
-    # given a ledger that names this bookie, and one that does not
-    store = MemoryStore()
-    await initialize(store, ROOT, random=Random(0))
-    ledgers = LedgerStore(store, ROOT, random=Random(0))
-    ids = []
-    for ensemble in ("b0:1", "b9:1"):
-        ledger_id, _ = await ledgers.create(
-            LedgerMetadata(
-                ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, (ensemble,)),)
-            )
-        )
-        ids.append(ledger_id)
-
-    # when it starts on empty directories, the metadata not asked yet
+    store, ids = await cluster_with({"ours": OURS, "other": NOT_OURS})
     storage = open_files(tmp_path)
     bookie = Bookie(storage, small_settings(tmp_path))
 
-    # then it denies nothing; asked, it denies only what never was its own
     assert await status_of(bookie, 999, 0) is Status.UNKNOWN
     await put_ledgers_in_limbo(storage, store, ROOT, "b0:1")
     await bookie.start()
-    assert await status_of(bookie, ids[0], 0) is Status.UNKNOWN
-    assert await status_of(bookie, ids[1], 0) is Status.NO_LEDGER
-    assert await add(bookie, ids[0], b"late") is Status.FENCED
+    assert await status_of(bookie, ids["ours"], 0) is Status.UNKNOWN
+    assert await status_of(bookie, ids["other"], 0) is Status.NO_LEDGER
+    assert await add(bookie, ids["ours"], b"late") is Status.FENCED
     await bookie.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ import pytest
 from bookie_server.bookie import Bookie
 from bookie_server.client.local import LocalBookieClient
 from bookie_server.wire import codec
-from bookie_server.wire.messages import LongPoll, ReadLacReply, Status
+from bookie_server.wire.messages import LongPoll, ReadLacReply, ReadLacRequest, Status
 from bookie_server.wire.record import ENTRY_SIZE_MAX, HEADER_SIZE, encode_lac_packet, parse_run
 from tests.doubles.records import CRC32C, KEY, encoded_section, write
 from tests.doubles.storage import running_bookie
 
 LONG_MS = 20_000
+NOW = ReadLacRequest(7)
+FENCE = ReadLacRequest(7, is_fencing=True, master_key=KEY)
 
 
 @pytest.fixture
@@ -34,8 +37,11 @@ async def add(client: LocalBookieClient, first: int, payloads: Sequence[bytes], 
     assert await write(client, encoded_section(payloads, first, lac=lac)) is Status.OK
 
 
-def poll(previous: int, timeout_ms: int = LONG_MS, **how: int) -> LongPoll:
-    return LongPoll(previous_lac=previous, timeout_ms=timeout_ms, **how)
+def poll(
+    previous: int, timeout_ms: int = LONG_MS, *, ledger_id: int = 7, **how: int
+) -> ReadLacRequest:
+    long_poll = LongPoll(previous_lac=previous, timeout_ms=timeout_ms, **how)
+    return ReadLacRequest(ledger_id, long_poll=long_poll)
 
 
 async def soon(waiting: asyncio.Task[ReadLacReply]) -> ReadLacReply:
@@ -54,24 +60,24 @@ async def test_news_that_is_there_is_told_at_once_with_its_entries(
     await add(client, 0, [b"a", b"b"], -1)
     await add(client, 2, [b"c", b"d"], 1)
 
-    reply = await client.read_lac(7, long_poll=poll(-1))
-    later = await client.read_lac(7, long_poll=poll(0))
-    without = await client.read_lac(7, long_poll=poll(-1, size_bytes_max=0))
-    small = await client.read_lac(7, long_poll=poll(-1, size_bytes_max=1))
+    reply = await client.read_lac(poll(-1))
+    later = await client.read_lac(poll(0))
+    without = await client.read_lac(poll(-1, size_bytes_max=0))
+    small = await client.read_lac(poll(-1, size_bytes_max=1))
 
     assert (ids_in(reply), ids_in(later), ids_in(small)) == ([0, 1], [1], [0])
     assert (without.records, reply.explicit_lac) == (b"", None)
     assert reply.last_entry is not None
     assert parse_run(reply.last_entry).entry_ids == range(3, 4)
-    assert without.last_entry == reply.last_entry == (await client.read_lac(7)).last_entry
+    assert without.last_entry == reply.last_entry == (await client.read_lac(NOW)).last_entry
 
 
 async def test_a_poll_waits_for_the_next_entry_and_then_for_nothing_more(
     bookie: Bookie, client: LocalBookieClient
 ) -> None:
     await add(client, 0, [b"a"], -1)
-    waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
-    nothing = await client.read_lac(7, long_poll=poll(-1, timeout_ms=1))
+    waiting = asyncio.create_task(client.read_lac(poll(-1)))
+    nothing = await client.read_lac(poll(-1, timeout_ms=1))
     assert nothing == ReadLacReply(Status.OK)
     assert not waiting.done()
 
@@ -85,7 +91,7 @@ async def test_an_explicit_lac_wakes_a_poll_before_any_sync(
     bookie: Bookie, client: LocalBookieClient
 ) -> None:
     await add(client, 0, [b"a", b"b"], -1)
-    waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
+    waiting = asyncio.create_task(client.read_lac(poll(-1)))
     await asyncio.sleep(0)
     packet = encode_lac_packet(CRC32C, 7, 1)
     end = dict(bookie.storage.contents.applied)
@@ -103,26 +109,26 @@ async def test_an_explicit_lac_survives_a_restart_and_never_falls(tmp_path: Path
     async with running_bookie(tmp_path) as bookie:
         client = LocalBookieClient("b:1", bookie)
         await add(client, 0, [b"a", b"b", b"c"], -1)
-        assert (await client.read_lac(7)).explicit_lac is None
+        assert (await client.read_lac(NOW)).explicit_lac is None
         newest = encode_lac_packet(CRC32C, 7, 2)
         await client.write_lac(7, KEY, newest)
         await client.write_lac(7, KEY, encode_lac_packet(CRC32C, 7, 1))  # late
 
     async with running_bookie(tmp_path) as bookie:
         client = LocalBookieClient("b:1", bookie)
-        assert (await client.read_lac(7)).explicit_lac == newest
-        assert (await client.read_lac(7, long_poll=poll(1))).explicit_lac == newest
+        assert (await client.read_lac(NOW)).explicit_lac == newest
+        assert (await client.read_lac(poll(1))).explicit_lac == newest
 
 
 async def test_a_fence_ends_the_wait_and_an_unknown_ledger_is_waited_for(
     client: LocalBookieClient,
 ) -> None:
-    unknown = await client.read_lac(9, long_poll=poll(-1, timeout_ms=1))
+    unknown = await client.read_lac(poll(-1, timeout_ms=1, ledger_id=9))
     assert unknown == ReadLacReply(Status.NO_LEDGER)
-    waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
+    waiting = asyncio.create_task(client.read_lac(poll(-1)))
     await asyncio.sleep(0)
 
-    await client.read_lac(7, is_fencing=True, master_key=KEY)
+    await client.read_lac(FENCE)
 
     assert await soon(waiting) == ReadLacReply(Status.OK)
 
@@ -130,7 +136,7 @@ async def test_a_fence_ends_the_wait_and_an_unknown_ledger_is_waited_for(
 async def test_a_stopping_bookie_keeps_nobody_waiting(
     bookie: Bookie, client: LocalBookieClient
 ) -> None:
-    waiting = asyncio.create_task(client.read_lac(7, long_poll=poll(-1)))
+    waiting = asyncio.create_task(client.read_lac(poll(-1)))
     await asyncio.sleep(0)
 
     await bookie.stop()
@@ -145,7 +151,7 @@ async def test_two_of_the_largest_entries_fit_no_answer_so_the_proof_goes_first(
     await add(client, 0, [largest], -1)
     await add(client, 1, [largest], 0)
 
-    reply = await client.read_lac(7, long_poll=poll(-1))
+    reply = await client.read_lac(poll(-1))
 
     assert reply.last_entry is not None
     assert reply.records == b""
@@ -153,30 +159,18 @@ async def test_two_of_the_largest_entries_fit_no_answer_so_the_proof_goes_first(
 
 
 @pytest.mark.parametrize(
-    "request_bytes",
+    "request_",
     [
-        pytest.param(
-            codec.encode_read_lac_request(7, is_fencing=True, master_key=KEY, long_poll=poll(-1)),
-            id="fences",
-        ),
-        pytest.param(
-            codec.encode_read_lac_request(-7, is_fencing=False, master_key=b"", long_poll=poll(-1)),
-            id="of no ledger",
-        ),
-        pytest.param(
-            codec.encode_read_lac_request(7, is_fencing=False, master_key=b"", long_poll=poll(-2)),
-            id="from before all",
-        ),
+        pytest.param(replace(poll(-1), is_fencing=True, master_key=KEY), id="fences"),
+        pytest.param(poll(-1, ledger_id=-7), id="of no ledger"),
+        pytest.param(poll(-2), id="from before all"),
     ],
 )
-def test_a_poll_that_makes_no_sense_is_refused(request_bytes: bytes) -> None:
+def test_a_poll_that_makes_no_sense_is_refused(request_: ReadLacRequest) -> None:
     with pytest.raises(codec.MalformedFrameError):
-        codec.parse_read_lac_request(request_bytes)
+        codec.parse_read_lac_request(codec.encode_read_lac_request(request_))
 
 
-def test_a_request_of_before_long_polls_still_means_now() -> None:
-    request = codec.encode_read_lac_request(7, is_fencing=True, master_key=KEY)
-
-    assert codec.parse_read_lac_request(request) == (7, True, KEY, None)
-    waiting = codec.encode_read_lac_request(7, is_fencing=False, master_key=b"", long_poll=poll(3))
-    assert codec.parse_read_lac_request(waiting) == (7, False, b"", poll(3))
+@pytest.mark.parametrize("request_", [FENCE, poll(3)])
+def test_a_request_of_before_long_polls_still_means_now(request_: ReadLacRequest) -> None:
+    assert codec.parse_read_lac_request(codec.encode_read_lac_request(request_)) == request_

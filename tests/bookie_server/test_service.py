@@ -15,8 +15,8 @@ from bookie_server.client.grpc_client import GrpcBookieClient
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
 from bookie_server.client.settings import ConnectionSettings
-from bookie_server.service import SERVER_OPTIONS, BookieIdentity, BookieService
-from bookie_server.wire.messages import LongPoll, ReadLacReply, Status
+from bookie_server.service import SERVER_OPTIONS, BookieService
+from bookie_server.wire.messages import BookieInfo, LongPoll, ReadLacReply, ReadLacRequest, Status
 from bookie_server.wire.record import encode_lac_packet, parse_run
 from tests.doubles.records import CRC32C, KEY, encoded_section, write
 from tests.doubles.storage import start_bookie
@@ -42,8 +42,8 @@ async def served(
     bookie = await start_bookie(place)
     server = grpc.aio.server(options=SERVER_OPTIONS)
     port = server.add_insecure_port("127.0.0.1:0")
-    identity = BookieIdentity("b:1", "", "", str(place))
-    server.add_generic_rpc_handlers((BookieService(bookie, identity).handler(),))
+    service = BookieService(bookie, BookieInfo("b:1"), str(place))
+    server.add_generic_rpc_handlers((service.handler(),))
     await server.start()
     client = make_client("b:1", f"127.0.0.1:{port}", SETTINGS)
     try:
@@ -65,10 +65,10 @@ async def test_a_poll_is_answered_by_news_or_by_its_timeout(
     async with served(tmp_path, make_client) as (bookie, client, _):
         assert await write(client, encoded_section([b"x"] * 3)) is Status.OK
         long = LongPoll(previous_lac=-1, timeout_ms=20_000)
-        waiting = asyncio.create_task(client.read_lac(7, long_poll=long))
+        waiting = asyncio.create_task(client.read_lac(ReadLacRequest(7, long_poll=long)))
         await waiters(bookie, 1)
         short = LongPoll(previous_lac=-1, timeout_ms=5)
-        assert await client.read_lac(7, long_poll=short) == ReadLacReply(Status.OK)
+        assert await client.read_lac(ReadLacRequest(7, long_poll=short)) == ReadLacReply(Status.OK)
 
         packet = encode_lac_packet(CRC32C, 7, 2)
         assert await client.write_lac(7, KEY, packet) is Status.OK
@@ -86,7 +86,10 @@ async def test_a_poll_that_is_given_up_is_forgotten_by_the_bookie(
 ) -> None:
     async with served(tmp_path, make_client) as (bookie, client, _):
         poll = LongPoll(previous_lac=-1, timeout_ms=20_000)
-        waiting = [asyncio.create_task(client.read_lac(7, long_poll=poll)) for _ in range(3)]
+        waiting = [
+            asyncio.create_task(client.read_lac(ReadLacRequest(7, long_poll=poll)))
+            for _ in range(3)
+        ]
         await waiters(bookie, 3)
 
         waiting[0].cancel()
@@ -104,7 +107,7 @@ async def test_a_poll_at_a_bookie_that_stops_comes_back_with_nothing(
 ) -> None:
     async with served(tmp_path, make_client) as (bookie, client, server):
         poll = LongPoll(previous_lac=-1, timeout_ms=20_000)
-        waiting = asyncio.create_task(client.read_lac(7, long_poll=poll))
+        waiting = asyncio.create_task(client.read_lac(ReadLacRequest(7, long_poll=poll)))
         await waiters(bookie, 1)
 
         await server.stop(0)
@@ -121,4 +124,4 @@ async def test_a_read_timeout_does_not_cut_a_longer_poll_short(tmp_path: Path) -
     async with served(tmp_path, impatient) as (_, client, _):
         poll = LongPoll(previous_lac=-1, timeout_ms=500)
 
-        assert (await client.read_lac(7, long_poll=poll)).status is Status.NO_LEDGER
+        assert (await client.read_lac(ReadLacRequest(7, long_poll=poll))).status is Status.NO_LEDGER

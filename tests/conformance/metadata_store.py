@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -51,9 +52,8 @@ class MetadataStoreConformance:
     ) -> None:
         await store.create(f"{root}/a", b"value")
         await other.sync(root)
-        node = await other.get(f"{root}/a")
-        assert node is not None
-        assert (node.value, node.version, node.is_own) == (b"value", 0, False)
+        assert await content(other, f"{root}/a") == (b"value", 0)
+        assert not await is_owner(other, f"{root}/a")
         assert await other.get(f"{root}/b") is None
 
     async def test_create_refuses_an_existing_node_and_a_missing_parent(
@@ -68,9 +68,7 @@ class MetadataStoreConformance:
         await store.create(f"{root}/b/c/d", b"deep", make_parents=True)
         with pytest.raises(NodeExistsError):
             await store.create(f"{root}/b/c/d", b"deep", make_parents=True)
-        parent = await store.get(f"{root}/b")
-        assert parent is not None
-        assert parent.value == b""
+        assert await content(store, f"{root}/b") == (b"", 0)
 
     async def test_put_succeeds_only_at_the_expected_version(
         self, store: MetadataStore, root: str
@@ -83,9 +81,7 @@ class MetadataStoreConformance:
         with pytest.raises(BadVersionError):
             await store.put(path, b"x", 0)
         assert await store.put(path, b"2", 1) == 2
-        node = await store.get(path)
-        assert node is not None
-        assert (node.value, node.version) == (b"2", 2)
+        assert await content(store, path) == (b"2", 2)
 
     async def test_delete_wants_the_version_and_no_children(
         self, store: MetadataStore, root: str
@@ -125,9 +121,7 @@ class MetadataStoreConformance:
         )
         assert await store.children(root) == ["new", "put"]
         assert await store.children(f"{root}/new") == ["child"]
-        put = await store.get(f"{root}/put")
-        assert put is not None
-        assert (put.value, put.version) == (b"1", 1)
+        assert await content(store, f"{root}/put") == (b"1", 1)
         await store.multi([])
 
     @pytest.mark.parametrize(
@@ -165,9 +159,7 @@ class MetadataStoreConformance:
             )
         assert getattr(refused.value, "path", None) == culprit.path
         assert await store.children(root) == ["full"]
-        child = await store.get(f"{root}/full/child")
-        assert child is not None
-        assert (child.value, child.version) == (b"", 0)
+        assert await content(store, f"{root}/full/child") == (b"", 0)
 
     async def test_sequence_numbers_count_what_was_ever_created_under_the_parent(
         self, store: MetadataStore, root: str
@@ -186,13 +178,9 @@ class MetadataStoreConformance:
     ) -> None:
         await store.ephemeral(f"{root}/e", b"me")
         path = await store.sequence(f"{root}/s-", b"", ephemeral=True)
-        mine = await store.get(f"{root}/e")
-        theirs = await other.get(f"{root}/e")
-        assert mine is not None
-        assert mine.is_own
-        assert theirs is not None
-        assert not theirs.is_own
-        assert theirs.value == b"me"
+        assert await is_owner(store, f"{root}/e")
+        assert await content(other, f"{root}/e") == (b"me", 0)
+        assert not await is_owner(other, f"{root}/e")
         await store.close()
         await until_read(lambda: other.get(f"{root}/e"), lambda n: n is None)
         await until_read(lambda: other.get(path), lambda n: n is None)
@@ -214,22 +202,19 @@ class MetadataStoreConformance:
         await asyncio.sleep(0)
         await store.close()
         await waiting
-        node = await other.get(f"{root}/e")
-        assert node is not None
-        assert node.value == b"second"
-        assert node.is_own
+        assert await content(other, f"{root}/e") == (b"second", 0)
+        assert await is_owner(other, f"{root}/e")
 
     async def test_a_registration_comes_back_after_session_loss_until_withdrawn(
         self, service: Service, store: MetadataStore, other: MetadataStore, root: str
     ) -> None:
         path = f"{root}/e"
         registration = await store.ephemeral(path, b"me")
-        before = await store.get(path)
+        assert await is_owner(store, path)
         await other.watch(path, (seen := list[Node | None]()).append)
         await service.expire(store)
         await until(lambda: None in seen and seen[-1] is not None)
-        await until_read(lambda: store.get(path), lambda n: n is not None and n.is_own)
-        assert before is not None
+        await until_read(lambda: is_owner(store, path), bool)
         await registration.withdraw()
         assert await store.get(path) is None
         await registration.withdraw()
@@ -247,10 +232,7 @@ class MetadataStoreConformance:
             await pass_turns(turn)
             await service.expire(store)
             await registering
-            await until_read(
-                lambda path=path: store.get(path),  # type: ignore[misc]
-                lambda n: n is not None and n.is_own,
-            )
+            await until_read(partial(is_owner, store, path), bool)
 
     async def test_a_watch_reports_the_node_now_and_after_every_change(
         self, store: MetadataStore, other: MetadataStore, root: str
@@ -323,50 +305,47 @@ class MetadataStoreConformance:
     async def test_a_lock_has_one_holder_and_is_handed_on_in_order(
         self, store: MetadataStore, other: MetadataStore, third: MetadataStore, root: str
     ) -> None:
-        stores = (store, other, third)
         path = f"{root}/locks/x"
-        order: list[int] = []
-        holders = 0
+        waiting = (third, other, store)
+        order: list[MetadataStore] = []
+        holding = asyncio.Lock()
 
-        async def hold(index: int) -> None:
-            nonlocal holders
-            release = await stores[index].lock(path)
-            holders += 1
-            assert holders == 1
-            order.append(index)
-            await asyncio.sleep(0.01)
-            holders -= 1
+        async def hold(waiter: MetadataStore) -> None:
+            release = await waiter.lock(path)
+            assert not holding.locked()
+            async with holding:
+                order.append(waiter)
+                await asyncio.sleep(0.01)
             await release()
 
         tasks = []
-        release_first = await stores[0].lock(path)
-        for index in (2, 1, 0):
-            tasks.append(asyncio.create_task(hold(index)))
+        release_first = await store.lock(path)
+        for waiter in waiting:
+            tasks.append(asyncio.create_task(hold(waiter)))
             await until_read(
-                lambda: stores[0].children(path), lambda names: len(names or []) == len(tasks) + 1
+                lambda: store.children(path), lambda names: len(names or []) == len(tasks) + 1
             )
         assert order == []
         await release_first()
         await release_first()
         await asyncio.gather(*tasks)
-        assert order == [2, 1, 0]
-        assert await stores[0].children(path) == []
+        assert order == list(waiting)
+        assert await store.children(path) == []
 
     async def test_a_lock_passes_on_when_its_holder_dies_and_a_cancelled_waiter_leaves_nothing(
         self, store: MetadataStore, other: MetadataStore, third: MetadataStore, root: str
     ) -> None:
-        holder, quitter, heir = store, other, third
         path = f"{root}/lock"
-        await holder.lock(path)
-        quitting = asyncio.create_task(quitter.lock(path))
-        inheriting = asyncio.create_task(heir.lock(path))
-        await until_read(lambda: heir.children(path), lambda names: len(names or []) == 3)
+        await store.lock(path)
+        quitting = asyncio.create_task(other.lock(path))
+        inheriting = asyncio.create_task(third.lock(path))
+        await until_read(lambda: third.children(path), lambda names: len(names or []) == 3)
         quitting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await quitting
-        assert len(await quitter.children(path) or []) == 2
+        assert len(await other.children(path) or []) == 2
         assert not inheriting.done()
-        await holder.close()
+        await store.close()
         release = await asyncio.wait_for(inheriting, LIMIT_S)
         await release()
 
@@ -395,6 +374,17 @@ class MetadataStoreConformance:
             await store.create(f"{root}/a", b"")
 
 
+async def content(store: MetadataStore, path: str) -> tuple[bytes, int] | None:
+    """Value and version of the node."""
+    node = await store.get(path)
+    return None if node is None else (node.value, node.version)
+
+
+async def is_owner(store: MetadataStore, path: str) -> bool:
+    """Whether the node is there, and of this session."""
+    node = await store.get(path)
+    return node is not None and node.is_own
+
+
 def _value(seen: list[Node | None]) -> bytes | None:
-    last = seen[-1]
-    return None if last is None else last.value
+    return None if seen[-1] is None else seen[-1].value

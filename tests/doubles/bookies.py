@@ -16,6 +16,7 @@ from bookie_server.wire.messages import (
     IdRange,
     LongPoll,
     ReadLacReply,
+    ReadLacRequest,
     ReadReply,
     ReadRequest,
     Status,
@@ -80,21 +81,12 @@ class FaultyClient(BookieClient):
             await self._faults.holds_reads.wait()
         return self._faults.alter_read(reply) if self._faults.alter_read else reply
 
-    async def read_lac(
-        self,
-        ledger_id: int,
-        *,
-        is_fencing: bool = False,
-        master_key: bytes = b"",
-        long_poll: LongPoll | None = None,
-    ) -> ReadLacReply:
-        if long_poll is not None:
-            self._faults.polls_seen.append(long_poll)
+    async def read_lac(self, request: ReadLacRequest) -> ReadLacReply:
+        if request.long_poll is not None:
+            self._faults.polls_seen.append(request.long_poll)
         if await self._is_dead():
             return ReadLacReply(Status.UNREACHABLE)
-        reply = await self._inner.read_lac(
-            ledger_id, is_fencing=is_fencing, master_key=master_key, long_poll=long_poll
-        )
+        reply = await self._inner.read_lac(request)
         return self._faults.alter_lac(reply) if self._faults.alter_lac else reply
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:

@@ -15,9 +15,6 @@ from random import Random
 from bookie_server.bookie import Bookie
 from bookie_server.client.local import LocalBookieClient
 from bookie_server.limbo import put_ledgers_in_limbo
-from bookie_server.settings import BookieSettings
-from bookie_server.storage.disk.real_files import RealFileSystem
-from bookie_server.storage.opening import open_storage
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
     GRPC,
@@ -32,6 +29,7 @@ from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.settings import ClientSettings
 from tests.doubles.bookies import Faults, FaultyClient
+from tests.doubles.storage import open_files, small_settings
 
 ROOT = "/ledgers"
 
@@ -60,21 +58,10 @@ class InProcessCluster:
     async def restart_bookie(self, bookie_id: str) -> None:
         """Open the storage of a bookie that was stopped, from what is on disk."""
         place = self._directory / bookie_id.replace(":", "_")
-        settings = BookieSettings(
-            bookie_id=bookie_id,
-            journal_directories=(str(place / "journal"),),
-            ledger_directories=(str(place / "ledgers"),),
-            journal_zero_chunk_bytes=64 * 1024,
-        )
-        storage = open_storage(
-            RealFileSystem(),
-            settings.storage,
-            instance_id=bookie_id.encode().ljust(16),
-            clock_ms=lambda: 1,
-        )
+        storage = open_files(place)
         if storage.contents.is_damaged:
             await put_ledgers_in_limbo(storage, self.store, ROOT, bookie_id)
-        bookie = self.bookies[bookie_id] = Bookie(storage, settings)
+        bookie = self.bookies[bookie_id] = Bookie(storage, small_settings(place))
         await bookie.start()
         self.faults.setdefault(bookie_id, Faults())
 

@@ -16,7 +16,7 @@ from random import Random
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import ExtraOperations, LedgerStore
-from bookkeeper_metadata.model import Fragment, LedgerMetadata, Stop, Versioned
+from bookkeeper_metadata.model import Fragment, LedgerMetadata, Stop, Transform, Versioned
 from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.ledger.errors import LedgerClosedError, LedgerFencedError, LedgerRecoveryError
@@ -91,11 +91,10 @@ class Appender:
         ledger_id, stored = self.ledger_id, self._ledgers.stored(self.ledger_id)
         last_entry = stored.acknowledged - 1
         length = sum(map(len, stored.payloads[: stored.acknowledged]))
-
-        def closed(metadata: LedgerMetadata) -> LedgerMetadata | Stop[BookKeeperError]:
-            return closed_by_writer(ledger_id, metadata, last_entry, length, self._error)
-
-        await self._ledgers.update(ledger_id, closed)
+        await self._ledgers.update(
+            ledger_id,
+            lambda now: closed_by_writer(ledger_id, now, last_entry, length, self._error),
+        )
 
     def abandon(self, error: BookKeeperError) -> None:
         self._fail(error)
@@ -202,11 +201,7 @@ class InMemoryLedgers:
         ):
             await asyncio.Event().wait()
 
-    async def update(
-        self,
-        ledger_id: int,
-        transform: Callable[[LedgerMetadata], LedgerMetadata | Stop[BookKeeperError]],
-    ) -> LedgerMetadata:
+    async def update(self, ledger_id: int, transform: Transform[BookKeeperError]) -> LedgerMetadata:
         outcome = await self._metadata.update(ledger_id, transform)
         if isinstance(outcome, Stop):
             raise outcome.reason
@@ -225,11 +220,9 @@ class InMemoryLedgers:
         stored.is_fenced = True
         await self.turns()
         last_entry, length = len(stored.payloads) - 1, sum(map(len, stored.payloads))
-
-        def closed(metadata: LedgerMetadata) -> LedgerMetadata | Stop[BookKeeperError]:
-            return metadata if metadata.is_closed else metadata.closed(last_entry, length)
-
-        await self.update(ledger_id, closed)
+        await self.update(
+            ledger_id, lambda now: now if now.is_closed else now.closed(last_entry, length)
+        )
 
     async def create(
         self,

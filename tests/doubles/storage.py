@@ -24,7 +24,6 @@ def answer_new(storage: Storage) -> Storage:
 def small_settings(place: Path, **changes: int) -> BookieSettings:
     """Directories ``j`` and ``l`` of ``place``, with small journal files."""
     return BookieSettings(
-        bookie_id="b0:1",
         journal_directories=(str(place / "j"),),
         ledger_directories=(str(place / "l"),),
         journal_zero_chunk_bytes=64 * 1024,

@@ -87,17 +87,14 @@ def test_a_node_may_not_be_called_that(bookie_id: str) -> None:
 
 
 async def test_writable_and_read_only_bookies_are_listed_apart() -> None:
-    # given one of each
     store = await cluster()
     registry = BookieRegistry(store, ROOT)
     await registry.register("w:1", OURS)
     readonly = await registry.register("r:1", OURS, readonly=True)
 
-    # when they are listed, then each is where it belongs
     assert await registry.writable() == {"w:1": OURS}
     assert await registry.readonly() == {"r:1": OURS}
 
-    # and one that withdraws is gone
     await readonly.withdraw()
     assert await registry.readonly() == {}
 

@@ -17,6 +17,7 @@ from bookkeeper_metadata.errors import (
 )
 from bookkeeper_metadata.paths import LedgerLayout
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from tests.conformance.metadata_store import content
 
 ROOT = "/a/ledgers"
 
@@ -39,9 +40,8 @@ async def test_a_new_cluster_has_every_node_apache_expects() -> None:
         f"{ROOT}/underreplication/ledgers",
         f"{ROOT}/underreplication/locks",
     ]
-    layout = await store.get(f"{ROOT}/LAYOUT")
-    assert layout is not None
-    assert layout.value == (b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1")
+    layout = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
+    assert await content(store, f"{ROOT}/LAYOUT") == (layout, 0)
     assert await read_layout(store, ROOT) is LedgerLayout.HIERARCHICAL
     assert await instance_id(store, ROOT) == made == str(uuid.UUID(made))
 
@@ -82,9 +82,7 @@ async def test_an_interrupted_birth_is_no_cluster_or_a_whole_one(fault: Fault) -
 
 
 async def test_a_birth_lost_on_the_way_behind_which_another_won_is_not_claimed() -> None:
-    # given another client that initializes just before our last message is lost
     store = MemoryStore()
-    other = MemoryStore(store.tree)
 
     def fault(operation: str, path: str) -> Fault | None:
         if operation != "multi":
@@ -95,10 +93,9 @@ async def test_a_birth_lost_on_the_way_behind_which_another_won_is_not_claimed()
 
     store.fault = fault
 
-    # when we initialize, then the cluster is said to be theirs, and it is
     with pytest.raises(ClusterExistsError):
         await initialize(store, ROOT, random=Random(1))
-    assert await instance_id(other, ROOT) == "theirs"
+    assert await instance_id(MemoryStore(store.tree), ROOT) == "theirs"
 
 
 @pytest.mark.parametrize("layout", list(LedgerLayout))

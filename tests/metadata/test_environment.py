@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import logging
-from pathlib import Path
 
 import pytest
 
@@ -13,12 +12,12 @@ from spark_bookkeeper import BookKeeper
 from spark_bookkeeper.cli import run
 from spark_bookkeeper.datasource.options.parse import parse_read_options
 from spark_bookkeeper.local.environment import child_environment
+from tests.sources import sources
 
 LOGGER = "bookkeeper_metadata"
 
 NEW, OLD = "BOOKKEEPER_METADATA_URI", "BOOKKEEPER_METADATA_SERVICE_URI"
 URI = "zk+hierarchical://127.0.0.1:1/ledgers"
-REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -80,14 +79,11 @@ def test_no_bookie_of_a_local_cluster_inherits_either(monkeypatch: pytest.Monkey
 
 
 def test_the_name_is_defined_once() -> None:
-    folders = ("metadata", "bookie_server", "spark_bookkeeper")
-    paths = [path for folder in folders for path in (REPOSITORY / folder).rglob("*.py")]
-
     defined = [
-        path.name
-        for path in paths
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        source.name
+        for source in sources()
+        for node in ast.walk(source.tree)
         if isinstance(node, ast.Constant) and node.value in (NEW, OLD)
     ]
 
-    assert defined == ["environment.py", "environment.py"]
+    assert defined == ["bookkeeper_metadata.environment"] * 2

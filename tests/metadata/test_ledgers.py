@@ -51,9 +51,19 @@ class Scene:
         self.store.tree.make_parents(path)
         self.store.tree.create(path, encode_metadata(FOREIGN))
 
-    def overwrite(self, ledger_id: int) -> None:
+    def lose_and_overwrite(self, ledger_id: int) -> None:
+        """The reply to a creation is lost, and another client changes the ledger at once."""
         path = PATHS.ledger(ledger_id)
-        self.store.tree.put(path, encode_metadata(FOREIGN), 0)
+        self.store.tree.make_parents(path)
+        self.script.lose("create", 1, Fault.LOST_REPLY)
+
+        def overwrite() -> None:
+            self.store.tree.put(path, encode_metadata(FOREIGN), 0)
+
+        self.script.at("sync", 1, overwrite)
+
+    async def create(self, ledger_id: int | None = None) -> int:
+        return (await self.ledgers.create(open_ledger(), ledger_id=ledger_id))[0]
 
     async def ids(self) -> list[int]:
         self.store.fault = None
@@ -65,7 +75,7 @@ async def scene() -> Scene:
     scene = Scene()
     await initialize(scene.store, ROOT, random=Random(0))
     # Layout and folders are known before the script begins to count.
-    await scene.ledgers.delete((await scene.ledgers.create(open_ledger()))[0])
+    await scene.ledgers.delete(await scene.create())
     scene.store.tree.set_counter(PATHS.idgen, 0)
     scene.write_foreign(99)
     scene.store.fault = scene.script
@@ -85,20 +95,19 @@ async def test_a_created_ledger_is_read_back_as_it_was_returned(scene: Scene) ->
 
 
 async def test_a_chosen_id_is_used_or_refused(scene: Scene) -> None:
-    ledger_id, _ = await scene.ledgers.create(open_ledger(), ledger_id=2**63 - 1)
-    assert ledger_id == 2**63 - 1
+    assert await scene.create(2**63 - 1) == 2**63 - 1
     with pytest.raises(LedgerExistsError):
-        await scene.ledgers.create(open_ledger(), ledger_id=99)
+        await scene.create(99)
     for impossible in (-1, 2**63):
         with pytest.raises(ValueError, match="a ledger id is"):
-            await scene.ledgers.create(open_ledger(), ledger_id=impossible)
+            await scene.create(impossible)
     assert await scene.ids() == [99, 2**63 - 1]
 
 
 async def test_an_allocated_id_that_is_taken_is_passed_over(scene: Scene) -> None:
     scene.write_foreign(0)
     scene.write_foreign(1)
-    assert (await scene.ledgers.create(open_ledger()))[0] == 2
+    assert await scene.create() == 2
 
 
 @pytest.mark.parametrize("fault", list(Fault))
@@ -122,8 +131,7 @@ async def test_a_creation_whose_message_is_lost_happens_once(
 async def test_an_id_whose_reply_is_lost_is_drawn_anew(scene: Scene, fault: Fault) -> None:
     scene.script.lose("sequence", 1, fault)
     scene.script.lose("delete", 1, fault)
-    ledger_id, _ = await scene.ledgers.create(open_ledger())
-    assert ledger_id == (1 if fault is Fault.LOST_REPLY else 0)
+    assert await scene.create() == (1 if fault is Fault.LOST_REPLY else 0)
 
 
 @pytest.mark.parametrize("fault", list(Fault))
@@ -131,24 +139,20 @@ async def test_parents_whose_creation_is_lost_are_made_all_the_same(
     scene: Scene, fault: Fault
 ) -> None:
     scene.script.lose("create", 2, fault)  # the first finds no parent
-    assert (await scene.ledgers.create(open_ledger(), ledger_id=2**40))[0] == 2**40
+    assert await scene.create(2**40) == 2**40
 
 
 async def test_a_lost_creation_that_somebody_changed_since_is_neither_made_nor_taken(
     scene: Scene,
 ) -> None:
-    scene.script.lose("create", 1, Fault.LOST_REPLY)
-    scene.script.at("sync", 1, lambda: scene.overwrite(5))
-    scene.store.tree.make_parents(PATHS.ledger(5))
+    scene.lose_and_overwrite(5)
     with pytest.raises(MetadataUnavailableError):
-        await scene.ledgers.create(open_ledger(), ledger_id=5)
+        await scene.create(5)
 
 
 async def test_an_allocated_id_in_doubt_is_left_alone_and_the_next_one_used(scene: Scene) -> None:
-    scene.script.lose("create", 1, Fault.LOST_REPLY)
-    scene.script.at("sync", 1, lambda: scene.overwrite(0))
-    scene.store.tree.make_parents(PATHS.ledger(0))
-    assert (await scene.ledgers.create(open_ledger()))[0] == 1
+    scene.lose_and_overwrite(0)
+    assert await scene.create() == 1
 
 
 async def test_a_lost_creation_behind_which_another_took_the_id_is_refused(scene: Scene) -> None:
@@ -158,7 +162,7 @@ async def test_a_lost_creation_behind_which_another_took_the_id_is_refused(scene
 
     scene.script.at("create", 1, taken)
     with pytest.raises(LedgerExistsError):
-        await scene.ledgers.create(open_ledger(), ledger_id=5)
+        await scene.create(5)
 
 
 async def test_a_creation_nobody_answers_is_unknown(scene: Scene) -> None:
@@ -166,7 +170,7 @@ async def test_a_creation_nobody_answers_is_unknown(scene: Scene) -> None:
     for nth in range(1, 100):
         scene.script.lose("sync", nth, Fault.LOST_REQUEST)
     with pytest.raises(MetadataUnavailableError):
-        await scene.ledgers.create(open_ledger(), ledger_id=5)
+        await scene.create(5)
 
 
 async def test_a_refused_companion_prevents_the_ledger_and_names_itself(scene: Scene) -> None:
@@ -199,7 +203,7 @@ async def test_an_update_goes_through_the_loop(scene: Scene) -> None:
 async def test_a_deleted_ledger_is_gone_with_the_folders_it_leaves_empty(
     scene: Scene, fault: Fault | None
 ) -> None:
-    await scene.ledgers.create(open_ledger(), ledger_id=2**40)
+    await scene.create(2**40)
     scene.script.seen.clear()
     if fault is not None:
         scene.script.lose("delete", 1, fault)
@@ -219,7 +223,7 @@ async def test_deleting_asks_for_the_version_and_for_the_ledger(scene: Scene) ->
 async def test_ids_are_listed_in_order_across_short_and_long_paths(scene: Scene) -> None:
     ids = [2**62, 0, 12_3456_7890, 2**31 - 1, 2**31 - 2, 7]
     for ledger_id in ids:
-        await scene.ledgers.create(open_ledger(), ledger_id=ledger_id)
+        await scene.create(ledger_id)
     scene.store.tree.create(f"{ROOT}/00/other", b"")
     assert await scene.ids() == sorted([*ids, 99])
 
@@ -227,7 +231,7 @@ async def test_ids_are_listed_in_order_across_short_and_long_paths(scene: Scene)
 async def test_a_folder_that_vanishes_during_the_walk_is_skipped_but_silence_is_an_error(
     scene: Scene,
 ) -> None:
-    await scene.ledgers.create(open_ledger(), ledger_id=2**40)
+    await scene.create(2**40)
     scene.script.seen.clear()
 
     def prune() -> None:
@@ -247,12 +251,12 @@ async def test_a_folder_that_vanishes_during_the_walk_is_skipped_but_silence_is_
 async def test_beyond_31_bits_ids_come_from_the_long_counter(scene: Scene) -> None:
     tree = scene.store.tree
     tree.set_counter(PATHS.idgen, 2**31 - 2)
-    ids = [(await scene.ledgers.create(open_ledger()))[0] for _ in range(3)]
+    ids = [await scene.create() for _ in range(3)]
     assert ids == [2**31 - 2, 1 << 32, (1 << 32) + 1]
     # and once a folder's counter is used up, the next folder begins; three are kept
     for high in range(1, 5):
         tree.set_counter(f"{PATHS.idgen_long}/HOB-{high:010d}", 2**31 - 1)
-        assert (await scene.ledgers.create(open_ledger()))[0] == (high + 1) << 32
+        assert await scene.create() == (high + 1) << 32
     assert tree.children(PATHS.idgen_long) == ["HOB-0000000003", "HOB-0000000004", "HOB-0000000005"]
 
 

@@ -16,13 +16,11 @@ PATH = "/locks/x"
 
 @pytest.mark.parametrize("fault", list(Fault))
 async def test_a_waiter_finds_its_own_node_again_after_a_lost_message(fault: Fault) -> None:
-    # given a store that loses the message which queues the waiter
     store = MemoryStore()
     await store.create(PATH, b"", make_parents=True)
     faults = iter([fault])
     store.fault = lambda operation, path: next(faults, None) if operation == "sequence" else None
 
-    # when the lock is taken, then there is one node, and none after its release
     release = await asyncio.wait_for(store.lock(PATH), seconds(5))
     assert len(await store.children(PATH) or []) == 1
     await release()

@@ -16,6 +16,7 @@ from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.memory import Fault
 from bookkeeper_metadata.store.operations import Create, Delete, Put
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
+from tests.conformance.metadata_store import content, is_owner
 from tests.metadata.samples import open_ledger
 from tests.metadata.zookeeper_proxy import LossyProxy, connect_through
 from tests.metadata.zookeeper_relay import Request
@@ -38,7 +39,7 @@ def root() -> str:
 async def proxy(zookeeper: ZooKeeperProcess) -> AsyncIterator[LossyProxy]:
     proxy = LossyProxy(zookeeper.port)
     yield proxy
-    await proxy.stop()
+    await proxy.relay.stop()
 
 
 @pytest.fixture
@@ -53,14 +54,8 @@ async def store(proxy: LossyProxy, root: str) -> AsyncIterator[MetadataStore]:
 
 @pytest.mark.parametrize("request_type", [each for each in Request if each != Request.CHECK])
 async def test_the_store_reports_unknown_and_reads_back_what_became_of_it(
-    proxy: LossyProxy,
-    store: MetadataStore,
-    root: str,
-    zookeeper: ZooKeeperProcess,
-    fault: Fault,
-    request_type: Request,
+    proxy: LossyProxy, store: MetadataStore, root: str, fault: Fault, request_type: Request
 ) -> None:
-    # given two nodes
     for name in ("put", "delete"):
         await store.create(f"{root}/{name}", b"0", make_parents=True)
     changes: dict[Request, Callable[[], Awaitable[object]]] = {
@@ -72,33 +67,25 @@ async def test_the_store_reports_unknown_and_reads_back_what_became_of_it(
         ),
     }
 
-    # when the message of a change is lost
     proxy.lose(request_type, fault)
     with pytest.raises(MetadataUnavailableError):
         await changes[request_type]()
 
-    # then reading back on the same store tells whether it was applied
     names = await store.children(root) or []
-    put = await store.get(f"{root}/put")
+    put = await content(store, f"{root}/put")
     was_applied = {
         Request.CREATE: "new" in names,
         Request.DELETE: "delete" not in names,
-        Request.SET_DATA: put is not None and put.value == b"1",
-        Request.MULTI: names == ["new", "put"] and put is not None and put.version == 1,
+        Request.SET_DATA: put == (b"1", 1),
+        Request.MULTI: names == ["new", "put"] and put == (b"1", 1),
     }
     assert was_applied[request_type] == (fault is Fault.LOST_REPLY)
 
 
 @pytest.mark.parametrize("accompanied", [False, True])
 async def test_a_ledger_is_created_changed_and_deleted_exactly_once(
-    proxy: LossyProxy,
-    store: MetadataStore,
-    root: str,
-    zookeeper: ZooKeeperProcess,
-    fault: Fault,
-    accompanied: bool,
+    proxy: LossyProxy, store: MetadataStore, root: str, fault: Fault, accompanied: bool
 ) -> None:
-    # given a cluster whose birth lost a message, too
     proxy.lose(Request.MULTI, fault)
     if fault is Fault.LOST_REQUEST:
         with pytest.raises(MetadataUnavailableError):
@@ -126,7 +113,6 @@ async def test_a_ledger_is_created_changed_and_deleted_exactly_once(
     proxy.lose(Request.DELETE, fault)
     await ledgers.delete(first)
 
-    # then everything happened once
     assert isinstance(updated, Versioned)
     assert updated.version == 1
     assert await ledgers.read(ledger_id) == updated
@@ -140,9 +126,7 @@ async def test_a_registration_is_made_whatever_is_lost(
     await store.create(root, b"")
     proxy.lose(Request.CREATE, fault)
     registration = await store.ephemeral(f"{root}/bookie", b"me")
-    node = await store.get(f"{root}/bookie")
-    assert node is not None
-    assert node.is_own
+    assert await is_owner(store, f"{root}/bookie")
     await registration.withdraw()
     assert await store.get(f"{root}/bookie") is None
 

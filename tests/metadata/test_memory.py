@@ -39,11 +39,9 @@ class TestMemoryStore(MetadataStoreConformance):
 
 @pytest.mark.parametrize("fault", list(Fault))
 async def test_a_lost_message_is_an_unknown_outcome_whether_applied_or_not(fault: Fault) -> None:
-    # given a session that loses every message about one node
     store = MemoryStore()
     store.fault = lambda operation, path: fault if path.startswith("/lost") else None
 
-    # when it changes the tree in every way
     for change in (
         store.create("/lost", b""),
         store.multi([Create("/lost-too", b"")]),
@@ -52,7 +50,6 @@ async def test_a_lost_message_is_an_unknown_outcome_whether_applied_or_not(fault
         with pytest.raises(MetadataUnavailableError):
             await change
 
-    # then only a lost reply has left its traces
     was_applied = fault is Fault.LOST_REPLY
     expected = ["/", "/lost", "/lost-0000000002", "/lost-too"] if was_applied else ["/"]
     assert store.tree.paths() == expected

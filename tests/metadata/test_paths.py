@@ -77,9 +77,3 @@ def test_other_nodes_are_no_ledgers(path: str) -> None:
 def test_node_names_are_apaches() -> None:
     assert PATHS.bookie("b:1") == "/ledgers/available/b:1"
     assert PATHS.bookie("b:1", readonly=True) == "/ledgers/available/readonly/b:1"
-    assert PATHS.cookie("b:1") == "/ledgers/cookies/b:1"
-    assert (
-        PATHS.underreplicated_ledger(0x1_0002_0003)
-        == "/ledgers/underreplication/ledgers/0000/0001/0002/0003/urL4295098371"
-    )
-    assert PATHS.underreplication_lock(7) == "/ledgers/underreplication/locks/urL0000000007"

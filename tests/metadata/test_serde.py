@@ -45,7 +45,6 @@ def test_our_bytes_are_apaches_but_for_a_creation_time_nobody_knows() -> None:
     ctime = b"\x50" + b"\xff" * 9 + b"\x01"
     assert ctime in APACHE_V3
 
-    # when ours lacks that field, then all other bytes are equal
     without = APACHE_V3.replace(ctime, b"").replace(b"\t3\n\x60", b"\t3\n\x55")
     assert encode_metadata(APACHE_SAYS) == without
 
@@ -82,11 +81,9 @@ def test_whatever_a_ledger_can_be_comes_back_the_same(metadata: LedgerMetadata) 
 
 @given(st.binary(max_size=80), st.sampled_from([b"", APACHE_V3[:30], APACHE_V3[:40]]))
 def test_arbitrary_bytes_are_never_half_understood(tail: bytes, head: bytes) -> None:
-    # when parsing either succeeds or raises the typed error, nothing else gets through
     with contextlib.suppress(MetadataCorruptError):
         metadata = parse_metadata(head + tail, "/l")
 
-        # then what was understood is a whole ledger that can be written again
         assert parse_metadata(encode_metadata(metadata), "/l") == metadata
 
 
@@ -123,11 +120,9 @@ def test_what_is_no_metadata_is_refused_with_the_reason(value: bytes, reason: st
 
 
 def test_an_open_ledgers_end_is_ignored_as_apache_does() -> None:
-    # given an open ledger that claims 7 bytes and entry 9 as its last
     value = APACHE_V3.replace(b"\x18\x00", b"\x18\x07")
     value = value.replace(b"\x20" + b"\xff" * 9 + b"\x01", b"\x20\x09")
     value = value.replace(b"\t3\n\x60", b"\t3\n\x57")
 
-    # when it is parsed, then it has no end
     metadata = parse_metadata(value, "/l")
     assert (metadata.length, metadata.last_entry) == (0, -1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -16,7 +15,7 @@ from bookkeeper_metadata.errors import (
     NoSuchLedgerError,
 )
 from bookkeeper_metadata.foundation.backoff import back_off
-from bookkeeper_metadata.model import LedgerMetadata, LedgerState, Stop, Versioned
+from bookkeeper_metadata.model import LedgerMetadata, LedgerState, Stop, Transform, Versioned
 from bookkeeper_metadata.serde import encode_metadata
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from bookkeeper_metadata.update import (
@@ -41,17 +40,23 @@ class Scene:
         self.store.tree.create(PATH, encode_metadata(open_ledger(writer_token=5)))
         self.node = LedgerNode(self.store, PATH, 7)
 
-    def another_writes(self, version: int, metadata: LedgerMetadata = OTHER) -> None:
-        self.store.tree.put(PATH, encode_metadata(metadata), version)
+    def another_writes(self, metadata: LedgerMetadata = OTHER) -> None:
+        node = self.store.tree.node(PATH)
+        assert node is not None
+        self.store.tree.put(PATH, encode_metadata(metadata), node.version)
 
     async def update(
         self,
-        transform: Callable[
-            [LedgerMetadata], LedgerMetadata | Stop[str]
-        ] = LedgerMetadata.in_recovery,
+        transform: Transform[str] = LedgerMetadata.in_recovery,
         known: Versioned | None = None,
     ) -> Versioned | Stop[str]:
         return await update_metadata(self.node, transform, random=Random(1), known=known)
+
+    async def updated(self, transform: Transform[str] = LedgerMetadata.in_recovery) -> Versioned:
+        """What an update that is not stopped stored or found."""
+        result = await self.update(transform)
+        assert isinstance(result, Versioned)
+        return result
 
 
 @pytest.fixture
@@ -60,8 +65,7 @@ def scene() -> Scene:
 
 
 async def test_an_update_stamps_a_fresh_token_and_moves_one_version(scene: Scene) -> None:
-    result = await scene.update()
-    assert isinstance(result, Versioned)
+    result = await scene.updated()
     assert (result.version, result.metadata.state) == (1, LedgerState.IN_RECOVERY)
     assert result.metadata.writer_token not in (0, 5)
     assert await scene.node.read() == result
@@ -70,10 +74,9 @@ async def test_an_update_stamps_a_fresh_token_and_moves_one_version(scene: Scene
 async def test_nothing_is_written_when_nothing_would_change_or_the_transform_stops(
     scene: Scene,
 ) -> None:
-    scene.another_writes(0, open_ledger(state=LedgerState.IN_RECOVERY, writer_token=3))
-    joined = await scene.update()
+    scene.another_writes(open_ledger(state=LedgerState.IN_RECOVERY, writer_token=3))
+    joined = await scene.updated()
     stopped = await scene.update(lambda metadata: Stop(metadata.state.name))
-    assert isinstance(joined, Versioned)
     assert joined.version == 1
     assert stopped == Stop("IN_RECOVERY")
     assert scene.script.paths("put") == []
@@ -82,7 +85,7 @@ async def test_nothing_is_written_when_nothing_would_change_or_the_transform_sto
 @pytest.mark.conformance("W25")
 async def test_stale_knowledge_is_replaced_and_decided_anew(scene: Scene) -> None:
     known = await scene.node.read()
-    scene.another_writes(0)
+    scene.another_writes()
     result = await scene.update(known=known)
     assert isinstance(result, Versioned)
     assert result.version == 2
@@ -91,8 +94,7 @@ async def test_stale_knowledge_is_replaced_and_decided_anew(scene: Scene) -> Non
 
 async def test_a_lost_request_is_sent_again(scene: Scene) -> None:
     scene.script.lose("put", 1, Fault.LOST_REQUEST)
-    result = await scene.update()
-    assert isinstance(result, Versioned)
+    result = await scene.updated()
     assert result.version == 1
     assert len(scene.script.paths("put")) == 2
 
@@ -101,8 +103,7 @@ async def test_a_lost_reply_is_recognized_as_our_own_success(scene: Scene) -> No
     scene.script.lose("put", 1, Fault.LOST_REPLY)
     scene.script.lose("sync", 1, Fault.LOST_REPLY)
     scene.script.lose("get", 2, Fault.LOST_REPLY)
-    result = await scene.update()
-    assert isinstance(result, Versioned)
+    result = await scene.updated()
     assert result.version == 1
     assert len(scene.script.paths("put")) == 1
 
@@ -111,26 +112,24 @@ async def test_a_change_that_is_not_idempotent_happens_once_though_its_reply_is_
     scene: Scene,
 ) -> None:
     scene.script.lose("put", 1, Fault.LOST_REPLY)
-    result = await scene.update(
+    result = await scene.updated(
         lambda now: replace(now, custom_metadata={"n": now.custom_metadata.get("n", b"") + b"1"})
     )
-    assert isinstance(result, Versioned)
     assert result.metadata.custom_metadata == {"n": b"1"}
     assert await scene.node.read() == result
 
 
 async def test_a_lost_reply_whose_change_was_overwritten_is_decided_anew(scene: Scene) -> None:
     scene.script.lose("put", 1, Fault.LOST_REPLY)
-    scene.script.at("sync", 1, lambda: scene.another_writes(1))
-    result = await scene.update()
-    assert isinstance(result, Versioned)
+    scene.script.at("sync", 1, scene.another_writes)
+    result = await scene.updated()
     assert result.version == 3
     assert result.metadata.custom_metadata == OTHER.custom_metadata
 
 
 async def test_a_lost_request_behind_which_another_won_is_no_success_of_ours(scene: Scene) -> None:
     def other_first() -> Fault:
-        scene.another_writes(0)
+        scene.another_writes()
         return Fault.LOST_REPLY
 
     scene.script.at("put", 1, other_first)
@@ -161,32 +160,19 @@ async def test_losing_every_race_is_definite_only_if_no_outcome_was_ever_in_doub
 ) -> None:
     monkeypatch.setattr("bookkeeper_metadata.foundation.backoff.BACKOFF_MS_MAX", 1)
 
-    def beaten() -> Fault | None:
-        scene.another_writes(_version(scene))
-        return None
-
     for nth in range(1, UPDATE_ATTEMPTS_MAX + 1):
-        scene.script.at("put", nth, beaten)
+        scene.script.at("put", nth, scene.another_writes)
     if first is not None:
         scene.script.at("put", 1, lambda: first)
-        scene.script.at("sync", 1, beaten)
+        scene.script.at("sync", 1, scene.another_writes)
     with pytest.raises(error):
         await scene.update()
-
-
-def _version(scene: Scene) -> int:
-    node = scene.store.tree.node(PATH)
-    assert node is not None
-    return node.version
 
 
 async def test_a_ledger_deleted_meanwhile_is_reported_as_gone(scene: Scene) -> None:
     known = await scene.node.read()
 
-    def delete() -> None:
-        scene.store.tree.delete(PATH, None)
-
-    scene.script.at("put", 1, delete)
+    scene.script.at("put", 1, lambda: scene.store.tree.delete(PATH, None))
     with pytest.raises(NoSuchLedgerError):
         await scene.update(known=known)
 

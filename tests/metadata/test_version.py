@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import tomllib
-from pathlib import Path
 
 import spark_bookkeeper
 from bookie_server import server
 from bookkeeper_metadata.version import __version__
-
-REPOSITORY = Path(__file__).parents[2]
+from tests.sources import REPOSITORY, sources
 
 
 def test_the_installed_distribution_the_package_and_a_bookie_have_one_version() -> None:
@@ -26,16 +24,13 @@ def test_the_installed_distribution_the_package_and_a_bookie_have_one_version() 
 
 def test_the_version_is_stated_once() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    folders = ("metadata", "bookie_server", "spark_bookkeeper")
-    paths = [path for folder in folders for path in (REPOSITORY / folder).rglob("*.py")]
-
     stated = [
-        path.name
-        for path in paths
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        source.name
+        for source in sources()
+        for node in ast.walk(source.tree)
         if isinstance(node, ast.Constant) and node.value == __version__
     ]
 
-    assert stated == ["version.py"]
+    assert stated == ["bookkeeper_metadata.version"]
     assert "version" not in project
     assert "version" in project["dynamic"]

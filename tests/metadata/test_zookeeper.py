@@ -17,7 +17,7 @@ from bookkeeper_metadata.store.operations import Node
 from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
 from spark_bookkeeper.local.ports import free_port
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
-from tests.conformance.metadata_store import MetadataStoreConformance, Service
+from tests.conformance.metadata_store import MetadataStoreConformance, Service, content, is_owner
 from tests.doubles.waits import until, until_read
 from tests.patience import seconds
 
@@ -80,29 +80,23 @@ async def test_a_service_that_is_not_there_is_named_with_its_address() -> None:
 async def test_a_killed_server_leaves_mutations_unknown_and_everything_resumes_with_it(
     own_zookeeper: ZooKeeperProcess,
 ) -> None:
-    # given a registration and a watch
     store = await open_store(own_zookeeper)
     await store.create("/a", b"0")
     await store.ephemeral("/e", b"me")
     seen: list[Node | None] = []
     await store.watch("/a", seen.append)
 
-    # when the server is killed
     await asyncio.to_thread(own_zookeeper.kill)
 
-    # then a mutation's outcome is unknown
     with pytest.raises(MetadataUnavailableError):
         await store.put("/a", b"lost", 0)
 
-    # and a reader who asks on is answered once the server is back
     reading = asyncio.create_task(answered(store, "/a"))
     await asyncio.to_thread(own_zookeeper.start)
-    node = await reading
-    assert node is not None
-    assert node.value == b"0"
+    assert await reading == (b"0", 0)
     assert await store.put("/a", b"1", 0) == 1
     await until(lambda: seen[-1] is not None and seen[-1].value == b"1")
-    await until_read(lambda: store.get("/e"), lambda node: node is not None and node.is_own)
+    await until_read(lambda: is_owner(store, "/e"), bool)
     await store.close()
 
 
@@ -118,17 +112,17 @@ async def test_a_registration_survives_an_outage_longer_than_its_session(
     # The client gives its session up for lost only when a server says so.
     await asyncio.sleep(SESSION_TIMEOUT_MS / 1000)
     own_zookeeper.resume()
-    await until_read(lambda: store.get("/e"), lambda node: node is not None and node.is_own)
+    await until_read(lambda: is_owner(store, "/e"), bool)
     assert isinstance(session, int)
     await store.close()
 
 
-async def answered(store: MetadataStore, path: str) -> Node | None:
+async def answered(store: MetadataStore, path: str) -> tuple[bytes, int] | None:
     """One read gives up after a session timeout; a server's restart may take longer."""
     async with asyncio.timeout(seconds(30)):
         while True:
             try:
-                return await store.get(path)
+                return await content(store, path)
             except MetadataUnavailableError:
                 continue
 

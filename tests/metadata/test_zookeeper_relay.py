@@ -14,7 +14,7 @@ from bookkeeper_metadata.store.operations import Check, Create, Delete, Put
 from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
-from tests.metadata.zookeeper_relay import Part, Relay, Request, Sent
+from tests.metadata.zookeeper_relay import Interceptor, Part, Relay, Request, Sent
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
 
@@ -30,7 +30,7 @@ client.create("/late", b"")
 """
 
 
-class Holding:
+class Holding(Interceptor):
     """Notes every change; holds a single create back until it is released."""
 
     service: str
@@ -47,9 +47,6 @@ class Holding:
         if sent.kind == Request.CREATE:
             self.held.set()
             await self.on_released.wait()
-        return True
-
-    async def reply(self, sent: Sent) -> bool:
         return True
 
     def delivered(self, sent: Sent) -> None:

@@ -55,16 +55,19 @@ class Sent:
 
 
 class Interceptor(Protocol):
-    """Decides what becomes of each message; may wait as long as it likes."""
+    """Decides what becomes of each message; may wait as long as it likes. By itself it lets all pass."""
 
     async def request(self, sent: Sent) -> bool:
         """Whether it goes on to the server; if not, the connection is cut."""
+        return True
 
     async def reply(self, sent: Sent) -> bool:
         """Whether the reply to ``sent`` goes on to the client; if not, the connection is cut."""
+        return True
 
     def delivered(self, sent: Sent) -> None:
         """The reply was handed to the client's socket."""
+        return
 
 
 class Relay:

@@ -12,6 +12,7 @@ the entry logs; handle states that stood behind it are gone, which is why the bo
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
 
 from bookie_server.core.ledger_ranges import LedgerRanges
@@ -38,6 +39,7 @@ from bookie_server.storage.index.delta import (
 )
 from bookie_server.storage.logs.entry_log import file_name, log_ids, read_footer
 from bookie_server.storage.logs.rows import LedgerRows, Row
+from bookie_server.wire.buffer import Buffer
 from bookkeeper_metadata.foundation.invariant import invariant
 
 NAME = "index"
@@ -233,12 +235,14 @@ class DirectoryIndex:
         if self._file is None or outgrown:
             self._write_snapshot(delta)
         else:
-            buffers, size = encode_group(
-                self._format, self._generation, self._end, encode_delta(delta)
-            )
-            self._file.write_at(self._end.offset, buffers)
+            self._end = self._append(self._file, self._end, encode_delta(delta))
             self._file.sync()
-            self._end = GroupEnd(self._generation, self._end.offset + size, self._end.sequence + 1)
+
+    def _append(self, file: File, end: GroupEnd, body: Sequence[Buffer]) -> GroupEnd:
+        """Write the group that follows ``end``, and return where that one ends; syncs nothing."""
+        buffers, size = encode_group(self._format, end.file_id, end, body)
+        file.write_at(end.offset, buffers)
+        return GroupEnd(end.file_id, end.offset + size, end.sequence + 1)
 
     def _write_snapshot(self, delta: IndexDelta) -> None:
         self.close()
@@ -251,9 +255,7 @@ class DirectoryIndex:
             everything.rows = {ledger: rows.packed() for ledger, rows in self.rows.items()}
             for part in (everything, IndexDelta(self.state, {}, rows=delta.rows)):
                 for body in encode_snapshot(part):
-                    buffers, size = encode_group(self._format, generation, end, body)
-                    file.write_at(end.offset, buffers)
-                    end = GroupEnd(generation, end.offset + size, end.sequence + 1)
+                    end = self._append(file, end, body)
             header = _HEADER.pack(
                 FILE_MAGIC, FORMAT_VERSION, self.index, generation, self._instance_id, end.sequence
             )

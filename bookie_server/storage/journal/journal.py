@@ -210,13 +210,9 @@ class Journal:
         else:
             file, zeroed = self._prepared
         file_id = max(self._clock_ms(), self._highest_id + 1)
+        size, instance_id = self._place.file_size_bytes, self._place.instance_id
         header = JournalFileHeader(
-            FORMAT_VERSION,
-            self.index,
-            file_id,
-            self._place.file_size_bytes,
-            self._place.instance_id,
-            self._last,
+            FORMAT_VERSION, self.index, file_id, size, instance_id, self._last
         )
         file.write_at(0, [encode_file_header(header)])
         file.sync()

@@ -28,8 +28,6 @@ async def connect(
     """
     parsed = parse_uri(uri)
     store = await ZooKeeperStore.connect(
-        parsed.servers,
-        session_timeout_ms=session_timeout_ms,
-        connect_timeout_ms=connect_timeout_ms,
+        parsed.servers, session_timeout_ms=session_timeout_ms, connect_timeout_ms=connect_timeout_ms
     )
     return store, parsed.root

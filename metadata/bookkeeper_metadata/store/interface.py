@@ -26,11 +26,9 @@ from bookkeeper_metadata.store.operations import Node, Operation
 class Registration(ABC):
     """An ephemeral node that is created again by itself whenever its session is lost."""
 
-    @property
-    @abstractmethod
-    def keeper(self) -> asyncio.Future[None]:
-        """The task that keeps the node. It ends only by ``withdraw`` or by a defect, and then the node
-        is not created again: a process that served on would look dead."""
+    keeper: asyncio.Future[None]
+    """The task that keeps the node. It ends only by ``withdraw`` or by a defect, and then the node is
+    not created again: a process that served on would look dead."""
 
     @abstractmethod
     async def withdraw(self) -> None:
@@ -45,10 +43,8 @@ class MetadataStore(ABC):
     ``ValueError``, and nothing was sent.
     """
 
-    @property
-    @abstractmethod
-    def service(self) -> str:
-        """Which service this is, for messages, e.g. ``127.0.0.1:2181``."""
+    service: str
+    """Which service this is, for messages, e.g. ``127.0.0.1:2181``."""
 
     @abstractmethod
     async def create(self, path: str, value: bytes, *, make_parents: bool = False) -> None:

@@ -51,6 +51,8 @@ class MemoryStore(MetadataStore):
     ``fault`` is asked about every operation of this session and may be replaced at any time.
     """
 
+    service = "memory"
+
     def __init__(self, tree: MemoryTree | None = None, *, fault: FaultHook | None = None) -> None:
         self.tree = MemoryTree() if tree is None else tree
         self.fault = fault
@@ -59,10 +61,6 @@ class MemoryStore(MetadataStore):
         self._registrations: list[_MemoryRegistration] = []
         self._watches: list[_Watch[Any]] = []
         self._locks = 0
-
-    @property
-    def service(self) -> str:
-        return "memory"
 
     @property
     def session_id(self) -> int:
@@ -129,7 +127,7 @@ class MemoryStore(MetadataStore):
                 # A live session keeps the node; an expiring one deletes it within a few turns.
         else:
             raise NodeExistsError(path)
-        registration = _MemoryRegistration(path, value, self._withdraw)
+        registration = _MemoryRegistration(self, path, value)
         self._registrations.append(registration)
         self._restore(registration)  # the session may have ended since
         return registration
@@ -231,32 +229,21 @@ class MemoryStore(MetadataStore):
 class _MemoryRegistration(Registration):
     """Kept in its store's list for as long as it must come back after an expiry."""
 
-    def __init__(self, path: str, value: bytes, withdraw: Withdraw) -> None:
+    def __init__(self, store: MemoryStore, path: str, value: bytes) -> None:
+        self._store = store
         self.path = path
         self.value = value
-        self._withdraw = withdraw
-        self._keeper: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    @property
-    def keeper(self) -> asyncio.Future[None]:
-        return self._keeper
+        self.keeper = asyncio.get_running_loop().create_future()
 
     async def withdraw(self) -> None:
-        await self._withdraw(self)
-
-
-Withdraw = Callable[[_MemoryRegistration], Awaitable[None]]
+        await self._store._withdraw(self)
 
 
 class _Watch(Generic[T]):
     """Reads again one turn of the loop after a change and reports what differs."""
 
     def __init__(
-        self,
-        tree: MemoryTree,
-        path: str,
-        read: Callable[[str], T],
-        changed: Callable[[T], None],
+        self, tree: MemoryTree, path: str, read: Callable[[str], T], changed: Callable[[T], None]
     ) -> None:
         self._read = read
         self._path = path

@@ -50,6 +50,7 @@ class ZooKeeperStore(MetadataStore):
 
     def __init__(self, servers: Sequence[str], session_timeout_ms: int) -> None:
         self._session = ZooKeeperSession(servers, session_timeout_ms, self._on_session_renewed)
+        self.service = self._session.service
         self._client = self._session.client
         self._locks = 0
         self._followers: set[Follower[Any]] = set()
@@ -71,10 +72,6 @@ class ZooKeeperStore(MetadataStore):
         store = cls(servers, session_timeout_ms)
         await store._session.open(connect_timeout_ms)
         return store
-
-    @property
-    def service(self) -> str:
-        return self._session.service
 
     @property
     def session_id(self) -> int:
@@ -261,18 +258,14 @@ class _ZooKeeperRegistration(Registration):
         """Set when the session under which the node was made is over."""
         self._store = store
         self._value = value
-        self._keeper = asyncio.create_task(self._keep(), name=f"keep {path}")
-
-    @property
-    def keeper(self) -> asyncio.Future[None]:
-        return self._keeper
+        self.keeper = asyncio.create_task(self._keep(), name=f"keep {path}")
 
     async def withdraw(self) -> None:
         await self._store._withdraw(self)
 
     async def end(self) -> None:
         """Stop re-creating; leaves the node alone."""
-        await end_tasks([self._keeper])
+        await end_tasks([self.keeper])
 
     async def _keep(self) -> None:
         # Unbounded on purpose: a bookie that gave up would serve on and look dead.

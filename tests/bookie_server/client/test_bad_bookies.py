@@ -14,7 +14,7 @@ from bookie_server.client.settings import ConnectionSettings
 from bookie_server.wire import bookie_pb2 as pb
 from bookie_server.wire import codec
 from bookie_server.wire.digest import master_key
-from bookie_server.wire.messages import ReadRequest, SectionReply, Status
+from bookie_server.wire.messages import ReadLacRequest, ReadRequest, SectionReply, Status
 from tests.doubles.records import encoded_section
 from tests.doubles.waits import until
 from tests.patience import seconds
@@ -138,7 +138,7 @@ async def test_a_read_or_lac_answered_with_nonsense_is_unreachable(answer: bytes
     async with client_of(lambda _: [answer]) as (client, _), asyncio.timeout(seconds(10)):
         request = ReadRequest(ledger_id=LEDGER, first_entry=0, last_entry=3)
         reply = await client.read(request)
-        lac = await client.read_lac(LEDGER, is_fencing=True, master_key=master_key(b""))
+        lac = await client.read_lac(ReadLacRequest(LEDGER, True, master_key(b"")))
 
         assert reply.runs == ()
         assert {part.status for part in reply.missing} == {Status.UNREACHABLE}

@@ -12,7 +12,7 @@ import pytest
 from bookie_server.client.grpc_client import GrpcBookieClient
 from bookie_server.client.relay import RelayedBookieClient
 from bookie_server.client.settings import ConnectionSettings
-from bookie_server.wire.messages import EncodedSection, ReadRequest, Status
+from bookie_server.wire.messages import EncodedSection, ReadLacRequest, ReadRequest, Status
 from spark_bookkeeper import BookKeeper, LocalCluster
 from tests.integration.processes import eventually
 
@@ -66,9 +66,8 @@ def test_a_relay_answers_as_the_client_it_stands_for(cluster: LocalCluster) -> N
                 theirs.last_add_confirmed,
             )
             assert theirs.runs
-            assert await direct.read_lac(writer.ledger_id) == await relayed.read_lac(
-                writer.ledger_id
-            )
+            lac = ReadLacRequest(writer.ledger_id)
+            assert await direct.read_lac(lac) == await relayed.read_lac(lac)
             entries = await relayed.list_entries(writer.ledger_id)
             assert await direct.list_entries(writer.ledger_id) == entries
             assert entries.status is Status.OK
@@ -92,7 +91,7 @@ async def test_a_bookie_nobody_reaches_is_unreachable_through_a_relay_too() -> N
     try:
         reply = await client.read(request)
         assert [part.status for part in reply.missing] == [Status.UNREACHABLE]
-        assert (await client.read_lac(1)).status is Status.UNREACHABLE
+        assert (await client.read_lac(ReadLacRequest(1))).status is Status.UNREACHABLE
         assert await client.info() is None
         section = EncodedSection(1, 0, 0, False, b"whatever")
         assert await written(client, section) is Status.UNREACHABLE

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -24,32 +26,26 @@ OTHER_KEY = b"o" * 20
 PACKET = encode_lac_packet(Crc32cDigest(), 7, 3)
 
 
-@dataclass
 class Durable:
     """Storage as admission sees it; ``apply`` is what the shell does when a group is synced."""
 
-    ledgers: dict[int, LedgerHandleState] = field(default_factory=dict)
-    tombstones: set[int] = field(default_factory=set)
-    stored: dict[int, set[int]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.ledgers: defaultdict[int, LedgerHandleState] = defaultdict(LedgerHandleState)
+        self.tombstones: set[int] = set()
+        self.stored: defaultdict[int, set[int]] = defaultdict(set)
 
     def missing(self, run: Run) -> list[Run]:
-        held = self.stored.get(run.ledger_id, set())
-        return (
-            [run.slice(i, i + 1) for i, e in enumerate(run.entry_ids) if e not in held]
-            if (held & set(run.entry_ids))
-            else [run]
-        )
+        return run.without(self.stored[run.ledger_id].__contains__)
 
     def apply(self, persist: Persist) -> None:
         for record in persist.records:
             match record:
                 case Add(run):
-                    self.ledgers.setdefault(run.ledger_id, LedgerHandleState())
-                    self.stored.setdefault(run.ledger_id, set()).update(run.entry_ids)
+                    self.stored[run.ledger_id].update(run.entry_ids)
                 case MasterKey(ledger_id, key):
-                    self.ledgers.setdefault(ledger_id, LedgerHandleState()).master_key = key
+                    self.ledgers[ledger_id].master_key = key
                 case Fence(ledger_id):
-                    self.ledgers.setdefault(ledger_id, LedgerHandleState()).is_fenced = True
+                    self.ledgers[ledger_id].is_fenced = True
                 case _:
                     continue
 
@@ -65,7 +61,7 @@ class Scene:
         self.compares: list[Compare] = []
         self.remembered: list[Remember] = []
 
-    def run(self, effects: list[Effect]) -> None:
+    def run(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Reply(to, status):
@@ -77,38 +73,54 @@ class Scene:
                 case Remember():
                     self.remembered.append(effect)
 
-    def add(self, who: str, first: int, count: int = 1, **how: object) -> None:
+    def add(self, who: str, first: int, count: int = 1, **how: Any) -> None:
         self.run(self.admission.add(section(first, count, **how), self.teller(who)))
 
     def fence(self, who: str, key: bytes = KEY) -> None:
         self.run(self.admission.fence(7, key, self.teller(who)))
 
+    def set_lac(self, who: str, packet: bytes = PACKET, key: bytes = KEY) -> None:
+        self.run(self.admission.set_explicit_lac(7, key, packet, self.teller(who)))
+
+    def settle(self, who: str) -> None:
+        self.run(self.admission.settle(7, self.teller(who)))
+
+    def fail(self) -> None:
+        """The oldest persist's group is not written."""
+        self.run(self.admission.on_failed(self.persists[0].ticket))
+
     def sync(self) -> None:
         """The oldest persist's group becomes durable."""
         persist = self.persists.pop(0)
         self.durable.apply(persist)
-        released = self.admission.on_durable(persist.ticket)
-        self.run(list(persist.then))
-        self.run(released)
+        self.run([*persist.then, *self.admission.on_durable(persist.ticket)])
 
     def teller(self, who: str):  # type: ignore[no-untyped-def]
         return lambda status: self.told.append((who, status))
 
 
-def section(first: int, count: int = 1, **how: object) -> Section:
-    payloads = [bytes([how.get("fill", 1)]) * 8] * count  # type: ignore[list-item]
-    data = records(payloads, first, length_before=first * 8)
-    if how.get("damaged"):
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def section(
+    first: int,
+    count: int = 1,
+    *,
+    fill: int = 1,
+    is_damaged: bool = False,
+    key: bytes = KEY,
+    is_recovery: bool = False,
+) -> Section:
+    data = records([bytes([fill]) * 8] * count, first, length_before=first * 8)
+    if is_damaged:
         data = data[:-1] + bytes([data[-1] ^ 1])
-    key = how.get("key", KEY)
-    assert isinstance(key, bytes)
-    return Section(7, key, bool(how.get("recovery")), DigestType.CRC32C, parse_run(data))
+    return Section(7, key, is_recovery, DigestType.CRC32C, parse_run(data))
 
 
 @pytest.mark.conformance("BookieSendsAddConfirmedResponse")
-def test_an_add_is_acknowledged_only_when_its_group_is_durable() -> None:
-    scene = Scene()
-
+def test_an_add_is_acknowledged_only_when_its_group_is_durable(scene: Scene) -> None:
     scene.add("writer", 0, 3)
 
     assert scene.told == []
@@ -119,9 +131,7 @@ def test_an_add_is_acknowledged_only_when_its_group_is_durable() -> None:
     assert scene.admission.pending_count == 0
 
 
-def test_the_first_add_binds_the_master_key_durably() -> None:
-    scene = Scene()
-
+def test_the_first_add_binds_the_master_key_durably(scene: Scene) -> None:
     scene.add("writer", 0)
     scene.add("stranger", 1, key=OTHER_KEY)
 
@@ -135,9 +145,7 @@ def test_the_first_add_binds_the_master_key_durably() -> None:
 
 
 @pytest.mark.conformance("BookieSendsFencingReadLacResponse")
-def test_a_fence_binds_the_key_of_a_ledger_never_seen() -> None:
-    scene = Scene()
-
+def test_a_fence_binds_the_key_of_a_ledger_never_seen(scene: Scene) -> None:
     scene.fence("recoverer")
     scene.sync()
     scene.fence("stranger", OTHER_KEY)
@@ -146,8 +154,7 @@ def test_a_fence_binds_the_key_of_a_ledger_never_seen() -> None:
     assert scene.durable.ledgers[7].is_fenced
 
 
-def test_no_add_is_admitted_behind_a_fence_that_is_not_durable_yet() -> None:
-    scene = Scene()
+def test_no_add_is_admitted_behind_a_fence_that_is_not_durable_yet(scene: Scene) -> None:
     scene.add("early", 0)
     scene.fence("recoverer")
 
@@ -161,8 +168,7 @@ def test_no_add_is_admitted_behind_a_fence_that_is_not_durable_yet() -> None:
     assert scene.told[-1] == ("later", Status.FENCED)
 
 
-def test_a_repeated_fence_waits_for_the_first_ones_record() -> None:
-    scene = Scene()
+def test_a_repeated_fence_waits_for_the_first_ones_record(scene: Scene) -> None:
     scene.fence("first")
 
     scene.fence("second")
@@ -173,12 +179,11 @@ def test_a_repeated_fence_waits_for_the_first_ones_record() -> None:
     assert sorted(scene.told) == [("first", Status.OK), ("second", Status.OK)]
 
 
-def test_a_fence_of_a_fenced_ledger_still_waits_for_adds_admitted_before() -> None:
+def test_a_fence_of_a_fenced_ledger_still_waits_for_adds_admitted_before(scene: Scene) -> None:
     """Recovery write-backs of one recoverer must be visible to the next one's reads."""
-    scene = Scene()
     scene.fence("first")
     scene.sync()
-    scene.add("write-back", 0, recovery=True)
+    scene.add("write-back", 0, is_recovery=True)
 
     scene.fence("second")
 
@@ -188,19 +193,17 @@ def test_a_fence_of_a_fenced_ledger_still_waits_for_adds_admitted_before() -> No
 
 
 @pytest.mark.conformance("BookieSendsAddFencedResponse")
-def test_recovery_adds_pass_the_fence() -> None:
-    scene = Scene()
+def test_recovery_adds_pass_the_fence(scene: Scene) -> None:
     scene.fence("recoverer")
     scene.sync()
 
-    scene.add("write-back", 0, recovery=True)
+    scene.add("write-back", 0, is_recovery=True)
     scene.sync()
 
     assert scene.told[-1] == ("write-back", Status.OK)
 
 
-def test_a_duplicate_waits_for_the_group_of_the_first() -> None:
-    scene = Scene()
+def test_a_duplicate_waits_for_the_group_of_the_first(scene: Scene) -> None:
     scene.add("first", 0, 2)
 
     scene.add("again", 0, 2)
@@ -213,8 +216,7 @@ def test_a_duplicate_waits_for_the_group_of_the_first() -> None:
     assert list(compare.run.entry_ids) == [0, 1]
 
 
-def test_an_overlapping_add_persists_only_what_is_new() -> None:
-    scene = Scene()
+def test_an_overlapping_add_persists_only_what_is_new(scene: Scene) -> None:
     scene.add("first", 0, 3)
     scene.sync()
     scene.add("pending", 3, 1)
@@ -222,13 +224,10 @@ def test_an_overlapping_add_persists_only_what_is_new() -> None:
     scene.add("overlap", 1, 5)
 
     added = [r.run for r in scene.persists[-1].records if isinstance(r, Add)]
-    assert [list(run.entry_ids) for run in added] == [[4], [5]] or [
-        list(run.entry_ids) for run in added
-    ] == [[4, 5]]
+    assert [entry_id for run in added for entry_id in run.entry_ids] == [4, 5]
 
 
-def test_another_payload_under_a_pending_id_is_a_conflict() -> None:
-    scene = Scene()
+def test_another_payload_under_a_pending_id_is_a_conflict(scene: Scene) -> None:
     scene.add("first", 0)
 
     scene.add("forger", 0, fill=2)
@@ -237,17 +236,14 @@ def test_another_payload_under_a_pending_id_is_a_conflict() -> None:
     assert len(scene.persists) == 1
 
 
-def test_a_damaged_record_is_refused_before_it_is_stored() -> None:
-    scene = Scene()
-
-    scene.add("writer", 0, damaged=True)
+def test_a_damaged_record_is_refused_before_it_is_stored(scene: Scene) -> None:
+    scene.add("writer", 0, is_damaged=True)
 
     assert scene.told == [("writer", Status.BAD_REQUEST)]
     assert scene.persists == []
 
 
-def test_an_impossible_lac_is_refused() -> None:
-    scene = Scene()
+def test_an_impossible_lac_is_refused(scene: Scene) -> None:
     run = parse_run(records([b"x"], 3, lac=3))
     claim = Section(7, KEY, False, DigestType.CRC32C, run)
 
@@ -256,51 +252,47 @@ def test_an_impossible_lac_is_refused() -> None:
     assert scene.told == [("writer", Status.BAD_REQUEST)]
 
 
-def test_a_failed_group_tells_nobody_ok() -> None:
-    scene = Scene()
+def test_a_failed_group_tells_nobody_ok(scene: Scene) -> None:
     scene.add("first", 0)
     scene.add("again", 0)
 
-    scene.run(scene.admission.on_failed(scene.persists[0].ticket))
+    scene.fail()
 
     assert scene.told == [("again", Status.UNKNOWN)]
     assert not scene.admission.is_pending(7, 0, 0)
 
 
 @pytest.mark.conformance("F10")
-def test_a_fence_that_was_not_stored_is_not_answered() -> None:
+def test_a_fence_that_was_not_stored_is_not_answered(scene: Scene) -> None:
     """What waited for it, a recovery's read or LAC read, must not go on to say what is there."""
-    scene = Scene()
     scene.fence("recoverer")
     scene.fence("another")
 
-    scene.run(scene.admission.on_failed(scene.persists[0].ticket))
+    scene.fail()
 
     assert {status for _, status in scene.told} <= {Status.UNKNOWN}
     assert scene.durable.ledgers == {}
 
 
 @pytest.mark.conformance("F2")
-def test_a_deleted_ledger_is_not_created_again_by_a_late_add() -> None:
+def test_a_deleted_ledger_is_not_created_again_by_a_late_add(scene: Scene) -> None:
     """Apache #4462: the write of a deleted ledger was acknowledged and lost."""
-    scene = Scene()
     scene.durable.tombstones.add(7)
 
     scene.add("late", 0)
-    scene.add("late recovery", 0, recovery=True)
+    scene.add("late recovery", 0, is_recovery=True)
     scene.fence("fence")
 
     assert {status for _, status in scene.told} == {Status.FENCED}
     assert scene.persists == []
 
 
-def test_an_explicit_lac_waits_for_no_sync_also_when_fenced() -> None:
-    scene = Scene()
+def test_an_explicit_lac_waits_for_no_sync_also_when_fenced(scene: Scene) -> None:
     scene.fence("recoverer")
     scene.sync()
 
-    scene.run(scene.admission.set_explicit_lac(7, KEY, PACKET, scene.teller("writer")))
-    scene.run(scene.admission.set_explicit_lac(7, b"x" * 20, PACKET, scene.teller("other")))
+    scene.set_lac("writer")
+    scene.set_lac("other", key=OTHER_KEY)
 
     assert scene.remembered == [Remember(7, PACKET)]
     assert scene.told[1:] == [("writer", Status.OK), ("other", Status.UNAUTHORIZED)]
@@ -316,31 +308,27 @@ def test_an_explicit_lac_waits_for_no_sync_also_when_fenced() -> None:
         pytest.param(encode_lac_packet(Crc32cDigest(), 7, -2), id="impossible"),
     ],
 )
-def test_an_explicit_lac_that_proves_nothing_is_refused(packet: bytes) -> None:
-    scene = Scene()
+def test_an_explicit_lac_that_proves_nothing_is_refused(scene: Scene, packet: bytes) -> None:
     scene.add("writer", 0)
     scene.sync()
 
-    scene.run(scene.admission.set_explicit_lac(7, KEY, packet, scene.teller("stranger")))
+    scene.set_lac("stranger", packet)
 
     assert scene.told[1:] == [("stranger", Status.BAD_REQUEST)]
     assert scene.remembered == []
 
 
-def test_an_explicit_lac_that_comes_first_binds_the_key_durably() -> None:
-    scene = Scene()
-
-    scene.run(scene.admission.set_explicit_lac(7, KEY, PACKET, scene.teller("writer")))
+def test_an_explicit_lac_that_comes_first_binds_the_key_durably(scene: Scene) -> None:
+    scene.set_lac("writer")
 
     assert scene.persists[0].records == (MasterKey(7, KEY), ExplicitLac(7, PACKET))
     assert scene.told == []
 
 
-def test_settle_waits_for_everything_admitted() -> None:
-    scene = Scene()
-    scene.run(scene.admission.settle(7, scene.teller("nobody pending")))
+def test_settle_waits_for_everything_admitted(scene: Scene) -> None:
+    scene.settle("nobody pending")
     scene.add("writer", 0)
-    scene.run(scene.admission.settle(7, scene.teller("reader")))
+    scene.settle("reader")
 
     assert scene.told == [("nobody pending", Status.OK)]
     scene.sync()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from random import Random
 
 import pytest
@@ -18,7 +18,14 @@ from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
 from tests.doubles.storage import answer_new
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
-from tests.simulation.kit.storage_model import INSTANCE, Model, open_small, run_of, settings
+from tests.simulation.kit.storage_model import (
+    INSTANCE,
+    Model,
+    open_small,
+    run_of,
+    settings,
+    started,
+)
 
 
 def workload(model: Model) -> None:
@@ -38,10 +45,10 @@ def workload(model: Model) -> None:
     model.write([Add(run_of(1, [40], size=0))])
 
 
-def run_until_crash(files: SimFileSystem, crash_at: int | None) -> Model:
+def run_until_crash(crash_at: int | None) -> Model:
     """The workload's model as it stood when the machine stopped."""
-    model = Model(files)
-    files.crash_at = crash_at
+    model = Model(SimFileSystem())
+    model.files.crash_at = crash_at
     with suppress(SimulatedCrash):
         model.start()
         workload(model)
@@ -49,21 +56,16 @@ def run_until_crash(files: SimFileSystem, crash_at: int | None) -> Model:
 
 
 def step_count() -> int:
-    files = SimFileSystem()
-    run_until_crash(files, None)
-    return files.steps
+    return run_until_crash(None).files.steps
 
 
 @pytest.mark.slow
 def test_a_crash_before_any_operation_loses_and_invents_nothing() -> None:
-    # given every operation of the workload, and several things a disk may have made of each crash
     rng = Random(20260)
     for crash_at in range(step_count() + 1):
-        files = SimFileSystem()
-        model = run_until_crash(files, crash_at)
+        model = run_until_crash(crash_at)
 
-        for image in files.crash_images(rng, 6):
-            # when the next process opens what is left
+        for image in model.files.crash_images(rng, 6):
             again = image.copy()
             storage = open_small(image)
 
@@ -77,8 +79,7 @@ def test_a_crash_that_tears_no_sector_is_never_taken_for_damage() -> None:
     """A disk writes whole sectors: an ordinary power loss must not send a bookie into limbo."""
     rng = Random(99)
     for crash_at in range(step_count() + 1):
-        files = SimFileSystem()
-        run_until_crash(files, crash_at)
+        files = run_until_crash(crash_at).files
         for _ in range(6):
             image = files.crash(rng, lambda rng: rng.choice(("keep", "drop")))
 
@@ -93,18 +94,14 @@ def test_a_crash_while_recovering_from_a_crash_loses_nothing() -> None:
     rng = Random(7)
     total = step_count()
     for _ in range(250):
-        # given a crash of the workload, and a second one somewhere in the recovery
-        files = SimFileSystem()
-        model = run_until_crash(files, rng.randrange(total))
-        image = files.crash(rng)
+        model = run_until_crash(rng.randrange(total))
+        image = model.files.crash(rng)
         image.crash_at = rng.randrange(40)
         with suppress(SimulatedCrash):
             open_small(image)
 
-        # when the third process starts
         storage = open_small(image.crash(rng))
 
-        # then all is as if there had been one crash
         model.check(storage, "second crash")
 
 
@@ -113,20 +110,16 @@ def test_a_power_loss_after_a_kill_tears_nothing_that_the_restart_built_upon() -
     """What a process reads may never have been synced by the one before it."""
     rng = Random(4711)
     for killed_at in range(step_count() + 1):
-        # given a process killed at some operation, whose successor sees all it wrote
-        files = SimFileSystem()
-        model = run_until_crash(files, killed_at)
+        model = run_until_crash(killed_at)
         for _ in range(8):
-            restarted = deepcopy(files.after_kill())
+            restarted = deepcopy(model.files.after_kill())
             restarted.crash_at = rng.randrange(60)
             with suppress(SimulatedCrash):
                 open_small(restarted)
 
-            # when the machine loses power while, or after, that one starts
             torn = open_small(restarted.crash(rng))
             storage = open_small(restarted.crash(rng, lambda rng: rng.choice(("keep", "drop"))))
 
-            # then nothing acknowledged is missing, and whole sectors are never taken for damage
             model.check(torn, f"killed_at={killed_at}")
             model.check(storage, f"killed_at={killed_at}")
             assert storage.recovery.damage == [], f"killed_at={killed_at}"
@@ -138,24 +131,16 @@ def state_of(storage: Storage) -> object:
         for ledger_id, f in storage.contents.ledgers.items()
     }
     entries = {
-        ledger_id: _ids(storage.contents.entry_ids(ledger_id))
+        ledger_id: list(chain(*storage.contents.entry_ids(ledger_id)))
         for ledger_id in storage.contents.ledgers
     }
     return facts, entries, list(storage.contents.tombstones)
 
 
-def _ids(parts: Iterable[Iterable[int]]) -> list[int]:
-    return [entry_id for part in parts for entry_id in part]
-
-
 def test_marks_never_regress_and_journal_files_below_them_are_gone() -> None:
-    # given a storage whose journal rolls with every few groups
-    files = SimFileSystem()
-    model = Model(files)
-    model.start()
+    model = started()
     marks = [dict(model.storage.contents.applied)]
 
-    # when it works and restarts several times
     for round_number in range(6):
         ids = range(round_number * 10, round_number * 10 + 10)
         model.write([Add(run_of(1, ids, size=9000))])
@@ -164,18 +149,15 @@ def test_marks_never_regress_and_journal_files_below_them_are_gone() -> None:
         model.restart()
         marks.append(dict(model.storage.contents.applied))
 
-    # then every mark is behind the one before, and only the current files are left
     for before, after in pairwise(marks):
         assert all(before[journal] <= after[journal] for journal in before)
     for directory in settings().journal_directories:
-        assert len([name for name in files.names(directory) if name.endswith(".txn")]) == 1
+        assert len([name for name in model.files.names(directory) if name.endswith(".txn")]) == 1
 
 
 def test_a_fence_without_entries_survives_a_checkpoint_with_an_empty_cache() -> None:
     """Apache #4843: the mark advanced past a fence that the index never got."""
-    files = SimFileSystem()
-    model = Model(files)
-    model.start()
+    model = started()
     model.write([Add(run_of(1, range(2)))])
     model.checkpoint()
 
@@ -191,35 +173,31 @@ def test_a_fence_without_entries_survives_a_checkpoint_with_an_empty_cache() -> 
 def crash_between_directories(write: Callable[[Model], None]) -> tuple[SimFileSystem, Model]:
     """A checkpoint cut off when the first of two directories has committed, the second not begun."""
 
-    def checkpointed(crash_at: int | None) -> tuple[SimFileSystem, Model, int]:
-        files = SimFileSystem()
-        model = Model(files)
-        model.start()
+    def checkpointed(crash_at: int | None) -> tuple[Model, int]:
+        model = started()
         write(model)
-        begin = files.steps
-        files.crash_at = crash_at
+        begin = model.files.steps
+        model.files.crash_at = crash_at
         with suppress(SimulatedCrash):
             model.checkpoint()
-        return files, model, begin
+        return model, begin
 
-    rehearsed, _, begin = checkpointed(None)
+    rehearsed, begin = checkpointed(None)
     in_second = settings().ledger_directories[1]
-    steps = enumerate(rehearsed.log[begin:], begin)
-    files, model, _ = checkpointed(next(n for n, (_, path) in steps if path.startswith(in_second)))
-    return files.crash(Random(0), lambda _: "drop"), model
+    steps = enumerate(rehearsed.files.log[begin:], begin)
+    model, _ = checkpointed(next(n for n, (_, path) in steps if path.startswith(in_second)))
+    return model.files.crash(Random(0), lambda _: "drop"), model
 
 
 def test_no_directory_advances_the_mark_for_another() -> None:
     """Apache #3329: one directory's flush let the journal of the other's entries go."""
 
-    # given entries for two directories, and a crash right before the second one is written
     def write(model: Model) -> None:
         model.write([Add(run_of(1, range(5)))])
         model.write([Add(run_of(2, range(5)))])
 
     image, model = crash_between_directories(write)
 
-    # then both ledgers are whole
     storage = open_small(image)
     model.check(storage, "one directory committed")
     assert storage.contents.last_entry(1) == storage.contents.last_entry(2) == 4
@@ -228,7 +206,6 @@ def test_no_directory_advances_the_mark_for_another() -> None:
 def test_a_replay_that_fills_the_cache_goes_on_where_one_directory_is_ahead() -> None:
     """The bookie would not start, ever: a mark was to move backwards."""
 
-    # given a crash after one of two directories committed, and a good deal of journal behind it
     def write(model: Model) -> None:
         for number in range(6):
             model.write([Add(run_of(1, [number], size=1500))])
@@ -236,26 +213,21 @@ def test_a_replay_that_fills_the_cache_goes_on_where_one_directory_is_ahead() ->
 
     image, model = crash_between_directories(write)
 
-    # when the replay has to checkpoint on its way
     small = replace(settings(), write_cache_size_bytes=4096)
     storage = open_storage(image, small, instance_id=INSTANCE, clock_ms=lambda: 1_000_000)
 
-    # then everything is there
     model.check(storage, "replayed through a small cache")
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
 def test_a_failed_journal_write_or_sync_poisons_the_journal_for_good(operation: str) -> None:
-    # given a journal whose next write or sync fails once
-    files = SimFileSystem()
-    model = Model(files)
-    model.start()
+    model = started()
+    files = model.files
     model.write([Add(run_of(1, range(2)))])
     files.fail_at = {files.steps + (0 if operation == "write" else 1): errno.EIO}
     records: list[JournalRecord] = [Add(run_of(1, range(2, 4)))]
     journal = model.storage.journals[model.storage.contents.journal_of(1)]
 
-    # when the group fails
     with pytest.raises(StorageFailedError):
         journal.write_group(records)
 
@@ -272,21 +244,15 @@ def test_a_failed_journal_write_or_sync_poisons_the_journal_for_good(operation: 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_a_checkpoint_failing_anywhere_poisons_storage_and_loses_nothing(error: int) -> None:
-    # given every operation of a checkpoint
-    files = SimFileSystem()
-    model = Model(files)
-    model.start()
-    model.write([Add(run_of(1, range(5), size=600))])
-    begin = files.steps
-    model.checkpoint()
-    for number in range(begin, files.steps):
-        failing = SimFileSystem()
-        model = Model(failing)
-        model.start()
+    rehearsed = started()
+    rehearsed.write([Add(run_of(1, range(5), size=600))])
+    begin = rehearsed.files.steps
+    rehearsed.checkpoint()
+    for number in range(begin, rehearsed.files.steps):
+        model = started()
         model.write([Add(run_of(1, range(5), size=600))])
-        failing.fail_at = {number: error}
+        model.files.fail_at = {number: error}
 
-        # when it fails
         plan = model.storage.contents.begin_checkpoint()
         assert plan is not None
         with pytest.raises(StorageFailedError):
@@ -298,7 +264,7 @@ def test_a_checkpoint_failing_anywhere_poisons_storage_and_loses_nothing(error: 
             model.storage.checkpoints.write(plan)
         assert model.storage.contents.begin_checkpoint() is None
         model.check(model.storage, "poisoned")
-        model.check(open_small(failing.crash(Random(number))), f"failed at {number}")
+        model.check(open_small(model.files.crash(Random(number))), f"failed at {number}")
 
 
 def test_a_new_directory_denies_nothing_until_it_is_answered_wherever_a_crash_falls() -> None:

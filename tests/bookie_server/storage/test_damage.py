@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
 
@@ -21,13 +21,15 @@ from tests.simulation.kit.storage_model import (
     read_all,
     run_of,
     settings,
+    started,
 )
+
+EVERY_KIND = pytest.mark.parametrize("suffix", [".txn", ".log", "/index"])
 
 
 def test_a_journal_with_a_key_that_fits_no_index_opens_again() -> None:
     """Version 0.1 took such a key from the wire: the next checkpoint failed, and every start since."""
-    model = Model(SimFileSystem(), directories=1)
-    model.start()
+    model = started(directories=1)
     model.write([MasterKey(1, bytes(70_000)), Fence(1)])
 
     storage = open_small(model.files.after_kill(), directories=1)
@@ -41,8 +43,7 @@ def test_a_journal_with_a_key_that_fits_no_index_opens_again() -> None:
 @pytest.fixture(scope="module")
 def stored() -> Model:
     """Two ledgers: some entries checkpointed, some in the journal only; then the process is killed."""
-    model = Model(SimFileSystem(), directories=1)
-    model.start()
+    model = started(directories=1)
     model.write([MasterKey(1, bytes(range(20))), Add(run_of(1, range(6), size=300))])
     model.write([Add(run_of(2, range(0, 12, 3), size=40)), Fence(2)])
     model.checkpoint()
@@ -52,6 +53,12 @@ def stored() -> Model:
     model.write([Add(run_of(1, range(9, 12), size=500))])
     model.write([Add(run_of(2, range(12, 15), size=30)), Fence(1)])
     return model
+
+
+@pytest.fixture
+def files(stored: Model) -> SimFileSystem:
+    """What is stored, to be damaged."""
+    return stored.files.copy()
 
 
 def path_of(model: Model, suffix: str) -> str:
@@ -76,9 +83,7 @@ def check(model: Model, storage: Storage, damage: str) -> None:
         assert facts.is_fenced, f"{damage}: fence of {ledger_id} forgotten"
 
 
-def try_damage(model: Model, path: str, damage: str, spoil: Callable[[bytearray], None]) -> None:
-    files = model.files.copy()
-    spoil(files.content(path))
+def check_damaged(model: Model, files: SimFileSystem, damage: str) -> None:
     try:
         storage = open_small(files, directories=1)
     except StorageRefusedError:
@@ -88,27 +93,6 @@ def try_damage(model: Model, path: str, damage: str, spoil: Callable[[bytearray]
         # Until somebody answers it, damage is reported by every later start as well.
         storage.close()
         assert open_small(files, directories=1).contents.is_damaged, damage
-
-
-def flip(offset: int, bit: int) -> Callable[[bytearray], None]:
-    def spoil(content: bytearray) -> None:
-        content[offset] ^= 1 << bit
-
-    return spoil
-
-
-def truncate(size: int) -> Callable[[bytearray], None]:
-    def spoil(content: bytearray) -> None:
-        del content[size:]
-
-    return spoil
-
-
-def zero(sector: int) -> Callable[[bytearray], None]:
-    def spoil(content: bytearray) -> None:
-        content[sector * 512 : sector * 512 + 512] = bytes(512)
-
-    return spoil
 
 
 def written(content: bytearray) -> Iterator[int]:
@@ -121,47 +105,43 @@ def written(content: bytearray) -> Iterator[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".txn", ".log", "/index"])
-def test_no_flipped_bit_makes_wrong_bytes_or_a_false_absence(stored: Model, suffix: str) -> None:
+@pytest.mark.parametrize("is_every_bit", [False, pytest.param(True, marks=pytest.mark.full)])
+@EVERY_KIND
+def test_no_flipped_bit_makes_wrong_bytes_or_a_false_absence(
+    stored: Model, suffix: str, is_every_bit: bool
+) -> None:
     """One bit of every byte here; every bit in the long suite."""
     path, rng = path_of(stored, suffix), Random(suffix)
     for offset in written(stored.files.content(path)):
-        bit = rng.randrange(8)
-        try_damage(stored, path, f"bit {bit} of {path}+{offset}", flip(offset, bit))
-
-
-@pytest.mark.full
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".txn", ".log", "/index"])
-def test_no_flipped_bit_at_all_makes_wrong_bytes_or_a_false_absence(
-    stored: Model, suffix: str
-) -> None:
-    path = path_of(stored, suffix)
-    for offset in written(stored.files.content(path)):
-        for bit in range(8):
-            try_damage(stored, path, f"bit {bit} of {path}+{offset}", flip(offset, bit))
+        for bit in range(8) if is_every_bit else (rng.randrange(8),):
+            files = stored.files.copy()
+            files.content(path)[offset] ^= 1 << bit
+            check_damaged(stored, files, f"bit {bit} of {path}+{offset}")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".txn", ".log", "/index"])
+@EVERY_KIND
 def test_no_truncation_makes_wrong_bytes_or_a_false_absence(stored: Model, suffix: str) -> None:
     path = path_of(stored, suffix)
     end = len(stored.files.content(path).rstrip(b"\0"))
     for size in [*range(0, end + 512, 7), end]:
-        try_damage(stored, path, f"{path} cut to {size}", truncate(size))
+        files = stored.files.copy()
+        del files.content(path)[size:]
+        check_damaged(stored, files, f"{path} cut to {size}")
 
 
 @pytest.mark.parametrize("suffix", [".log", "/index"])
 def test_no_zeroed_sector_makes_wrong_bytes_or_a_false_absence(stored: Model, suffix: str) -> None:
     """Of the journal's last group a zeroed sector cannot be told from an unwritten one."""
     path = path_of(stored, suffix)
-    for sector in range(len(stored.files.content(path)) // 512):
-        try_damage(stored, path, f"sector {sector} of {path} zeroed", zero(sector))
+    for begin in range(0, len(stored.files.content(path)) - 511, 512):
+        files = stored.files.copy()
+        files.content(path)[begin : begin + 512] = bytes(512)
+        check_damaged(stored, files, f"sector at {begin} of {path} zeroed")
 
 
 @pytest.mark.parametrize("suffix", [".txn", "/index"])
-def test_a_missing_file_is_damage(stored: Model, suffix: str) -> None:
-    files = stored.files.copy()
+def test_a_missing_file_is_damage(stored: Model, files: SimFileSystem, suffix: str) -> None:
     files.delete(path_of(stored, suffix))
 
     storage = open_small(files, directories=1)
@@ -170,8 +150,9 @@ def test_a_missing_file_is_damage(stored: Model, suffix: str) -> None:
     check(stored, storage, f"no {suffix}")
 
 
-def test_a_missing_entry_log_makes_its_entries_unreadable_not_absent(stored: Model) -> None:
-    files = stored.files.copy()
+def test_a_missing_entry_log_makes_its_entries_unreadable_not_absent(
+    stored: Model, files: SimFileSystem
+) -> None:
     files.delete(path_of(stored, ".log"))
 
     storage = open_small(files, directories=1)
@@ -181,23 +162,20 @@ def test_a_missing_entry_log_makes_its_entries_unreadable_not_absent(stored: Mod
     assert outcome.of(Presence.ABSENT) == []
 
 
-@pytest.mark.parametrize("suffix", [".txn", ".log", "/index"])
-def test_an_unreadable_file_hides_nothing(stored: Model, suffix: str) -> None:
-    files = stored.files.copy()
+@EVERY_KIND
+def test_an_unreadable_file_hides_nothing(stored: Model, files: SimFileSystem, suffix: str) -> None:
     files.unreadable.add(path_of(stored, suffix))
 
     check(stored, open_small(files, directories=1), f"unreadable {suffix}")
 
 
-def test_rows_are_rebuilt_from_footers_when_the_index_is_gone(stored: Model) -> None:
-    # given a bookie whose index is lost, but not its entry logs
-    files = stored.files.copy()
+def test_rows_are_rebuilt_from_footers_when_the_index_is_gone(
+    stored: Model, files: SimFileSystem
+) -> None:
     files.delete(path_of(stored, "/index"))
 
-    # when it starts
     storage = open_small(files, directories=1)
 
-    # then every entry is found, and nothing it does not find counts
     for ledger_id, expected in stored.entries.items():
         assert read_all(storage, ledger_id) == expected
         assert storage.contents.ledgers[ledger_id].is_limbo
@@ -205,26 +183,21 @@ def test_rows_are_rebuilt_from_footers_when_the_index_is_gone(stored: Model) -> 
 
 
 def test_a_failed_checksum_in_the_last_delta_is_damage_though_the_journal_has_it_all() -> None:
-    # given an index whose last delta the journal could still replace
-    model = Model(SimFileSystem(), directories=1)
-    model.start()
+    model = started(directories=1)
     model.write([Add(run_of(1, range(3)))])
     model.checkpoint()
     content = model.files.content("/ledgers0/index")
 
-    # when it fails its checksum with every sector written
+    # Every sector is written, so nobody can say what else is wrong.
     content[len(content.rstrip(b"\0")) - 1] ^= 0x80
     storage = open_small(model.files.copy(), directories=1)
 
-    # then nobody can say what else is wrong
     assert storage.contents.is_damaged
     check(model, storage, "last delta")
 
 
 def test_entries_whose_index_delta_and_journal_are_gone_are_found_by_their_log() -> None:
-    # given a checkpoint after which the journal file was deleted
-    model = Model(SimFileSystem(), directories=1)
-    model.start()
+    model = started(directories=1)
     size = len(model.files.content("/ledgers0/index"))
     model.write([Add(run_of(1, range(8), size=300))])
     model.checkpoint()
@@ -234,15 +207,12 @@ def test_entries_whose_index_delta_and_journal_are_gone_are_found_by_their_log()
     del model.files.content("/ledgers0/index")[size:]
     storage = open_small(model.files.copy(), directories=1)
 
-    # then the mark into a missing file gives it away, and the entries are still there
     assert storage.contents.is_damaged
     assert read_all(storage, 1) == model.entries[1]
 
 
 def test_a_torn_delta_leaves_no_debris_behind_later_ones() -> None:
-    # given a long delta whose first sector never reached the disk
-    model = Model(SimFileSystem(), directories=1)
-    model.start()
+    model = started(directories=1)
     begin = len(model.files.content("/ledgers0/index"))
     model.write([Add(run_of(1, [number * number for number in range(80)]))])
     model.checkpoint()
@@ -250,11 +220,9 @@ def test_a_torn_delta_leaves_no_debris_behind_later_ones() -> None:
     assert len(content) - begin > 2048
     content[begin : begin + 512] = bytes(512)
 
-    # when the bookie starts twice, with shorter deltas in between
     files = model.files.copy()
     assert not open_and_close(files).contents.is_damaged
 
-    # then the rest of the long one is not mistaken for damage
     storage = open_and_close(files)
     assert storage.recovery.damage == []
     model.check(storage, "torn delta")
@@ -267,9 +235,7 @@ def open_and_close(files: SimFileSystem) -> Storage:
 
 
 def test_a_log_that_no_checkpoint_completed_is_deleted_after_a_sound_replay() -> None:
-    # given a crash between the entry log and the index
-    model = Model(SimFileSystem(), directories=1)
-    model.start()
+    model = started(directories=1)
     model.write([Add(run_of(1, range(8)))])
     plan = model.storage.contents.begin_checkpoint()
     assert plan is not None
@@ -279,7 +245,6 @@ def test_a_log_that_no_checkpoint_completed_is_deleted_after_a_sound_replay() ->
     image = model.files.crash(Random(0), lambda _: "keep")
     assert [name for name in image.names("/ledgers0") if name.endswith(".log")]
 
-    # when the next process has replayed the journal
     storage = open_small(image, directories=1)
 
     # then there is one log, the one that replaced the leftover
@@ -290,99 +255,78 @@ def test_a_log_that_no_checkpoint_completed_is_deleted_after_a_sound_replay() ->
 def test_a_crashs_leftover_log_never_shadows_the_journal() -> None:
     """Rebuilding rows takes uncertain logs only as far as their blocks are sound."""
     # given a log whose checkpoint never completed, one of whose blocks did not reach the disk
-    files = SimFileSystem()
-    model = Model(files, directories=1)
-    model.start()
+    rehearsed = started(directories=1)
+    rehearsed.write([Add(run_of(1, range(8), size=900))])
+    rehearsed.storage.checkpoint_now()
+    log = rehearsed.files.log
+    model = started(directories=1)
     model.write([Add(run_of(1, range(8), size=900))])
-    plan = model.storage.contents.begin_checkpoint()
-    assert plan is not None
-    model.storage.checkpoints.write(plan)
-    before = next(
-        number for number, (_, path) in reversed([*enumerate(files.log)]) if "/index" in path
-    )
-    files = SimFileSystem()
-    model = Model(files, directories=1)
-    model.start()
-    model.write([Add(run_of(1, range(8), size=900))])
-    files.crash_at = before - 1
+    model.files.crash_at = max(n for n, (_, path) in enumerate(log) if "/index" in path) - 1
     with suppress(SimulatedCrash):
         model.checkpoint()
-    image = files.crash(Random(0), lambda _: "keep")
+    image = model.files.crash(Random(0), lambda _: "keep")
     image.content(path_of(model, ".log"))[100:600] = bytes(500)
 
     # when the index is damaged as well, so that rows are rebuilt
     image.content("/ledgers0/index")[20] ^= 1
     storage = open_small(image, directories=1)
 
-    # then the journal's copy is found
     assert storage.contents.is_damaged
     assert read_all(storage, 1) == model.entries[1]
 
 
-def test_damage_is_answered_by_naming_the_ledgers_in_limbo(stored: Model) -> None:
-    # given damage
-    files = stored.files.copy()
+def test_damage_is_answered_by_naming_the_ledgers_in_limbo(
+    stored: Model, files: SimFileSystem
+) -> None:
     files.content(path_of(stored, "/index"))[20] ^= 1
     storage = open_small(files, directories=1)
     assert storage.contents.is_damaged
 
-    # when the caller says which ledgers it concerns, known here or not
     storage.contents.set_limbo([1, 2, 77], [1, 77])
     storage.checkpoint_now()
     storage.close()
     storage = open_small(files, directories=1)
 
-    # then the next start knows, and asks no more
     assert not storage.contents.is_damaged
     assert not storage.recovery.damage
     assert storage.contents.ledgers[77].is_limbo
     assert storage.contents.ledgers[77].is_fenced
 
 
-def test_another_bookies_directories_are_refused(stored: Model) -> None:
-    files = stored.files.copy()
+def test_another_bookies_directories_are_refused(files: SimFileSystem) -> None:
     with pytest.raises(StorageRefusedError, match="another bookie"):
         open_storage(files, settings(1), instance_id=b"somebody else's!", clock_ms=lambda: 0)
 
 
 def test_directories_that_vanished_or_changed_places_are_refused() -> None:
-    files = SimFileSystem()
-    model = Model(files, directories=2)
-    model.start()
+    model = started(directories=2)
     model.write([Add(run_of(1, range(3)))])
     model.storage.close()
 
     with pytest.raises(StorageRefusedError, match="directories are gone"):
-        open_small(files.copy(), directories=1)
+        open_small(model.files.copy(), directories=1)
 
-    swapped = files.copy()
-    for name in ("index",):
-        swapped.rename(f"/ledgers0/{name}", f"/ledgers1/{name}.other")
-        swapped.rename(f"/ledgers1/{name}", f"/ledgers0/{name}")
-        swapped.rename(f"/ledgers1/{name}.other", f"/ledgers1/{name}")
+    swapped = model.files.copy()
+    swapped.rename("/ledgers0/index", "/ledgers1/index.other")
+    swapped.rename("/ledgers1/index", "/ledgers0/index")
+    swapped.rename("/ledgers1/index.other", "/ledgers1/index")
     with pytest.raises(StorageRefusedError, match="reordered"):
         open_small(swapped, directories=2)
 
 
 def test_a_directory_may_be_added_at_the_end() -> None:
-    # given a bookie of one journal and one ledger directory
-    files = SimFileSystem()
-    model = Model(files, directories=1)
-    model.start()
+    model = started(directories=1)
     model.write([Add(run_of(1, range(3)))])
     model.storage.close()
 
-    # when it starts with two of each
-    storage = open_small(files, directories=2)
+    storage = open_small(model.files, directories=2)
 
-    # then nothing is damaged, and the new ones are used
     assert not storage.contents.is_damaged
     assert read_all(storage, 1) == model.entries[1]
     assert storage.contents.journal_of(99) == 1
 
 
-def test_a_second_process_cannot_open_the_same_directories(stored: Model) -> None:
-    files = stored.files.copy()
+def test_a_second_process_cannot_open_the_same_directories(files: SimFileSystem) -> None:
     first = open_small(files, directories=1)
 
     with pytest.raises(BlockingIOError):

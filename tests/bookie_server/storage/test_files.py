@@ -26,7 +26,6 @@ def files(request: pytest.FixtureRequest) -> FileSystem:
 def test_what_is_written_is_read_whatever_its_offset_and_shape(
     files: FileSystem, tmp_path: Path
 ) -> None:
-    # given writes of odd and even offsets, sizes and numbers of buffers
     rng = Random(5)
     path = str(tmp_path / "file")
     file = files.create(path)
@@ -36,21 +35,16 @@ def test_what_is_written_is_read_whatever_its_offset_and_shape(
         sizes = [rng.choice((0, 1, 100, 4096, 9000)) for _ in range(rng.choice((1, 2, 40)))]
         buffers: list[Buffer] = [memoryview(rng.randbytes(size + 1))[1:] for size in sizes]
         buffers.append(ZEROS[: rng.choice((0, 4096, 8192))])
-
-        # when they are written
         file.write_at(offset, buffers)
-
-        # then reading gives the same bytes, through this handle and another one
         content = b"".join(buffers)
         expected.extend(bytes(max(offset + len(content) - len(expected), 0)))
         expected[offset : offset + len(content)] = content
         assert file.read_at(0, len(expected) + 1) == expected
     file.sync()
-    other = files.open(path)
-    assert other.size() == len(expected)
-    assert other.read_at(len(expected) - 3, 100) == expected[-3:]
-    assert other.read_at(len(expected), 100) == b""
-    other.close()
+    with files.open(path) as other:
+        assert other.size() == len(expected)
+        assert other.read_at(len(expected) - 3, 100) == expected[-3:]
+        assert other.read_at(len(expected), 100) == b""
     file.close()
     file.close()
 
@@ -58,13 +52,10 @@ def test_what_is_written_is_read_whatever_its_offset_and_shape(
 def test_more_buffers_than_one_system_call_takes_are_all_written(
     files: FileSystem, tmp_path: Path
 ) -> None:
-    file = files.create(str(tmp_path / "file"))
     buffers: list[Buffer] = [bytes([number % 251]) * 7 for number in range(3000)]
-
-    file.write_at(1, buffers)
-
-    assert file.read_at(1, 21_000) == b"".join(buffers)
-    file.close()
+    with files.create(str(tmp_path / "file")) as file:
+        file.write_at(1, buffers)
+        assert file.read_at(1, 21_000) == b"".join(buffers)
 
 
 def test_names_are_created_once_renamed_over_and_deleted(files: FileSystem, tmp_path: Path) -> None:
@@ -72,17 +63,15 @@ def test_names_are_created_once_renamed_over_and_deleted(files: FileSystem, tmp_
     files.create(f"{directory}/a").close()
     with pytest.raises(FileExistsError):
         files.create(f"{directory}/a")
-    fresh = files.create(f"{directory}/b")
-    fresh.write_at(0, [b"fresh"])
-    fresh.close()
+    with files.create(f"{directory}/b") as fresh:
+        fresh.write_at(0, [b"fresh"])
 
     files.rename(f"{directory}/b", f"{directory}/a")
     files.sync_dir(directory)
 
     assert files.names(directory) == ["a"]
-    file = files.open(f"{directory}/a")
-    assert file.read_at(0, 9) == b"fresh"
-    file.close()
+    with files.open(f"{directory}/a") as file:
+        assert file.read_at(0, 9) == b"fresh"
     files.delete(f"{directory}/a")
     with pytest.raises(FileNotFoundError):
         files.open(f"{directory}/a")
@@ -111,10 +100,10 @@ def test_a_symbolic_link_is_never_followed(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"precious")
     (tmp_path / "link").symlink_to(tmp_path / "target")
 
-    for attempt in (files.create, files.open, files.lock):
-        open_it: Callable[[str], object] = attempt
+    attempts: list[Callable[[str], object]] = [files.create, files.open, files.lock]
+    for attempt in attempts:
         with pytest.raises(OSError, match="link"):
-            open_it(str(tmp_path / "link"))
+            attempt(str(tmp_path / "link"))
     assert (tmp_path / "target").read_bytes() == b"precious"
 
 
@@ -124,12 +113,9 @@ def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         os, "pwritev", lambda fd, buffers, offset: real(fd, [b"".join(buffers)[:7]], offset)
     )
-    file = RealFileSystem().create(str(tmp_path / "file"))
-
-    file.write_at(3, [b"0123456789", b"", b"abcdefghij"])
-
-    assert file.read_at(3, 20) == b"0123456789abcdefghij"
-    file.close()
+    with RealFileSystem().create(str(tmp_path / "file")) as file:
+        file.write_at(3, [b"0123456789", b"", b"abcdefghij"])
+        assert file.read_at(3, 20) == b"0123456789abcdefghij"
 
 
 def test_a_file_system_without_direct_writes_is_written_through_the_cache(
@@ -144,12 +130,9 @@ def test_a_file_system_without_direct_writes_is_written_through_the_cache(
         return real(path, flags, *mode)
 
     monkeypatch.setattr(os, "open", refusing)
-    file = RealFileSystem().create(str(tmp_path / "file"))
-
-    file.write_at(0, [ZEROS[:4096], b"tail"])
-
-    assert file.read_at(4090, 100) == bytes(6) + b"tail"
-    file.close()
+    with RealFileSystem().create(str(tmp_path / "file")) as file:
+        file.write_at(0, [ZEROS[:4096], b"tail"])
+        assert file.read_at(4090, 100) == bytes(6) + b"tail"
 
 
 @pytest.mark.parametrize("size", range(8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 from bookie_server.settings import StorageSettings
@@ -38,7 +39,7 @@ def test_a_journal_entry_log_and_index_of_version_1_are_read(
         RealFileSystem(), settings, instance_id=b"golden-bookie-id", clock_ms=lambda: 2
     )
 
-    try:
+    with closing(storage):
         assert storage.recovery.damage == []
         assert payloads(storage, 7) == [b"zero", b"one", b"two", b"three"]
         assert payloads(storage, 9) == [b"nine"]
@@ -47,5 +48,3 @@ def test_a_journal_entry_log_and_index_of_version_1_are_read(
         assert facts.last_add_confirmed == 3
         assert not storage.contents.ledgers[9].is_fenced
         assert 21 in storage.contents.tombstones
-    finally:
-        storage.close()

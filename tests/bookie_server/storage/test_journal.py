@@ -40,7 +40,6 @@ def replayed(directory: Path) -> tuple[Replay, dict[int, bytes]]:
 
 @pytest.mark.slow
 def test_preparing_in_another_thread_never_harms_a_group(tmp_path: Path) -> None:
-    # given a thread that zero-fills as fast as it can, and files that roll often
     journal = new_journal(tmp_path)
     stopping = threading.Event()
 
@@ -51,7 +50,6 @@ def test_preparing_in_another_thread_never_harms_a_group(tmp_path: Path) -> None
     thread = threading.Thread(target=prepare)
     thread.start()
 
-    # when groups of many sizes are written meanwhile
     expected: dict[int, bytes] = {}
     for number in range(400):
         run = run_of(1, [number], size=1 + number * 37 % 9000)
@@ -61,7 +59,6 @@ def test_preparing_in_another_thread_never_harms_a_group(tmp_path: Path) -> None
     thread.join()
     journal.close()
 
-    # then every one is there
     replay, found = replayed(tmp_path)
     assert replay.report.damage == []
     assert found == expected
@@ -85,8 +82,7 @@ def test_ids_grow_though_the_clock_goes_backwards(tmp_path: Path) -> None:
     """BOOKKEEPER-636: after a reboot the newest files sorted first."""
     first = new_journal(tmp_path, clock_ms=1000)
     first.close()
-    second = new_journal(tmp_path, clock_ms=3, last=first.position.end)
-    second.close()
+    new_journal(tmp_path, clock_ms=3, last=first.position.end).close()
 
     assert file_ids(RealFileSystem(), str(tmp_path)) == [1000, 1001]
 

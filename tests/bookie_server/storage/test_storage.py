@@ -11,42 +11,41 @@ from hypothesis import HealthCheck, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from bookie_server.core.presence import Presence
-from bookie_server.core.records import Add, Fence, JournalRecord, MasterKey
+from bookie_server.core.records import Add, Fence, MasterKey
 from bookie_server.storage.checkpoint import CheckpointPlan
-from bookie_server.storage.engine import Storage
 from bookie_server.storage.logs.rows import Row
-from bookie_server.storage.read_plan import ReadOutcome, runs_of
+from bookie_server.storage.read_plan import ReadOutcome
+from bookie_server.wire.record import parse_run
 from bookie_server.wire.stripe import Stripe
 from tests.simulation.kit.files import SimFileSystem
-from tests.simulation.kit.storage_model import READ_SIZE, Model, open_small, records_of, run_of
+from tests.simulation.kit.storage_model import (
+    READ_SIZE,
+    Model,
+    open_small,
+    records_of,
+    run_of,
+    started,
+)
 
 LEDGERS = (1, 2, 3)
 
 
 def check_read(
-    storage: Storage, expected: dict[int, bytes], ledger_id: int, question: tuple[int, int, int]
-) -> ReadOutcome:
-    """Every asked id has exactly one presence, and the right one."""
-    first, last, size_bytes_max = question
-    return _check(storage, expected, ledger_id, (first, last), None, size_bytes_max)
-
-
-def _check(  # a dumb twin: entry by entry
-    storage: Storage,
-    expected: dict[int, bytes],
+    model: Model,
     ledger_id: int,
     span: tuple[int, int],
-    stripe: Stripe | None,
-    size_bytes_max: int,
+    stripe: Stripe | None = None,
+    size_bytes_max: int = READ_SIZE,
 ) -> ReadOutcome:
-    first, last = span
-    plan = storage.contents.plan_read(
+    """Every asked id has exactly one presence, and the right one; a dumb twin, entry by entry."""
+    (first, last), expected = span, model.entries.get(ledger_id, {})
+    plan = model.storage.contents.plan_read(
         ledger_id, first, last, stripe=stripe, size_bytes_max=size_bytes_max
     )
-    outcome = storage.execute(plan)
+    outcome = model.storage.execute(plan)
     asked = [e for e in range(first, last + 1) if stripe is None or stripe.wants(e)]
     found: dict[int, bytes] = {}
-    for run in runs_of(outcome):
+    for run in map(parse_run, outcome.chunks):
         assert not found.keys() & set(run.entry_ids), "no entry is returned twice"
         found |= records_of(run)
     presence: dict[int, Presence] = {}
@@ -77,9 +76,7 @@ class StorageMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.files = SimFileSystem()
-        self.model = Model(self.files)
-        self.model.start()
+        self.model = started()
         self.plan: CheckpointPlan | None = None
 
     @rule(
@@ -99,8 +96,7 @@ class StorageMachine(RuleBasedStateMachine):
 
     @rule(ledger_id=strategies.sampled_from(LEDGERS))
     def fence(self, ledger_id: int) -> None:
-        records: list[JournalRecord] = [MasterKey(ledger_id, bytes(20)), Fence(ledger_id)]
-        self.model.write(records)
+        self.model.write([MasterKey(ledger_id, bytes(20)), Fence(ledger_id)])
 
     @rule()
     def begin_checkpoint(self) -> None:
@@ -123,8 +119,8 @@ class StorageMachine(RuleBasedStateMachine):
     @rule(seed=strategies.integers(0, 1000))
     def crash(self, seed: int) -> None:
         self.plan = None
-        self.files = self.files.crash(Random(seed), lambda rng: rng.choice(("keep", "drop")))
-        self.model.files = self.files
+        whole_sectors = self.model.files.crash(Random(seed), lambda r: r.choice(("keep", "drop")))
+        self.model.files = whole_sectors
         self.model.start()
         assert not self.model.storage.contents.is_damaged
 
@@ -138,9 +134,7 @@ class StorageMachine(RuleBasedStateMachine):
     def read(
         self, ledger_id: int, first: int, count: int, stripe: Stripe | None, size_bytes_max: int
     ) -> None:
-        expected = self.model.entries.get(ledger_id, {})
-        span = (first, first + count - 1)
-        _check(self.model.storage, expected, ledger_id, span, stripe, size_bytes_max)
+        check_read(self.model, ledger_id, (first, first + count - 1), stripe, size_bytes_max)
 
     @invariant()
     def everything_is_there(self) -> None:
@@ -165,18 +159,14 @@ StorageMachine.TestCase.settings = settings(
 
 @pytest.fixture
 def model() -> Model:
-    fresh = Model(SimFileSystem(), directories=1)
-    fresh.start()
-    return fresh
+    return started(directories=1)
 
 
 def test_missing_names_exactly_the_parts_not_stored(model: Model) -> None:
-    # given some entries in an entry log, some in the cache
     model.write([Add(run_of(1, range(3)))])
     model.checkpoint()
     model.write([Add(run_of(1, [5, 7]))])
 
-    # then a run over all of them misses what is neither here nor there
     parts = model.storage.contents.missing(run_of(1, range(10)))
     assert [list(part.entry_ids) for part in parts] == [[3, 4], [6], [8, 9]]
     assert model.storage.contents.missing(run_of(1, [0, 2, 7])) == []
@@ -187,11 +177,10 @@ def test_the_first_copy_of_an_entry_stays(model: Model) -> None:
     model.write([Add(run_of(1, range(3), salt=1))])
     model.write([Add(run_of(1, range(5), salt=2))])
 
-    outcome = check_read(model.storage, model.entries[1], 1, (0, 9, READ_SIZE))
+    outcome = check_read(model, 1, (0, 9))
 
     assert outcome.of(Presence.FOUND) == [(0, 4)]
-    first = runs_of(outcome)[0]
-    assert bytes(first.record(0)) == records_of(run_of(1, [0], salt=1))[0]
+    assert bytes(parse_run(outcome.chunks[0]).record(0)) == records_of(run_of(1, [0], salt=1))[0]
 
 
 def test_the_stored_twins_of_a_run_can_be_fetched_for_comparison(model: Model) -> None:
@@ -202,7 +191,7 @@ def test_the_stored_twins_of_a_run_can_be_fetched_for_comparison(model: Model) -
         model.storage.contents.plan_compare(run_of(1, [1, 3, 9], salt=1))
     )
 
-    assert [e for run in runs_of(outcome) for e in run.entry_ids] == [1, 3]
+    assert [e for chunk in outcome.chunks for e in parse_run(chunk).entry_ids] == [1, 3]
 
 
 def test_a_striped_ledger_takes_few_rows(model: Model) -> None:
@@ -217,9 +206,7 @@ def test_a_striped_ledger_takes_few_rows(model: Model) -> None:
     assert len(items) <= 30, "about one row a block, not one an id"
     stripe = Stripe(3, 2, 1)
     assert [e for e in range(600) if stripe.wants(e)] == ids
-    outcome = model.storage.execute(
-        model.storage.contents.plan_read(1, 0, 599, stripe=stripe, size_bytes_max=READ_SIZE)
-    )
+    outcome = check_read(model, 1, (0, 599), stripe)
     assert outcome.of(Presence.FOUND) == [(0, 598)] or outcome.of(Presence.FOUND) == [(0, 599)]
     assert not outcome.of(Presence.ABSENT)
 
@@ -228,7 +215,7 @@ def test_neighbouring_blocks_are_one_chunk(model: Model) -> None:
     model.write([Add(run_of(1, range(100), size=500))])
     model.checkpoint()
 
-    outcome = check_read(model.storage, model.entries[1], 1, (0, 99, READ_SIZE))
+    outcome = check_read(model, 1, (0, 99))
 
     assert len(outcome.chunks) == 1
 
@@ -244,20 +231,17 @@ def test_cached_entries_are_served_without_copying(model: Model) -> None:
 
 
 def test_replay_keeps_memory_bounded_by_checkpointing_on_the_way(model: Model) -> None:
-    # given more in the journal than the cache holds
     for start in range(0, 200, 20):
         model.write([Add(run_of(1, range(start, start + 20), size=1000))])
     model.restart()
 
-    # then it was written out while it was replayed
     assert model.storage.contents.cached_bytes == 0
     assert len([name for name in model.files.names("/ledgers0") if name.endswith(".log")]) > 1
     model.check(model.storage, "restart")
 
 
 def test_ledgers_spread_over_journals_and_directories_and_stay_where_they_are() -> None:
-    model = Model(SimFileSystem())
-    model.start()
+    model = started()
     for ledger_id in range(6):
         model.write([Add(run_of(ledger_id, range(2)))])
     model.checkpoint()
@@ -267,19 +251,17 @@ def test_ledgers_spread_over_journals_and_directories_and_stay_where_they_are() 
     }
 
     model.restart()
-    storage = model.storage
 
     assert [place[0] for place in places.values()].count(0) == 3
     assert [place[1] for place in places.values()].count(0) == 3
-    for ledger_id, facts in storage.contents.ledgers.items():
+    for ledger_id, facts in model.storage.contents.ledgers.items():
         assert (facts.journal_index, facts.directory_index) == places[ledger_id]
-        assert storage.contents.journal_of(ledger_id) == places[ledger_id][0]
+        assert model.storage.contents.journal_of(ledger_id) == places[ledger_id][0]
 
 
 def test_the_index_is_compacted_when_its_deltas_outgrow_it(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # given an index that snapshots early
     monkeypatch.setattr("bookie_server.storage.index.directory._SNAPSHOT_AT_BYTES", 4096)
     sizes = []
     for entry_id in range(60):
@@ -287,7 +269,6 @@ def test_the_index_is_compacted_when_its_deltas_outgrow_it(
         model.checkpoint()
         sizes.append(len(model.files.content("/ledgers0/index")))
 
-    # then it shrinks now and then, and nothing is forgotten
     assert any(after < before for before, after in itertools.pairwise(sizes))
     model.restart()
     model.check(model.storage, "compacted")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,12 +108,8 @@ def test_any_flipped_bit_is_noticed(payloads: list[bytes], data: st.DataObject) 
     position = data.draw(st.integers(0, len(encoded) - 1))
     encoded[position] ^= 1 << data.draw(st.integers(0, 7))
 
-    try:
-        run = parse_run(bytes(encoded))
-    except MalformedRecordsError:
-        return
-
-    assert first_unverified(run, Crc32cDigest()) is not None
+    with suppress(MalformedRecordsError):
+        assert first_unverified(parse_run(bytes(encoded)), Crc32cDigest()) is not None
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=6), st.data())
@@ -121,12 +119,8 @@ def test_a_truncated_run_never_parses_to_all_its_records(
     encoded = records(payloads)
     cut = encoded[: data.draw(st.integers(0, len(encoded) - 1))]
 
-    try:
-        run = parse_run(cut)
-    except MalformedRecordsError:
-        return
-
-    assert len(run) < len(payloads)
+    with suppress(MalformedRecordsError):
+        assert len(parse_run(cut)) < len(payloads)
 
 
 @pytest.mark.parametrize("length", [-1, 0, 31, ENTRY_SIZE_MAX + 1, 2**31 - 1])

@@ -10,7 +10,6 @@ from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
-from bookie_server.storage.read_plan import runs_of
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.record import Run, encode_records, parse_run
 from tests.doubles.storage import answer_new
@@ -154,6 +153,13 @@ class Model:
         assert all(ledger_id in storage.contents.tombstones for ledger_id in self.tombstones), when
 
 
+def started(directories: int = 2) -> Model:
+    """A bookie's storage on new disks, and the model of it."""
+    model = Model(SimFileSystem(), directories)
+    model.start()
+    return model
+
+
 def read_all(storage: Storage, ledger_id: int) -> dict[int, bytes]:
     """Every readable entry of the ledger."""
     last = storage.contents.last_entry(ledger_id)
@@ -164,6 +170,6 @@ def read_all(storage: Storage, ledger_id: int) -> dict[int, bytes]:
     )
     assert not outcome.of(Presence.NOT_REACHED)
     found: dict[int, bytes] = {}
-    for run in runs_of(outcome):
-        found |= records_of(run)
+    for chunk in outcome.chunks:
+        found |= records_of(parse_run(chunk))
     return found

@@ -13,6 +13,7 @@ from bookie_server.wire.messages import (
     EncodedSection,
     IdRange,
     ReadLacReply,
+    ReadLacRequest,
     ReadReply,
     ReadRequest,
     Status,
@@ -144,14 +145,8 @@ class _Bookie:
     async def read(self, request: ReadRequest) -> ReadReply:
         return await self._desk.read(self.bookie_id, request)
 
-    async def read_lac(
-        self,
-        ledger_id: int,
-        *,
-        is_fencing: bool = False,
-        master_key: bytes = b"",
-    ) -> ReadLacReply:
-        line = f"read the LAC of {self.bookie_id}{' and fence' if is_fencing else ''}"
+    async def read_lac(self, request: ReadLacRequest) -> ReadLacReply:
+        line = f"read the LAC of {self.bookie_id}{' and fence' if request.is_fencing else ''}"
         reply: ReadLacReply = await self._desk.ask("lac", self.bookie_id, line)
         return reply
 

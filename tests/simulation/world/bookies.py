@@ -21,7 +21,7 @@ from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
-from bookie_server.storage.read_plan import runs_of
+from bookie_server.wire.record import parse_run
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
     GRPC,
@@ -311,7 +311,7 @@ class SimBookie:
             outcome = storage.execute(
                 storage.contents.plan_read(ledger_id, 0, last, size_bytes_max=1 << 30)
             )
-            for run in runs_of(outcome):
+            for run in map(parse_run, outcome.chunks):
                 for index, entry_id in enumerate(run.entry_ids):
                     if entry_id not in self._known.get(ledger_id, set()):
                         crc = zlib.crc32(run.record(index))

@@ -23,8 +23,8 @@ from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
     EntryList,
-    LongPoll,
     ReadLacReply,
+    ReadLacRequest,
     ReadReply,
     ReadRequest,
     Status,
@@ -206,29 +206,18 @@ class SimBookieClient(BookieClient):
         self._history.record(event)
         return reply
 
-    async def read_lac(
-        self,
-        ledger_id: int,
-        *,
-        is_fencing: bool = False,
-        master_key: bytes = b"",
-        long_poll: LongPoll | None = None,
-    ) -> ReadLacReply:
-        who = self._owner.name
+    async def read_lac(self, request: ReadLacRequest) -> ReadLacReply:
+        who, ledger_id, is_fencing = self._owner.name, request.ledger_id, request.is_fencing
 
         async def serve(bookie: LocalBookieClient) -> ReadLacReply:
             since = len(self._history.events)
-            reply = await bookie.read_lac(
-                ledger_id, is_fencing=is_fencing, master_key=master_key, long_poll=long_poll
-            )
+            reply = await bookie.read_lac(request)
             status = reply.status
             self._note(LacReplied(since, self.bookie_id, who, ledger_id, is_fencing, status))
             return reply
 
-        patience_us = long_poll.timeout_ms * 1000 if long_poll is not None else 0
-        reply: ReadLacReply = await self._ask(serve, patience_us) or ReadLacReply(
-            Status.UNREACHABLE
-        )
+        answered = await self._ask(serve, request.waits_ms * 1000)
+        reply: ReadLacReply = answered or ReadLacReply(Status.UNREACHABLE)
         self._history.record(LacReceived(who, self.bookie_id, ledger_id, is_fencing, reply.status))
         return reply
 

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from bookie_server.wire.digest import master_key
-from bookie_server.wire.messages import IdRange, ReadReply, Status
+from bookie_server.wire.messages import IdRange, ReadLacRequest, ReadReply, Status
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import LedgerMetadata, LedgerState, Stop, Versioned
 from spark_bookkeeper.ledger.client import LedgerClient
@@ -347,9 +347,8 @@ async def test_a_fence_survives_the_bookies_restart(tmp_path: Path) -> None:
         await writer.append(b"0")
         fencing = client.cluster.client
         for bookie_id in writer.metadata.last_fragment.ensemble:
-            reply = await fencing(bookie_id).read_lac(
-                writer.ledger_id, is_fencing=True, master_key=master_key(b"")
-            )
+            fence = ReadLacRequest(writer.ledger_id, is_fencing=True, master_key=master_key(b""))
+            reply = await fencing(bookie_id).read_lac(fence)
             assert reply.status is Status.OK
         for bookie_id in list(cluster.bookies):
             await cluster.bookies[bookie_id].stop()
