@@ -89,10 +89,24 @@ def check_damaged(model: Model, files: SimFileSystem, damage: str) -> None:
     except StorageRefusedError:
         return  # answering nothing at all is always allowed
     check(model, storage, damage)
-    if storage.recovery.damage:
-        # Until somebody answers it, damage is reported by every later start as well.
-        storage.close()
-        assert open_small(files, directories=1).contents.is_damaged, damage
+    if not storage.recovery.damage:
+        return
+    # Until somebody answers it, damage is reported by every later start as well.
+    storage.close()
+    storage = open_small(files, directories=1)
+    assert storage.contents.is_damaged, damage
+    check_answered(model, storage, files, damage)
+
+
+def check_answered(model: Model, storage: Storage, files: SimFileSystem, damage: str) -> None:
+    """Once the damage is answered, later starts still have all that could be read."""
+    held = {ledger_id: read_all(storage, ledger_id) for ledger_id in model.entries}
+    storage.contents.set_limbo(sorted(model.entries), sorted(model.entries))
+    storage.checkpoint_now()
+    storage.close()
+    storage = open_small(files, directories=1)
+    assert not storage.contents.is_damaged, damage
+    assert {ledger_id: read_all(storage, ledger_id) for ledger_id in held} == held, damage
 
 
 def written(content: bytearray) -> Iterator[int]:

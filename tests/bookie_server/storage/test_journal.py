@@ -13,7 +13,9 @@ from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.journal.journal import Journal, JournalPlace, file_ids
 from bookie_server.storage.journal.record import MalformedBodyError, decode_records, encode_record
 from bookie_server.storage.journal.replay import ORIGIN, Replay
-from bookie_server.wire.record import Run
+from bookie_server.wire.record import Run, parse_run
+from bookkeeper_metadata.model import ENTRY_ID_MAX
+from tests.doubles.records import records
 from tests.simulation.kit.storage_model import INSTANCE, records_of, run_of
 
 
@@ -105,6 +107,20 @@ def test_every_kind_of_record_comes_back_as_it_was() -> None:
     runs = [record.run for record in decoded if isinstance(record, Add)]
     assert entries(runs) == entries([uniform, striped, mixed])
     assert isinstance(runs[1].entry_ids, range), "a stripe stays as cheap as it came"
+
+
+def test_ids_up_to_the_largest_never_make_an_entry_of_a_ledgers_state() -> None:
+    """The id expected next wrapped around to the one that marks an explicit LAC."""
+    first, last = (records([b"payload"], entry_id) for entry_id in (0x7FFE, ENTRY_ID_MAX))
+    run, size = parse_run(first + last), len(first)
+    packet = bytes(size - len(encode_record(ExplicitLac(7, b""))))
+    body = b"".join(map(encode_record, [Add(run), ExplicitLac(7, packet)]))
+
+    added, lac = decode_records(memoryview(body))
+
+    assert isinstance(added, Add)
+    assert list(added.run.entry_ids) == [0x7FFE, ENTRY_ID_MAX]
+    assert lac == ExplicitLac(7, packet)
 
 
 def entries(runs: list[Run]) -> dict[tuple[int, int], bytes]:

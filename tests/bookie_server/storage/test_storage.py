@@ -220,6 +220,14 @@ def test_neighbouring_blocks_are_one_chunk(model: Model) -> None:
     assert len(outcome.chunks) == 1
 
 
+def test_a_read_of_no_bytes_still_returns_the_first_entry(model: Model) -> None:
+    model.write([Add(run_of(1, range(3)))])
+
+    plan = model.storage.contents.plan_read(1, 0, 2, size_bytes_max=0)
+
+    assert model.storage.execute(plan).of(Presence.FOUND) == [(0, 0)]
+
+
 def test_cached_entries_are_served_without_copying(model: Model) -> None:
     run = run_of(1, range(4))
     model.write([Add(run)])

@@ -1,0 +1,52 @@
+"""A bookie with a planted defect: ``python -m tests.integration.failing_bookie PLANT FILE FLAG…``.
+
+The defect shows itself once FILE exists, so that a test says when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from bookie_server.__main__ import main
+from bookie_server.core.records import JournalRecord
+from bookie_server.storage.disk.errors import StorageFailedError
+from bookie_server.storage.journal.journal import Journal
+from bookkeeper_metadata.store import zookeeper
+
+
+def wait_for(trigger: Path) -> None:
+    while not trigger.exists():
+        time.sleep(0.01)
+
+
+def plant_in_journal(trigger: Path) -> None:
+    """Groups wait, and fail as they do on a disk that is full."""
+
+    def write_group(journal: Journal, _: Sequence[JournalRecord]) -> NoReturn:
+        wait_for(trigger)
+        raise StorageFailedError(journal.directory, "journal: planted")
+
+    Journal.write_group = write_group  # type: ignore[method-assign]
+
+
+def plant_in_registration(trigger: Path) -> None:
+    """The task that keeps the registration ends."""
+
+    async def _keep(_: object) -> NoReturn:
+        await asyncio.to_thread(wait_for, trigger)
+        raise AssertionError("planted")
+
+    zookeeper._ZooKeeperRegistration._keep = _keep  # type: ignore[method-assign]
+
+
+PLANTS = {"journal": plant_in_journal, "registration": plant_in_registration}
+
+if __name__ == "__main__":
+    name, file, *flags = sys.argv[1:]
+    PLANTS[name](Path(file))
+    sys.exit(main(flags))

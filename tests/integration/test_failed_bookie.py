@@ -1,0 +1,112 @@
+"""A bookie that cannot do its work any more ends, with an exit code that says so: real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bookie_server.client.grpc_client import GrpcBookieClient
+from bookie_server.client.settings import ConnectionSettings
+from bookie_server.wire.messages import ReadLacRequest, Status
+from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper.local.ports import free_port
+from tests.doubles.records import KEY
+from tests.integration.processes import eventually
+from tests.patience import seconds
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(bookies=1) as running:
+        yield running
+
+
+class Failing:
+    """A second bookie of the cluster, with a defect that waits for :meth:`show`."""
+
+    def __init__(self, cluster: LocalCluster, plant: str, directory: Path) -> None:
+        self._uri = cluster.metadata_service_uri
+        self._trigger = directory / "trigger"
+        self.bookie_id = f"127.0.0.1:{free_port(set())}"
+        flags = {
+            "--metadata-service-uri": self._uri,
+            "--port": self.bookie_id.rpartition(":")[2],
+            "--journal-directories": str(directory / "journal"),
+            "--ledger-directories": str(directory / "ledgers"),
+        }
+        words = [word for flag in flags.items() for word in flag]
+        module = "tests.integration.failing_bookie"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, plant, str(self._trigger), *words],
+            stderr=subprocess.DEVNULL,
+        )
+
+    @property
+    def is_registered(self) -> bool:
+        with BookKeeper(self._uri) as bk:
+            return any(bookie.bookie_id == self.bookie_id for bookie in bk.bookies())
+
+    def show(self) -> None:
+        """Let the planted defect happen."""
+        self._trigger.touch()
+
+    def exit_code(self) -> int:
+        return self.process.wait(seconds(60))
+
+    async def fence(self) -> Status:
+        """Ask for something that needs the journal."""
+        client = GrpcBookieClient(self.bookie_id, self.bookie_id, ConnectionSettings())
+        try:
+            request = ReadLacRequest(ledger_id=7, is_fencing=True, master_key=KEY)
+            return (await client.read_lac(request)).status
+        finally:
+            await client.close()
+
+
+@contextmanager
+def failing(cluster: LocalCluster, plant: str, directory: Path) -> Iterator[Failing]:
+    bookie = Failing(cluster, plant, directory)
+    try:
+        assert eventually(lambda: bookie.is_registered, 30)
+        yield bookie
+    finally:
+        bookie.process.kill()
+        bookie.process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_draining", [False, True])
+async def test_a_journal_that_fails_ends_the_bookie_with_exit_code_1(
+    is_draining: bool, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """During the drain it was 0, "bookie stopped": whoever restarts bookies saw nothing amiss."""
+    with failing(cluster, "journal", tmp_path) as bookie:
+        fenced = asyncio.create_task(bookie.fence())
+        await asyncio.sleep(0.5)  # time to be admitted; too little makes this test weaker, not red
+        if is_draining:
+            bookie.process.terminate()
+            assert await asyncio.to_thread(eventually, lambda: not bookie.is_registered, 30)
+
+        bookie.show()
+
+        assert await asyncio.to_thread(bookie.exit_code) == 1
+        assert await fenced is not Status.OK
+
+
+@pytest.mark.slow
+def test_a_registration_that_is_not_kept_any_more_ends_the_bookie(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """Served on, it would look dead to everyone who chooses bookies."""
+    with failing(cluster, "registration", tmp_path) as bookie:
+        bookie.show()
+
+        assert bookie.exit_code() == 1
