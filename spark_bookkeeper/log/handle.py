@@ -114,7 +114,6 @@ class Log:
         self, start: Start, password: bytes, *, is_following: bool, timeout: float | None
     ) -> LogReader:
         return LogReader(
-            self._layer.nodes(self.log_id, self.name),
             self._layer.view(self.log_id, self.name),
             self._ledgers,
             start=start,

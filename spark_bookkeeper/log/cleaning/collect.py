@@ -25,7 +25,7 @@ from spark_bookkeeper.log.cleaning.sweep import (
     remove_job,
 )
 from spark_bookkeeper.log.format.epoch import StoredTxn, TokenState, Txn
-from spark_bookkeeper.log.format.model import Garbage, LedgerRange
+from spark_bookkeeper.log.format.model import Garbage
 from spark_bookkeeper.log.nodes.deletes import delete_node
 from spark_bookkeeper.log.nodes.paths import parse_chunk_epoch, parse_job_name
 from spark_bookkeeper.log.nodes.reads import READS_MAX, ChunkMissingError, LogNodes, TokenAt
@@ -44,7 +44,7 @@ class Collector:
             NoSuchLogError: the log is gone or being deleted.
             MetadataUnavailableError: the store did not answer; run it again.
         """
-        nodes = LogNodes(self._sweeper.store, self._sweeper.paths, log_id, log)
+        nodes = self._sweeper.site.nodes(log_id, log)
         report = SweepReport()
         await nodes.sync()
         await nodes.head()
@@ -57,7 +57,7 @@ class Collector:
     async def _tokens(self, nodes: LogNodes, report: SweepReport, is_dry_run: bool) -> None:
         jobs_of = await _jobs_by_epoch(nodes)
         stored = await nodes.txns()
-        now_ms = self._sweeper.clock_ms()
+        now_ms = self._sweeper.site.clock_ms()
         for epoch in await nodes.epochs():
             found = await nodes.token(epoch)
             if found is None or not self._is_due(found, jobs_of.get(epoch, ()), stored, now_ms):
@@ -124,7 +124,7 @@ class Collector:
         retention_ms = garbage.retention_ms
         if retention_ms is None:
             retention_ms = self._sweeper.settings.deleted_ledger_retention_ms
-        return self._sweeper.clock_ms() - garbage.dropped_ms >= retention_ms
+        return self._sweeper.site.clock_ms() - garbage.dropped_ms >= retention_ms
 
     async def _chunks(self, nodes: LogNodes, report: SweepReport, is_dry_run: bool) -> None:
         names = await nodes.store.children(nodes.tree.chunks) or []
@@ -161,11 +161,9 @@ def _is_stored(txn: Txn | None, stored: dict[str, StoredTxn]) -> bool:
 async def _ledgers_of(nodes: LogNodes, garbage: Garbage) -> set[int] | None:
     """The ledgers an entry names; ``None``: another collection has removed it meanwhile."""
     try:
-        below = await nodes.ranges_below(garbage.chunks, columns=())
+        return await nodes.ledger_ids(garbage)
     except ChunkMissingError:
         return None
-    ranges: list[LedgerRange] = [*below, *garbage.ranges]
-    return {item.ledger_id for item in ranges}
 
 
 async def _forget_garbage(nodes: LogNodes, epoch: int, others: Collection[int]) -> bool:

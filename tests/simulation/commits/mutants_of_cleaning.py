@@ -39,7 +39,7 @@ def _abort_without_killing(patch: Patch) -> None:
         named = next((message for message in messages if message is not None), None)
         if named is None:
             return report
-        nodes = LogNodes(self.store, self.paths, named.epoch.log_id, log)
+        nodes = self.site.nodes(named.epoch.log_id, log)
         number = named.epoch.number
         try:
             children = await nodes.token_children(number)
@@ -48,7 +48,7 @@ def _abort_without_killing(patch: Patch) -> None:
             return report
         return report
 
-    patch.method(Sweeper, "abort", abort, source="e11ca936")
+    patch.method(Sweeper, "abort", abort, source="45d648e3")
 
 
 @planted("abort_of_the_job", "an abort ends every epoch of its job", "R4")
@@ -60,10 +60,10 @@ def _abort_of_the_job(patch: Patch) -> None:
     ) -> SweepReport:
         named = next((message for message in messages if message is not None), None)
         if named is not None:
-            nodes = LogNodes(self.store, self.paths, named.epoch.log_id, log)
+            nodes = self.site.nodes(named.epoch.log_id, log)
             with suppress(BookKeeperError, StoreConflict):
                 for epoch in await nodes.job_epochs(job_name(named.job)):
-                    await nodes.kill(epoch, self.clock_ms())
+                    await nodes.kill(epoch, self.site.clock_ms())
         return await abort(self, messages, log=log)
 
     patch.method(Sweeper, "abort", all_epochs)
@@ -100,7 +100,7 @@ def _kill_unguarded(patch: Patch) -> None:
             return found.token.state
         return TokenState.DEAD
 
-    patch.method(LogNodes, "kill", kill, source="9644f2dd")
+    patch.method(LogNodes, "kill", kill, source="ffe5fdd5")
 
 
 @planted("kill_believed_done", "setting a token DEAD counts as done though no reply came", "R3")
@@ -116,7 +116,7 @@ def _kill_believed_done(patch: Patch) -> None:
             await self.store.put(self.tree.token(epoch), encode_token(dead), found.version)
         return TokenState.DEAD
 
-    patch.method(LogNodes, "kill", sure, source="9644f2dd")
+    patch.method(LogNodes, "kill", sure, source="ffe5fdd5")
 
 
 @planted("gc_kills_early", "a collection ends every LIVE token it finds", "R4")
@@ -166,7 +166,7 @@ def _sweep_under_live(patch: Patch) -> None:
         await original(self, blind, epoch, *rest, **how)
 
     original = Sweeper.sweep_epoch
-    patch.method(LogNodes, "kill", spare, source="9644f2dd")
+    patch.method(LogNodes, "kill", spare, source="ffe5fdd5")
     patch.method(Sweeper, "sweep_epoch", sweep_epoch)
 
 
@@ -179,7 +179,7 @@ def _sweep_of_committed_unread(patch: Patch) -> None:
     async def nothing(*asked: Any, **how: Any) -> set[int]:
         return set()
 
-    patch.function(sweep.find_referenced, nothing, source="2dc7222c")
+    patch.function(sweep.find_referenced, nothing, source="50163e92")
 
 
 @planted(
@@ -189,7 +189,7 @@ def _garbage_not_looked_at(patch: Patch) -> None:
     async def nothing(*asked: Any, **how: Any) -> set[int]:
         return set()
 
-    patch.function(sweep._find_named_by_garbage, nothing, source="eedd1fbe")
+    patch.function(sweep._find_named_by_garbage, nothing, source="92d50ae9")
 
 
 @planted(

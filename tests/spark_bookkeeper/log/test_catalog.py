@@ -11,7 +11,7 @@ from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailabl
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from spark_bookkeeper.log.errors import LogExistsError, LogRecreatedError, NoSuchLogError
 from spark_bookkeeper.log.format.epoch import Job
-from spark_bookkeeper.log.format.model import Cursor, LogSettings
+from spark_bookkeeper.log.format.model import LogSettings
 from tests.doubles.stores import LoseNth, UnrulyStore, every_mutation
 from tests.spark_bookkeeper.log.world import DAY_MS, LogWorld
 
@@ -216,7 +216,7 @@ async def test_a_log_in_use_is_not_deleted_as_unused() -> None:
     # a consumer has said that it reads
     world = LogWorld()
     log_id = await world.create_log()
-    await world.nodes(log_id).create_cursor("audit", Cursor(0, 0, DAY_MS))
+    await world.logs.consumers(log_id, "orders").advance("audit", 0, DAY_MS)
     assert await is_kept(world, log_id)
 
     # another log of the same name
