@@ -177,14 +177,9 @@ class Catalog:
                 break  # An earlier try of this very call, its reply lost.
             if found is None or found.version != CREATED_HEAD_VERSION:
                 return False
-            folders = (nodes.tree.tokens, nodes.tree.consumers)
+            empty = [Delete(nodes.tree.tokens, None), Delete(nodes.tree.consumers, None)]
             try:
-                await self._store.multi(
-                    [
-                        *self._deletion_start(name, nodes, found),
-                        *(Delete(folder, None) for folder in folders),
-                    ]
-                )
+                await self._store.multi([*self._deletion_start(name, nodes, found), *empty])
                 break
             except NotEmptyError:
                 return False

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.store.operations import Check, Delete, Operation, StoreConflict
 from spark_bookkeeper.log.cleaning.sweep import (
     Sweeper,
@@ -26,9 +25,9 @@ from spark_bookkeeper.log.cleaning.sweep import (
 )
 from spark_bookkeeper.log.format.epoch import StoredTxn, TokenState, Txn
 from spark_bookkeeper.log.format.model import Garbage
-from spark_bookkeeper.log.nodes.deletes import delete_node
+from spark_bookkeeper.log.nodes.deletes import delete_node, delete_nodes
 from spark_bookkeeper.log.nodes.paths import parse_chunk_epoch, parse_job_name
-from spark_bookkeeper.log.nodes.reads import READS_MAX, ChunkMissingError, LogNodes, TokenAt
+from spark_bookkeeper.log.nodes.reads import ChunkMissingError, LogNodes, TokenAt
 
 
 class Collector:
@@ -71,24 +70,20 @@ class Collector:
             await self._jobs(nodes, report)
 
     def _is_due(
-        self,
-        found: TokenAt,
-        jobs: Collection[str],
-        stored: dict[str, StoredTxn],
-        now_ms: int,
+        self, found: TokenAt, jobs: Collection[str], stored: dict[str, StoredTxn], now_ms: int
     ) -> bool:
         token = found.token
         if token.state is TokenState.DEAD:
             return True
         timeout_ms = self._sweeper.settings.job_timeout_ms
-        if token.state is TokenState.LIVE and token.timeout_ms is not None:
-            timeout_ms = token.timeout_ms
         if token.state is TokenState.COMMITTED:
             return now_ms - token.changed_ms >= timeout_ms
         txns: list[Txn | None] = [token.txn, *(parse_job_name(job) for job in jobs)]
         if any(_is_stored(txn, stored) for txn in txns):
             return True
-        return now_ms - token.created_ms >= timeout_ms
+        return now_ms - token.created_ms >= (
+            timeout_ms if token.timeout_ms is None else token.timeout_ms
+        )
 
     async def _jobs(self, nodes: LogNodes, report: SweepReport) -> None:
         """Delete index nodes whose token is gone: they have no meaning any more."""
@@ -139,11 +134,7 @@ class Collector:
         doomed = [name for name in candidates if name not in kept]
         report.chunks_deleted += doomed
         if not is_dry_run:
-            await each(
-                lambda name: delete_node(nodes.store, nodes.tree.chunk(name)),
-                doomed,
-                concurrency_max=READS_MAX,
-            )
+            await delete_nodes(nodes.store, [nodes.tree.chunk(name) for name in doomed])
 
 
 async def _jobs_by_epoch(nodes: LogNodes) -> dict[int, list[str]]:

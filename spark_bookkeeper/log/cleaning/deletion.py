@@ -12,12 +12,11 @@ from __future__ import annotations
 from contextlib import suppress
 
 from bookkeeper_metadata.errors import MetadataConflictError
-from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.invariant import invariant
 from spark_bookkeeper.log.cleaning.sweep import Sweeper, SweepReport
 from spark_bookkeeper.log.format.model import Garbage, LogHead, LogState
-from spark_bookkeeper.log.nodes.deletes import delete_node
-from spark_bookkeeper.log.nodes.reads import READS_MAX, ChunkMissingError, LogNodes
+from spark_bookkeeper.log.nodes.deletes import delete_node, delete_nodes
+from spark_bookkeeper.log.nodes.reads import ChunkMissingError, LogNodes
 
 TOKEN_ROUNDS_MAX = 100
 """Rounds of deleting tokens while new plans keep creating some."""
@@ -61,11 +60,7 @@ class LogDeletion:
             for epoch in await nodes.epochs():
                 await nodes.kill(epoch, self._sweeper.site.clock_ms())
                 children = await nodes.token_children(epoch)
-                for child in children:
-                    if await self._sweeper.remove_ledger(
-                        child.ledger_id, report, is_fenced_first=True
-                    ):
-                        await delete_node(nodes.store, nodes.tree.token_child(epoch, child))
+                await self._sweeper.remove_children(nodes, epoch, children, set(children), report)
                 if await delete_node(nodes.store, nodes.tree.token(epoch)):
                     report.tokens_removed.append(epoch)
             self._require_all_gone(nodes, report)
@@ -95,9 +90,5 @@ class LogDeletion:
             for name in names:
                 await self._remove_below(nodes, f"{path}/{name}")
         else:
-            await each(
-                lambda name: delete_node(nodes.store, f"{path}/{name}"),
-                names,
-                concurrency_max=READS_MAX,
-            )
+            await delete_nodes(nodes.store, [f"{path}/{name}" for name in names])
         await delete_node(nodes.store, path)

@@ -24,7 +24,7 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.store.operations import StoreConflict
 from spark_bookkeeper.log.commits.commit import CommitOutcome, CommitSummary
 from spark_bookkeeper.log.format.epoch import TaskMessage, TokenChild, TokenState
-from spark_bookkeeper.log.nodes.deletes import delete_node
+from spark_bookkeeper.log.nodes.deletes import delete_node, delete_nodes
 from spark_bookkeeper.log.nodes.paths import job_name
 from spark_bookkeeper.log.nodes.reads import READS_MAX, ChunkMissingError, LogNodes
 from spark_bookkeeper.log.nodes.site import LogSite
@@ -138,18 +138,18 @@ class Sweeper:
                 report.ledgers_deleted += [child.ledger_id for child in doomed]
                 report.tokens_removed.append(epoch)
                 return
-            if not await self._remove_children(nodes, epoch, children, set(doomed), report):
+            if not await self.remove_children(nodes, epoch, children, set(doomed), report):
                 return
         elif is_dry_run:
             return
         # Side by side, for a commit waits for them: collections find either without the other.
         paths = [] if found is None else [nodes.tree.token(epoch)]
         paths += [] if job is None else [nodes.tree.job_epoch(job, epoch)]
-        gone = await each(partial(delete_node, self.site.store), paths, concurrency_max=READS_MAX)
+        gone = await delete_nodes(self.site.store, paths)
         if found is not None and gone[0]:
             report.tokens_removed.append(epoch)
 
-    async def _remove_children(
+    async def remove_children(
         self,
         nodes: LogNodes,
         epoch: int,

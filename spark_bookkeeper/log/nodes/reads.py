@@ -29,6 +29,7 @@ from spark_bookkeeper.log.format.model import (
 )
 from spark_bookkeeper.log.nodes.paths import LogPaths, LogTree, parse_child_name, unescape
 
+A = TypeVar("A")
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -113,17 +114,11 @@ class LogNodes:
 
     async def token(self, epoch: int) -> TokenAt | None:
         """The token of ``epoch``; ``None``: it is gone."""
-        path = self.tree.token(epoch)
-        node = await self.store.get(path)
-        if node is None:
-            return None
-        return TokenAt(serde.parse_token(path, node.value), node.version)
+        return await self._read(self.tree.token(epoch), serde.parse_token, TokenAt)
 
     async def txn(self, app_id: str) -> TxnAt | None:
         """What the application committed last."""
-        path = self.tree.txn(app_id)
-        node = await self.store.get(path)
-        return None if node is None else TxnAt(serde.parse_txn(path, node.value), node.version)
+        return await self._read(self.tree.txn(app_id), serde.parse_txn, TxnAt)
 
     async def txns(self) -> dict[str, StoredTxn]:
         """What every application committed last, by its id."""
@@ -133,11 +128,7 @@ class LogNodes:
 
     async def cursor(self, consumer: str) -> CursorAt | None:
         """How far a consumer has read."""
-        path = self.tree.consumer(consumer)
-        node = await self.store.get(path)
-        return (
-            None if node is None else CursorAt(serde.parse_cursor(path, node.value), node.version)
-        )
+        return await self._read(self.tree.consumer(consumer), serde.parse_cursor, CursorAt)
 
     async def cursors(self) -> dict[str, Cursor]:
         """How far every consumer has read, by its name."""
@@ -271,6 +262,12 @@ class LogNodes:
                 if attempt == KILL_ATTEMPTS_MAX:
                     raise
         raise MetadataUnavailableError(self.store.service, f"token changes at every read {path}")
+
+    async def _read(
+        self, path: str, parse: Callable[[str, bytes], T], at: Callable[[T, int], A]
+    ) -> A | None:
+        node = await self.store.get(path)
+        return None if node is None else at(parse(path, node.value), node.version)
 
     async def _open(self, ref: ChunkRef) -> tuple[ChunkRef, ...]:
         return (ref,) if ref.level == 0 else (await self.chunk(ref)).chunks

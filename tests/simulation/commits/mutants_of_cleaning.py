@@ -43,7 +43,7 @@ def _abort_without_killing(patch: Patch) -> None:
         number = named.epoch.number
         try:
             children = await nodes.token_children(number)
-            await self._remove_children(nodes, number, children, set(children), report)
+            await self.remove_children(nodes, number, children, set(children), report)
         except (BookKeeperError, StoreConflict):
             return report
         return report
@@ -215,7 +215,7 @@ def _garbage_read_before_head(patch: Patch) -> None:
 
 @planted("child_before_ledger", "a ledger is forgotten before it is deleted", "R5")
 def _child_before_ledger(patch: Patch) -> None:
-    remove = Sweeper._remove_children
+    remove = Sweeper.remove_children
 
     async def hasty(
         self: Sweeper, nodes: LogNodes, epoch: int, children: Sequence[TokenChild], *rest: Any
@@ -224,7 +224,7 @@ def _child_before_ledger(patch: Patch) -> None:
             await delete_node(nodes.store, nodes.tree.token_child(epoch, child))
         return await remove(self, nodes, epoch, children, *rest)
 
-    patch.method(Sweeper, "_remove_children", hasty)
+    patch.method(Sweeper, "remove_children", hasty)
 
 
 @planted("failed_delete_forgotten", "a ledger that could not be deleted is forgotten", "R5")
