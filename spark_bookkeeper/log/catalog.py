@@ -13,7 +13,6 @@ from random import Random
 
 from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
 from bookkeeper_metadata.foundation.bounded import each
-from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import (
     Create,
     Delete,
@@ -30,8 +29,9 @@ from spark_bookkeeper.log.format.epoch import SCHEMA_BYTES_MAX, StoredTxn
 from spark_bookkeeper.log.format.model import LogHead, LogSettings, LogState
 from spark_bookkeeper.log.format.serde import encode_head, encode_name, encode_schema, parse_name
 from spark_bookkeeper.log.nodes.deletes import delete_node
-from spark_bookkeeper.log.nodes.paths import LOG_ID_MAX, LogPaths
+from spark_bookkeeper.log.nodes.paths import LOG_ID_MAX
 from spark_bookkeeper.log.nodes.reads import READS_MAX, HeadAt, LogNodes
+from spark_bookkeeper.log.nodes.site import LogSite
 from spark_bookkeeper.log.rules.transitions import deleting
 
 CREATE_ATTEMPTS_MAX = 10
@@ -41,13 +41,12 @@ CREATED_HEAD_VERSION = 0
 
 
 class Catalog:
-    """Names and logs of one cluster. ``random`` draws log ids; neither it nor the store is owned."""
+    """Names and logs of one cluster. ``random`` draws log ids; it is not owned."""
 
-    def __init__(
-        self, store: MetadataStore, paths: LogPaths, *, random: Random, deletion: LogDeletion
-    ) -> None:
-        self._store = store
-        self._paths = paths
+    def __init__(self, site: LogSite, *, random: Random, deletion: LogDeletion) -> None:
+        self._site = site
+        self._store = site.store
+        self._paths = site.paths
         self._random = random
         self._deletion = deletion
 
@@ -114,7 +113,7 @@ class Catalog:
             raise NoSuchLogError(name)
         if expected_log_id is not None and log_id != expected_log_id:
             raise LogRecreatedError(name, expected_log_id, log_id)
-        return LogNodes(self._store, self._paths, log_id, name)
+        return self._site.nodes(log_id, name)
 
     async def open_or_create(
         self, name: str, settings: LogSettings, schema: bytes
@@ -169,7 +168,7 @@ class Catalog:
         Raises:
             BookKeeperError: the store failed; the log may still be there.
         """
-        nodes = LogNodes(self._store, self._paths, log_id, name)
+        nodes = self._site.nodes(log_id, name)
         lost: Exception | None = None
         for _ in range(CREATE_ATTEMPTS_MAX):
             await nodes.sync()
@@ -178,14 +177,9 @@ class Catalog:
                 break  # An earlier try of this very call, its reply lost.
             if found is None or found.version != CREATED_HEAD_VERSION:
                 return False
-            folders = (nodes.tree.tokens, nodes.tree.consumers)
+            empty = [Delete(nodes.tree.tokens, None), Delete(nodes.tree.consumers, None)]
             try:
-                await self._store.multi(
-                    [
-                        *self._deletion_start(name, nodes, found),
-                        *(Delete(folder, None) for folder in folders),
-                    ]
-                )
+                await self._store.multi([*self._deletion_start(name, nodes, found), *empty])
                 break
             except NotEmptyError:
                 return False
@@ -201,7 +195,8 @@ class Catalog:
     async def deletions(self) -> list[int]:
         """Ids of the logs whose deletion began and did not end, here or elsewhere."""
         await self._store.sync(self._paths.root)
-        log_ids = await self._log_ids()
+        names = await self._store.children(self._paths.root) or []
+        log_ids = sorted(int(name) for name in names if name.isdecimal())
         is_begun = await each(self._is_being_deleted, log_ids, concurrency_max=READS_MAX)
         return [log_id for log_id, begun in zip(log_ids, is_begun, strict=True) if begun]
 
@@ -211,7 +206,7 @@ class Catalog:
         Raises:
             BookKeeperError: the store or bookies failed before all was deleted.
         """
-        return await self._deletion.finish(LogNodes(self._store, self._paths, log_id))
+        return await self._deletion.finish(self._site.nodes(log_id))
 
     async def forget_transaction(self, name: str, app_id: str) -> StoredTxn | None:
         """Forget what an application committed; returns it. Its next version may be any.
@@ -226,12 +221,8 @@ class Catalog:
         await delete_node(self._store, nodes.tree.txn(app_id))
         return stored.txn
 
-    async def _log_ids(self) -> list[int]:
-        names = await self._store.children(self._paths.root) or []
-        return sorted(int(name) for name in names if name.isdecimal())
-
     async def _is_being_deleted(self, log_id: int) -> bool:
-        found = await LogNodes(self._store, self._paths, log_id).head_or_none()
+        found = await self._site.nodes(log_id).head_or_none()
         # Creation is one step and deletion removes the head last: without a head, little is left.
         return found is None or found.head.state is LogState.DELETING
 

@@ -20,6 +20,7 @@ class Log:
         self.log_id = log_id
         """Drawn at creation: a log created again under its name is another log."""
         self._layer = layer
+        self._view = layer.view(log_id, name)
         self._ledgers = ledgers
 
     async def ledgers(self) -> list[LedgerRange]:
@@ -28,26 +29,25 @@ class Log:
         Raises:
             NoSuchLogError: it was deleted.
         """
-        return list((await self._layer.view(self.log_id, self.name).ranges()).ranges)
+        return list((await self._view.ranges()).ranges)
 
     async def schema(self) -> bytes:
         """The newest schema as it was stored; empty when there is none."""
-        nodes = self._layer.nodes(self.log_id, self.name)
-        head = (await nodes.head()).head
-        return await nodes.schema(head.schema_id) or b""
+        head = (await self._view.head()).head
+        return await self._view.nodes.schema(head.schema_id) or b""
 
     async def settings(self) -> LogSettings:
         """How the log's ledgers are written."""
-        return (await self._layer.nodes(self.log_id, self.name).head()).head.settings
+        return (await self._view.head()).head.settings
 
     async def row_count(self) -> int:
         """Rows of closed ledgers; those of an open ledger are counted when it is closed."""
-        head = (await self._layer.nodes(self.log_id, self.name).head()).head
+        head = (await self._view.head()).head
         return head.next_row - head.base_row
 
     async def transactions(self) -> dict[str, int]:
         """Last version of each transaction application id."""
-        stored = await self._layer.nodes(self.log_id, self.name).txns()
+        stored = await self._view.nodes.txns()
         return {app_id: txn.version for app_id, txn in stored.items()}
 
     async def writer(
@@ -82,20 +82,23 @@ class Log:
 
         Errors come with the iteration: see :meth:`LogReader.batches`.
         """
-        return self._reader(start, password, is_following=False, timeout=None)
+        return LogReader(self._view, self._ledgers, start=start, password=password)
 
     def tail(
-        self,
-        start: Start = "latest",
-        *,
-        timeout: float | None = None,
-        password: bytes = b"",
+        self, start: Start = "latest", *, timeout: float | None = None, password: bytes = b""
     ) -> LogReader:
         """The rows from ``start`` on as they are confirmed, across rolls and take-overs.
 
         Ends when no row came for ``timeout`` seconds; never with ``None``.
         """
-        return self._reader(start, password, is_following=True, timeout=timeout)
+        return LogReader(
+            self._view,
+            self._ledgers,
+            start=start,
+            is_following=True,
+            timeout_s=timeout,
+            password=password,
+        )
 
     async def truncate(self, before: int | Position) -> int:
         """Truncate the ranges that end at or before the row ``before``; returns the first row left.
@@ -109,16 +112,3 @@ class Log:
         """
         row = before.row if isinstance(before, Position) else before
         return await self._layer.truncate(self.log_id, self.name, row)
-
-    def _reader(
-        self, start: Start, password: bytes, *, is_following: bool, timeout: float | None
-    ) -> LogReader:
-        return LogReader(
-            self._layer.nodes(self.log_id, self.name),
-            self._layer.view(self.log_id, self.name),
-            self._ledgers,
-            start=start,
-            is_following=is_following,
-            timeout_s=timeout,
-            password=password,
-        )

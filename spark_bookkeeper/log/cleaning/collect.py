@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.store.operations import Check, Delete, Operation, StoreConflict
 from spark_bookkeeper.log.cleaning.sweep import (
     Sweeper,
@@ -25,10 +24,10 @@ from spark_bookkeeper.log.cleaning.sweep import (
     remove_job,
 )
 from spark_bookkeeper.log.format.epoch import StoredTxn, TokenState, Txn
-from spark_bookkeeper.log.format.model import Garbage, LedgerRange
-from spark_bookkeeper.log.nodes.deletes import delete_node
+from spark_bookkeeper.log.format.model import Garbage
+from spark_bookkeeper.log.nodes.deletes import delete_node, delete_nodes
 from spark_bookkeeper.log.nodes.paths import parse_chunk_epoch, parse_job_name
-from spark_bookkeeper.log.nodes.reads import READS_MAX, ChunkMissingError, LogNodes, TokenAt
+from spark_bookkeeper.log.nodes.reads import ChunkMissingError, LogNodes, TokenAt
 
 
 class Collector:
@@ -44,7 +43,7 @@ class Collector:
             NoSuchLogError: the log is gone or being deleted.
             MetadataUnavailableError: the store did not answer; run it again.
         """
-        nodes = LogNodes(self._sweeper.store, self._sweeper.paths, log_id, log)
+        nodes = self._sweeper.site.nodes(log_id, log)
         report = SweepReport()
         await nodes.sync()
         await nodes.head()
@@ -57,7 +56,7 @@ class Collector:
     async def _tokens(self, nodes: LogNodes, report: SweepReport, is_dry_run: bool) -> None:
         jobs_of = await _jobs_by_epoch(nodes)
         stored = await nodes.txns()
-        now_ms = self._sweeper.clock_ms()
+        now_ms = self._sweeper.site.clock_ms()
         for epoch in await nodes.epochs():
             found = await nodes.token(epoch)
             if found is None or not self._is_due(found, jobs_of.get(epoch, ()), stored, now_ms):
@@ -71,24 +70,20 @@ class Collector:
             await self._jobs(nodes, report)
 
     def _is_due(
-        self,
-        found: TokenAt,
-        jobs: Collection[str],
-        stored: dict[str, StoredTxn],
-        now_ms: int,
+        self, found: TokenAt, jobs: Collection[str], stored: dict[str, StoredTxn], now_ms: int
     ) -> bool:
         token = found.token
         if token.state is TokenState.DEAD:
             return True
         timeout_ms = self._sweeper.settings.job_timeout_ms
-        if token.state is TokenState.LIVE and token.timeout_ms is not None:
-            timeout_ms = token.timeout_ms
         if token.state is TokenState.COMMITTED:
             return now_ms - token.changed_ms >= timeout_ms
         txns: list[Txn | None] = [token.txn, *(parse_job_name(job) for job in jobs)]
         if any(_is_stored(txn, stored) for txn in txns):
             return True
-        return now_ms - token.created_ms >= timeout_ms
+        return now_ms - token.created_ms >= (
+            timeout_ms if token.timeout_ms is None else token.timeout_ms
+        )
 
     async def _jobs(self, nodes: LogNodes, report: SweepReport) -> None:
         """Delete index nodes whose token is gone: they have no meaning any more."""
@@ -124,7 +119,7 @@ class Collector:
         retention_ms = garbage.retention_ms
         if retention_ms is None:
             retention_ms = self._sweeper.settings.deleted_ledger_retention_ms
-        return self._sweeper.clock_ms() - garbage.dropped_ms >= retention_ms
+        return self._sweeper.site.clock_ms() - garbage.dropped_ms >= retention_ms
 
     async def _chunks(self, nodes: LogNodes, report: SweepReport, is_dry_run: bool) -> None:
         names = await nodes.store.children(nodes.tree.chunks) or []
@@ -139,11 +134,7 @@ class Collector:
         doomed = [name for name in candidates if name not in kept]
         report.chunks_deleted += doomed
         if not is_dry_run:
-            await each(
-                lambda name: delete_node(nodes.store, nodes.tree.chunk(name)),
-                doomed,
-                concurrency_max=READS_MAX,
-            )
+            await delete_nodes(nodes.store, [nodes.tree.chunk(name) for name in doomed])
 
 
 async def _jobs_by_epoch(nodes: LogNodes) -> dict[int, list[str]]:
@@ -161,11 +152,9 @@ def _is_stored(txn: Txn | None, stored: dict[str, StoredTxn]) -> bool:
 async def _ledgers_of(nodes: LogNodes, garbage: Garbage) -> set[int] | None:
     """The ledgers an entry names; ``None``: another collection has removed it meanwhile."""
     try:
-        below = await nodes.ranges_below(garbage.chunks, columns=())
+        return await nodes.ledger_ids(garbage)
     except ChunkMissingError:
         return None
-    ranges: list[LedgerRange] = [*below, *garbage.ranges]
-    return {item.ledger_id for item in ranges}
 
 
 async def _forget_garbage(nodes: LogNodes, epoch: int, others: Collection[int]) -> bool:

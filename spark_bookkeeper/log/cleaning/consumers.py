@@ -14,6 +14,7 @@ from bookkeeper_metadata.errors import MetadataConflictError
 from bookkeeper_metadata.store.operations import NoNodeError, StoreConflict
 from spark_bookkeeper.log.errors import NoConsumerError, NoSuchLogError
 from spark_bookkeeper.log.format.model import Cursor
+from spark_bookkeeper.log.format.serde import encode_cursor
 from spark_bookkeeper.log.nodes.deletes import delete_node
 from spark_bookkeeper.log.nodes.reads import LogNodes
 
@@ -43,16 +44,17 @@ class Consumers:
             MetadataConflictError: others moved the cursor every time.
             MetadataUnavailableError: it may be moved or not; repeating the call is harmless.
         """
+        store, path = self._nodes.store, self._nodes.tree.consumer(consumer)
         for _ in range(ADVANCE_ATTEMPTS_MAX):
             now_ms = self._clock_ms()
             try:
                 found = await self._nodes.cursor(consumer)
                 if found is None:
-                    made = Cursor(row, now_ms, timeout_ms)
-                    await self._nodes.create_cursor(consumer, made)
-                    return made
-                cursor = found.cursor.advanced(row, now_ms, timeout_ms)
-                await self._nodes.put_cursor(consumer, cursor, found.version)
+                    cursor = Cursor(row, now_ms, timeout_ms)
+                    await store.create(path, encode_cursor(cursor))
+                else:
+                    cursor = found.cursor.advanced(row, now_ms, timeout_ms)
+                    await store.put(path, encode_cursor(cursor), found.version)
                 return cursor
             except NoNodeError as gone:
                 await self._nodes.sync()

@@ -9,15 +9,14 @@ some deleter was through with all ledgers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import suppress
 
 from bookkeeper_metadata.errors import MetadataConflictError
-from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.invariant import invariant
 from spark_bookkeeper.log.cleaning.sweep import Sweeper, SweepReport
-from spark_bookkeeper.log.format.model import ChunkRef, LedgerRange, LogState
-from spark_bookkeeper.log.nodes.deletes import delete_node
-from spark_bookkeeper.log.nodes.reads import READS_MAX, ChunkMissingError, LogNodes
+from spark_bookkeeper.log.format.model import Garbage, LogHead, LogState
+from spark_bookkeeper.log.nodes.deletes import delete_node, delete_nodes
+from spark_bookkeeper.log.nodes.reads import ChunkMissingError, LogNodes
 
 TOKEN_ROUNDS_MAX = 100
 """Rounds of deleting tokens while new plans keep creating some."""
@@ -41,14 +40,14 @@ class LogDeletion:
         if found is not None:
             invariant(found.head.state is LogState.DELETING, "only a log given up is taken apart")
             await self._remove_tokens(nodes, report)
-            await self._remove_ledgers(nodes, found.head.chunks, found.head.ranges, report)
+            await self._remove_ledgers(nodes, found.head, report)
             if found.head.open_ledger is not None:
                 opened = found.head.open_ledger.ledger_id
                 await self._sweeper.remove_ledger(opened, report, is_fenced_first=True)
             for epoch in await nodes.garbage_epochs():
                 garbage = await nodes.garbage(epoch)
                 if garbage is not None:
-                    await self._remove_ledgers(nodes, garbage.chunks, garbage.ranges, report)
+                    await self._remove_ledgers(nodes, garbage, report)
             self._require_all_gone(nodes, report)
         for folder in nodes.tree.folders:
             await self._remove_below(nodes, folder)
@@ -59,13 +58,9 @@ class LogDeletion:
     async def _remove_tokens(self, nodes: LogNodes, report: SweepReport) -> None:
         for _ in range(TOKEN_ROUNDS_MAX):
             for epoch in await nodes.epochs():
-                await nodes.kill(epoch, self._sweeper.clock_ms())
+                await nodes.kill(epoch, self._sweeper.site.clock_ms())
                 children = await nodes.token_children(epoch)
-                for child in children:
-                    if await self._sweeper.remove_ledger(
-                        child.ledger_id, report, is_fenced_first=True
-                    ):
-                        await delete_node(nodes.store, nodes.tree.token_child(epoch, child))
+                await self._sweeper.remove_children(nodes, epoch, children, set(children), report)
                 if await delete_node(nodes.store, nodes.tree.token(epoch)):
                     report.tokens_removed.append(epoch)
             self._require_all_gone(nodes, report)
@@ -74,18 +69,11 @@ class LogDeletion:
         raise MetadataConflictError(f"log {nodes.log}", "writes go on being planned")
 
     async def _remove_ledgers(
-        self,
-        nodes: LogNodes,
-        refs: Sequence[ChunkRef],
-        ranges: Sequence[LedgerRange],
-        report: SweepReport,
+        self, nodes: LogNodes, of: LogHead | Garbage, report: SweepReport
     ) -> None:
-        try:
-            below = await nodes.ranges_below(refs, columns=())
-        except ChunkMissingError:
-            return  # Chunks go after all ledgers: another deleter was through with them.
-        ledger_ids = {item.ledger_id for item in (*below, *ranges)}
-        await self._sweeper.remove_ledgers(ledger_ids, report)
+        # Chunks go after all ledgers: if one is missing, another deleter was through with them.
+        with suppress(ChunkMissingError):
+            await self._sweeper.remove_ledgers(await nodes.ledger_ids(of), report)
 
     def _require_all_gone(self, nodes: LogNodes, report: SweepReport) -> None:
         if report.ledgers_left:
@@ -102,9 +90,5 @@ class LogDeletion:
             for name in names:
                 await self._remove_below(nodes, f"{path}/{name}")
         else:
-            await each(
-                lambda name: delete_node(nodes.store, f"{path}/{name}"),
-                names,
-                concurrency_max=READS_MAX,
-            )
+            await delete_nodes(nodes.store, [f"{path}/{name}" for name in names])
         await delete_node(nodes.store, path)

@@ -12,29 +12,28 @@ A sweep never fails a commit: what it could not clean it reports and leaves to
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import StoreConflict
 from spark_bookkeeper.log.commits.commit import CommitOutcome, CommitSummary
 from spark_bookkeeper.log.format.epoch import TaskMessage, TokenChild, TokenState
-from spark_bookkeeper.log.format.model import LedgerRange
-from spark_bookkeeper.log.nodes.deletes import delete_node
-from spark_bookkeeper.log.nodes.paths import LogPaths, job_name
+from spark_bookkeeper.log.nodes.deletes import delete_node, delete_nodes
+from spark_bookkeeper.log.nodes.paths import job_name
 from spark_bookkeeper.log.nodes.reads import READS_MAX, ChunkMissingError, LogNodes
+from spark_bookkeeper.log.nodes.site import LogSite
 from spark_bookkeeper.log.settings import RetentionSettings
 
 REFERENCE_ATTEMPTS_MAX = 16
 """How often cleaning reads a log's list of ranges anew when a chunk is missing before it gives up."""
 
-LedgerAction = Callable[[int], Awaitable[None]]
-"""Fences or deletes one ledger; idempotent, ``NoSuchLedgerError`` counts as done."""
-
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -53,39 +52,21 @@ class SweepReport:
 
 
 class Sweeper:
-    """Cleans the logs of one cluster with the ledger actions it is given."""
+    """Cleans the logs of one cluster with the ledger actions of its site."""
 
-    def __init__(
-        self,
-        store: MetadataStore,
-        paths: LogPaths,
-        *,
-        clock_ms: Callable[[], int],
-        fence: LedgerAction,
-        delete_ledger: LedgerAction,
-        settings: RetentionSettings,
-    ) -> None:
-        self.store = store
-        self.paths = paths
-        self.clock_ms = clock_ms
-        self.settings = settings
-        self._fence = fence
-        self._delete_ledger = delete_ledger
+    settings = RetentionSettings()
+    """For what says nothing itself; a site's wishes are about its own writes."""
+
+    def __init__(self, site: LogSite) -> None:
+        self.site = site
 
     async def after_commit(self, summary: CommitSummary) -> SweepReport:
         """Clean the committed job: its own epoch's leftovers and all its other epochs."""
         epoch = summary.epoch
-        nodes = LogNodes(self.store, self.paths, epoch.log_id, epoch.log)
+        nodes = self.site.nodes(epoch.log_id, epoch.log)
         report = SweepReport()
-        try:
+        with _leaving_rest("sweep", epoch.log, epoch.number):
             await self._after_commit(nodes, summary, report)
-        except (BookKeeperError, StoreConflict) as cause:
-            _log.warning(
-                "sweep not finished; collection will. log=%s epoch=%d cause=%s",
-                epoch.log,
-                epoch.number,
-                cause,
-            )
         return report
 
     async def abort(self, messages: Sequence[TaskMessage | None], *, log: str) -> SweepReport:
@@ -97,16 +78,12 @@ class Sweeper:
         named = next((message for message in messages if message is not None), None)
         if named is None:
             return report
-        nodes = LogNodes(self.store, self.paths, named.epoch.log_id, log)
+        nodes = self.site.nodes(named.epoch.log_id, log)
         number = named.epoch.number
-        try:
-            if await nodes.kill(number, self.clock_ms()) is TokenState.DEAD:
+        with _leaving_rest("abort", log, number):
+            if await nodes.kill(number, self.site.clock_ms()) is TokenState.DEAD:
                 report.tokens_killed.append(number)
                 await self.sweep_epoch(nodes, number, report, job=job_name(named.job))
-        except (BookKeeperError, StoreConflict) as cause:
-            _log.warning(
-                "abort not finished; collection will. log=%s epoch=%d cause=%s", log, number, cause
-            )
         return report
 
     async def _after_commit(
@@ -116,7 +93,7 @@ class Sweeper:
         job = job_name(summary.job)
         if summary.outcome is CommitOutcome.REPLAYED:
             # Only a LIVE token changes: if this epoch is the one that committed, it stays.
-            if await nodes.kill(own, self.clock_ms()) is TokenState.DEAD:
+            if await nodes.kill(own, self.site.clock_ms()) is TokenState.DEAD:
                 report.tokens_killed.append(own)
             await self.sweep_epoch(nodes, own, report, job=job)
         else:
@@ -124,7 +101,7 @@ class Sweeper:
         for other in await nodes.job_epochs(job):
             if other == own:
                 continue
-            state = await nodes.kill(other, self.clock_ms())
+            state = await nodes.kill(other, self.site.clock_ms())
             if state is TokenState.DEAD:
                 report.tokens_killed.append(other)
             if state is not TokenState.COMMITTED:
@@ -161,18 +138,18 @@ class Sweeper:
                 report.ledgers_deleted += [child.ledger_id for child in doomed]
                 report.tokens_removed.append(epoch)
                 return
-            if not await self._remove_children(nodes, epoch, children, set(doomed), report):
+            if not await self.remove_children(nodes, epoch, children, set(doomed), report):
                 return
         elif is_dry_run:
             return
         # Side by side, for a commit waits for them: collections find either without the other.
         paths = [] if found is None else [nodes.tree.token(epoch)]
         paths += [] if job is None else [nodes.tree.job_epoch(job, epoch)]
-        gone = await each(partial(delete_node, self.store), paths, concurrency_max=READS_MAX)
+        gone = await delete_nodes(self.site.store, paths)
         if found is not None and gone[0]:
             report.tokens_removed.append(epoch)
 
-    async def _remove_children(
+    async def remove_children(
         self,
         nodes: LogNodes,
         epoch: int,
@@ -187,7 +164,7 @@ class Sweeper:
                 child.ledger_id, report, is_fenced_first=True
             ):
                 return False
-            await delete_node(self.store, nodes.tree.token_child(epoch, child))
+            await delete_node(self.site.store, nodes.tree.token_child(epoch, child))
             return True
 
         done = await each(remove, children, concurrency_max=self.settings.concurrency_max)
@@ -199,8 +176,8 @@ class Sweeper:
         """Delete one ledger; returns whether it is gone for sure."""
         try:
             if is_fenced_first:
-                await self._fence(ledger_id)
-            await self._delete_ledger(ledger_id)
+                await self.site.fence(ledger_id)
+            await self.site.delete_ledger(ledger_id)
         except NoSuchLedgerError:
             return True
         except BookKeeperError as cause:
@@ -236,22 +213,19 @@ async def find_referenced(
         MetadataUnavailableError: chunks went missing every time.
         NoSuchLogError: the log is gone or being deleted.
     """
-    for _ in range(REFERENCE_ATTEMPTS_MAX):
-        try:
-            head = (await nodes.head()).head
-            found = _named(ledger_ids, await nodes.ranges_below(head.chunks, columns=()))
-            found |= _named(ledger_ids, head.ranges)
-            if head.open_ledger is not None:
-                found |= {head.open_ledger.ledger_id} & set(ledger_ids)
-            for epoch in await nodes.garbage_epochs():
-                if epoch != besides:
-                    found |= await _find_named_by_garbage(nodes, epoch, ledger_ids)
-            return found
-        except ChunkMissingError:
-            await nodes.sync()
-    raise MetadataUnavailableError(
-        nodes.store.service, f"list of ranges changes at every read log={nodes.log}"
-    )
+    wanted = set(ledger_ids)
+
+    async def read() -> set[int]:
+        head = (await nodes.head()).head
+        found = wanted & await nodes.ledger_ids(head)
+        if head.open_ledger is not None:
+            found |= wanted & {head.open_ledger.ledger_id}
+        for epoch in await nodes.garbage_epochs():
+            if epoch != besides:
+                found |= wanted & await _find_named_by_garbage(nodes, epoch)
+        return found
+
+    return await _read_whole(nodes, "ranges", read)
 
 
 async def referenced_chunks(nodes: LogNodes) -> set[str]:
@@ -259,31 +233,43 @@ async def referenced_chunks(nodes: LogNodes) -> set[str]:
 
     The same order and errors as :func:`find_referenced`; chunks of ranges stay unread.
     """
+
+    async def read() -> set[str]:
+        head = (await nodes.head()).head
+        levels = await nodes.levels_below(head.chunks)
+        epochs = await nodes.garbage_epochs()
+        for garbage in await each(nodes.garbage, epochs, concurrency_max=READS_MAX):
+            if garbage is not None:
+                levels += await nodes.levels_below(garbage.chunks)
+        return {ref.name for level in levels for ref in level}
+
+    return await _read_whole(nodes, "chunks", read)
+
+
+async def _read_whole(nodes: LogNodes, what: str, read: Callable[[], Awaitable[T]]) -> T:
+    """Run ``read``; start it over, from the head, when a change took a chunk away meanwhile."""
     for _ in range(REFERENCE_ATTEMPTS_MAX):
         try:
-            head = (await nodes.head()).head
-            levels = await nodes.levels_below(head.chunks)
-            epochs = await nodes.garbage_epochs()
-            for garbage in await each(nodes.garbage, epochs, concurrency_max=READS_MAX):
-                if garbage is not None:
-                    levels += await nodes.levels_below(garbage.chunks)
-            return {ref.name for level in levels for ref in level}
+            return await read()
         except ChunkMissingError:
             await nodes.sync()
     raise MetadataUnavailableError(
-        nodes.store.service, f"list of chunks changes at every read log={nodes.log}"
+        nodes.store.service, f"list of {what} changes at every read log={nodes.log}"
     )
 
 
-async def _find_named_by_garbage(
-    nodes: LogNodes, epoch: int, ledger_ids: Collection[int]
-) -> set[int]:
+async def _find_named_by_garbage(nodes: LogNodes, epoch: int) -> set[int]:
     garbage = await nodes.garbage(epoch)
-    if garbage is None:
-        return set()  # Removed since it was listed: its ledgers were deleted before.
-    below = await nodes.ranges_below(garbage.chunks, columns=())
-    return _named(ledger_ids, below) | _named(ledger_ids, garbage.ranges)
+    # Removed since it was listed: its ledgers were deleted before.
+    return set() if garbage is None else await nodes.ledger_ids(garbage)
 
 
-def _named(ledger_ids: Collection[int], ranges: Sequence[LedgerRange]) -> set[int]:
-    return {item.ledger_id for item in ranges if item.ledger_id in ledger_ids}
+@contextmanager
+def _leaving_rest(what: str, log: str, epoch: int) -> Iterator[None]:
+    """For a block whose failure its caller must not notice: a collection ends what it left."""
+    try:
+        yield
+    except (BookKeeperError, StoreConflict) as cause:
+        _log.warning(
+            "%s not finished; collection will. log=%s epoch=%d cause=%s", what, log, epoch, cause
+        )

@@ -19,6 +19,7 @@ from bookkeeper_metadata.store.operations import Create, Operation, Put, StoreCo
 from spark_bookkeeper.log.format.epoch import Token, TokenState
 from spark_bookkeeper.log.format.serde import encode_garbage, encode_head, encode_token
 from spark_bookkeeper.log.nodes.deletes import delete_node
+from spark_bookkeeper.log.nodes.paths import LogTree
 from spark_bookkeeper.log.nodes.reads import LIVE_TOKEN_VERSION, ChunkMissingError, HeadAt, LogNodes
 from spark_bookkeeper.log.rules.transitions import ChunkNames, Transition
 
@@ -45,16 +46,8 @@ class HeadChange:
 
     def operations(self, found: HeadAt, transition: Transition) -> list[Operation]:
         """The multi that brings ``transition`` about, once its chunks are written."""
-        tree = self._nodes.tree
         token = Token(state=TokenState.COMMITTED, created_ms=self.now_ms, changed_ms=self.now_ms)
-        operations: list[Operation] = [
-            Put(tree.head, encode_head(transition.head), found.version),
-            Put(tree.token(self._epoch), encode_token(token), LIVE_TOKEN_VERSION),
-        ]
-        if transition.garbage is not None:
-            path = tree.garbage_entry(self._epoch)
-            operations.append(Create(path, encode_garbage(transition.garbage)))
-        return operations
+        return change_operations(self._nodes.tree, self._epoch, found, transition, token)
 
     async def apply(self, found: HeadAt, transition: Transition) -> None:
         """Bring ``transition`` about.
@@ -72,6 +65,21 @@ class HeadChange:
             await delete_node(self._nodes.store, self._nodes.tree.token(self._epoch))
         except MetadataUnavailableError as cause:
             _log.info("token left to expire. epoch=%d cause=%s", self._epoch, cause)
+
+
+def change_operations(
+    tree: LogTree, epoch: int, found: HeadAt, transition: Transition, token: Token
+) -> list[Operation]:
+    """What every change of a head is: the new one, the garbage, and the change's LIVE token ended."""
+    operations: list[Operation] = [
+        Put(tree.head, encode_head(transition.head), found.version),
+        # A clean-up that killed the token meanwhile has changed its version, and everything is
+        # refused: the ledgers may be deleted already.
+        Put(tree.token(epoch), encode_token(token), LIVE_TOKEN_VERSION),
+    ]
+    if transition.garbage is not None:
+        operations.append(Create(tree.garbage_entry(epoch), encode_garbage(transition.garbage)))
+    return operations
 
 
 async def change_head(

@@ -22,10 +22,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, unique
 
 from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
-from bookkeeper_metadata.foundation.backoff import Pause
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import (
     BadVersionError,
     Create,
@@ -34,6 +32,7 @@ from bookkeeper_metadata.store.operations import (
     Put,
     StoreConflict,
 )
+from spark_bookkeeper.log.commits.change import change_operations
 from spark_bookkeeper.log.errors import (
     CommitRefusedError,
     CommitUnknownError,
@@ -45,15 +44,10 @@ from spark_bookkeeper.log.errors import (
 )
 from spark_bookkeeper.log.format.epoch import Epoch, Job, StoredTxn, TaskMessage, Token, TokenState
 from spark_bookkeeper.log.format.model import ChunkRef, LogHead
-from spark_bookkeeper.log.format.serde import (
-    encode_garbage,
-    encode_head,
-    encode_schema,
-    encode_token,
-    encode_txn,
-)
-from spark_bookkeeper.log.nodes.paths import LogPaths, job_name
-from spark_bookkeeper.log.nodes.reads import LIVE_TOKEN_VERSION, HeadAt, LogNodes, TxnAt
+from spark_bookkeeper.log.format.serde import encode_schema, encode_txn
+from spark_bookkeeper.log.nodes.paths import job_name
+from spark_bookkeeper.log.nodes.reads import HeadAt, LogNodes, TxnAt
+from spark_bookkeeper.log.nodes.site import LogSite
 from spark_bookkeeper.log.rules.commit import (
     CommitRequest,
     HeadStatus,
@@ -113,23 +107,8 @@ class _Attempts:
 class Committer:
     """Commits to the logs of one cluster."""
 
-    def __init__(
-        self,
-        store: MetadataStore,
-        paths: LogPaths,
-        *,
-        clock_ms: Callable[[], int],
-        pause: Pause,
-        attempts_max: int = COMMIT_ATTEMPTS_MAX,
-        garbage_retention_ms: int | None = None,
-    ) -> None:
-        """``garbage_retention_ms`` is how long what its overwrites drop is kept for readers."""
-        self._store = store
-        self._paths = paths
-        self._clock_ms = clock_ms
-        self._pause = pause
-        self._attempts_max = attempts_max
-        self._garbage_retention_ms = garbage_retention_ms
+    def __init__(self, site: LogSite) -> None:
+        self._site = site
 
     async def commit(
         self, messages: Sequence[TaskMessage | None], *, log: str, covers: Covers = operator.eq
@@ -147,7 +126,7 @@ class Committer:
             MetadataUnavailableError: the store did not answer before anything was sent.
         """
         request = agree(messages, log)
-        began_ms = self._clock_ms()
+        began_ms = self._site.clock_ms()
         attempted = _Attempts(ChunkNames(request.epoch.number), covers)
         outcome, attempts = await self._run(request, attempted)
         return CommitSummary(
@@ -158,17 +137,17 @@ class Committer:
             sum(written.rows for written in request.written),
             sum(written.size_bytes for written in request.written),
             attempts,
-            self._clock_ms() - began_ms,
+            self._site.clock_ms() - began_ms,
             attempted.is_first_of_app,
         )
 
     async def _run(self, request: CommitRequest, attempted: _Attempts) -> tuple[CommitOutcome, int]:
         epoch = request.epoch
-        nodes = LogNodes(self._store, self._paths, epoch.log_id, epoch.log)
+        nodes = self._site.nodes(epoch.log_id, epoch.log)
         failure: Exception | None = None
-        for attempt in range(1, self._attempts_max + 1):
+        for attempt in range(1, COMMIT_ATTEMPTS_MAX + 1):
             if attempt > 1:
-                await self._pause(attempt - 1)
+                await self._site.pause(attempt - 1)
             try:
                 await nodes.sync()
                 outcome = await self._find_outcome(nodes, request) if attempt > 1 else None
@@ -181,7 +160,7 @@ class Committer:
             if isinstance(operations, CommitOutcome):
                 return operations, attempt
             try:
-                await self._store.multi(operations)
+                await self._site.store.multi(operations)
                 # Everything in the multi happened together: there is nothing to repair after a
                 # crash.
                 return CommitOutcome.COMMITTED, attempt
@@ -199,7 +178,7 @@ class Committer:
         if isinstance(failure, MetadataUnavailableError):
             raise failure
         raise MetadataConflictError(
-            f"log {epoch.log}", f"other writers won {self._attempts_max} times"
+            f"log {epoch.log}", f"other writers won {COMMIT_ATTEMPTS_MAX} times"
         ) from failure
 
     async def _plan_multi(
@@ -212,9 +191,10 @@ class Committer:
         is LIVE even then, the earlier one can no longer happen, for the head has moved on.
         """
         refusal: BookKeeperError | None = None
-        operations: list[Operation] | None = None
         try:
             operations = await self._prepare(nodes, request, attempted)
+            if operations is not None:
+                return operations
         except (
             LogConflictError,
             SchemaConflictError,
@@ -223,8 +203,6 @@ class Committer:
             TxnAppReusedError,
         ) as refused:
             refusal = refused
-        if operations is not None:
-            return operations
         if attempted.is_unknown:
             await nodes.sync()
             outcome = await self._find_outcome(nodes, request)
@@ -278,12 +256,12 @@ class Committer:
         attempted.is_first_of_app = txn is not None and stored is None
         _require_free(request.epoch, found)
         head, schema = await _evolve_head(nodes, request.epoch, found.head, attempted.covers)
-        now_ms = self._clock_ms()
         # The head read above is what both are decided on; the multi demands that very version.
         change = replace_all if request.epoch.is_overwrite else append
-        transition = change(head, request.written, attempted.names, now_ms)
-        if transition.garbage is not None:
-            kept = replace(transition.garbage, retention_ms=self._garbage_retention_ms)
+        transition = change(head, request.written, attempted.names, self._site.clock_ms())
+        wish = self._site.retention
+        if transition.garbage is not None and wish is not None:
+            kept = replace(transition.garbage, retention_ms=wish.deleted_ledger_retention_ms)
             transition = replace(transition, garbage=kept)
         await each(
             lambda chunk: self._write_chunk(nodes, chunk),
@@ -297,7 +275,7 @@ class Committer:
 
     async def _write_chunk(self, nodes: LogNodes, chunk: tuple[ChunkRef, bytes]) -> None:
         ref, value = chunk
-        await self._store.create(nodes.tree.chunk(ref.name), value)
+        await self._site.store.create(nodes.tree.chunk(ref.name), value)
 
 
 async def _evolve_head(
@@ -334,31 +312,21 @@ def _operations(
     transition: Transition,
 ) -> list[Operation]:
     tree, epoch, job = nodes.tree, request.epoch, request.job
-    head: LogHead = transition.head
+    commit_ms = transition.head.last_commit_ms
     token = Token(
         state=TokenState.COMMITTED,
         job=job_name(job),
         txn=job.txn,
         created_ms=epoch.planned_ms,
-        changed_ms=head.last_commit_ms,
+        changed_ms=commit_ms,
     )
-    operations: list[Operation] = [
-        Put(tree.head, encode_head(head), found.version),
-        # A clean-up that killed the token meanwhile has changed its version, and the whole commit
-        # is refused: its ledgers may be deleted already.
-        Put(tree.token(epoch.number), encode_token(token), LIVE_TOKEN_VERSION),
-    ]
+    operations = change_operations(tree, epoch.number, found, transition, token)
     if job.txn is not None:
         path = tree.txn(job.txn.app_id)
-        value = encode_txn(
-            StoredTxn(job.txn.version, job.txn.query_id, epoch.number, head.last_commit_ms)
-        )
+        txn = StoredTxn(job.txn.version, job.txn.query_id, epoch.number, commit_ms)
+        value = encode_txn(txn)
         operations.append(
             Create(path, value) if stored is None else Put(path, value, stored.version)
-        )
-    if transition.garbage is not None:
-        operations.append(
-            Create(tree.garbage_entry(epoch.number), encode_garbage(transition.garbage))
         )
     return operations
 

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import (
     Check,
     Create,
@@ -42,8 +41,9 @@ from spark_bookkeeper.log.format.epoch import (
     evolved_schema_id,
 )
 from spark_bookkeeper.log.format.serde import encode_token_child
-from spark_bookkeeper.log.nodes.paths import LogPaths, job_name
+from spark_bookkeeper.log.nodes.paths import job_name
 from spark_bookkeeper.log.nodes.reads import LIVE_TOKEN_VERSION, HeadAt, LogNodes
+from spark_bookkeeper.log.nodes.site import LogSite
 from spark_bookkeeper.log.rules.commit import TxnStatus, txn_status
 
 PLAN_ATTEMPTS_MAX = 5
@@ -52,9 +52,6 @@ CLAIM_ATTEMPTS_MAX = 8
 """How often a claim's index node is tried; sweeps may remove its parent in between."""
 FENCE_CONCURRENCY_MAX = 8
 """Ledgers of superseded attempts fenced at a time by one task."""
-
-FenceLedger = Callable[[int], Awaitable[None]]
-"""Recovers a ledger so that its writer can add nothing more; idempotent."""
 
 _log = logging.getLogger(__name__)
 
@@ -100,21 +97,9 @@ class Claim:
 class Jobs:
     """Plans and claims of the logs of one cluster. Owns the background fencing it starts."""
 
-    def __init__(
-        self,
-        store: MetadataStore,
-        paths: LogPaths,
-        *,
-        clock_ms: Callable[[], int],
-        fence: FenceLedger,
-        timeout_ms: int | None = None,
-    ) -> None:
-        """``timeout_ms`` is how long its plans may take, for collections to go by."""
-        self._store = store
-        self._paths = paths
-        self._clock_ms = clock_ms
-        self._fence = fence
-        self._timeout_ms = timeout_ms
+    def __init__(self, site: LogSite) -> None:
+        self._site = site
+        self._store = site.store
         self._background: set[asyncio.Task[None]] = set()
 
     async def plan(
@@ -138,20 +123,20 @@ class Jobs:
             LogHasWriterError: its last ledger is open.
             MetadataUnavailableError: the store kept silent; tokens left behind expire unused.
         """
-        nodes = LogNodes(self._store, self._paths, log_id, log)
+        nodes = self._site.nodes(log_id, log)
         if found is None:
             await nodes.sync()
             found = await nodes.head()
         if found.head.open_ledger is not None:
             raise LogHasWriterError(log, found.head.open_ledger.ledger_id)
-        now_ms = self._clock_ms()
+        now_ms, wish = self._site.clock_ms(), self._site.retention
         planned = schema or PlannedSchema(found.head.schema_id)
         token = Token(
             job="" if job is None else job_name(job),
             txn=None if job is None else job.txn,
             created_ms=now_ms,
             schema=planned.evolved or b"",
-            timeout_ms=self._timeout_ms,
+            timeout_ms=None if wish is None else wish.job_timeout_ms,
         )
         number = await self._draw(nodes, token)
         is_evolved = planned.evolved is not None
@@ -175,7 +160,7 @@ class Jobs:
             EpochFencedError: a newer plan of the job took over, or this one ended.
             NoSuchLogError: the log is gone.
         """
-        nodes = LogNodes(self._store, self._paths, epoch.log_id, epoch.log)
+        nodes = self._site.nodes(epoch.log_id, epoch.log)
         if job.txn is not None:
             stored = await nodes.txn(job.txn.app_id)
             if txn_status(job.txn, None if stored is None else stored.txn) is not TxnStatus.NEW:
@@ -193,7 +178,7 @@ class Jobs:
                 epoch.log, epoch.number, f"epoch {siblings[-1]} of the same job took over"
             )
         for lower in siblings:
-            if lower < epoch.number and await nodes.kill(lower, self._clock_ms()) is not None:
+            if lower < epoch.number and await nodes.kill(lower, self._site.clock_ms()) is not None:
                 self._fence_in_background(nodes, lower)
         if refusal is not None:
             raise refusal
@@ -285,7 +270,7 @@ class Jobs:
     async def _fence_or_warn(self, ledger_id: int) -> None:
         """Fence one ledger. That only stops a superseded attempt sooner, so a failure is just logged."""
         try:
-            await self._fence(ledger_id)
+            await self._site.fence(ledger_id)
         except NoSuchLedgerError:
             return
         except BookKeeperError as cause:

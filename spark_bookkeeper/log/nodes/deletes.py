@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import partial
+
+from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import NoNodeError, NotEmptyError
+
+DELETES_MAX = 32
+"""Nodes of one log deleted at a time."""
 
 
 async def delete_node(store: MetadataStore, path: str) -> bool:
@@ -19,3 +26,8 @@ async def delete_node(store: MetadataStore, path: str) -> bool:
     except NotEmptyError:
         return False
     return True
+
+
+async def delete_nodes(store: MetadataStore, paths: Collection[str]) -> list[bool]:
+    """As :func:`delete_node` for each, some at a time."""
+    return await each(partial(delete_node, store), paths, concurrency_max=DELETES_MAX)

@@ -105,11 +105,7 @@ class LogTree:
         self.jobs = f"{root}/jobs"
         self.garbage = f"{root}/garbage"
         self.consumers = f"{root}/consumers"
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """Every node a log has from its creation on, but for its root, head and first schema."""
-        return (
+        self.folders = (
             self.chunks,
             self.schemas,
             self.txns,
@@ -118,6 +114,7 @@ class LogTree:
             self.garbage,
             self.consumers,
         )
+        """Every node a log has from its creation on, but for its root, head and first schema."""
 
     def chunk(self, name: str) -> str:
         """An immutable piece of the list of ranges."""

@@ -16,6 +16,7 @@ from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import NoNodeError, StoreConflict
 from spark_bookkeeper.log.errors import NoSuchLogError
+from spark_bookkeeper.log.format import serde
 from spark_bookkeeper.log.format.epoch import StoredTxn, Token, TokenChild, TokenState
 from spark_bookkeeper.log.format.model import (
     Chunk,
@@ -26,19 +27,9 @@ from spark_bookkeeper.log.format.model import (
     LogHead,
     LogState,
 )
-from spark_bookkeeper.log.format.serde import (
-    encode_cursor,
-    encode_token,
-    parse_chunk,
-    parse_cursor,
-    parse_garbage,
-    parse_head,
-    parse_schema,
-    parse_token,
-    parse_txn,
-)
 from spark_bookkeeper.log.nodes.paths import LogPaths, LogTree, parse_child_name, unescape
 
+A = TypeVar("A")
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -64,11 +55,10 @@ class HeadAt:
 
 @dataclass(frozen=True, slots=True)
 class TokenAt:
-    """A token, its version, and when the store created it (ms since the epoch, store's clock)."""
+    """A token and its version."""
 
     token: Token
     version: int
-    created_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +109,16 @@ class LogNodes:
         if node is None:
             return None
         if self._parsed is None or self._parsed[0] != node.value:
-            self._parsed = node.value, parse_head(self.tree.head, node.value)
+            self._parsed = node.value, serde.parse_head(self.tree.head, node.value)
         return HeadAt(self._parsed[1], node.version)
 
     async def token(self, epoch: int) -> TokenAt | None:
         """The token of ``epoch``; ``None``: it is gone."""
-        path = self.tree.token(epoch)
-        node = await self.store.get(path)
-        if node is None:
-            return None
-        return TokenAt(parse_token(path, node.value), node.version, node.created_ms)
+        return await self._read(self.tree.token(epoch), serde.parse_token, TokenAt)
 
     async def txn(self, app_id: str) -> TxnAt | None:
         """What the application committed last."""
-        path = self.tree.txn(app_id)
-        node = await self.store.get(path)
-        return None if node is None else TxnAt(parse_txn(path, node.value), node.version)
+        return await self._read(self.tree.txn(app_id), serde.parse_txn, TxnAt)
 
     async def txns(self) -> dict[str, StoredTxn]:
         """What every application committed last, by its id."""
@@ -144,9 +128,7 @@ class LogNodes:
 
     async def cursor(self, consumer: str) -> CursorAt | None:
         """How far a consumer has read."""
-        path = self.tree.consumer(consumer)
-        node = await self.store.get(path)
-        return None if node is None else CursorAt(parse_cursor(path, node.value), node.version)
+        return await self._read(self.tree.consumer(consumer), serde.parse_cursor, CursorAt)
 
     async def cursors(self) -> dict[str, Cursor]:
         """How far every consumer has read, by its name."""
@@ -154,19 +136,11 @@ class LogNodes:
         stored = await _read_each(self.cursor, names)
         return {name: at.cursor for name, at in stored.items()}
 
-    async def create_cursor(self, consumer: str, cursor: Cursor) -> None:
-        """Make a consumer's first cursor; raises StoreConflict."""
-        await self.store.create(self.tree.consumer(consumer), encode_cursor(cursor))
-
-    async def put_cursor(self, consumer: str, cursor: Cursor, version: int) -> None:
-        """Move a consumer's cursor; raises StoreConflict."""
-        await self.store.put(self.tree.consumer(consumer), encode_cursor(cursor), version)
-
     async def schema(self, schema_id: int) -> bytes | None:
         """The schema of that number, as it was given."""
         path = self.tree.schema(schema_id)
         node = await self.store.get(path)
-        return None if node is None else parse_schema(path, node.value)
+        return None if node is None else serde.parse_schema(path, node.value)
 
     async def schemas(self) -> dict[int, bytes]:
         """All schemas by number."""
@@ -182,7 +156,7 @@ class LogNodes:
         """
         prefix = f"{self.tree.tokens}/"
         try:
-            path = await self.store.sequence(prefix, encode_token(token))
+            path = await self.store.sequence(prefix, serde.encode_token(token))
         except NoNodeError as cause:
             raise NoSuchLogError(self.log) from cause
         return int(path.removeprefix(prefix))
@@ -208,7 +182,7 @@ class LogNodes:
         """What the commit of ``epoch`` dropped; ``None``: it is gone."""
         path = self.tree.garbage_entry(epoch)
         node = await self.store.get(path)
-        return None if node is None else parse_garbage(path, node.value)
+        return None if node is None else serde.parse_garbage(path, node.value)
 
     async def chunk(self, ref: ChunkRef, columns: Collection[str] | None = None) -> Chunk:
         """The chunk behind a reference.
@@ -220,7 +194,7 @@ class LogNodes:
         node = await self.store.get(path)
         if node is None:
             raise ChunkMissingError(ref.name)
-        return parse_chunk(path, node.value, columns)
+        return serde.parse_chunk(path, node.value, columns)
 
     async def levels_below(
         self, refs: Iterable[ChunkRef], wanted: Callable[[ChunkRef], bool] = lambda ref: True
@@ -253,6 +227,15 @@ class LogNodes:
         chunks = await each(lambda ref: self.chunk(ref, columns), leaves, concurrency_max=READS_MAX)
         return [item for chunk in chunks for item in chunk.ranges]
 
+    async def ledger_ids(self, of: LogHead | Garbage) -> set[int]:
+        """The ledgers of all ranges that a head or a garbage entry lists; never the open ledger.
+
+        Raises:
+            ChunkMissingError: a chunk is gone.
+        """
+        below = await self.ranges_below(of.chunks, columns=())
+        return {item.ledger_id for item in (*below, *of.ranges)}
+
     async def kill(self, epoch: int, now_ms: int) -> TokenState | None:
         """Set a LIVE token DEAD; returns the state it has then, ``None`` when it is gone.
 
@@ -271,7 +254,7 @@ class LogNodes:
                 if found is None or found.token.state is not TokenState.LIVE:
                     return None if found is None else found.token.state
                 dead = replace(found.token, state=TokenState.DEAD, changed_ms=now_ms)
-                await self.store.put(path, encode_token(dead), LIVE_TOKEN_VERSION)
+                await self.store.put(path, serde.encode_token(dead), LIVE_TOKEN_VERSION)
                 return TokenState.DEAD
             except StoreConflict:
                 continue  # A stale read or a lost race: read the token again after a sync.
@@ -279,6 +262,12 @@ class LogNodes:
                 if attempt == KILL_ATTEMPTS_MAX:
                     raise
         raise MetadataUnavailableError(self.store.service, f"token changes at every read {path}")
+
+    async def _read(
+        self, path: str, parse: Callable[[str, bytes], T], at: Callable[[T, int], A]
+    ) -> A | None:
+        node = await self.store.get(path)
+        return None if node is None else at(parse(path, node.value), node.version)
 
     async def _open(self, ref: ChunkRef) -> tuple[ChunkRef, ...]:
         return (ref,) if ref.level == 0 else (await self.chunk(ref)).chunks

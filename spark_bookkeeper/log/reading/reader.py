@@ -12,9 +12,8 @@ names the row wanted and the first one there is. "Nothing confirmed" of an open 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
-from typing import Self
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.closing import AsyncClosing
@@ -42,7 +41,6 @@ class LogReader(AsyncClosing):
 
     def __init__(
         self,
-        nodes: LogNodes,
         view: LogView,
         ledgers: Ledgers,
         *,
@@ -51,10 +49,10 @@ class LogReader(AsyncClosing):
         timeout_s: float | None = None,
         password: bytes = b"",
     ) -> None:
-        self.log = nodes.log
+        self.log = view.nodes.log
         self.next_row: int | None = None
         """The row it reads next, where another reader may go on; ``None`` until it has begun."""
-        self._nodes = nodes
+        self._nodes = view.nodes
         self._view = view
         self._ledgers = ledgers
         self._start = row_of(start)
@@ -90,9 +88,9 @@ class LogReader(AsyncClosing):
         row = self.next_row = await self._resolve_start()
         failures = 0
         idle = IdleTime(self._timeout_s)
-        async with _HeadWatch(self._nodes) as watch:
+        async with _head_watched(self._nodes) as has_changed:
             while True:
-                watch.reset()
+                has_changed.clear()
                 head = await self._head(row)
                 try:
                     async with aclosing(self._rows(head, row, idle)) as found:
@@ -106,7 +104,7 @@ class LogReader(AsyncClosing):
                     if failures == READ_ATTEMPTS_MAX or await self._is_unchanged(head, row):
                         raise
                     continue
-                if not self._is_following or not await watch.wait_for_change(idle):
+                if not self._is_following or not await _wait(has_changed, idle):
                     return
 
     async def _resolve_start(self) -> int:
@@ -179,35 +177,23 @@ class LogReader(AsyncClosing):
         return await self._head(row) == seen
 
 
-class _HeadWatch:
-    """Notices changes of a log's head since it was last read."""
+@asynccontextmanager
+async def _head_watched(nodes: LogNodes) -> AsyncIterator[asyncio.Event]:
+    """An event that each change of a log's head sets; cleared by who reads the head next."""
+    has_changed = asyncio.Event()
+    stop = await nodes.store.watch(nodes.tree.head, lambda _: has_changed.set())
+    try:
+        yield has_changed
+    finally:
+        stop()
 
-    def __init__(self, nodes: LogNodes) -> None:
-        self._nodes = nodes
-        self._has_changed = asyncio.Event()
-        self._stop: Callable[[], None] | None = None
 
-    async def __aenter__(self) -> Self:
-        self._stop = await self._nodes.store.watch(
-            self._nodes.tree.head, lambda _: self._has_changed.set()
-        )
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._stop is not None:
-            self._stop()
-
-    def reset(self) -> None:
-        """Forget earlier changes: the caller reads the head next."""
-        self._has_changed.clear()
-
-    async def wait_for_change(self, idle: IdleTime) -> bool:
-        """Wait until the head has changed since it was read; returns ``False`` if it did not in time."""
-        try:
-            await asyncio.wait_for(self._has_changed.wait(), idle.left_s)
-        except TimeoutError:
-            return False
-        return True
+async def _wait(has_changed: asyncio.Event, idle: IdleTime) -> bool:
+    """Wait for a change; returns ``False`` if none came in time."""
+    try:
+        return await asyncio.wait_for(has_changed.wait(), idle.left_s)
+    except TimeoutError:
+        return False
 
 
 def _placed(entries: Sequence[Entry], row_of_entry_0: int) -> Rows:

@@ -17,10 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from bookkeeper_metadata.errors import MetadataCorruptError, NoSuchLedgerError
-from bookkeeper_metadata.store.interface import MetadataStore
 from spark_bookkeeper.log.errors import DataLossError, LogOverwrittenError
 from spark_bookkeeper.log.format.model import ChunkRef, LedgerRange, LogHead
-from spark_bookkeeper.log.nodes.paths import LogPaths
 from spark_bookkeeper.log.nodes.reads import ChunkMissingError, HeadAt, LogNodes
 from spark_bookkeeper.log.rules.row_sizes import row_after_bytes
 
@@ -77,21 +75,13 @@ class RowAtTime:
 
 
 class LogView:
-    """Reads one log; any number may exist. ``log`` names it in errors.
+    """Reads one log; any number may exist.
 
     With ``open_ledgers`` the rows of the log's open ledger are shown too; without, only its ranges.
     """
 
-    def __init__(
-        self,
-        store: MetadataStore,
-        paths: LogPaths,
-        log_id: int,
-        *,
-        log: str,
-        open_ledgers: OpenLedgers | None = None,
-    ) -> None:
-        self._nodes = LogNodes(store, paths, log_id, log)
+    def __init__(self, nodes: LogNodes, open_ledgers: OpenLedgers | None = None) -> None:
+        self.nodes = nodes
         self._open_ledgers = open_ledgers
 
     async def head(self) -> HeadAt:
@@ -100,7 +90,7 @@ class LogView:
         Raises:
             NoSuchLogError: the log is gone.
         """
-        return await self._nodes.head()
+        return await self.nodes.head()
 
     async def pin(self, position: int | str) -> int:
         """The row number of ``"earliest"``, ``"latest"``, or of a row itself.
@@ -127,8 +117,8 @@ class LogView:
             EntryUnreadableError: too few bookies say how far the open ledger is confirmed.
         """
         if is_latest:
-            await self._nodes.sync()
-        head = (await self._nodes.head()).head
+            await self.nodes.sync()
+        head = (await self.nodes.head()).head
         if head.open_ledger is None or self._open_ledgers is None:
             return LogExtent(head, head.next_row)
         try:
@@ -204,11 +194,11 @@ class LogView:
         first = from_row
         if is_overwritten_skipped is not None and first < head.overwritten_row:
             if not is_overwritten_skipped:
-                raise LogOverwrittenError(self._nodes.log, first, head.overwritten_row)
+                raise LogOverwrittenError(self.nodes.log, first, head.overwritten_row)
             first = head.overwritten_row
         if first < head.base_row and not is_trimmed_skipped:
             raise DataLossError(
-                self._nodes.log,
+                self.nodes.log,
                 from_row,
                 (head.base_row, head.next_row),
                 "they were overwritten or trimmed",
@@ -227,7 +217,7 @@ class LogView:
             head = extent.head
             opened = await self._open_range(head, to_row)
             parts: tuple[ChunkRef | LedgerRange, ...] = (*head.chunks, *head.ranges, *opened)
-            return await row_after_bytes(parts, from_row, to_row, size_bytes_max, self._nodes.chunk)
+            return await row_after_bytes(parts, from_row, to_row, size_bytes_max, self.nodes.chunk)
 
         return await self._with_chunks(read)
 
@@ -249,7 +239,7 @@ class LogView:
             # position was handed out, although the bookies that answered now know of fewer.
             return replace(extent, end_row=row)
         raise DataLossError(
-            self._nodes.log,
+            self.nodes.log,
             row,
             (extent.head.base_row, extent.end_row),
             "the log ends before a position it handed out or was asked for",
@@ -266,10 +256,10 @@ class LogView:
             NoSuchLogError: the log is gone.
         """
         # A stale head would answer "nothing yet" of a commit its caller knows of.
-        await self._nodes.sync()
+        await self.nodes.sync()
 
         async def read() -> RowAtTime:
-            head = (await self._nodes.head()).head
+            head = (await self.nodes.head()).head
             parts: tuple[ChunkRef | LedgerRange, ...] = (*head.chunks, *head.ranges)
             while True:
                 at = bisect_left(parts, timestamp_ms, key=_last_commit_ms)
@@ -278,7 +268,7 @@ class LogView:
                 found = parts[at]
                 if isinstance(found, LedgerRange):
                     return RowAtTime(found.first_row, head)
-                chunk = await self._nodes.chunk(found, ())
+                chunk = await self.nodes.chunk(found, ())
                 parts = (*chunk.chunks, *chunk.ranges)
 
         return await self._with_chunks(read)
@@ -291,14 +281,14 @@ class LogView:
                 return await read()
             except ChunkMissingError as gone:
                 missing = str(gone)
-                await self._nodes.sync()
+                await self.nodes.sync()
         raise MetadataCorruptError(
-            self._nodes.tree.chunk(missing), "the head references a chunk that is not there"
+            self.nodes.tree.chunk(missing), "the head references a chunk that is not there"
         )
 
     async def _closed_reaching(self, row: int, *, was_handed_out: bool) -> LogExtent:
         """As :meth:`extent_reaching`, without asking for the open ledger's end when it need not."""
-        head = (await self._nodes.head()).head
+        head = (await self.nodes.head()).head
         if head.next_row >= row:
             return LogExtent(head, head.next_row)
         return await self.extent_reaching(row, was_handed_out=was_handed_out)
@@ -311,12 +301,10 @@ class LogView:
         rows = to_row - opened.first_row
         size = await self._open_ledgers.length(opened.ledger_id, rows - 1)
         shown_ms = max(opened.opened_ms, head.last_commit_ms)
-        last = rows - 1
-        return (
-            LedgerRange(
-                opened.ledger_id, 0, last, opened.first_row, rows, size, head.schema_id, shown_ms
-            ),
+        shown = LedgerRange(
+            opened.ledger_id, 0, rows - 1, opened.first_row, rows, size, head.schema_id, shown_ms
         )
+        return (shown,)
 
     async def _overlapping(
         self, head: LogHead, first: int, last: int, columns: Collection[str] | None
@@ -324,7 +312,7 @@ class LogView:
         def overlaps(part: ChunkRef | LedgerRange) -> bool:
             return part.first_row < last and part.next_row > first
 
-        older = await self._nodes.ranges_below(head.chunks, overlaps, columns)
+        older = await self.nodes.ranges_below(head.chunks, overlaps, columns)
         return tuple(item for item in (*older, *head.ranges) if overlaps(item))
 
 

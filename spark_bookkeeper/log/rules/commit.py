@@ -56,31 +56,24 @@ def agree(messages: Sequence[TaskMessage | None], log: str) -> CommitRequest:
             disagree.
     """
     present = [message for message in messages if message is not None]
+    number = present[0].epoch.number if present else None
     if len(present) < len(messages) or not present:
-        missing = len(messages) - len(present)
-        raise CommitRefusedError(
-            log,
-            present[0].epoch.number if present else None,
-            f"{missing} of {len(messages)} tasks sent no commit message",
-        )
+        missing = f"{len(messages) - len(present)} of {len(messages)}"
+        raise CommitRefusedError(log, number, f"{missing} tasks sent no commit message")
     first = present[0]
     for message in present:
         if message.epoch != first.epoch or message.job != first.job:
-            raise CommitRefusedError(
-                log,
-                first.epoch.number,
+            found = (
                 f"messages belong to different writes, partition {first.partition} to "
-                f"epoch {first.epoch.number} and partition {message.partition} to "
-                f"epoch {message.epoch.number}",
+                f"epoch {number} and partition {message.partition} to epoch {message.epoch.number}"
             )
+            raise CommitRefusedError(log, number, found)
     # Spark hands the messages over in the order of partitions, but promises that nowhere; the order
     # of rows in the log must not hang on it.
     ordered = sorted(present, key=lambda message: message.partition)
     for before, after in pairwise(ordered):
         if before.partition == after.partition:
-            raise CommitRefusedError(
-                log, first.epoch.number, f"two messages of partition {after.partition}"
-            )
+            raise CommitRefusedError(log, number, f"two messages of partition {after.partition}")
     return CommitRequest(
         first.epoch,
         first.job,

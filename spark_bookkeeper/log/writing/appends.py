@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.log.format.position import Position
+
+T = TypeVar("T")
 
 
 class AppendListener(Protocol):
@@ -45,16 +47,11 @@ class Batch:
             self._listener.on_failed(error)
 
 
-class One:
-    """Completes a future with the position of one payload."""
+class _Completion(Generic[T]):
+    """Completes a future, unless its caller gave it up."""
 
-    def __init__(self, future: asyncio.Future[Position]) -> None:
+    def __init__(self, future: asyncio.Future[T]) -> None:
         self.future = future
-
-    def on_acknowledged(self, positions: Sequence[Position]) -> None:
-        """See :class:`AppendListener`."""
-        if not self.future.done():
-            self.future.set_result(positions[0])
 
     def on_failed(self, error: BookKeeperError) -> None:
         """See :class:`AppendListener`."""
@@ -62,11 +59,20 @@ class One:
             self.future.set_exception(error)
 
 
-class Many:
+class One(_Completion[Position]):
+    """Completes a future with the position of one payload."""
+
+    def on_acknowledged(self, positions: Sequence[Position]) -> None:
+        """See :class:`AppendListener`."""
+        if not self.future.done():
+            self.future.set_result(positions[0])
+
+
+class Many(_Completion[list[Position]]):
     """Completes a future with the positions of all payloads together."""
 
     def __init__(self, count: int, future: asyncio.Future[list[Position]]) -> None:
-        self.future = future
+        super().__init__(future)
         self._count = count
         self._positions: list[Position] = []
 
@@ -75,8 +81,3 @@ class Many:
         self._positions += positions
         if len(self._positions) == self._count and not self.future.done():
             self.future.set_result(self._positions)
-
-    def on_failed(self, error: BookKeeperError) -> None:
-        """See :class:`AppendListener`."""
-        if not self.future.done():
-            self.future.set_exception(error)

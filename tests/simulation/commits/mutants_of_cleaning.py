@@ -39,16 +39,16 @@ def _abort_without_killing(patch: Patch) -> None:
         named = next((message for message in messages if message is not None), None)
         if named is None:
             return report
-        nodes = LogNodes(self.store, self.paths, named.epoch.log_id, log)
+        nodes = self.site.nodes(named.epoch.log_id, log)
         number = named.epoch.number
         try:
             children = await nodes.token_children(number)
-            await self._remove_children(nodes, number, children, set(children), report)
+            await self.remove_children(nodes, number, children, set(children), report)
         except (BookKeeperError, StoreConflict):
             return report
         return report
 
-    patch.method(Sweeper, "abort", abort, source="e11ca936")
+    patch.method(Sweeper, "abort", abort, source="45d648e3")
 
 
 @planted("abort_of_the_job", "an abort ends every epoch of its job", "R4")
@@ -60,10 +60,10 @@ def _abort_of_the_job(patch: Patch) -> None:
     ) -> SweepReport:
         named = next((message for message in messages if message is not None), None)
         if named is not None:
-            nodes = LogNodes(self.store, self.paths, named.epoch.log_id, log)
+            nodes = self.site.nodes(named.epoch.log_id, log)
             with suppress(BookKeeperError, StoreConflict):
                 for epoch in await nodes.job_epochs(job_name(named.job)):
-                    await nodes.kill(epoch, self.clock_ms())
+                    await nodes.kill(epoch, self.site.clock_ms())
         return await abort(self, messages, log=log)
 
     patch.method(Sweeper, "abort", all_epochs)
@@ -100,7 +100,7 @@ def _kill_unguarded(patch: Patch) -> None:
             return found.token.state
         return TokenState.DEAD
 
-    patch.method(LogNodes, "kill", kill, source="9644f2dd")
+    patch.method(LogNodes, "kill", kill, source="ffe5fdd5")
 
 
 @planted("kill_believed_done", "setting a token DEAD counts as done though no reply came", "R3")
@@ -116,7 +116,7 @@ def _kill_believed_done(patch: Patch) -> None:
             await self.store.put(self.tree.token(epoch), encode_token(dead), found.version)
         return TokenState.DEAD
 
-    patch.method(LogNodes, "kill", sure, source="9644f2dd")
+    patch.method(LogNodes, "kill", sure, source="ffe5fdd5")
 
 
 @planted("gc_kills_early", "a collection ends every LIVE token it finds", "R4")
@@ -166,7 +166,7 @@ def _sweep_under_live(patch: Patch) -> None:
         await original(self, blind, epoch, *rest, **how)
 
     original = Sweeper.sweep_epoch
-    patch.method(LogNodes, "kill", spare, source="9644f2dd")
+    patch.method(LogNodes, "kill", spare, source="ffe5fdd5")
     patch.method(Sweeper, "sweep_epoch", sweep_epoch)
 
 
@@ -179,7 +179,7 @@ def _sweep_of_committed_unread(patch: Patch) -> None:
     async def nothing(*asked: Any, **how: Any) -> set[int]:
         return set()
 
-    patch.function(sweep.find_referenced, nothing, source="2dc7222c")
+    patch.function(sweep.find_referenced, nothing, source="50163e92")
 
 
 @planted(
@@ -189,7 +189,7 @@ def _garbage_not_looked_at(patch: Patch) -> None:
     async def nothing(*asked: Any, **how: Any) -> set[int]:
         return set()
 
-    patch.function(sweep._find_named_by_garbage, nothing, source="eedd1fbe")
+    patch.function(sweep._find_named_by_garbage, nothing, source="92d50ae9")
 
 
 @planted(
@@ -215,7 +215,7 @@ def _garbage_read_before_head(patch: Patch) -> None:
 
 @planted("child_before_ledger", "a ledger is forgotten before it is deleted", "R5")
 def _child_before_ledger(patch: Patch) -> None:
-    remove = Sweeper._remove_children
+    remove = Sweeper.remove_children
 
     async def hasty(
         self: Sweeper, nodes: LogNodes, epoch: int, children: Sequence[TokenChild], *rest: Any
@@ -224,7 +224,7 @@ def _child_before_ledger(patch: Patch) -> None:
             await delete_node(nodes.store, nodes.tree.token_child(epoch, child))
         return await remove(self, nodes, epoch, children, *rest)
 
-    patch.method(Sweeper, "_remove_children", hasty)
+    patch.method(Sweeper, "remove_children", hasty)
 
 
 @planted("failed_delete_forgotten", "a ledger that could not be deleted is forgotten", "R5")

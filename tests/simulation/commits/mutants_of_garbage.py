@@ -103,7 +103,7 @@ def _chunks_read_before_tokens(patch: Patch) -> None:
         return _EARLIER.get()
 
     patch.method(Collector, "_chunks", reversed_)
-    patch.function(find_referenced, as_read, source="78c1c9e4")
+    patch.function(find_referenced, as_read, source="75c12860")
 
 
 _EARLIER: ContextVar[set[str]] = ContextVar("_EARLIER")
@@ -116,7 +116,7 @@ def _chunks_of_garbage_forgotten(patch: Patch) -> None:
         levels = await nodes.levels_below(head.chunks)
         return {ref.name for level in levels for ref in level}
 
-    patch.function(sweep.referenced_chunks, of_head, source="78c1c9e4")
+    patch.function(sweep.referenced_chunks, of_head, source="75c12860")
 
 
 # -- changes of the head outside Spark ---------------------------------------------------------------

@@ -1,35 +1,26 @@
-"""One world and one log of it, for most tests of logs."""
+"""The worlds of most tests of logs, each with one log."""
 
 from __future__ import annotations
 
 import pytest
 
-from spark_bookkeeper.log.nodes.reads import LogNodes
-from spark_bookkeeper.log.rules import transitions
-from tests.spark_bookkeeper.log.world import LogWorld
+from tests.spark_bookkeeper.log.tail_world import TailWorld
+from tests.spark_bookkeeper.log.world import LogWorld, shrink_chunks
 
 
 @pytest.fixture
-def world() -> LogWorld:
-    return LogWorld()
+async def world() -> LogWorld:
+    """A world with a log called ``orders``."""
+    return await LogWorld.with_log()
 
 
 @pytest.fixture
-async def log_id(world: LogWorld) -> int:
-    """A log called ``orders`` in whatever world the test has."""
-    return await world.create_log()
-
-
-@pytest.fixture
-def nodes(world: LogWorld, log_id: int) -> LogNodes:
-    """The metadata of that log."""
-    return world.nodes(log_id)
+async def tail() -> TailWorld:
+    """A world with a log of plain values."""
+    return await TailWorld.with_log()
 
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few ranges fill a chunk, a few chunks an index: three levels from a hundred ranges."""
-    monkeypatch.setattr(transitions, "INLINE_BYTES_MAX", 150)
-    monkeypatch.setattr(transitions, "CHUNK_BYTES_MAX", 180)
-    monkeypatch.setattr(transitions, "REFS_MAX", 4)
-    monkeypatch.setattr(transitions, "FOLD", 3)
+    shrink_chunks(monkeypatch, inline=150, chunk=180, refs=4, fold=3)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from random import Random
 
 from bookkeeper_metadata.cluster import initialize
-from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import LedgerState
 from bookkeeper_metadata.paths import Paths
@@ -35,8 +34,8 @@ from tests.spark_bookkeeper.log.chain_checkers import (
     nothing_twice,
     writers_in_order,
 )
+from tests.spark_bookkeeper.log.world import DAY_MS, ROOT
 
-ROOT = "/ledgers"
 NAME = "events"
 FOREVER = 10**9
 
@@ -99,43 +98,29 @@ class TailWorld:
         client.store.fault = fault
         return client
 
-    async def create_log(self, settings: LogSettings | None = None) -> None:
-        await initialize(self.client.store, ROOT, random=Random(1))
+    @classmethod
+    async def with_log(cls, seed: int = 0, settings: LogSettings | None = None) -> TailWorld:
+        world = cls(seed)
+        await initialize(world.client.store, ROOT, random=Random(1))
         chosen = settings_and_schema(settings, b"")
-        self.log_id = await self.client.layer.catalog.create(NAME, *chosen)
+        world.log_id = await world.client.layer.catalog.create(NAME, *chosen)
+        return world
 
     async def head(self) -> LogHead:
         return (await self.nodes().head()).head
 
     async def ledger_ids(self) -> set[int]:
-        return {
-            ledger_id
-            async for ledger_id in LedgerStore(
-                self.client.store, ROOT, random=self.random
-            ).list_ids()
-        }
+        ledgers = LedgerStore(self.client.store, ROOT, random=self.random)
+        return {ledger_id async for ledger_id in ledgers.list_ids()}
 
     async def rows(self) -> list[bytes]:
         """What a fresh reader sees, its positions checked."""
-        client = self.another()
         found: list[bytes] = []
         first_row = (await self.head()).base_row
-        async for position, entry in client.log().reader():
+        async for position, entry in self.another().log().reader():
             assert position.row == first_row + len(found)
             assert (position.ledger_id, position.entry_id) == (entry.ledger_id, entry.entry_id)
             found.append(bytes(entry.payload))
-        return found
-
-    async def open_ledgers(self) -> list[int]:
-        """Ledgers whose metadata does not say CLOSED."""
-        found = []
-        for ledger_id in sorted(await self.ledger_ids()):
-            try:
-                metadata = await self.client.metadata(ledger_id)
-            except NoSuchLedgerError:
-                continue
-            if metadata.state is LedgerState.OPEN:
-                found.append(ledger_id)
         return found
 
 
@@ -149,8 +134,11 @@ class WatchedTree(MemoryTree):
 
     def multi(self, operations: Sequence[Operation]) -> None:
         super().multi(operations)
-        paths = Paths(ROOT)
-        opened = []
+        assert list(c3_one_open(self.open_ledgers())) == []
+
+    def open_ledgers(self) -> list[str]:
+        """Paths of the ledgers of logs whose metadata says OPEN."""
+        paths, opened = Paths(ROOT), []
         for path in self.paths():
             node = self.node(path) if paths.ledger_id(path) is not None else None
             if node is None:
@@ -159,7 +147,7 @@ class WatchedTree(MemoryTree):
             # Ledgers of Spark's tasks carry no mark here and are many.
             if metadata.state is LedgerState.OPEN and LOG_MARK in metadata.custom_metadata:
                 opened.append(path)
-        assert list(c3_one_open(opened)) == []
+        return opened
 
 
 class History:
@@ -196,7 +184,7 @@ class History:
         ]
         assert violations == []
 
-        world.now_ms += 8 * 86_400_000
+        world.now_ms += 8 * DAY_MS
         for _ in range(2):
             await world.client.collect()
         nodes = world.nodes()

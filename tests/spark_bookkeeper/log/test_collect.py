@@ -9,10 +9,10 @@ import pytest
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.store.memory import Fault
-from spark_bookkeeper.log.cleaning.collect import Collector
 from spark_bookkeeper.log.cleaning.sweep import SweepReport
+from spark_bookkeeper.log.commits.commit import CommitSummary
 from spark_bookkeeper.log.errors import CommitRefusedError
-from spark_bookkeeper.log.format.epoch import Job, TaskMessage, TokenState, Txn
+from spark_bookkeeper.log.format.epoch import Job, TokenState, Txn
 from spark_bookkeeper.log.format.serde import encode_garbage
 from spark_bookkeeper.log.rules.transitions import ChunkNames
 from spark_bookkeeper.log.settings import RetentionSettings
@@ -20,122 +20,108 @@ from tests.doubles.stores import LoseNth, every_mutation
 from tests.spark_bookkeeper.log.world import DAY_MS, LogWorld
 
 JOB = Job.of_batch("b-1")
+DOWN = MetadataUnavailableError("zk:2181", "down")
 
 
-async def planned(world: LogWorld, log_id: int, job: Job, rows: int = 10) -> list[TaskMessage]:
-    epoch = await world.logs.jobs.plan(log_id, "orders", job=job)
-    return [await world.write(epoch, job, index, rows=rows) for index in range(2)]
+async def append_and_overwrite(world: LogWorld) -> CommitSummary:
+    await world.append(JOB)
+    return await world.append(Job.of_batch("b-2"), is_overwrite=True)
 
 
-async def test_live_write_is_left_alone_until_the_job_timeout() -> None:
-    async def self_killed(world: LogWorld, log_id: int) -> list[TaskMessage]:
-        messages = await planned(world, log_id, Job.of_batch("b-2"))
-        await world.nodes(log_id).kill(messages[0].epoch.number, world.now_ms)
-        return messages
+async def test_live_write_is_left_alone_until_the_job_timeout(world: LogWorld) -> None:
+    messages = await world.plan_and_write(JOB)
 
-    world = LogWorld()
-    log_id = await world.create_log()
-    messages = await planned(world, log_id, JOB)
-
-    world.now_ms += 7 * DAY_MS - 1
-    early = await world.logs.collector.collect(log_id)
+    early = await world.collect_after(7 * DAY_MS - 1)
     ledgers = world.ledgers()
-    world.now_ms += 1
-    late = await world.logs.collector.collect(log_id)
+    late = await world.collect_after(1)
 
     assert early.tokens_killed == []
     assert len(ledgers) == 2
     assert late.tokens_killed == late.tokens_removed == [messages[0].epoch.number]
     assert world.ledgers() == set()
+
+
+async def test_a_write_whose_token_was_ended_is_refused(world: LogWorld) -> None:
+    messages = await world.plan_and_write(JOB)
+    await world.nodes().kill(messages[0].epoch.number, world.now_ms)
+
     with pytest.raises(CommitRefusedError):
-        await world.logs.committer.commit(await self_killed(world, log_id), log="orders")
+        await world.commit(messages)
 
 
-async def test_each_write_says_how_long_it_may_take_whoever_collects(
-    world: LogWorld, log_id: int
-) -> None:
+async def test_each_write_says_how_long_it_may_take_whoever_collects(world: LogWorld) -> None:
     patient = world.client(retention=RetentionSettings(job_timeout_ms=30 * DAY_MS))
-    epoch = await patient.jobs.plan(log_id, "orders")
+    epoch = await patient.jobs.plan(world.log_id, "orders")
     quick = world.client(retention=RetentionSettings(job_timeout_ms=1000))
-    hasty = await quick.jobs.plan(log_id, "orders")
+    hasty = await quick.jobs.plan(world.log_id, "orders")
 
     world.now_ms += 1000
-    first = await quick.collector.collect(log_id)
+    first = await quick.collector.collect(world.log_id)
     world.now_ms += 29 * DAY_MS
-    second = await quick.collector.collect(log_id)
+    second = await quick.collector.collect(world.log_id)
 
     assert first.tokens_killed == [hasty.number]
     assert second.tokens_killed == []
-    assert await world.nodes(log_id).epochs() == [epoch.number]
+    assert await world.nodes().epochs() == [epoch.number]
 
 
-async def test_an_overwrite_says_how_long_its_garbage_is_kept(world: LogWorld, log_id: int) -> None:
-    await world.append(log_id, JOB)
+async def test_an_overwrite_says_how_long_its_garbage_is_kept(world: LogWorld) -> None:
+    await world.append(JOB)
     layer = world.client(retention=RetentionSettings(deleted_ledger_retention_ms=2 * DAY_MS))
-    job = Job.of_batch("b-2")
-    epoch = await layer.jobs.plan(log_id, "orders", is_overwrite=True)
-    message = await world.write(epoch, job)
+    epoch = await layer.jobs.plan(world.log_id, "orders", is_overwrite=True)
+    message = await world.write(epoch, Job.of_batch("b-2"))
     await layer.sweeper.after_commit(await layer.committer.commit([message], log="orders"))
 
-    world.now_ms += 2 * DAY_MS - 1
-    early = await world.logs.collector.collect(log_id)
-    world.now_ms += 1
-    late = await world.logs.collector.collect(log_id)
+    early = await world.collect_after(2 * DAY_MS - 1)
+    late = await world.collect_after(1)
 
     assert early.ledgers_deleted == []
     assert len(late.ledgers_deleted) == 2
 
 
-async def test_zombie_driver_of_a_stored_batch_is_collected_at_once(
-    world: LogWorld, log_id: int
-) -> None:
-    zombie = await planned(world, log_id, Job.of_stream("q", 0))
+async def test_zombie_driver_of_a_stored_batch_is_collected_at_once(world: LogWorld) -> None:
+    zombie = await world.plan_and_write(Job.of_stream("q", 0))
     # The later batch of the same query ends the zombie's chance to commit.
-    await world.append(log_id, Job.of_stream("q", 1))
+    await world.append(Job.of_stream("q", 1))
 
-    report = await world.logs.collector.collect(log_id)
+    report = await world.collect()
 
     assert report.tokens_killed == [zombie[0].epoch.number]
     assert len(world.ledgers()) == 2
 
 
 async def test_plan_that_never_claimed_is_collected_once_its_batch_is_stored(
-    world: LogWorld, log_id: int
+    world: LogWorld,
 ) -> None:
     job = Job.of_batch("", Txn("etl", 3))
-    idle = await world.logs.jobs.plan(log_id, "orders", job=job)
-    waiting = await world.logs.jobs.plan(log_id, "orders", job=Job.of_batch("", Txn("etl", 4)))
-    await world.append(log_id, job)
+    idle, waiting = await world.plan(job), await world.plan(Job.of_batch("", Txn("etl", 4)))
+    await world.append(job)
 
-    report = await world.logs.collector.collect(log_id)
+    report = await world.collect()
 
     assert report.tokens_killed == [idle.number]
-    assert await world.nodes(log_id).epochs() == [waiting.number]
+    assert await world.nodes().epochs() == [waiting.number]
 
 
-async def test_sweep_leaves_a_live_epoch_alone(world: LogWorld, log_id: int) -> None:
-    messages = await planned(world, log_id, JOB)
-    nodes = world.nodes(log_id)
+async def test_sweep_leaves_a_live_epoch_alone(world: LogWorld) -> None:
+    messages = await world.plan_and_write(JOB)
 
     report = SweepReport()
-    await world.logs.sweeper.sweep_epoch(nodes, messages[0].epoch.number, report)
+    await world.logs.sweeper.sweep_epoch(world.nodes(), messages[0].epoch.number, report)
 
     assert report == SweepReport()
     assert len(world.ledgers()) == 2
-    await world.logs.committer.commit(messages, log="orders")
+    await world.commit(messages)
 
 
-async def test_garbage_whose_ledgers_cannot_be_deleted_now_stays(
-    world: LogWorld, log_id: int
-) -> None:
-    await world.append(log_id, JOB)
-    await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+async def test_garbage_whose_ledgers_cannot_be_deleted_now_stays(world: LogWorld) -> None:
+    await append_and_overwrite(world)
     world.now_ms += DAY_MS
-    world.delete_failure = MetadataUnavailableError("zk:2181", "down")
+    world.delete_failure = DOWN
 
-    failed = await world.logs.collector.collect(log_id)
+    failed = await world.collect()
     world.delete_failure = None
-    done = await world.logs.collector.collect(log_id)
+    done = await world.collect()
 
     assert failed.garbage_removed == []
     assert len(done.garbage_removed) == 1
@@ -143,178 +129,151 @@ async def test_garbage_whose_ledgers_cannot_be_deleted_now_stays(
 
 
 async def test_committed_token_of_a_dead_driver_goes_after_the_timeout_with_its_losers(
-    world: LogWorld, log_id: int
+    world: LogWorld,
 ) -> None:
-    messages = await planned(world, log_id, JOB)
+    messages = await world.plan_and_write(JOB)
     await world.write(messages[0].epoch, JOB, 0, attempt=9)  # Speculation's loser.
-    await world.logs.committer.commit(messages, log="orders")
+    await world.commit(messages)
 
-    early = await world.logs.collector.collect(log_id)
-    world.now_ms += 7 * DAY_MS
-    late = await world.logs.collector.collect(log_id)
+    early = await world.collect()
+    late = await world.collect_after(7 * DAY_MS)
 
     assert early.tokens_removed == []
     assert late.tokens_removed == [messages[0].epoch.number]
     assert late.ledgers_deleted == [3]
-    assert world.ledgers() == {item.ledger_id for item in await world.visible(log_id)}
+    assert world.ledgers() == await world.visible_ledgers()
 
 
-async def test_dry_run_reports_and_changes_nothing(world: LogWorld, log_id: int) -> None:
-    await world.append(log_id, JOB)
-    await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
-    messages = await planned(world, log_id, Job.of_batch("b-3"))
+async def test_dry_run_reports_and_changes_nothing(world: LogWorld) -> None:
+    await append_and_overwrite(world)
+    messages = await world.plan_and_write(Job.of_batch("b-3"))
     world.now_ms += 7 * DAY_MS
     ledgers = world.ledgers()
 
-    dry = await world.logs.collector.collect(log_id, is_dry_run=True)
-    kept = world.ledgers()
-    token = await world.nodes(log_id).token(messages[0].epoch.number)
-    real = await world.logs.collector.collect(log_id)
+    dry = await world.collect(is_dry_run=True)
+    assert world.ledgers() == ledgers
+    assert await world.token_state(messages[0].epoch) is TokenState.LIVE
+    real = await world.collect()
 
-    assert kept == ledgers
-    assert token is not None
-    assert token.token.state is TokenState.LIVE
     assert dry.tokens_killed == real.tokens_killed
     assert sorted(dry.ledgers_deleted) == sorted(real.ledgers_deleted)
     assert dry.garbage_removed == real.garbage_removed
 
 
-async def test_overwritten_ranges_stay_readable_for_the_retention(
-    world: LogWorld, log_id: int
-) -> None:
-    await world.append(log_id, JOB)
-    old = {item.ledger_id for item in await world.visible(log_id)}
-    await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
+async def test_overwritten_ranges_stay_readable_for_the_retention(world: LogWorld) -> None:
+    await world.append(JOB)
+    old = await world.visible_ledgers()
+    await world.append(Job.of_batch("b-2"), is_overwrite=True)
 
-    world.now_ms += 3_600_000 - 1
-    await world.logs.collector.collect(log_id)
+    await world.collect_after(3_600_000 - 1)
     kept = world.ledgers()
-    world.now_ms += 1
-    await world.logs.collector.collect(log_id)
+    await world.collect_after(1)
 
     assert old < kept
     assert not old & world.ledgers()
 
 
-async def test_ledger_named_by_two_garbage_entries_goes_with_the_second(
-    world: LogWorld, log_id: int
-) -> None:
-    await world.append(log_id, JOB)
-    overwrite = await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
-    nodes = world.nodes(log_id)
-    garbage = await nodes.garbage(overwrite.epoch.number)
+async def test_ledger_named_by_two_garbage_entries_goes_with_the_second(world: LogWorld) -> None:
+    epoch = (await append_and_overwrite(world)).epoch.number
+    nodes = world.nodes()
+    garbage = await nodes.garbage(epoch)
     assert garbage is not None
     younger = replace(garbage, dropped_ms=world.now_ms + DAY_MS)
     await world.store.create(nodes.tree.garbage_entry(999), encode_garbage(younger))
 
-    world.now_ms += DAY_MS
-    first = await world.logs.collector.collect(log_id)
+    first = await world.collect_after(DAY_MS)
     between = world.ledgers()
-    world.now_ms += DAY_MS
-    second = await world.logs.collector.collect(log_id)
+    second = await world.collect_after(DAY_MS)
 
-    assert first.garbage_removed == [overwrite.epoch.number]
+    assert first.garbage_removed == [epoch]
     assert first.ledgers_deleted == []
     assert len(between) == 4
     assert second.garbage_removed == [999]
     assert len(world.ledgers()) == 2
 
 
-async def test_chunks_nobody_references_go_once_their_epoch_ended(
-    world: LogWorld, log_id: int
-) -> None:
-    messages = await planned(world, log_id, JOB)
-    nodes = world.nodes(log_id)
+async def test_chunks_nobody_references_go_once_their_epoch_ended(world: LogWorld) -> None:
+    messages = await world.plan_and_write(JOB)
     epoch = messages[0].epoch.number
-    stray = nodes.tree.chunk(f"{epoch:010d}-{ChunkNames(epoch).take()}")
-    await world.store.create(stray, b"\x08\x01")
+    stray = f"{epoch:010d}-{ChunkNames(epoch).take()}"
+    await world.store.create(world.nodes().tree.chunk(stray), b"\x08\x01")
 
-    live = await world.logs.collector.collect(log_id)
-    await world.logs.sweeper.abort(messages, log="orders")
-    ended = await world.logs.collector.collect(log_id)
+    live = await world.collect()
+    await world.abort(messages)
+    ended = await world.collect()
 
     assert live.chunks_deleted == []
-    assert ended.chunks_deleted == [stray.rpartition("/")[2]]
-    assert world.tree.children(nodes.tree.chunks) == []
+    assert ended.chunks_deleted == [stray]
+    assert world.chunks() == []
 
 
 @pytest.mark.slow
 async def test_referenced_chunks_and_their_ledgers_survive_every_collection(
-    world: LogWorld, log_id: int
+    world: LogWorld,
 ) -> None:
-    await world.append(log_id, JOB, partitions=4_000)
-    nodes = world.nodes(log_id)
-    chunks = world.tree.children(nodes.tree.chunks)
+    await world.append(JOB, 4_000)
+    chunks = world.chunks()
     assert chunks
 
-    world.now_ms += 8 * DAY_MS
-    report = await world.logs.collector.collect(log_id)
-    await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
-    await world.logs.collector.collect(log_id)
-    kept = world.tree.children(nodes.tree.chunks)
-    world.now_ms += DAY_MS
-    await world.logs.collector.collect(log_id)
+    report = await world.collect_after(8 * DAY_MS)
+    await world.append(Job.of_batch("b-2"), is_overwrite=True)
+    await world.collect()
+    kept = world.chunks()
+    await world.collect_after(DAY_MS)
 
     assert report.chunks_deleted == []
     assert report.ledgers_deleted == []
     assert kept == chunks
-    assert world.tree.children(nodes.tree.chunks) == []
+    assert world.chunks() == []
     assert len(world.ledgers()) == 2
 
 
-async def test_ledger_that_cannot_be_deleted_now_is_found_again(
-    world: LogWorld, log_id: int
-) -> None:
-    messages = await planned(world, log_id, JOB)
-    world.delete_failure = MetadataUnavailableError("zk:2181", "down")
+async def test_ledger_that_cannot_be_deleted_now_is_found_again(world: LogWorld) -> None:
+    messages = await world.plan_and_write(JOB)
+    world.delete_failure = DOWN
 
-    report = await world.logs.sweeper.abort(messages, log="orders")
-    indexed = await world.nodes(log_id).job_epochs("b-1")
+    report = await world.abort(messages)
+    indexed = await world.nodes().job_epochs("b-1")
     world.delete_failure = None
-    later = await world.logs.collector.collect(log_id)
+    later = await world.collect()
 
     assert sorted(report.ledgers_left) == [1, 2]
     assert indexed == [messages[0].epoch.number]
     assert sorted(later.ledgers_deleted) == [1, 2]
     assert world.ledgers() == set()
-    assert await world.nodes(log_id).epochs() == []
+    assert await world.nodes().epochs() == []
 
 
 @pytest.mark.parametrize("fault", Fault)
 async def test_sweep_never_fails_a_commit_and_collection_ends_what_it_left(fault: Fault) -> None:
     async def once(lose: LoseNth) -> None:
-        world = LogWorld()
-        log_id = await world.create_log()
-        messages = await planned(world, log_id, JOB)
+        world = await LogWorld.with_log()
+        messages = await world.plan_and_write(JOB)
         await world.write(messages[0].epoch, JOB, 0, attempt=9)
-        summary = await world.logs.committer.commit(messages, log="orders")
-        logs = world.client(fault=lose)
+        summary = await world.commit(messages)
 
-        await logs.sweeper.after_commit(summary)
-        world.now_ms += 7 * DAY_MS
-        await world.logs.collector.collect(log_id)
+        await world.client(fault=lose).sweeper.after_commit(summary)
+        await world.collect_after(7 * DAY_MS)
 
         assert world.ledgers() == summary.ledger_ids
-        assert await world.nodes(log_id).epochs() == []
+        assert await world.nodes().epochs() == []
 
     assert await every_mutation(once, fault) > 3
 
 
 async def test_two_collections_at_once_lose_nothing_visible_and_leave_nothing(
-    world: LogWorld, log_id: int
+    world: LogWorld,
 ) -> None:
-    await world.append(log_id, JOB)
-    await world.append(log_id, Job.of_batch("b-2"), is_overwrite=True)
-    await planned(world, log_id, Job.of_batch("b-3"))
+    await append_and_overwrite(world)
+    await world.plan_and_write(Job.of_batch("b-3"))
     world.now_ms += 7 * DAY_MS
 
-    collectors: list[Collector] = [world.client().collector for _ in range(3)]
-    await asyncio.gather(*(collector.collect(log_id) for collector in collectors))
-    await world.logs.collector.collect(log_id)
+    await asyncio.gather(*(world.session().collect() for _ in range(3)))
+    await world.collect()
 
-    assert world.ledgers() == {item.ledger_id for item in await world.visible(log_id)}
-    assert await world.nodes(log_id).epochs() == []
-    assert await world.nodes(log_id).garbage_epochs() == []
+    assert world.ledgers() == await world.visible_ledgers()
+    assert await world.nodes().epochs() == []
+    assert await world.nodes().garbage_epochs() == []
 
 
 def test_all_defects_of_retention_are_told_at_once() -> None:

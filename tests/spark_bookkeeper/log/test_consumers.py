@@ -13,27 +13,26 @@ from bookkeeper_metadata.store.operations import BadVersionError
 from spark_bookkeeper.log.cleaning.consumers import ADVANCE_ATTEMPTS_MAX, Consumers, CursorHolder
 from spark_bookkeeper.log.errors import NoConsumerError, NoSuchLogError
 from spark_bookkeeper.log.format.model import Cursor
-from spark_bookkeeper.log.nodes.reads import LogNodes
 from tests.spark_bookkeeper.log.world import DAY_MS, LogWorld
 
 
 @pytest.fixture
-def consumers(world: LogWorld, nodes: LogNodes) -> Iterator[Consumers]:
-    yield world.logs.consumers(nodes.log_id, nodes.log)
+def consumers(world: LogWorld) -> Iterator[Consumers]:
+    yield world.logs.consumers(world.log_id, "orders")
     assert world.touched == [], "cursors touch no ledger"
 
 
 async def test_a_cursor_is_made_moves_forward_and_never_back(
-    world: LogWorld, nodes: LogNodes, consumers: Consumers
+    world: LogWorld, consumers: Consumers
 ) -> None:
-    assert await nodes.cursors() == {}
+    assert await world.nodes().cursors() == {}
     await consumers.advance("report/1", 10, DAY_MS)
     world.now_ms += 5
     await consumers.advance("report/1", 30, DAY_MS)
     world.now_ms -= 3  # another host's clock
     await consumers.advance("report/1", 20, 7)
 
-    assert await nodes.cursors() == {"report/1": Cursor(30, 1_000_005, 7)}
+    assert await world.nodes().cursors() == {"report/1": Cursor(30, 1_000_005, 7)}
 
 
 async def test_retention_waits_for_the_slowest_live_consumer(
@@ -59,7 +58,7 @@ async def test_retention_waits_for_the_slowest_live_consumer(
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("operation", ["create", "put"])
 async def test_a_lost_reply_moves_a_cursor_once_or_not_at_all(
-    world: LogWorld, nodes: LogNodes, consumers: Consumers, operation: str, fault: Fault
+    world: LogWorld, consumers: Consumers, operation: str, fault: Fault
 ) -> None:
     if operation == "put":
         await consumers.advance("report", 10, DAY_MS)
@@ -70,15 +69,15 @@ async def test_a_lost_reply_moves_a_cursor_once_or_not_at_all(
 
     await consumers.advance("report", 20, DAY_MS)
 
-    assert (await nodes.cursors())["report"].row == 20
+    assert (await world.nodes().cursors())["report"].row == 20
 
 
 async def test_consumers_of_one_name_share_the_cursor_of_the_faster(
-    nodes: LogNodes, consumers: Consumers
+    world: LogWorld, consumers: Consumers
 ) -> None:
     await asyncio.gather(*(consumers.advance("shared", row, DAY_MS) for row in range(30, 0, -2)))
 
-    assert (await nodes.cursors())["shared"].row == 30
+    assert (await world.nodes().cursors())["shared"].row == 30
 
 
 async def test_a_cursor_that_others_move_every_time_is_given_up_in_words(
@@ -126,7 +125,7 @@ async def test_a_forgotten_consumer_holds_nothing_back_until_it_is_heard_of_agai
 
 
 async def test_a_holder_writes_only_what_moves_or_is_about_to_expire(
-    world: LogWorld, nodes: LogNodes, consumers: Consumers
+    world: LogWorld, consumers: Consumers
 ) -> None:
     holder = CursorHolder(consumers, "report", 8_000, lambda: world.now_ms)
     writes: list[str] = []
@@ -147,4 +146,4 @@ async def test_a_holder_writes_only_what_moves_or_is_about_to_expire(
     world.store.fault = None
 
     assert writes == ["create", "put", "put"]
-    assert (await nodes.cursors())["report"] == Cursor(20, world.now_ms, 8_000)
+    assert (await world.nodes().cursors())["report"] == Cursor(20, world.now_ms, 8_000)

@@ -16,13 +16,6 @@ from tests.doubles.waits import until
 from tests.spark_bookkeeper.log.tail_world import FOREVER, NAME, TailWorld, values
 
 
-@pytest.fixture
-async def world() -> TailWorld:
-    world = TailWorld()
-    await world.create_log()
-    return world
-
-
 async def all_of(reader: LogReader) -> list[bytes]:
     return [bytes(entry.payload) async for _, entry in reader]
 
@@ -57,11 +50,11 @@ class Following:
 
 
 async def test_a_reader_begins_where_it_is_told_and_ends_with_what_is_confirmed(
-    world: TailWorld,
+    tail: TailWorld,
 ) -> None:
-    writer = await world.client.writer(roll_entries=3)
+    writer = await tail.client.writer(roll_entries=3)
     positions = await writer.append_many(values(0, 8))
-    log = world.another().log()
+    log = tail.another().log()
     starts: list[tuple[Start, list[bytes]]] = [
         ("earliest", values(0, 8)),
         ("latest", []),
@@ -81,10 +74,10 @@ async def test_a_reader_begins_where_it_is_told_and_ends_with_what_is_confirmed(
         await all_of(log.reader(-1))
 
 
-async def test_a_reader_tells_where_another_goes_on(world: TailWorld) -> None:
-    async with await world.client.writer() as writer:
+async def test_a_reader_tells_where_another_goes_on(tail: TailWorld) -> None:
+    async with await tail.client.writer() as writer:
         await writer.append_many(values(0, 7))
-    log = world.client.log()
+    log = tail.client.log()
     reader = log.reader()
 
     async for position, _ in reader:
@@ -97,18 +90,18 @@ async def test_a_reader_tells_where_another_goes_on(world: TailWorld) -> None:
 
 
 async def test_a_follower_sees_every_row_once_over_rolls_closes_and_take_overs(
-    world: TailWorld,
+    tail: TailWorld,
 ) -> None:
-    following = Following(world.another().log().tail("earliest"))
-    first = await world.client.writer(roll_entries=3)
+    following = Following(tail.another().log().tail("earliest"))
+    first = await tail.client.writer(roll_entries=3)
     await first.append_many(values(0, 8))
     await following.has(8)
 
-    second = await world.another().writer()
+    second = await tail.another().writer()
     await second.append_many(values(8, 4))
     await following.has(12)
     await second.close()
-    third = await world.another().writer()
+    third = await tail.another().writer()
     await third.append_many(values(12, 1))
     await following.has(13)
 
@@ -117,10 +110,10 @@ async def test_a_follower_sees_every_row_once_over_rolls_closes_and_take_overs(
     await following.stop()
 
 
-async def test_a_follower_from_the_latest_row_sees_only_what_comes(world: TailWorld) -> None:
-    writer = await world.client.writer()
+async def test_a_follower_from_the_latest_row_sees_only_what_comes(tail: TailWorld) -> None:
+    writer = await tail.client.writer()
     await writer.append_many(values(0, 3))
-    following = Following(world.another().log().tail())
+    following = Following(tail.another().log().tail())
     await until(lambda: following.reader.next_row is not None)
 
     await writer.append_many(values(3, 2))
@@ -132,24 +125,24 @@ async def test_a_follower_from_the_latest_row_sees_only_what_comes(world: TailWo
 
 @pytest.mark.parametrize("is_written", [True, False])
 async def test_a_follower_ends_when_nothing_comes_in_time(
-    world: TailWorld, is_written: bool
+    tail: TailWorld, is_written: bool
 ) -> None:
-    writer = await world.client.writer()
+    writer = await tail.client.writer()
     await writer.append_many(values(0, 3))
     if not is_written:
         await writer.close()
 
-    found = await all_of(world.client.log().tail("earliest", timeout=0.01))
+    found = await all_of(tail.client.log().tail("earliest", timeout=0.01))
 
     assert found == values(0, 3)
 
 
 async def test_a_follower_may_be_ahead_of_what_is_confirmed_but_not_of_the_log(
-    world: TailWorld,
+    tail: TailWorld,
 ) -> None:
-    writer = await world.client.writer()
-    ahead = Following(world.another().log().tail(2))
-    beyond = Following(world.another().log().tail(FOREVER))
+    writer = await tail.client.writer()
+    ahead = Following(tail.another().log().tail(2))
+    beyond = Following(tail.another().log().tail(FOREVER))
     await writer.append_many(values(0, 4))
     await ahead.has(2)
 
@@ -161,20 +154,20 @@ async def test_a_follower_may_be_ahead_of_what_is_confirmed_but_not_of_the_log(
     with pytest.raises(DataLossError, match=f"wanted_row={FOREVER} first_row=0 next_row=4"):
         beyond.task.result()
     with pytest.raises(DataLossError):
-        await all_of(world.client.log().reader(5))
+        await all_of(tail.client.log().reader(5))
 
 
-async def test_a_reader_behind_a_truncation_is_told_and_skips_nothing(world: TailWorld) -> None:
-    writer = await world.client.writer(roll_entries=2)
+async def test_a_reader_behind_a_truncation_is_told_and_skips_nothing(tail: TailWorld) -> None:
+    writer = await tail.client.writer(roll_entries=2)
     await writer.append_many(values(0, 9))
-    log = world.another().log()
+    log = tail.another().log()
     reader = log.tail("earliest")
     rows = aiter(reader)
     assert (await anext(rows))[0].row == 0
 
     assert await log.truncate(6) == 6
-    world.now_ms += 3_600_000
-    await world.client.collect()
+    tail.now_ms += 3_600_000
+    await tail.client.collect()
 
     # What was on its way already may come; then the gap is an error.
     found: list[int] = []
@@ -188,36 +181,36 @@ async def test_a_reader_behind_a_truncation_is_told_and_skips_nothing(world: Tai
     assert await all_of(log.reader(6)) == values(6, 3)
 
 
-async def test_a_reader_of_a_deleted_log_is_told_so(world: TailWorld) -> None:
-    writer = await world.client.writer()
+async def test_a_reader_of_a_deleted_log_is_told_so(tail: TailWorld) -> None:
+    writer = await tail.client.writer()
     await writer.append(b"1")
-    following = Following(world.another().log().tail("earliest"))
+    following = Following(tail.another().log().tail("earliest"))
     await following.has(1)
 
-    await world.another().layer.catalog.delete(NAME)
+    await tail.another().layer.catalog.delete(NAME)
     await asyncio.wait({following.task})
 
     with pytest.raises(NoSuchLogError):
         following.task.result()
 
 
-async def test_a_ledger_that_is_gone_though_the_log_names_it_is_an_error(world: TailWorld) -> None:
-    async with await world.client.writer() as writer:
+async def test_a_ledger_that_is_gone_though_the_log_names_it_is_an_error(tail: TailWorld) -> None:
+    async with await tail.client.writer() as writer:
         await writer.append(b"1")
-    await world.client.delete(writer.ledger_id)
+    await tail.client.delete(writer.ledger_id)
 
     with pytest.raises(NoSuchLedgerError):
-        await all_of(world.another().log().reader())
+        await all_of(tail.another().log().reader())
 
 
-async def test_a_follower_of_an_empty_tail_that_is_collected_goes_on(world: TailWorld) -> None:
-    await world.client.writer()
-    following = Following(world.another().log().tail("earliest"))
+async def test_a_follower_of_an_empty_tail_that_is_collected_goes_on(tail: TailWorld) -> None:
+    await tail.client.writer()
+    following = Following(tail.another().log().tail("earliest"))
     await until(lambda: following.reader.next_row is not None)
 
-    second = await world.another().writer()
-    world.now_ms += 3_600_000
-    await world.client.collect()
+    second = await tail.another().writer()
+    tail.now_ms += 3_600_000
+    await tail.client.collect()
     await second.append(b"1")
     await following.has(1)
 

@@ -9,20 +9,15 @@ import pytest
 
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.ledgers import ExtraOperations, LedgerStore
-from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from bookkeeper_metadata.store.operations import Check, Create, Put
 from spark_bookkeeper.log.commits.jobs import Claim
 from spark_bookkeeper.log.errors import EpochFencedError, NoSuchLogError
 from spark_bookkeeper.log.format.epoch import Epoch, Job, TokenState, Txn
 from tests.doubles.stores import LoseNth, Script, every_mutation
-from tests.spark_bookkeeper.log.world import LogWorld, create_under, settle
+from tests.spark_bookkeeper.log.world import LogWorld, create_metadata, create_under, settle
 
 JOB = Job.of_stream("query-1", 0)
-
-
-async def plan(world: LogWorld, log_id: int, job: Job | None = None) -> Epoch:
-    return await world.logs.jobs.plan(log_id, "orders", job=job)
 
 
 async def claim(world: LogWorld, epoch: Epoch, job: Job = JOB, partition: int = 0) -> Claim:
@@ -31,56 +26,48 @@ async def claim(world: LogWorld, epoch: Epoch, job: Job = JOB, partition: int = 
     return found
 
 
-async def test_later_plans_draw_higher_epochs(world: LogWorld, log_id: int) -> None:
-    epochs = [await plan(world, log_id) for _ in range(5)]
+async def test_later_plans_draw_higher_epochs(world: LogWorld) -> None:
+    numbers = [(await world.plan()).number for _ in range(5)]
 
-    numbers = [epoch.number for epoch in epochs]
     assert numbers == sorted(set(numbers))
-    assert await world.nodes(log_id).epochs() == numbers
+    assert await world.nodes().epochs() == numbers
 
 
 @pytest.mark.parametrize("fault", Fault)
-async def test_plan_whose_reply_is_lost_draws_another_token(
-    world: LogWorld, log_id: int, fault: Fault
-) -> None:
-    logs = world.client(fault=LoseNth(0, fault))
+async def test_plan_whose_reply_is_lost_draws_another_token(world: LogWorld, fault: Fault) -> None:
+    epoch = await world.session(fault=LoseNth(0, fault)).plan()
 
-    epoch = await logs.jobs.plan(log_id, "orders")
-
-    left = await world.nodes(log_id).epochs()
+    left = await world.nodes().epochs()
     assert left[-1] == epoch.number
     assert len(left) == (2 if fault is Fault.LOST_REPLY else 1)
 
 
 async def test_plan_of_no_log_says_so() -> None:
     with pytest.raises(NoSuchLogError):
-        await plan(LogWorld(), 77)
+        await LogWorld().logs.jobs.plan(77, "orders")
 
 
-async def test_claim_of_a_stored_transaction_writes_nothing(world: LogWorld, log_id: int) -> None:
-    await world.append(log_id, JOB)
-    epoch = await plan(world, log_id)
+async def test_claim_of_a_stored_transaction_writes_nothing(world: LogWorld) -> None:
+    await world.append(JOB)
+    epoch = await world.plan()
 
     found = await world.logs.jobs.claim(epoch, JOB, partition=0, task_attempt_id=5)
 
     assert found is None
-    assert world.tree.children(world.paths.log(log_id).jobs) == []
+    assert world.tree.children(world.nodes().tree.jobs) == []
 
 
 async def test_first_claim_of_a_newer_epoch_ends_the_older_and_fences_its_ledgers(
-    world: LogWorld, log_id: int
+    world: LogWorld,
 ) -> None:
-    older = await plan(world, log_id)
+    older = await world.plan()
     older_claim = await claim(world, older)
     ledger_id = await world.create_ledger(older_claim)
-    newer = await plan(world, log_id)
 
-    await claim(world, newer)
+    await claim(world, await world.plan())
     await settle(world.logs)
 
-    token = await world.nodes(log_id).token(older.number)
-    assert token is not None
-    assert token.token.state is TokenState.DEAD
+    assert await world.token_state(older) is TokenState.DEAD
     assert world.fenced == [ledger_id]
     with pytest.raises(EpochFencedError):
         await claim(world, older)
@@ -89,23 +76,19 @@ async def test_first_claim_of_a_newer_epoch_ends_the_older_and_fences_its_ledger
     assert world.ledgers() == {ledger_id}
 
 
-async def test_older_plan_that_claims_late_gives_way_to_the_newer_one(
-    world: LogWorld, log_id: int
-) -> None:
-    older, newer = await plan(world, log_id), await plan(world, log_id)
+async def test_older_plan_that_claims_late_gives_way_to_the_newer_one(world: LogWorld) -> None:
+    older, newer = await world.plan(), await world.plan()
     # The newer one cannot end the older, which nothing names yet.
     await claim(world, newer)
 
     with pytest.raises(EpochFencedError, match="took over"):
         await claim(world, older)
 
-    token = await world.nodes(log_id).token(newer.number)
-    assert token is not None
-    assert token.token.state is TokenState.LIVE
+    assert await world.token_state(newer) is TokenState.LIVE
 
 
-async def test_epochs_of_other_jobs_do_not_fence_each_other(world: LogWorld, log_id: int) -> None:
-    first, second = await plan(world, log_id), await plan(world, log_id)
+async def test_epochs_of_other_jobs_do_not_fence_each_other(world: LogWorld) -> None:
+    first, second = await world.plan(), await world.plan()
 
     await claim(world, second, Job.of_batch("b-2"))
     found = await claim(world, first, Job.of_batch("b-1"))
@@ -115,18 +98,16 @@ async def test_epochs_of_other_jobs_do_not_fence_each_other(world: LogWorld, log
 
 @pytest.mark.parametrize("end", ["aborted", "committed", "swept"])
 async def test_zombie_of_an_ended_epoch_can_neither_claim_nor_create(
-    world: LogWorld, log_id: int, end: str
+    world: LogWorld, end: str
 ) -> None:
     job = Job.of_batch("b-1")
-    epoch = await plan(world, log_id)
+    epoch = await world.plan(job)
     zombie = await claim(world, epoch, job, partition=1)
     message = await world.write(epoch, job)
     if end == "aborted":
-        await world.logs.sweeper.abort([message], log="orders")
+        await world.abort([message])
     else:
-        summary = await world.logs.committer.commit([message], log="orders")
-        if end == "swept":
-            await world.logs.sweeper.after_commit(summary)
+        await world.commit([message], is_swept=end == "swept")
     before = world.ledgers()
 
     with pytest.raises(EpochFencedError):
@@ -137,10 +118,8 @@ async def test_zombie_of_an_ended_epoch_can_neither_claim_nor_create(
     assert world.ledgers() == before
 
 
-async def test_attempt_fences_only_earlier_attempts_of_its_own_partition(
-    world: LogWorld, log_id: int
-) -> None:
-    epoch = await plan(world, log_id)
+async def test_attempt_fences_only_earlier_attempts_of_its_own_partition(world: LogWorld) -> None:
+    epoch = await world.plan()
     ledgers: dict[tuple[int, int], int] = {}
     claims = {}
     for partition, attempt in ((0, 3), (0, 7), (0, 9), (1, 4)):
@@ -159,65 +138,46 @@ async def test_attempt_fences_only_earlier_attempts_of_its_own_partition(
 @pytest.mark.parametrize("fault", Fault)
 async def test_claim_survives_a_lost_reply_of_any_mutation(fault: Fault) -> None:
     async def once(lose: LoseNth) -> None:
-        world = LogWorld()
-        log_id = await world.create_log()
-        older = await plan(world, log_id)
+        world = await LogWorld.with_log()
+        older = await world.plan()
         await claim(world, older)
-        newer = await plan(world, log_id)
-        logs = world.client(fault=lose)
+        newer, logs = await world.plan(), world.client(fault=lose)
 
-        found = await logs.jobs.claim(newer, JOB, partition=0, task_attempt_id=1)
-
-        assert found is not None
-        token = await world.nodes(log_id).token(older.number)
-        assert token is not None
-        assert token.token.state is TokenState.DEAD
+        assert await logs.jobs.claim(newer, JOB, partition=0, task_attempt_id=1) is not None
+        assert await world.token_state(older) is TokenState.DEAD
 
     assert await every_mutation(once, fault) >= 2
 
 
-async def test_what_accompanies_a_ledger_is_a_check_and_a_child(
-    world: LogWorld, log_id: int
-) -> None:
-    found = await claim(world, await plan(world, log_id))
-
-    operations = found.extra_operations(42)
+async def test_what_accompanies_a_ledger_is_a_check_and_a_child(world: LogWorld) -> None:
+    operations = (await claim(world, await world.plan())).extra_operations(42)
 
     assert [type(operation) for operation in operations] == [Check, Create]
 
 
 @pytest.mark.parametrize("fault", [None, *Fault])
 async def test_ledger_store_creates_a_ledger_only_under_a_live_token(
-    world: LogWorld, log_id: int, fault: Fault | None
+    world: LogWorld, fault: Fault | None
 ) -> None:
-    setup = MemoryStore(world.tree)
-    await initialize(setup, "/cluster", random=Random(1))
-    epoch = await plan(world, log_id)
+    await initialize(MemoryStore(world.tree), "/cluster", random=Random(1))
+    epoch = await world.plan()
     found = await claim(world, epoch)
     script = Script()
     script.at("multi", 1, lambda: fault)
     ledgers = LedgerStore(MemoryStore(world.tree, fault=script), "/cluster", random=Random(2))
-    metadata = LedgerMetadata(
-        ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b1:1",)),)
-    )
 
-    async def create(extra_operations: ExtraOperations) -> int:
-        return (await ledgers.create(metadata, extra_operations=extra_operations))[0]
+    ledger_id = await create_metadata(ledgers, found)
+    await world.nodes().kill(epoch.number, 1)
 
-    ledger_id = await create_under(found, create)
-    await world.nodes(log_id).kill(epoch.number, 1)
-
-    children = await world.nodes(log_id).token_children(epoch.number)
+    children = await world.nodes().token_children(epoch.number)
     assert [child.ledger_id for child in children] == [ledger_id]
     with pytest.raises(EpochFencedError):
-        await create_under(found, create)
+        await create_metadata(ledgers, found)
     assert [found_id async for found_id in ledgers.list_ids()] == [ledger_id]
 
 
-async def test_refusals_that_are_not_the_tokens_pass_unchanged(
-    world: LogWorld, log_id: int
-) -> None:
-    found = await claim(world, await plan(world, log_id))
+async def test_refusals_that_are_not_the_tokens_pass_unchanged(world: LogWorld) -> None:
+    found = await claim(world, await world.plan())
 
     async def create(extra_operations: ExtraOperations) -> None:
         await world.store.multi([Put("/elsewhere", b"", 0), *extra_operations(1)])

@@ -10,8 +10,7 @@ from bookkeeper_metadata.store.memory_tree import MemoryTree
 from spark_bookkeeper.log.format.epoch import Job
 from spark_bookkeeper.log.rules import transitions
 from tests.doubles.stores import Script, ScriptedStore
-from tests.spark_bookkeeper.log.test_reader import append_many
-from tests.spark_bookkeeper.log.world import LogWorld
+from tests.spark_bookkeeper.log.world import LogWorld, shrink_chunks
 
 
 def largest_node(tree: MemoryTree, path: str) -> int:
@@ -22,25 +21,19 @@ def largest_node(tree: MemoryTree, path: str) -> int:
 
 
 @pytest.mark.slow
-async def test_a_small_commit_costs_no_more_after_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transitions, "INLINE_BYTES_MAX", 256)
-    monkeypatch.setattr(transitions, "CHUNK_BYTES_MAX", 1 << 10)
-    monkeypatch.setattr(transitions, "REFS_MAX", 8)
-    monkeypatch.setattr(transitions, "FOLD", 4)
-
-    world = LogWorld()
-    log_id = await world.create_log()
+async def test_a_small_commit_costs_no_more_after_many(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shrink_chunks(monkeypatch, inline=256, chunk=1 << 10, refs=8, fold=4)
     script = Script()
     store = ScriptedStore(world.tree, fault=script)
-    logs = world.client(store)
+    session = world.session(store)
     costs = []
     for at in range(1_000):
-        job = Job.of_batch(f"b-{at}")
-        epoch = await world.logs.jobs.plan(log_id, "orders", job=job)
-        message = await world.write(epoch, job)
+        messages = await world.plan_and_write(Job.of_batch(f"b-{at}"), 1)
         store.sent_bytes = 0
         script.seen.clear()
-        summary = await logs.committer.commit([message], log="orders")
+        summary = await session.commit(messages)
         operations = sum(each in ("get", "create", "multi") for each, _ in script.seen)
         costs.append((operations, store.sent_bytes))
         await world.logs.sweeper.after_commit(summary)
@@ -50,31 +43,28 @@ async def test_a_small_commit_costs_no_more_after_many(monkeypatch: pytest.Monke
     assert max(operations for operations, _ in costs) <= 5
     assert mean(size for _, size in late) <= 1.5 * mean(size for _, size in early)
     assert max(size for _, size in late) <= 1.5 * max(size for _, size in early)
-    assert max(ref.level for ref in (await world.nodes(log_id).head()).head.chunks) >= 2
+    assert max(ref.level for ref in (await world.head()).chunks) >= 2
 
 
 @pytest.mark.slow
-async def test_a_small_commit_rewrites_few_of_the_ranges_before_it(
-    world: LogWorld, log_id: int
-) -> None:
+async def test_a_small_commit_rewrites_few_of_the_ranges_before_it(world: LogWorld) -> None:
     """Each range in the head is parsed and encoded by every commit: 300 of them cost 20 ms."""
-
     inline = []
     for at in range(400):
-        await append_many(world, log_id, 1, columns=8, name=f"b-{at}")
-        inline.append(len((await world.nodes(log_id).head()).head.ranges))
+        await world.append_many(1, columns=8, name=f"b-{at}")
+        inline.append(len((await world.head()).ranges))
 
     assert 10 < max(inline) < 50
 
 
 @pytest.mark.slow
-async def test_no_node_of_a_log_is_larger_than_a_chunk(world: LogWorld, log_id: int) -> None:
-    root = world.paths.log(log_id).root
+async def test_no_node_of_a_log_is_larger_than_a_chunk(world: LogWorld) -> None:
+    root = world.nodes().tree.root
 
-    await append_many(world, log_id, 10_000, columns=8)
-    await append_many(world, log_id, 20, columns=8, name="inline")
+    await world.append_many(10_000, columns=8)
+    await world.append_many(20, columns=8, name="inline")
     appended = largest_node(world.tree, root)
-    await world.append(log_id, Job.of_batch("over"), is_overwrite=True)
+    await world.append(Job.of_batch("over"), is_overwrite=True)
 
     assert 200 << 10 < appended <= transitions.CHUNK_BYTES_MAX == 256 << 10
     assert largest_node(world.tree, root) <= transitions.CHUNK_BYTES_MAX

@@ -14,18 +14,11 @@ from tests.spark_bookkeeper.log.tail_world import NAME, TailWorld, values
 from tests.spark_bookkeeper.log.world import message_of
 
 
-@pytest.fixture
-async def world() -> TailWorld:
-    world = TailWorld()
-    await world.create_log()
-    return world
-
-
-async def test_a_second_writer_takes_the_log_and_the_first_learns_it(world: TailWorld) -> None:
-    first = await world.client.writer()
+async def test_a_second_writer_takes_the_log_and_the_first_learns_it(tail: TailWorld) -> None:
+    first = await tail.client.writer()
     await first.append_many(values(0, 2))
 
-    second = await world.another().writer()
+    second = await tail.another().writer()
     await second.append(b"second")
 
     with pytest.raises(LogFencedError) as fenced:
@@ -37,74 +30,74 @@ async def test_a_second_writer_takes_the_log_and_the_first_learns_it(world: Tail
     with pytest.raises(LogFencedError):
         await first.close()
     await second.close()
-    assert await world.rows() == [*values(0, 2), b"second"]
+    assert await tail.rows() == [*values(0, 2), b"second"]
 
 
 async def test_a_writer_that_has_nothing_in_flight_learns_of_a_successor_when_it_closes(
-    world: TailWorld,
+    tail: TailWorld,
 ) -> None:
-    first = await world.client.writer()
+    first = await tail.client.writer()
     await first.append(b"1")
-    second = await world.another().writer()
+    second = await tail.another().writer()
 
     # The successor closed the first one's ledger exactly where that would close it.
     await first.close()
 
-    head = await world.head()
+    head = await tail.head()
     assert head.open_ledger is not None
     assert head.open_ledger.ledger_id == second.ledger_id
     await second.close()
 
 
-async def test_a_rolling_writer_that_was_followed_gets_the_logs_own_error(world: TailWorld) -> None:
-    first = await world.client.writer(roll_entries=2)
+async def test_a_rolling_writer_that_was_followed_gets_the_logs_own_error(tail: TailWorld) -> None:
+    first = await tail.client.writer(roll_entries=2)
     await first.append(b"1")
-    await world.another().log().recover()
+    await tail.another().log().recover()
 
     with pytest.raises(LogFencedError):
         await first.append_many([b"2", b"3", b"4"])
 
-    assert await world.rows() == [b"1"]
-    assert (await world.head()).open_ledger is None
+    assert await tail.rows() == [b"1"]
+    assert (await tail.head()).open_ledger is None
 
 
 async def test_recover_leaves_the_log_without_writer_and_with_every_acknowledged_row(
-    world: TailWorld,
+    tail: TailWorld,
 ) -> None:
-    writer = await world.client.writer()
+    writer = await tail.client.writer()
     await writer.append_many(values(0, 5))
 
-    await world.another().log().recover()
-    await world.another().log().recover()
+    await tail.another().log().recover()
+    await tail.another().log().recover()
 
-    assert (await world.head()).open_ledger is None
-    assert await world.rows() == values(0, 5)
+    assert (await tail.head()).open_ledger is None
+    assert await tail.rows() == values(0, 5)
 
 
 async def test_a_tail_that_cannot_be_decided_stops_the_take_over_and_changes_nothing(
-    world: TailWorld,
+    tail: TailWorld,
 ) -> None:
-    writer = await world.client.writer()
-    world.bookies.is_undecidable = True
-    before = await world.head()
+    writer = await tail.client.writer()
+    tail.bookies.is_undecidable = True
+    before = await tail.head()
 
     # Nothing is known of the ledger, which is not the same as: it is empty.
     with pytest.raises(LedgerRecoveryError):
-        await world.another().writer()
+        await tail.another().writer()
     with pytest.raises(LedgerRecoveryError):
-        await world.another().log().recover()
+        await tail.another().log().recover()
 
-    assert await world.head() == before
-    assert await world.nodes().garbage_epochs() == []
-    world.bookies.is_undecidable = False
-    async with await world.another().writer() as second:
+    assert await tail.head() == before
+    assert await tail.nodes().garbage_epochs() == []
+    tail.bookies.is_undecidable = False
+    async with await tail.another().writer() as second:
         assert second.ledger_id != writer.ledger_id
 
 
 async def test_an_abandoned_writer_fails_what_waits_and_its_log_can_be_taken_over(
-    world: TailWorld,
+    tail: TailWorld,
 ) -> None:
-    writer = await world.client.writer(roll_entries=2)
+    writer = await tail.client.writer(roll_entries=2)
     await writer.append(b"0")
     waiting = [writer.append_async(value) for value in values(1, 5)]
 
@@ -112,58 +105,58 @@ async def test_an_abandoned_writer_fails_what_waits_and_its_log_can_be_taken_ove
 
     results = await asyncio.gather(*waiting, return_exceptions=True)
     assert all(isinstance(result, ClientClosedError) for result in results)
-    async with await world.another().writer() as second:
+    async with await tail.another().writer() as second:
         await second.append(b"second")
-    rows = await world.rows()
+    rows = await tail.rows()
     assert rows[0] == b"0"
     assert rows[-1] == b"second"
 
 
-async def test_deleting_the_log_fences_its_writer(world: TailWorld) -> None:
-    writer = await world.client.writer(roll_entries=3)
+async def test_deleting_the_log_fences_its_writer(tail: TailWorld) -> None:
+    writer = await tail.client.writer(roll_entries=3)
     await writer.append(b"1")
 
-    await world.another().layer.catalog.delete(NAME)
+    await tail.another().layer.catalog.delete(NAME)
 
-    assert await world.ledger_ids() == set()
+    assert await tail.ledger_ids() == set()
     with pytest.raises(LedgerFencedError):
         await writer.append_many([b"2", b"3", b"4"])
     with pytest.raises(NoSuchLogError):
-        await world.client.writer()
+        await tail.client.writer()
 
 
-async def test_a_spark_write_and_a_writer_exclude_each_other(world: TailWorld) -> None:
-    layer = world.client.layer
-    epoch = await layer.jobs.plan(world.log_id, NAME)
+async def test_a_spark_write_and_a_writer_exclude_each_other(tail: TailWorld) -> None:
+    layer = tail.client.layer
+    epoch = await layer.jobs.plan(tail.log_id, NAME)
     message = message_of(epoch, Job.of_batch("job"), written=LedgerWritten(77, 0, 5, 50))
 
     # A writer that comes between plan and commit: the commit is refused.
-    writer = await world.another().writer()
+    writer = await tail.another().writer()
     await writer.append(b"1")
     with pytest.raises(LogHasWriterError):
         await layer.committer.commit([message], log=NAME)
     # And no plan begins beside it.
     with pytest.raises(LogHasWriterError):
-        await layer.jobs.plan(world.log_id, NAME)
+        await layer.jobs.plan(tail.log_id, NAME)
 
     # Taking over frees the log for the very same commit.
-    await layer.tail(world.log_id, NAME).close()
+    await layer.tail(tail.log_id, NAME).close()
     await layer.committer.commit([message], log=NAME)
-    assert [item.rows for item in (await world.head()).ranges] == [1, 5]
+    assert [item.rows for item in (await tail.head()).ranges] == [1, 5]
     with pytest.raises(LogFencedError):
         await writer.append_many([b"2"])
 
     # The next writer numbers on behind Spark's rows.
-    async with await world.another().writer() as second:
+    async with await tail.another().writer() as second:
         assert (await second.append(b"x")).row == 6
 
 
-async def test_a_truncation_does_not_disturb_the_writer(world: TailWorld) -> None:
-    writer = await world.client.writer(roll_entries=2)
+async def test_a_truncation_does_not_disturb_the_writer(tail: TailWorld) -> None:
+    writer = await tail.client.writer(roll_entries=2)
     await writer.append_many(values(0, 5))
 
-    assert await world.another().log().truncate(4) == 4
+    assert await tail.another().log().truncate(4) == 4
     await writer.append_many(values(5, 4))
     await writer.close()
 
-    assert await world.rows() == values(4, 5)
+    assert await tail.rows() == values(4, 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -25,6 +26,8 @@ from spark_bookkeeper.log.rules.transitions import (
     replace_all,
 )
 
+EMPTY = LogHead(name="orders", settings=LogSettings())
+
 
 def ledgers(first: int, count: int, columns: int = 0) -> list[LedgerWritten]:
     bounds = tuple(
@@ -40,7 +43,7 @@ class Tree:
     """A dumb store of chunks that applies transitions and lists everything below a head."""
 
     def __init__(self) -> None:
-        self.head = LogHead(name="orders", settings=LogSettings())
+        self.head = EMPTY
         self.chunks: dict[str, bytes] = {}
         self.epoch = 0
 
@@ -101,19 +104,15 @@ def test_head_and_chunks_stay_small_with_many_ranges(commits: int, partitions: i
 
     assert len(encode_head(tree.head)) <= CHUNK_BYTES_MAX
     assert max(map(len, tree.chunks.values())) <= CHUNK_BYTES_MAX
-    assert sum(ref.ranges for ref in tree.head.chunks) + len(tree.head.ranges) == (
-        commits * partitions
-    )
+    listed = sum(ref.ranges for ref in tree.head.chunks) + len(tree.head.ranges)
+    assert listed == commits * partitions
 
 
 def test_crowded_levels_fold_and_keep_their_order() -> None:
-    tree = Tree()
     refs = tuple(ChunkRef(7, n, 0, n * 10, 10, 1, 100, 5) for n in range(REFS_MAX))
-    tree.head = LogHead(
-        name="orders", settings=LogSettings(), chunks=refs, next_row=REFS_MAX * 10, last_commit_ms=5
-    )
+    head = replace(EMPTY, chunks=refs, next_row=REFS_MAX * 10, last_commit_ms=5)
 
-    transition = append(tree.head, ledgers(0, 4000), ChunkNames(8), 6)
+    transition = append(head, ledgers(0, 4000), ChunkNames(8), 6)
 
     head = transition.head
     levels = [ref.level for ref in head.chunks]
@@ -140,13 +139,11 @@ def test_overwrite_moves_the_base_and_keeps_numbers() -> None:
 
 
 def test_overwrite_of_an_empty_log_leaves_no_garbage() -> None:
-    head = LogHead(name="orders", settings=LogSettings())
-
-    assert replace_all(head, ledgers(0, 1), ChunkNames(1), 1).garbage is None
+    assert replace_all(EMPTY, ledgers(0, 1), ChunkNames(1), 1).garbage is None
 
 
 def test_commit_times_never_go_back() -> None:
-    first = append(LogHead(name="o", settings=LogSettings()), ledgers(0, 1), ChunkNames(1), 100)
+    first = append(EMPTY, ledgers(0, 1), ChunkNames(1), 100)
 
     second = append(first.head, ledgers(1, 1), ChunkNames(2), 50)
 
@@ -157,7 +154,7 @@ def test_bounds_that_do_not_fit_are_left_out() -> None:
     bounds = tuple(ColumnRange("c" * 200 + str(index), "x" * 500, "y" * 500) for index in range(40))
     written = LedgerWritten(1, 0, 1, 1, 0, bounds)
 
-    made = append(LogHead(name="o", settings=LogSettings()), [written], ChunkNames(1), 1)
+    made = append(EMPTY, [written], ChunkNames(1), 1)
 
     kept = made.head.ranges[0]
     assert 0 < len(kept.columns) < 40
@@ -165,7 +162,7 @@ def test_bounds_that_do_not_fit_are_left_out() -> None:
 
 
 def test_log_under_deletion_gets_neither_rows_nor_a_writer() -> None:
-    head = deleting(LogHead(name="o", settings=LogSettings()))
+    head = deleting(EMPTY)
 
     with pytest.raises(InvariantViolation):
         append(head, [], ChunkNames(1), 1)
@@ -174,7 +171,7 @@ def test_log_under_deletion_gets_neither_rows_nor_a_writer() -> None:
 
 
 def test_only_one_ledger_is_open() -> None:
-    head = register_open_ledger(LogHead(name="o", settings=LogSettings()), 1, 1)
+    head = register_open_ledger(EMPTY, 1, 1)
 
     with pytest.raises(InvariantViolation):
         register_open_ledger(head, 2, 2)
@@ -184,7 +181,7 @@ def test_head_whose_ranges_have_a_gap_is_no_head() -> None:
     item = LedgerRange(1, 0, 0, 5, 10, 100, 0, 1)
 
     with pytest.raises(ValueError, match="follow each other"):
-        LogHead(name="o", settings=LogSettings(), ranges=(item,), next_row=15)
+        replace(EMPTY, ranges=(item,), next_row=15)
 
 
 def test_all_defects_of_settings_are_told_at_once() -> None:

@@ -9,7 +9,6 @@ import pytest
 from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.log.format.epoch import Job
 from spark_bookkeeper.log.format.model import Chunk, GarbageReason, LedgerRange
-from spark_bookkeeper.log.nodes.reads import LogNodes
 from spark_bookkeeper.log.rules.transitions import ChunkNames, chunk_to_cut, truncate
 from tests.doubles.stores import LoseNth, every_mutation
 from tests.spark_bookkeeper.log.test_transitions import Tree, ledgers
@@ -80,54 +79,45 @@ def test_a_truncated_log_grows_and_is_truncated_again(small_chunks: None) -> Non
         assert tree.ranges() == rows
 
 
-async def append_times(world: LogWorld, log_id: int, commits: int) -> None:
-    for number in range(commits):
-        await world.append(log_id, Job.of_batch(f"job-{number}"))
-
-
-@pytest.mark.parametrize("fault", [None, *Fault])
+@pytest.mark.parametrize("fault", Fault)
 async def test_collection_deletes_exactly_what_truncation_dropped(
-    fault: Fault | None, small_chunks: None
+    fault: Fault, small_chunks: None
 ) -> None:
-    async def attempt(lose: LoseNth | None) -> None:
-        world = LogWorld()
-        log_id = await world.create_log()
-        await append_times(world, log_id, 20)
-        nodes, whole = world.nodes(log_id), await world.visible(log_id)
+    async def attempt(lose: LoseNth) -> None:
+        world = await LogWorld.with_log()
+        for number in range(20):
+            await world.append(Job.of_batch(f"job-{number}"))
+        whole = await world.visible()
         # Inside a range, which is in the middle of a chunk.
         middle = whole[19]
         other = world.client(fault=lose)
 
         for row in (middle.first_row + 1, middle.first_row):
-            assert await other.truncate(log_id, "orders", row) == middle.first_row
+            assert await other.truncate(world.log_id, "orders", row) == middle.first_row
 
-        assert await world.visible(log_id) == whole[19:]
+        assert await world.visible() == whole[19:]
         assert world.ledgers() == {item.ledger_id for item in whole}
         world.now_ms += DAY_MS * 8
         for _ in range(2):
-            await world.logs.collector.collect(log_id)
+            await world.collect()
         assert world.ledgers() == {item.ledger_id for item in whole[19:]}
-        assert await world.visible(log_id) == whole[19:]
-        levels = await nodes.levels_below((await nodes.head()).head.chunks)
-        stored = world.tree.children(nodes.tree.chunks)
-        assert stored == sorted(ref.name for level in levels for ref in level)
-        assert await nodes.epochs() == []
+        assert await world.visible() == whole[19:]
+        levels = await world.nodes().levels_below((await world.head()).chunks)
+        assert world.chunks() == sorted(ref.name for level in levels for ref in level)
+        assert await world.nodes().epochs() == []
 
-    if fault is None:
-        await attempt(None)
-    else:
-        assert await every_mutation(attempt, fault) >= 4
+    assert await every_mutation(attempt, fault) >= 4
 
 
-async def test_a_row_the_log_does_not_have_is_a_mistake(world: LogWorld, nodes: LogNodes) -> None:
-    await append_times(world, nodes.log_id, 1)
-    before = (await nodes.head()).head
+async def test_a_row_the_log_does_not_have_is_a_mistake(world: LogWorld) -> None:
+    await world.append(Job.of_batch("job"))
+    before = await world.head()
 
     for row in (-1, before.next_row + 1):
         with pytest.raises(ValueError, match="has no row"):
-            await world.logs.truncate(nodes.log_id, "orders", row)
+            await world.logs.truncate(world.log_id, "orders", row)
 
-    assert (await nodes.head()).head == before
-    assert await world.logs.truncate(nodes.log_id, "orders", before.next_row) == before.next_row
-    emptied = (await nodes.head()).head
+    assert await world.head() == before
+    assert await world.logs.truncate(world.log_id, "orders", before.next_row) == before.next_row
+    emptied = await world.head()
     assert (emptied.base_row, emptied.next_row) == (before.next_row, before.next_row)

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import pytest
 
 from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from bookkeeper_metadata.ledgers import ExtraOperations
+from bookkeeper_metadata.ledgers import ExtraOperations, LedgerStore
+from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.store.memory import FaultHook, MemoryStore
 from bookkeeper_metadata.store.memory_tree import MemoryTree
 from bookkeeper_metadata.store.operations import Create
+from spark_bookkeeper.log.cleaning.sweep import SweepReport
 from spark_bookkeeper.log.commits.commit import CommitSummary
 from spark_bookkeeper.log.commits.jobs import Claim
-from spark_bookkeeper.log.format.epoch import Epoch, Job, LedgerWritten, TaskMessage
-from spark_bookkeeper.log.format.model import LedgerRange, LogSettings
+from spark_bookkeeper.log.format.columns import ColumnRange
+from spark_bookkeeper.log.format.epoch import Epoch, Job, LedgerWritten, TaskMessage, TokenState
+from spark_bookkeeper.log.format.model import LedgerRange, LogHead, LogSettings
 from spark_bookkeeper.log.layer import LogLayer
-from spark_bookkeeper.log.nodes.paths import LogPaths
 from spark_bookkeeper.log.nodes.reads import LogNodes
+from spark_bookkeeper.log.reading.view import LogView
+from spark_bookkeeper.log.rules import transitions
 from spark_bookkeeper.log.settings import RetentionSettings
 
 T = TypeVar("T")
@@ -32,6 +38,28 @@ async def create_under(claim: Claim, create: Callable[[ExtraOperations], Awaitab
     """Create a ledger under a claim, as a task of Spark's does."""
     with claim.explain_refusals():
         return await create(claim.extra_operations)
+
+
+def shrink_chunks(
+    patch: pytest.MonkeyPatch, *, inline: int, chunk: int, refs: int, fold: int
+) -> None:
+    """Let few ranges fill a chunk, few chunks an index."""
+    patch.setattr(transitions, "INLINE_BYTES_MAX", inline)
+    patch.setattr(transitions, "CHUNK_BYTES_MAX", chunk)
+    patch.setattr(transitions, "REFS_MAX", refs)
+    patch.setattr(transitions, "FOLD", fold)
+
+
+async def create_metadata(ledgers: LedgerStore, claim: Claim) -> int:
+    """Create the metadata of a ledger under a claim."""
+    metadata = LedgerMetadata(
+        ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b1:1",)),)
+    )
+
+    async def create(extra_operations: ExtraOperations) -> int:
+        return (await ledgers.create(metadata, extra_operations=extra_operations))[0]
+
+    return await create_under(claim, create)
 
 
 async def settle(logs: LogLayer) -> None:
@@ -60,39 +88,99 @@ def message_of(
     )
 
 
-@dataclass(frozen=True)
-class SparkPart:
-    """Spark's part in writes, over one session: drivers plan and commit, tasks claim and write."""
+class LogSession:
+    """One session, and what drivers, tasks and collectors do over it with the log ``orders``."""
 
-    logs: LogLayer
-    create_ledger: Callable[[Claim], Awaitable[int]]
+    def __init__(
+        self, logs: LogLayer, create_ledger: Callable[[Claim], Awaitable[int]], log_id: int = 0
+    ) -> None:
+        self.logs = logs
+        self.create_ledger = create_ledger
+        self.log_id = log_id
+        """Of the log ``orders`` that was created last."""
+
+    async def create_log(self, schema: bytes = b"schema") -> int:
+        self.log_id = await self.logs.catalog.create("orders", LogSettings(), schema)
+        return self.log_id
+
+    # -- what is there -----------------------------------------------------------------------------
+
+    def nodes(self) -> LogNodes:
+        return self.logs.nodes(self.log_id, "orders")
+
+    def view(self) -> LogView:
+        return self.logs.view(self.log_id, "orders")
+
+    async def head(self) -> LogHead:
+        return (await self.nodes().head()).head
+
+    async def token_state(self, epoch: Epoch) -> TokenState:
+        found = await self.nodes().token(epoch.number)
+        assert found is not None
+        return found.token.state
+
+    async def visible(self) -> tuple[LedgerRange, ...]:
+        return (await self.view().ranges()).ranges
+
+    async def visible_ledgers(self) -> set[int]:
+        return {item.ledger_id for item in await self.visible()}
+
+    async def rows(self) -> int:
+        """How many are visible."""
+        return sum(item.rows for item in await self.visible())
+
+    # -- what is done ------------------------------------------------------------------------------
+
+    async def plan(self, job: Job | None = None, **how: Any) -> Epoch:
+        return await self.logs.jobs.plan(self.log_id, "orders", job=job, **how)
 
     async def write(
-        self, epoch: Epoch, job: Job, partition: int = 0, *, attempt: int = 1, rows: int = 10
+        self, epoch: Epoch, job: Job, partition: int = 0, *, attempt: int = 1
     ) -> TaskMessage:
-        """One whole task attempt."""
+        """One whole task attempt, of ten rows."""
         claim = await self.logs.jobs.claim(epoch, job, partition=partition, task_attempt_id=attempt)
-        written = None
-        if claim is not None:
-            ledger_id = await self.create_ledger(claim)
-            written = LedgerWritten(ledger_id, max(rows // 5, 1), rows, rows * 100)
-        return message_of(
-            epoch, job, partition, attempt=attempt, written=written, is_skipped=claim is None
-        )
+        if claim is None:
+            return message_of(epoch, job, partition, attempt=attempt, is_skipped=True)
+        written = LedgerWritten(await self.create_ledger(claim), 2, 10, 1_000, epoch.schema_id)
+        return message_of(epoch, job, partition, attempt=attempt, written=written)
 
-    async def append(
-        self, log_id: int, job: Job, *, partitions: int = 2, is_overwrite: bool = False
+    async def plan_and_write(self, job: Job, partitions: int = 2, **how: Any) -> list[TaskMessage]:
+        """The messages of one whole write."""
+        epoch = await self.plan(job, **how)
+        return [await self.write(epoch, job, index) for index in range(partitions)]
+
+    async def commit(
+        self, messages: Sequence[TaskMessage | None], *, is_swept: bool = False, **how: Any
     ) -> CommitSummary:
-        """Plan, write, commit and sweep, without any trouble."""
-        epoch = await self.logs.jobs.plan(log_id, "orders", job=job, is_overwrite=is_overwrite)
-        messages = [await self.write(epoch, job, index) for index in range(partitions)]
-        summary = await self.logs.committer.commit(messages, log="orders")
-        await self.logs.sweeper.after_commit(summary)
+        summary = await self.logs.committer.commit(messages, log="orders", **how)
+        if is_swept:
+            await self.logs.sweeper.after_commit(summary)
         return summary
 
+    async def abort(self, messages: Sequence[TaskMessage | None]) -> SweepReport:
+        return await self.logs.sweeper.abort(messages, log="orders")
 
-class LogWorld:
-    """One cluster: a tree, a clock that is set by hand, ledgers that are nodes below ``ROOT``."""
+    async def append(self, job: Job, partitions: int = 2, **how: Any) -> CommitSummary:
+        """Plan, write, commit and sweep, without any trouble."""
+        return await self.commit(await self.plan_and_write(job, partitions, **how), is_swept=True)
+
+    async def append_many(self, count: int, columns: int = 0, *, name: str = "many") -> None:
+        """One commit of ``count`` ledgers of ten rows that exist in the log's metadata only."""
+        job = Job.of_batch(name)
+        epoch = await self.plan(job)
+        bounds = tuple(ColumnRange(f"l_column_{index}", 1, 10**9) for index in range(columns))
+        written = (LedgerWritten(10**9 + each, 3, 10, 1_000, 0, bounds) for each in range(count))
+        await self.commit(
+            [message_of(epoch, job, at, attempt=at, written=one) for at, one in enumerate(written)]
+        )
+
+    async def collect(self, *, is_dry_run: bool = False) -> SweepReport:
+        return await self.logs.collector.collect(self.log_id, is_dry_run=is_dry_run)
+
+
+class LogWorld(LogSession):
+    """One cluster: a tree, a clock that is set by hand, ledgers that are nodes below ``ROOT``; and
+    a session of its own."""
 
     def __init__(self, seed: int = 0) -> None:
         self.random = Random(seed)
@@ -100,15 +188,18 @@ class LogWorld:
         self.tree = MemoryTree(lambda: self.now_ms)
         self.tree.make_parents(f"{ROOT}/x")
         self.store = MemoryStore(self.tree)
-        self.paths = LogPaths(ROOT)
         self.touched: list[int] = []
         """Ledgers that anybody tried to fence or delete."""
         self.fenced: list[int] = []
-        self.deleted: list[int] = []
         self.delete_failure: BookKeeperError | None = None
         self._ledger_id = 0
-        self.spark = self.spark_over(self.store)
-        self.logs = self.spark.logs
+        super().__init__(self.client(self.store), partial(self._create_ledger, self.store))
+
+    @classmethod
+    async def with_log(cls, seed: int = 0, schema: bytes = b"schema") -> LogWorld:
+        world = cls(seed)
+        await world.create_log(schema)
+        return world
 
     def client(
         self,
@@ -133,43 +224,44 @@ class LogWorld:
             pause=pause,
         )
 
-    def spark_over(self, store: MemoryStore) -> SparkPart:
-        """Drivers and tasks over a session."""
-        return SparkPart(self.client(store), lambda claim: self.create_ledger(claim, store))
+    def session(
+        self, store: MemoryStore | None = None, *, fault: FaultHook | None = None
+    ) -> LogSession:
+        """Another session."""
+        store = store or MemoryStore(self.tree, fault=fault)
+        return LogSession(self.client(store), partial(self._create_ledger, store), self.log_id)
 
-    def nodes(self, log_id: int, name: str = "orders") -> LogNodes:
-        return LogNodes(self.store, self.paths, log_id, name)
-
-    async def create_log(self, name: str = "orders") -> int:
-        return await self.logs.catalog.create(name, LogSettings(), b"schema")
+    async def collect_after(self, passed_ms: int) -> SweepReport:
+        """Collect when that much time has passed."""
+        self.now_ms += passed_ms
+        return await self.collect()
 
     async def fence(self, ledger_id: int) -> None:
-        self.touched.append(ledger_id)
-        await asyncio.sleep(0)
-        if not self.ledger_exists(ledger_id):
-            raise NoSuchLedgerError(ledger_id)
+        await self._touch(ledger_id)
         self.fenced.append(ledger_id)
 
     async def delete_ledger(self, ledger_id: int) -> None:
+        await self._touch(ledger_id, self.delete_failure)
+        self.tree.delete(f"{ROOT}/L{ledger_id}", None)
+
+    async def _touch(self, ledger_id: int, failure: BookKeeperError | None = None) -> None:
         self.touched.append(ledger_id)
         await asyncio.sleep(0)
-        if self.delete_failure is not None:
-            raise self.delete_failure
-        if not self.ledger_exists(ledger_id):
+        if failure is not None:
+            raise failure
+        if self.tree.node(f"{ROOT}/L{ledger_id}", 0) is None:
             raise NoSuchLedgerError(ledger_id)
-        self.tree.delete(f"{ROOT}/L{ledger_id}", None)
-        self.deleted.append(ledger_id)
-
-    def ledger_exists(self, ledger_id: int) -> bool:
-        return self.tree.node(f"{ROOT}/L{ledger_id}", 0) is not None
 
     def ledgers(self) -> set[int]:
         """Every ledger that exists."""
         return {int(name[1:]) for name in self.tree.children(ROOT) or [] if name[0] == "L"}
 
-    async def create_ledger(self, claim: Claim, store: MemoryStore | None = None) -> int:
+    def chunks(self) -> list[str]:
+        """Names of the chunks that exist."""
+        return self.tree.children(self.nodes().tree.chunks) or []
+
+    async def _create_ledger(self, store: MemoryStore, claim: Claim) -> int:
         """What a task does: a ledger under its claim, a new id after every lost reply."""
-        session = store or self.store
 
         async def create(extra_operations: ExtraOperations) -> int:
             while True:
@@ -177,34 +269,9 @@ class LogWorld:
                 ledger_id = self._ledger_id
                 operations = [Create(f"{ROOT}/L{ledger_id}", b""), *extra_operations(ledger_id)]
                 try:
-                    await session.multi(operations)
+                    await store.multi(operations)
                     return ledger_id
                 except MetadataUnavailableError:
                     continue
 
         return await create_under(claim, create)
-
-    async def write(
-        self,
-        epoch: Epoch,
-        job: Job,
-        partition: int = 0,
-        *,
-        attempt: int = 1,
-        rows: int = 10,
-        store: MemoryStore | None = None,
-    ) -> TaskMessage:
-        """One whole task attempt."""
-        spark = self.spark if store is None else self.spark_over(store)
-        return await spark.write(epoch, job, partition, attempt=attempt, rows=rows)
-
-    async def append(
-        self, log_id: int, job: Job, *, partitions: int = 2, is_overwrite: bool = False
-    ) -> CommitSummary:
-        """Plan, write, commit and sweep, without any trouble."""
-        return await self.spark.append(
-            log_id, job, partitions=partitions, is_overwrite=is_overwrite
-        )
-
-    async def visible(self, log_id: int) -> tuple[LedgerRange, ...]:
-        return (await self.logs.view(log_id, log="orders").ranges()).ranges
