@@ -222,7 +222,7 @@ def test_a_writer_is_planned_by_the_time_it_travels(
     world: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Should Spark ever pickle a writer that nobody planned, its tasks still get an epoch."""
-    monkeypatch.setattr(stream, "open_write_session", lambda _: world.session)
+    monkeypatch.setattr(stream, "open_session", lambda _: world.session)
     options = parse_write_options({"log": "orders"}, HERE, is_stream=True)
     writer = stream.BookKeeperStreamWriter(options, SCHEMA, is_overwrite=False)
 

@@ -73,7 +73,7 @@ class FakeSpark:
     ) -> TaskMessage:
         self._attempts += 1
         task = TaskIdentity(job, partition, self._attempts)
-        return WriteTask(self.session, plan, task, lambda: self.now_ms).run(iter(batches))
+        return WriteTask(self.session, plan, task).run(iter(batches))
 
     def stream_commit(self, messages: Sequence[TaskMessage | None], batch_id: int) -> None:
         """What the driver does when all tasks of a micro-batch succeeded."""
