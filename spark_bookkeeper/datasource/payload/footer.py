@@ -197,11 +197,17 @@ def _bound_array(bounds: list[pa.Scalar | None], of: pa.DataType) -> pa.Array:
     return pa.array([null if bound is None else bound for bound in bounds], of)
 
 
-def _extreme(bounds: pa.Array, kernel: str) -> Scalar | None:
-    """The least or greatest of the entries' bounds as Python knows it; years past 9999 it does not."""
+def as_python(bound: pa.Scalar) -> Scalar | None:
+    """The bound as Python knows it; years it does not know, before 1 and after 9999, are unknown."""
     try:
-        found: Scalar | None = pc.call_function(kernel, [bounds]).as_py()
+        found: Scalar | None = bound.as_py()
     except (OverflowError, ValueError):
         return None
+    return found
+
+
+def _extreme(bounds: pa.Array, kernel: str) -> Scalar | None:
+    """The least or greatest of the entries' bounds."""
+    found = as_python(pc.call_function(kernel, [bounds]))
     # An infinite bound bounds nothing that its column's order does not.
     return None if isinstance(found, float) and math.isinf(found) else found
