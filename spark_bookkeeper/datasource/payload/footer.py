@@ -130,7 +130,8 @@ def parse_footer(ledger_id: int, entry_id: int, payload: bytes | memoryview) -> 
         if envelope.kind is not EntryKind.FOOTER:
             return None
         stream = pa.ipc.MessageReader.open_stream(pa.py_buffer(payload).slice(ENVELOPE_SIZE))
-        schema = pa.ipc.read_schema(stream.read_next_message())
+        # As bytes: Arrow looks at the type of a message it reads there, and not of one it is given.
+        schema = pa.ipc.read_schema(stream.read_next_message().serialize())
         _check_shape(schema, envelope.rows, entry_id)
         message = stream.read_next_message().serialize()
         batch = decode_message(message, schema, envelope.rows)
