@@ -21,12 +21,11 @@ from pyspark.sql.datasource import (
     LessThan,
     StringStartsWith,
 )
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType
 
 from spark_bookkeeper.datasource.errors import RowsMissingError
 from spark_bookkeeper.datasource.options.model import ReadOptions
 from spark_bookkeeper.datasource.options.parse import parse_read_options
-from spark_bookkeeper.datasource.payload.arrow import ArrowEncoder
 from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry
 from spark_bookkeeper.datasource.payload.envelope import parse_envelope
 from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, FooterBuilder
@@ -35,9 +34,8 @@ from spark_bookkeeper.datasource.read.batch import BookKeeperBatchReader
 from spark_bookkeeper.datasource.read.readable import Readable, find_readable
 from spark_bookkeeper.datasource.read.task import ReadPartition
 from spark_bookkeeper.datasource.schema import arrow_schema, log_schema_of
-from tests.spark_bookkeeper.datasource.rows import RAW, SCHEMA, batch, ids, raw_batch
-from tests.spark_bookkeeper.datasource.test_reading import many_entries
-from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark
+from tests.spark_bookkeeper.datasource.rows import RAW, SCHEMA, batch, columns, ids, raw_batch
+from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark, many_entries, marked, resized
 
 ID, NAME = ("id",), ("name",)
 
@@ -52,8 +50,7 @@ def matching(found: Sequence[int], first: int, end: int) -> list[int]:
 
 
 def test_only_entries_that_may_match_are_fetched(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    entries = len(world.client.ledgers[0].payloads) - 1
+    entries = len(many_entries(world, partitions=1).payloads) - 1
 
     found = ids(world.read(filters=between(500, 510)))
 
@@ -158,17 +155,15 @@ def test_ledgers_read_by_id_are_pruned_by_their_footers(world: FakeSpark) -> Non
 
 
 def test_without_a_footer_all_entries_are_read(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    ledger = world.client.ledgers[0]
+    ledger = many_entries(world, partitions=1)
     del ledger.payloads[-1]
-    ledger.metadata = replace(ledger.metadata, custom_metadata={})
+    marked(ledger, {})
 
     assert ids(world.read(filters=between(500, 510))) == list(range(1000))
 
 
 def test_a_footer_of_other_rows_than_the_logs_prunes_nothing(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    payloads = world.client.ledgers[0].payloads
+    payloads = many_entries(world, partitions=1).payloads
     other = FooterBuilder(arrow_schema(SCHEMA), 8)
     for at in range(len(payloads) - 1):
         other.add(CutEntry(b"", batch(at, 1), at))
@@ -180,10 +175,8 @@ def test_a_footer_of_other_rows_than_the_logs_prunes_nothing(world: FakeSpark) -
 
 
 def test_a_footer_of_a_later_version_prunes_nothing(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    ledger = world.client.ledgers[0]
-    custom = {**ledger.metadata.custom_metadata, FOOTER_KEY: b"2"}
-    ledger.metadata = replace(ledger.metadata, custom_metadata=custom)
+    ledger = many_entries(world, partitions=1)
+    marked(ledger, {**ledger.metadata.custom_metadata, FOOTER_KEY: b"2"})
 
     assert ids(world.read(filters=between(500, 510))) == list(range(1000))
 
@@ -198,20 +191,17 @@ def test_columns_without_bounds_prune_nothing(world: FakeSpark) -> None:
 def test_an_entry_of_other_rows_than_its_footer_says_is_noticed(
     world: FakeSpark, change: int
 ) -> None:
-    many_entries(world, partitions=1)
-    payloads = world.client.ledgers[0].payloads
+    payloads = many_entries(world, partitions=1).payloads
     at = len(payloads) // 2
     found = parse_envelope(payloads[at])
-    other = batch(found.first_row, found.rows + change)
-    payloads[at] = ArrowEncoder(arrow_schema(SCHEMA), 0, "none").encode(other, found.first_row, 0)
+    payloads[at] = resized(payloads[at], change)
 
     with pytest.raises(RowsMissingError, match="ledger_id=0"):
         world.read(filters=between(found.first_row, found.first_row + 1))
 
 
 def test_an_entry_in_the_place_of_another_is_noticed(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    payloads = world.client.ledgers[0].payloads
+    payloads = many_entries(world, partitions=1).payloads
     found = parse_envelope(payloads[4])
     payloads[4] = payloads[3]
 
@@ -222,8 +212,7 @@ def test_an_entry_in_the_place_of_another_is_noticed(world: FakeSpark) -> None:
 def test_a_task_says_how_many_entries_it_fetched(
     world: FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:
-    many_entries(world, partitions=1)
-    entries = len(world.client.ledgers[0].payloads) - 1
+    entries = len(many_entries(world, partitions=1).payloads) - 1
 
     with caplog.at_level(logging.INFO, "spark_bookkeeper.reads"):
         world.read(filters=between(0, 1))
@@ -252,7 +241,7 @@ def test_pushed_filters_look_to_spark_like_a_method_nobody_overrode() -> None:
 
 def test_filters_on_an_added_column_keep_what_was_written_before_it(world: FakeSpark) -> None:
     world.write([[batch(0, 3)]], SCHEMA)
-    wider = StructType([StructField("id", LongType()), StructField("extra", LongType())])
+    wider = columns(id=LongType(), extra=LongType())
     rows = pa.record_batch({"id": pa.array([3, 4]), "extra": pa.array([7, 9])})
     world.write([[rows]], wider, mergeschema="true")
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StringType
 
 from bookkeeper_metadata.errors import NoSuchLedgerError
-from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.datasource.errors import OptionsError, PayloadCorruptError, RowsMissingError
-from spark_bookkeeper.datasource.payload.arrow import ArrowEncoder
-from spark_bookkeeper.datasource.payload.envelope import parse_envelope
 from spark_bookkeeper.datasource.schema import arrow_schema
 from spark_bookkeeper.ledger.errors import UnauthorizedError
 from spark_bookkeeper.log.errors import (
@@ -22,29 +18,14 @@ from spark_bookkeeper.log.errors import (
     NoMatchingTimestampError,
     NoSuchLogError,
 )
-from tests.doubles.ledger_client import FakeLedger
-from tests.spark_bookkeeper.datasource.rows import RAW, SCHEMA, batch, ids, raw_batch
-from tests.spark_bookkeeper.datasource.world import FakeSpark
-
-
-def many_entries(world: FakeSpark, rows: int = 1_000, partitions: int = 2) -> None:
-    each = rows // partitions
-    world.write(
-        [[batch(at * each, each)] for at in range(partitions)],
-        SCHEMA,
-        entrybytes="2k",
-        compression="none",
-    )
-    assert all(len(ledger.payloads) > 5 for ledger in world.client.ledgers.values())
-
-
-def foreign_ledger(world: FakeSpark, ledger_id: int, *payloads: bytes) -> None:
-    metadata = LedgerMetadata(
-        ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b0",)),)
-    )
-    world.client.ledgers[ledger_id] = FakeLedger(
-        metadata=metadata, payloads=list(payloads), is_closed=True
-    )
+from tests.spark_bookkeeper.datasource.rows import RAW, SCHEMA, batch, columns, ids, raw_batch
+from tests.spark_bookkeeper.datasource.world import (
+    FakeSpark,
+    foreign_ledger,
+    many_entries,
+    marked,
+    resized,
+)
 
 
 def test_batches_have_exactly_the_schema_spark_expects(world: FakeSpark) -> None:
@@ -63,8 +44,7 @@ def test_a_read_between_rows_is_exact(world: FakeSpark, first: int, end: int) ->
 
 
 def test_the_footer_spares_entries_that_hold_none_of_the_rows(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    entries = len(world.client.ledgers[0].payloads) - 1
+    entries = len(many_entries(world, partitions=1).payloads) - 1
 
     world.read(startingoffsets='{"row":500}', endingoffsets='{"row":501}')
 
@@ -73,10 +53,9 @@ def test_the_footer_spares_entries_that_hold_none_of_the_rows(world: FakeSpark) 
 
 
 def test_without_a_footer_the_rows_are_found_all_the_same(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    ledger = world.client.ledgers[0]
+    ledger = many_entries(world, partitions=1)
     del ledger.payloads[-1]
-    ledger.metadata = replace(ledger.metadata, custom_metadata={})
+    marked(ledger, {})
 
     found = world.read(startingoffsets='{"row":500}', endingoffsets='{"row":510}')
 
@@ -109,7 +88,7 @@ def test_raw_rows_between_offsets_are_entries(world: FakeSpark) -> None:
 
 
 def test_raw_text_that_is_no_utf8_is_an_error_by_its_place(world: FakeSpark) -> None:
-    text = StructType([StructField("value", StringType())])
+    text = columns(value=StringType())
     world.write([[pa.record_batch({"value": ["ok"]})]], text, payloadformat="raw")
     world.client.ledgers[0].payloads[0] = b"\xff"
 
@@ -248,8 +227,7 @@ def test_ledgers_of_different_kinds_are_not_mixed(world: FakeSpark) -> None:
 
 
 def test_an_entry_that_disappeared_is_noticed(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    payloads = world.client.ledgers[0].payloads
+    payloads = many_entries(world, partitions=1).payloads
     payloads[3] = payloads[4]
 
     with pytest.raises(RowsMissingError, match="ledger_id=0"):
@@ -258,20 +236,16 @@ def test_an_entry_that_disappeared_is_noticed(world: FakeSpark) -> None:
 
 @pytest.mark.parametrize("change", [-1, 1])
 def test_a_last_entry_of_fewer_or_more_rows_is_noticed(world: FakeSpark, change: int) -> None:
-    many_entries(world, partitions=1)
-    payloads = world.client.ledgers[0].payloads
-    found = parse_envelope(payloads[-2])
-    other = batch(found.first_row, found.rows + change)
-    payloads[-2] = ArrowEncoder(arrow_schema(SCHEMA), 0, "none").encode(other, found.first_row, 0)
+    payloads = many_entries(world, partitions=1).payloads
+    payloads[-2] = resized(payloads[-2], change)
 
     with pytest.raises(RowsMissingError, match=rf"expected=1000 found={1000 + change}"):
         world.read()
 
 
 def test_a_read_that_ends_early_reads_no_entry_beyond_its_end(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    ledger = world.client.ledgers[0]
-    ledger.metadata = replace(ledger.metadata, custom_metadata={})
+    ledger = many_entries(world, partitions=1)
+    marked(ledger, {})
 
     world.read(endingoffsets='{"row":1}')
 
@@ -279,8 +253,7 @@ def test_a_read_that_ends_early_reads_no_entry_beyond_its_end(world: FakeSpark) 
 
 
 def test_a_foreign_entry_in_a_log_is_an_error_by_its_place(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    world.client.ledgers[0].payloads[2] = b"something else" * 10
+    many_entries(world, partitions=1).payloads[2] = b"something else" * 10
 
     with pytest.raises(PayloadCorruptError, match="ledger_id=0 entry_id=2"):
         world.read()

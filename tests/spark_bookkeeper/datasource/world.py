@@ -7,6 +7,7 @@ the store's ``fault`` hook let a test decide what goes wrong, and when.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Self
 
@@ -14,7 +15,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructType
 
+from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.datasource.options.parse import parse_read_options, parse_write_options
+from spark_bookkeeper.datasource.payload.envelope import parse_envelope
 from spark_bookkeeper.datasource.read.batch import PushedFilters, plan_read
 from spark_bookkeeper.datasource.read.readable import find_readable
 from spark_bookkeeper.datasource.read.task import read_slices
@@ -26,9 +29,41 @@ from spark_bookkeeper.datasource.write.stream import commit_stream
 from spark_bookkeeper.datasource.write.task import TaskIdentity, WriteTask
 from spark_bookkeeper.log.format.epoch import Job, TaskMessage
 from spark_bookkeeper.log.nodes.reads import LogNodes
-from tests.doubles.ledger_client import FakeClient
+from tests.doubles.ledger_client import FakeClient, FakeLedger
+from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch, payload_of
 
 HERE = {"BOOKKEEPER_METADATA_URI": "zk+hierarchical://fake/ledgers"}
+
+
+def many_entries(world: FakeSpark, rows: int = 1_000, partitions: int = 2) -> FakeLedger:
+    """A log whose ledgers have several entries each; the first ledger."""
+    each = rows // partitions
+    batches = [[batch(at * each, each)] for at in range(partitions)]
+    world.write(batches, SCHEMA, entrybytes="2k", compression="none")
+    assert all(len(ledger.payloads) > 5 for ledger in world.client.ledgers.values())
+    return world.client.ledgers[0]
+
+
+def foreign_ledger(world: FakeSpark, ledger_id: int, *payloads: bytes) -> FakeLedger:
+    """A closed ledger of somebody else's."""
+    metadata = LedgerMetadata(
+        ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b0",)),)
+    )
+    ledger = FakeLedger(metadata=metadata, payloads=list(payloads), is_closed=True)
+    world.client.ledgers[ledger_id] = ledger
+    return ledger
+
+
+def marked(ledger: FakeLedger, marks: dict[str, bytes]) -> None:
+    """Replace the ledger's custom metadata."""
+    ledger.metadata = replace(ledger.metadata, custom_metadata=marks)
+
+
+def resized(payload: bytes, change: int) -> bytes:
+    """The entry with so many rows more."""
+    found = parse_envelope(payload)
+    rows = batch(found.first_row, found.rows + change)
+    return payload_of(rows, "none", first_row=found.first_row)
 
 
 class FakeSpark:
