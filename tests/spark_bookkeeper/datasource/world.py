@@ -16,10 +16,11 @@ from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructType
 
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
+from spark_bookkeeper.datasource.options.model import ReadOptions
 from spark_bookkeeper.datasource.options.parse import parse_read_options, parse_write_options
 from spark_bookkeeper.datasource.payload.envelope import parse_envelope
 from spark_bookkeeper.datasource.read.batch import PushedFilters, plan_read
-from spark_bookkeeper.datasource.read.readable import find_readable
+from spark_bookkeeper.datasource.read.readable import Readable, find_readable
 from spark_bookkeeper.datasource.read.task import read_slices
 from spark_bookkeeper.datasource.session import Session
 from spark_bookkeeper.datasource.write.batch import abort_batch
@@ -143,21 +144,33 @@ class FakeSpark:
         self, schema: StructType | None = None, *, filters: Sequence[Filter] = (), **options: str
     ) -> pa.Table:
         """All rows a ``load()`` would give, in partition order, before Spark filters them."""
+        return self.read_planned(*self.find(**options), schema=schema, filters=filters)
+
+    def find(self, **options: str) -> tuple[ReadOptions, Readable]:
+        """What ``load()`` looks up before the read is planned."""
         if "ledger" not in options:
             options = {"log": "orders", **options}
         given = parse_read_options(options, HERE)
-        readable = find_readable(self.session, given)
+        return given, find_readable(self.session, given)
+
+    def read_planned(
+        self,
+        given: ReadOptions,
+        readable: Readable,
+        *,
+        schema: StructType | None = None,
+        filters: Sequence[Filter] = (),
+    ) -> pa.Table:
+        """As :meth:`read`, of what was found before."""
         wanted = schema or readable.columns(given)
         readable.check_wanted(given, wanted)
         pushed = PushedFilters(readable, wanted)
         assert pushed(list(filters)) == list(filters)
-        predicate = pushed.predicate
+        session, predicate = self.session, pushed.predicate
         batches = [
             batch
-            for pack in plan_read(self.session, given, readable, predicate=predicate)
-            for batch in read_slices(
-                self.session, given, readable, wanted, pack, predicate=predicate
-            )
+            for pack in plan_read(session, given, readable, predicate=predicate)
+            for batch in read_slices(session, given, readable, wanted, pack, predicate=predicate)
         ]
         return pa.Table.from_batches(batches) if batches else pa.table({})
 
