@@ -11,11 +11,9 @@ import fastavro
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import LongType, MapType, StringType
 
 from spark_bookkeeper.datasource.errors import (
     PayloadCorruptError,
-    UnsupportedTypeError,
 )
 from spark_bookkeeper.datasource.payload.avro import AvroDecoder, AvroEncoder
 from spark_bookkeeper.datasource.payload.avro_schema import (
@@ -31,8 +29,7 @@ from spark_bookkeeper.datasource.payload.envelope import (
     EntryKind,
     Envelope,
 )
-from spark_bookkeeper.log.errors import NoSuchLogError
-from tests.spark_bookkeeper.datasource.rows import SCHEMA, columns, everything
+from tests.spark_bookkeeper.datasource.rows import SCHEMA, everything
 from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 
@@ -115,19 +112,6 @@ def test_names_avro_forbids_are_escaped_and_kept() -> None:
     assert len({field["name"] for field in record["fields"]}) == len(names)
     assert [field.get("sparkName", field["name"]) for field in record["fields"]] == names
     assert avro_name("plain_Name1") == "plain_Name1"
-
-
-def test_what_avro_cannot_express_is_refused_by_column_before_anything_exists(
-    world: FakeSpark,
-) -> None:
-    deep = columns(m=MapType(LongType(), LongType()))
-    schema = columns(fine=LongType(), pairs=MapType(LongType(), StringType()), deep=deep)
-
-    with pytest.raises(UnsupportedTypeError, match=r"pairs \(keys of an Avro map.*deep\.m \(keys"):
-        world.plan(schema, payloadformat="avro")
-
-    with pytest.raises(NoSuchLogError):
-        world.nodes()
 
 
 def test_a_log_of_avro_rows_is_read_like_any_other(world: FakeSpark) -> None:

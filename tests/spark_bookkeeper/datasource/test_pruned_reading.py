@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,6 +34,7 @@ from spark_bookkeeper.datasource.read.batch import BookKeeperBatchReader
 from spark_bookkeeper.datasource.read.readable import Readable, find_readable
 from spark_bookkeeper.datasource.read.task import ReadPartition
 from spark_bookkeeper.datasource.schema import arrow_schema, log_schema_of
+from tests.doubles.ledger_client import FakeLedger
 from tests.spark_bookkeeper.datasource.rows import RAW, SCHEMA, batch, columns, ids, raw_batch
 from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark, many_entries, marked, resized
 
@@ -93,12 +94,9 @@ def test_filters_and_positions_go_together(
     world: FakeSpark, first: int, end: int, options: dict[str, Any]
 ) -> None:
     many_entries(world)
-    places: dict[str, Any] = {
-        "startingoffsets": f'{{"row":{first}}}',
-        "endingoffsets": f'{{"row":{end}}}',
-    }
+    options["startingoffsets"], options["endingoffsets"] = f'{{"row":{first}}}', f'{{"row":{end}}}'
 
-    found = world.read(filters=between(450, 550), includemetadata="true", **places, **options)
+    found = world.read(filters=between(450, 550), includemetadata="true", **options)
 
     low, high = max(first, 450), min(end, 550)
     assert matching(ids(found), low, high) == list(range(low, high))
@@ -154,29 +152,31 @@ def test_ledgers_read_by_id_are_pruned_by_their_footers(world: FakeSpark) -> Non
     assert len(world.client.entries_read) <= 3
 
 
-def test_without_a_footer_all_entries_are_read(world: FakeSpark) -> None:
-    ledger = many_entries(world, partitions=1)
+def without_footer(ledger: FakeLedger) -> None:
     del ledger.payloads[-1]
     marked(ledger, {})
 
-    assert ids(world.read(filters=between(500, 510))) == list(range(1000))
 
-
-def test_a_footer_of_other_rows_than_the_logs_prunes_nothing(world: FakeSpark) -> None:
-    payloads = many_entries(world, partitions=1).payloads
+def with_footer_of_other_rows(ledger: FakeLedger) -> None:
     other = FooterBuilder(arrow_schema(SCHEMA), 8)
-    for at in range(len(payloads) - 1):
+    for at in range(len(ledger.payloads) - 1):
         other.add(CutEntry(b"", batch(at, 1), at))
     encoded = other.encode(0, 0)
     assert encoded is not None
-    payloads[-1] = encoded
-
-    assert ids(world.read(filters=between(500, 510))) == list(range(1000))
+    ledger.payloads[-1] = encoded
 
 
-def test_a_footer_of_a_later_version_prunes_nothing(world: FakeSpark) -> None:
-    ledger = many_entries(world, partitions=1)
+def with_footer_of_a_later_version(ledger: FakeLedger) -> None:
     marked(ledger, {**ledger.metadata.custom_metadata, FOOTER_KEY: b"2"})
+
+
+@pytest.mark.parametrize(
+    "change", [without_footer, with_footer_of_other_rows, with_footer_of_a_later_version]
+)
+def test_without_a_footer_that_agrees_with_the_log_all_entries_are_read(
+    world: FakeSpark, change: Callable[[FakeLedger], None]
+) -> None:
+    change(many_entries(world, partitions=1))
 
     assert ids(world.read(filters=between(500, 510))) == list(range(1000))
 
