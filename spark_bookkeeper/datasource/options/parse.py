@@ -22,13 +22,7 @@ from spark_bookkeeper.datasource.options.model import (
     TargetOptions,
     WriteOptions,
 )
-from spark_bookkeeper.datasource.options.table import (
-    CLIENT_PREFIX,
-    OPTIONS,
-    READS,
-    Option,
-    Way,
-)
+from spark_bookkeeper.datasource.options.table import CLIENT_PREFIX, OPTIONS, READS, Option, Way
 from spark_bookkeeper.log.nodes.paths import check_log_name
 
 _SPARK_KEYS = frozenset(

@@ -17,12 +17,7 @@ from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
 from spark_bookkeeper.datasource.evolution import merged
 from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.payload.codec import check_storable
-from spark_bookkeeper.datasource.schema import (
-    LogSchema,
-    check_fits,
-    check_raw,
-    log_schema_of,
-)
+from spark_bookkeeper.datasource.schema import LogSchema, check_fits, check_raw, log_schema_of
 from spark_bookkeeper.datasource.session import Session
 from spark_bookkeeper.log.errors import NoSuchLogError
 from spark_bookkeeper.log.format.epoch import Epoch, Job, PlannedSchema, Txn

@@ -12,9 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_bookkeeper.datasource.errors import (
-    PayloadCorruptError,
-)
+from spark_bookkeeper.datasource.errors import PayloadCorruptError
 from spark_bookkeeper.datasource.payload.avro import AvroDecoder, AvroEncoder
 from spark_bookkeeper.datasource.payload.avro_schema import (
     AVRO_SCHEMA_KEY,

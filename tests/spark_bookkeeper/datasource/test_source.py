@@ -13,11 +13,7 @@ from pyspark.sql.pandas.utils import require_minimum_pandas_version
 from pyspark.sql.types import StructType
 
 import pyspark_bookkeeper
-from spark_bookkeeper.datasource.errors import (
-    OptionsError,
-    SourceError,
-    source_errors,
-)
+from spark_bookkeeper.datasource.errors import OptionsError, SourceError, source_errors
 from spark_bookkeeper.datasource.options.client import client_settings
 from spark_bookkeeper.datasource.source import BookKeeperSource
 from spark_bookkeeper.datasource.write.stream import BookKeeperStreamWriter
