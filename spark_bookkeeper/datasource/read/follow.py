@@ -68,7 +68,7 @@ class LogFollower:
         self._readable = readable
         self._clock_ms = clock_ms
         self._view = session.log_view(self.log_id, self.log, options.read_password())
-        self._skipped = {
+        self._skipped: dict[str, Any] = {
             "is_trimmed_skipped": not options.fails_on_data_loss,
             "is_overwritten_skipped": options.ignores_overwrites,
         }

@@ -45,21 +45,28 @@ def test_other_rows_than_the_envelope_says_are_refused() -> None:
         ArrowDecoder(batch.schema).decode(1, 1, bytes(payload))
 
 
-def test_text_that_is_no_utf8_is_refused() -> None:
-    batch = pa.record_batch({"x": pa.array(["abcdefgh"] * 3)})
-    payload = payload_of(batch, "none").replace(b"abcdefgh", b"\xff\xfe\xfd\xfc\xff\xff\xff\xff")
-
-    with pytest.raises(PayloadCorruptError, match="not a valid Arrow record batch"):
-        ArrowDecoder(batch.schema).decode(1, 1, payload)
+TEXTS = pa.record_batch({"x": ["abcdefgh"] * 3})
 
 
-def test_another_schema_is_refused() -> None:
-    payload = payload_of(pa.record_batch({"x": pa.array([1, 2, 3])}))
-
-    with pytest.raises(PayloadCorruptError):
-        ArrowDecoder(pa.schema([("x", pa.string()), ("y", pa.int64())])).decode(1, 1, payload)
-
-
-def test_an_entry_that_is_not_ours_is_refused_by_its_place() -> None:
-    with pytest.raises(PayloadCorruptError, match="ledger_id=12 entry_id=34"):
-        ArrowDecoder(pa.schema([("x", pa.int64())])).decode(12, 34, b"any other entry" * 10)
+@pytest.mark.parametrize(
+    ("schema", "payload", "message"),
+    [
+        # Texts that are no UTF-8.
+        (
+            TEXTS.schema,
+            payload_of(TEXTS, "none").replace(b"abcdefgh", b"\xff\xfe\xfd\xfc\xff\xff\xff\xff"),
+            "not a valid Arrow record batch",
+        ),
+        (
+            pa.schema([("x", pa.string()), ("y", pa.int64())]),
+            payload_of(pa.record_batch({"x": [1, 2, 3]})),
+            "not a valid Arrow record batch",
+        ),
+        (TEXTS.schema, b"any other entry" * 10, "not written by this connector"),
+    ],
+)
+def test_what_holds_no_rows_of_the_schema_is_refused_by_its_place(
+    schema: pa.Schema, payload: bytes, message: str
+) -> None:
+    with pytest.raises(PayloadCorruptError, match=f"{message}.*ledger_id=12 entry_id=34"):
+        ArrowDecoder(schema).decode(12, 34, payload)

@@ -8,14 +8,13 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from bookkeeper_metadata.errors import MetadataCorruptError
 from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
-from spark_bookkeeper.datasource.options.parse import parse_read_options
 from spark_bookkeeper.datasource.read.partitions import PlanLimits, plan
-from spark_bookkeeper.datasource.read.readable import METADATA_FIELDS, find_readable
+from spark_bookkeeper.datasource.read.readable import METADATA_FIELDS
 from spark_bookkeeper.datasource.read.task import read_slices
 from spark_bookkeeper.log.format.model import LedgerRange
 from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch, columns
 from tests.spark_bookkeeper.datasource.test_stream_writing import QUERY, micro_batch
-from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark, many_entries, marked
+from tests.spark_bookkeeper.datasource.world import FakeSpark, many_entries, marked
 
 
 def test_columns_are_chosen_and_ordered_by_the_option(world: FakeSpark) -> None:
@@ -106,8 +105,7 @@ def test_a_batch_number_that_is_none_is_an_error_by_its_ledger(world: FakeSpark)
 
 def test_rows_of_a_range_without_a_commit_time_have_no_timestamp(world: FakeSpark) -> None:
     world.write([[batch(0, 2)]], SCHEMA)
-    given = parse_read_options({"log": "orders", "includemetadata": "true"}, HERE)
-    readable = find_readable(world.session, given)
+    given, readable = world.find(includemetadata="true")
     wanted = StructType([METADATA_FIELDS["_timestamp"]])
     open_range = LedgerRange(0, 0, 0, 0, 2, 10, 0, 0)
     ((slices,),) = [plan([open_range], 0, 2, PlanLimits(), row_is_entry=False)]

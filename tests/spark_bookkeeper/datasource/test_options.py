@@ -30,9 +30,9 @@ READ, SCHEMA, STREAM, WRITE = (
 STREAM_WRITE = partial(parse_write_options, is_stream=True)
 
 
-def defects(parse: Parse = READ, environment: dict[str, str] = HERE, **given: str) -> str:
+def defects(parse: Parse = READ, cluster: str | None = URI, **given: str) -> str:
     with pytest.raises(OptionsError) as caught:
-        parse(given, environment)
+        parse(given, {} if cluster is None else {"BOOKKEEPER_METADATA_URI": cluster})
     return str(caught.value)
 
 
@@ -140,10 +140,10 @@ def test_all_defects_are_told_in_one_error() -> None:
 
 
 def test_all_that_contradicts_each_other_in_a_write_is_told_at_once() -> None:
-    sizes = {"ensemblesize": "2", "writequorum": "3", "ackquorum": "4"}
-    given = {"log": "a", "entrybytes": "1", "bookkeeper.client.zzz": "3", **sizes}
+    sizes = {"ensemblesize": "2", "writequorum": "3", "ackquorum": "4", "entrybytes": "1"}
+    given: dict[str, Any] = {"log": "a", "bookkeeper.client.zzz": "3", **sizes}
 
-    message = defects(WRITE, {"BOOKKEEPER_METADATA_URI": "zk//x"}, **given)
+    message = defects(WRITE, "zk//x", **given)
 
     assert "option metadataServiceUri: not a metadata service URI: 'zk//x'" in message
     assert "option entryBytes: must lie between" in message
@@ -164,7 +164,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_valid_name_or_the_list() 
 
 
 def test_no_cluster_named_says_both_ways_to_name_one() -> None:
-    message = defects(environment={}, log="orders")
+    message = defects(cluster=None, log="orders")
 
     assert "metadataServiceUri" in message
     assert "BOOKKEEPER_METADATA_URI" in message

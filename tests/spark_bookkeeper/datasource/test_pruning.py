@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import pickle
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -45,24 +46,18 @@ VALUES: dict[sql.DataType, st.SearchStrategy[Any]] = {
     sql.BinaryType(): st.binary(max_size=2),
 }
 COMPARE: dict[type[spark.Filter], Callable[[Any, Any], bool]] = {
-    spark.EqualTo: lambda value, wanted: bool(rank(value) == rank(wanted)),
-    spark.GreaterThan: lambda value, wanted: bool(rank(value) > rank(wanted)),
-    spark.GreaterThanOrEqual: lambda value, wanted: bool(rank(value) >= rank(wanted)),
-    spark.LessThan: lambda value, wanted: bool(rank(value) < rank(wanted)),
-    spark.LessThanOrEqual: lambda value, wanted: bool(rank(value) <= rank(wanted)),
-    spark.StringStartsWith: lambda value, wanted: bool(value.startswith(wanted)),
-    spark.StringEndsWith: lambda value, wanted: bool(value.endswith(wanted)),
-    spark.StringContains: lambda value, wanted: wanted in value,
+    spark.EqualTo: operator.eq,
+    spark.EqualNullSafe: operator.eq,
+    spark.GreaterThan: operator.gt,
+    spark.GreaterThanOrEqual: operator.ge,
+    spark.LessThan: operator.lt,
+    spark.LessThanOrEqual: operator.le,
 }
-COMPARISONS = (
-    spark.EqualTo,
-    spark.EqualNullSafe,
-    spark.GreaterThan,
-    spark.GreaterThanOrEqual,
-    spark.LessThan,
-    spark.LessThanOrEqual,
-)
-TEXT_FILTERS = (spark.StringStartsWith, spark.StringEndsWith, spark.StringContains)
+COMPARE_TEXT: dict[type[spark.Filter], Callable[[str, str], bool]] = {
+    spark.StringStartsWith: str.startswith,
+    spark.StringEndsWith: str.endswith,
+    spark.StringContains: operator.contains,
+}
 
 
 def satisfies(item: spark.Filter, value: Any) -> bool | None:
@@ -75,10 +70,8 @@ def satisfies(item: spark.Filter, value: Any) -> bool | None:
     if isinstance(item, spark.IsNotNull):
         return value is not None
     wanted = item.value  # type: ignore[attr-defined]
-    if isinstance(item, spark.EqualNullSafe):
-        if value is None or wanted is None:
-            return value is None and wanted is None
-        return bool(rank(value) == rank(wanted))
+    if isinstance(item, spark.EqualNullSafe) and (value is None or wanted is None):
+        return value is None and wanted is None
     if value is None:
         return None
     if isinstance(item, spark.In):
@@ -87,7 +80,9 @@ def satisfies(item: spark.Filter, value: Any) -> bool | None:
         return None if None in wanted else False
     if wanted is None:
         return None
-    return COMPARE[type(item)](value, wanted)
+    if type(item) in COMPARE_TEXT:
+        return COMPARE_TEXT[type(item)](value, wanted)
+    return COMPARE[type(item)](rank(value), rank(wanted))
 
 
 def rank(value: Any) -> Any:
@@ -117,12 +112,12 @@ def columns_and_filters(
         literal = st.tuples(value, zones).map(lambda pair: pair[0].astimezone(pair[1]))
     column = st.just(("c",))
     plain = st.one_of(
-        *[st.builds(kind, column, literal | st.none()) for kind in COMPARISONS],
+        *[st.builds(kind, column, literal | st.none()) for kind in COMPARE],
         st.builds(spark.In, column, st.lists(literal | st.none(), max_size=3).map(tuple)),
         st.builds(spark.IsNull, column),
         st.builds(spark.IsNotNull, column),
         *(
-            [st.builds(kind, column, value) for kind in TEXT_FILTERS]
+            [st.builds(kind, column, value) for kind in COMPARE_TEXT]
             if isinstance(of, sql.StringType)
             else []
         ),

@@ -73,7 +73,7 @@ def test_raw_rows_between_offsets_are_entries(world: FakeSpark) -> None:
     values = [f"v{n}".encode() for n in range(20)]
     world.write([[raw_batch(*values[:10])], [raw_batch(*values[10:])]], RAW, payloadformat="raw")
 
-    between = {"startingoffsets": '{"row":7}', "endingoffsets": '{"row":13}'}
+    between: dict[str, Any] = {"startingoffsets": '{"row":7}', "endingoffsets": '{"row":13}'}
     found = world.read(includemetadata="true", **between)
 
     assert found.column("value").to_pylist() == values[7:13]

@@ -56,9 +56,7 @@ def test_a_restart_that_repeats_a_batch_moves_no_cursor_ahead_of_it(world: FakeS
     query.plan()
     query.restart()
 
-    found = query.read()
-
-    assert ids(found) == list(range(10, 20))
+    assert ids(query.read()) == list(range(10, 20))
     assert cursor(world) == Cursor(10, world.now_ms, WEEK_MS)
     query.trigger()
     query.plan()

@@ -48,9 +48,7 @@ def test_trimmed_rows_are_passed_over_where_that_is_allowed(
     query = trimmed_under(world, failondataloss="false")
 
     assert query.trigger() is not None
-    found = query.trigger()
-
-    assert rows(found) == [5, 6]
+    assert rows(query.trigger()) == [5, 6]
     assert "wanted_row=2 first_row=5" in caplog.text
 
 
@@ -61,8 +59,7 @@ def test_a_stream_at_the_end_of_a_trimmed_log_goes_on(world: FakeSpark) -> None:
 
     assert query.trigger() is None
     append(world, 5, 2)
-    found = query.trigger()
-    assert rows(found) == [5, 6]
+    assert rows(query.trigger()) == [5, 6]
 
 
 def test_an_overwrite_of_rows_not_read_or_only_planned_is_an_error(world: FakeSpark) -> None:
@@ -98,9 +95,7 @@ def test_a_stream_that_had_read_everything_takes_an_overwrite_for_new_rows(
     query.trigger()
     for first in (100, 200):
         overwrite(world, first, 3)
-
-        found = query.trigger()
-        assert rows(found) == [first, first + 1, first + 2]
+        assert rows(query.trigger()) == [first, first + 1, first + 2]
 
 
 def test_rows_trimmed_behind_an_overwrite_are_still_data_loss(world: FakeSpark) -> None:

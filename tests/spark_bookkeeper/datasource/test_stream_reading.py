@@ -48,8 +48,7 @@ def test_a_new_stream_begins_at_the_end_and_stays_there_over_restarts(world: Fak
     query.restart()
 
     assert query.trigger() is not None
-    found = query.trigger()
-    assert rows(found) == list(range(10, 20))
+    assert rows(query.trigger()) == list(range(10, 20))
 
 
 def test_the_first_batch_has_the_same_rows_when_its_run_was_cut_off(world: FakeSpark) -> None:
@@ -59,9 +58,7 @@ def test_the_first_batch_has_the_same_rows_when_its_run_was_cut_off(world: FakeS
     append(world, 10, 10)
     query.restart()
 
-    found = query.trigger()
-
-    assert rows(found) == ids(before) == [0, 1, 2, 3]
+    assert rows(query.trigger()) == ids(before) == [0, 1, 2, 3]
 
 
 def test_a_stream_begins_at_a_row_unless_that_is_beyond_the_end(world: FakeSpark) -> None:

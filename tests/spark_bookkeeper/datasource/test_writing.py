@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -257,7 +258,7 @@ NUMBERED = MapType(LongType(), StringType())
 def test_a_first_write_that_is_refused_leaves_no_log(
     world: FakeSpark,
     schema: StructType,
-    options: dict[str, str],
+    options: dict[str, Any],
     error: type[Exception],
     message: str,
 ) -> None:
