@@ -7,6 +7,7 @@ refused, and the most memory Arrow and the process held. Any exception but a ref
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -176,12 +177,8 @@ def fuzz_reads(cases: int) -> None:
 
 def _rss_bytes_max() -> int:
     """The most memory this process had; its rusage would count its parent's, at the fork, too."""
-    (line,) = [
-        line
-        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-        if line.startswith("VmHWM:")
-    ]
-    return int(line.split()[1]) * 1024
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(re.findall(r"VmHWM:\s*(\d+)", status)[0]) * 1024
 
 
 def main(cases: int) -> None:

@@ -17,18 +17,13 @@ from tests.spark_bookkeeper.datasource.test_stream_writing import QUERY, micro_b
 from tests.spark_bookkeeper.datasource.world import FakeSpark, many_entries, marked
 
 
-def test_columns_are_chosen_and_ordered_by_the_option(world: FakeSpark) -> None:
+def test_columns_are_chosen_by_the_option_or_by_a_users_schema(world: FakeSpark) -> None:
     world.write([[batch(0, 2)]], SCHEMA)
 
     assert world.read(columns="name").to_pydict() == {"name": ["n0", "n1"]}
     assert world.read(columns="name,id").column_names == ["name", "id"]
     with pytest.raises(OptionsError, match="no nome; there are id, name"):
         world.read(columns="nome")
-
-
-def test_a_users_schema_may_be_a_part_of_the_columns(world: FakeSpark) -> None:
-    world.write([[batch(0, 2)]], SCHEMA)
-
     assert world.read(StructType([SCHEMA["name"]])).to_pydict() == {"name": ["n0", "n1"]}
     with pytest.raises(SchemaMismatchError, match="id: is string, the log has bigint"):
         world.read(columns(id=StringType()))

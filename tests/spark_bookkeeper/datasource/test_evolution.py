@@ -66,6 +66,9 @@ def test_new_columns_come_behind_the_logs_and_are_null_in_older_rows(
     assert rows(world.read(columns="day,id")) == [(None, 1), (7, 2)]
     assert rows(world.read(columns="day")) == [(None,), (7,)]
     assert rows(world.read(schema=columns(name=TEXT))) == [("one",), ("two",)]
+    # By its id a ledger shows the columns it was written with.
+    assert rows(world.read(ledger="0")) == [(1, "one")]
+    assert rows(world.read(ledger="1")) == [(2, "two", 7)]
     placed = world.read(columns="day", includemetadata="true")
     assert placed.column("_position").to_pylist() == [0, 1]
 
@@ -183,8 +186,7 @@ def test_nothing_new_is_no_new_schema(world: FakeSpark) -> None:
 
 def test_a_failed_write_adds_no_column(world: FakeSpark) -> None:
     write(world, columns(id=LONG), (1,))
-    wider = columns(id=LONG, name=TEXT)
-    plan, message = attempted(world, wider, (2, "two"), mergeschema="true")
+    plan, message = attempted(world, columns(id=LONG, name=TEXT), (2, "two"), mergeschema="true")
 
     world.abort(plan, [message])
 
@@ -265,14 +267,6 @@ def test_a_read_planned_before_the_columns_came_goes_on_with_those_it_has(world:
     write(world, wider, ("new", {"x": 2, "y": 3}), mergeschema="true")
 
     assert world.read_planned(*planned).to_pylist() == [{"s": {"x": 1}}, {"s": {"x": 2}}]
-
-
-def test_ledgers_read_by_id_show_the_columns_they_were_written_with(world: FakeSpark) -> None:
-    write(world, columns(id=LONG), (1,))
-    write(world, columns(id=LONG, name=TEXT), (2, "two"), mergeschema="true")
-
-    assert rows(world.read(ledger="0")) == [(1,)]
-    assert rows(world.read(ledger="1")) == [(2, "two")]
 
 
 def test_a_micro_batch_adds_columns_once_though_its_commit_knows_no_plan(world: FakeSpark) -> None:

@@ -24,15 +24,7 @@ from spark_bookkeeper.datasource.read.bounds import Layout
 from spark_bookkeeper.datasource.read.pruning import predicate_of
 from spark_bookkeeper.datasource.schema import arrow_schema
 from tests.patience import seconds
-from tests.spark_bookkeeper.datasource.hostile import (
-    Damage,
-    damaged,
-    deleted,
-    flipped,
-    inserted,
-    overwritten,
-    truncated,
-)
+from tests.spark_bookkeeper.datasource import hostile
 from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch, everything, payload_of
 from tests.spark_bookkeeper.datasource.world import FakeSpark, foreign_ledger, many_entries, marked
 
@@ -66,18 +58,18 @@ def test_damage_never_crashes_a_reader_nor_floods_its_memory(repository: Path, c
 
 def spoilt(draw: random.Random, payload: bytes) -> bytes:
     """The entry after a few changes behind its envelope, which still says how many rows it has."""
-    damages: list[Damage] = []
+    damages: list[hostile.Damage] = []
     for _ in range(draw.randint(1, 4)):
         at, size = draw.randrange(1 << 30), draw.randint(1, 8)
-        changes: list[Damage] = [
-            (flipped, at, draw.randint(1, 255)),
-            (overwritten, at, draw.choice((b"\0", b"\1", b"\x7f", b"\x80", b"\xff"))),
-            (inserted, at, draw.randbytes(size)),
-            (deleted, at, size),
-            (truncated, at),
+        changes: list[hostile.Damage] = [
+            (hostile.flipped, at, draw.randint(1, 255)),
+            (hostile.overwritten, at, draw.choice((b"\0", b"\1", b"\x7f", b"\x80", b"\xff"))),
+            (hostile.inserted, at, draw.randbytes(size)),
+            (hostile.deleted, at, size),
+            (hostile.truncated, at),
         ]
         damages += draw.choices(changes, (4, 4, 1, 1, 1))
-    return payload[:ENVELOPE_SIZE] + damaged(payload[ENVELOPE_SIZE:], damages)
+    return payload[:ENVELOPE_SIZE] + hostile.damaged(payload[ENVELOPE_SIZE:], damages)
 
 
 @pytest.mark.slow

@@ -25,18 +25,18 @@ from pyspark.sql.types import LongType
 
 from spark_bookkeeper.datasource.errors import RowsMissingError
 from spark_bookkeeper.datasource.options.model import ReadOptions
-from spark_bookkeeper.datasource.options.parse import parse_read_options
 from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry
 from spark_bookkeeper.datasource.payload.envelope import parse_envelope
 from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, FooterBuilder
 from spark_bookkeeper.datasource.read import batch as read_batch
 from spark_bookkeeper.datasource.read.batch import BookKeeperBatchReader
-from spark_bookkeeper.datasource.read.readable import Readable, find_readable
+from spark_bookkeeper.datasource.read.readable import Readable
 from spark_bookkeeper.datasource.read.task import ReadPartition
 from spark_bookkeeper.datasource.schema import arrow_schema, log_schema_of
 from tests.doubles.ledger_client import FakeLedger
 from tests.spark_bookkeeper.datasource.rows import RAW, SCHEMA, batch, columns, ids, raw_batch
-from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark, many_entries, marked, resized
+from tests.spark_bookkeeper.datasource.streaming import values
+from tests.spark_bookkeeper.datasource.world import FakeSpark, many_entries, marked, resized
 
 ID, NAME = ("id",), ("name",)
 
@@ -64,18 +64,12 @@ def test_only_entries_that_may_match_are_fetched(world: FakeSpark) -> None:
 def test_ranges_that_cannot_match_are_not_even_opened(world: FakeSpark) -> None:
     many_entries(world, 2_000, partitions=4)
 
-    found = ids(world.read(filters=between(1_200, 1_210)))
-
-    assert matching(found, 1_200, 1_210) == list(range(1_200, 1_210))
-    assert {ledger_id for ledger_id, _ in world.client.entries_read} == {2}
-
-
-def test_filters_nothing_can_match_read_nothing(world: FakeSpark) -> None:
-    many_entries(world)
-
     assert world.read(filters=[EqualTo(ID, 5_000)]).num_rows == 0
     assert world.read(filters=[StringStartsWith(NAME, "x")]).num_rows == 0
     assert world.client.entries_read == []
+    found = ids(world.read(filters=between(1_200, 1_210)))
+    assert matching(found, 1_200, 1_210) == list(range(1_200, 1_210))
+    assert {ledger_id for ledger_id, _ in world.client.entries_read} == {2}
 
 
 def test_gaps_between_entries_are_no_missing_rows(world: FakeSpark) -> None:
@@ -103,7 +97,7 @@ def test_filters_and_positions_go_together(
     assert ids(found) == found.column("_position").to_pylist()
 
 
-def test_metadata_columns_prune_too(world: FakeSpark) -> None:
+def test_metadata_columns_prune_too_also_ranges_of_raw_rows(world: FakeSpark) -> None:
     many_entries(world)
     wanted = GreaterThanOrEqual(("_position",), 990)
 
@@ -112,14 +106,10 @@ def test_metadata_columns_prune_too(world: FakeSpark) -> None:
     assert set(range(990, 1000)) <= set(found.column("_position").to_pylist())
     assert {ledger_id for ledger_id, _ in world.client.entries_read} == {1}
     assert len(world.client.entries_read) <= 3
-
-
-def test_raw_ranges_are_pruned_by_their_metadata(world: FakeSpark) -> None:
-    world.write([[raw_batch(b"a", b"b")], [raw_batch(b"c")]], RAW, payloadformat="raw")
-
-    found = world.read(filters=[EqualTo(("_position",), 2)], includemetadata="true")
-
-    assert found.column("value").to_pylist() == [b"c"]
+    raw: dict[str, Any] = {"payloadformat": "raw", "log": "raw"}
+    world.write([[raw_batch(b"a", b"b")], [raw_batch(b"c")]], RAW, **raw)
+    third = EqualTo(("_position",), 2)
+    assert values(world.read(filters=[third], log="raw", includemetadata="true")) == [b"c"]
 
 
 def test_times_of_rows_prune_ranges_but_not_those_of_writers_outside_spark(
@@ -245,22 +235,18 @@ def test_filters_on_an_added_column_keep_what_was_written_before_it(world: FakeS
     rows = pa.record_batch({"id": pa.array([3, 4]), "extra": pa.array([7, 9])})
     world.write([[rows]], wider, mergeschema="true")
 
-    found = world.read(filters=[EqualTo(("extra",), 9)])
-    without = world.read(filters=[IsNull(("extra",))])
-    by_old = world.read(filters=[EqualTo(ID, 1)])
-
-    assert ids(found) == [0, 1, 2, 3, 4]  # older ranges have no bounds of it
-    assert ids(without) == [0, 1, 2]
-    assert ids(by_old) == [0, 1, 2]
+    # Older ranges have no bounds of it.
+    assert ids(world.read(filters=[EqualTo(("extra",), 9)])) == [0, 1, 2, 3, 4]
+    assert ids(world.read(filters=[IsNull(("extra",))])) == [0, 1, 2]
+    assert ids(world.read(filters=[EqualTo(ID, 1)])) == [0, 1, 2]
 
 
 def test_a_read_of_nothing_still_gives_spark_a_partition(
     world: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many_entries(world)
-    given = parse_read_options({"log": "orders"}, HERE)
     monkeypatch.setattr(read_batch, "open_session", lambda options: world.session)
-    reader = BookKeeperBatchReader(given, find_readable(world.session, given), SCHEMA)
+    reader = BookKeeperBatchReader(*world.find(), SCHEMA)
 
     assert list(reader.pushFilters([EqualTo(ID, 5_000)])) == [EqualTo(ID, 5_000)]
     (partition,) = reader.partitions()

@@ -223,7 +223,6 @@ def test_the_password_is_compared_where_the_head_lists_no_range(
     world.write([[batch(1, 1)]], SCHEMA, password="secret")
 
 
-AVRO = {"payloadformat": "avro"}
 NUMBERED = MapType(LongType(), StringType())
 
 
@@ -233,28 +232,16 @@ NUMBERED = MapType(LongType(), StringType())
         # The settings would stay, and refuse every later write that does not name its own.
         (SCHEMA, {"ensembleSize": "9"}, NotEnoughBookiesError, "not enough bookies"),
         (SCHEMA, {"passwordFile": "/none"}, OptionsError, "option passwordFile"),
-        (
-            columns(id=LongType(), ID=LongType()),
-            {},
-            SchemaMismatchError,
-            "stands twice, case apart",
-        ),
-        (
-            columns(fine=LongType(), pairs=NUMBERED, deep=columns(m=NUMBERED)),
-            AVRO,
-            UnsupportedTypeError,
-            r"pairs \(keys of an Avro map.*deep\.m \(keys",
-        ),
-        # A schema that is too large for the metadata.
-        (
-            columns(**{"c" * 100 + str(n): LongType() for n in range(3000)}),
-            {},
-            OptionsError,
-            "log orders cannot be created: a schema has at most",
-        ),
         (SCHEMA, {"payloadformat": "raw"}, SchemaMismatchError, "one column value of binary or"),
+        (columns(id=LongType(), ID=LongType()), {}, SchemaMismatchError, "twice, case apart"),
+        (columns(fine=LongType(), pairs=NUMBERED, deep=columns(m=NUMBERED)),
+         {"payloadformat": "avro"}, UnsupportedTypeError,
+         r"pairs \(keys of an Avro map.*deep\.m \(keys"),
+        # A schema that is too large for the metadata.
+        (columns(**{"c" * 100 + str(n): LongType() for n in range(3000)}), {}, OptionsError,
+         "log orders cannot be created: a schema has at most"),
     ],
-)
+)  # fmt: skip
 def test_a_first_write_that_is_refused_leaves_no_log(
     world: FakeSpark,
     schema: StructType,
