@@ -46,8 +46,7 @@ def test_an_entry_of_format_1_gives_its_rows(repository: Path, name: str) -> Non
 
     envelope, found = decoder.decode(1, 0, golden(repository, f"{name}.bin"))
 
-    kind = EntryKind[payload_format.upper()]
-    assert envelope == Envelope(kind, 0, 7, 3, 1_700_000_000_000)
+    assert envelope == Envelope(EntryKind[payload_format.upper()], 0, 7, 3, 1_700_000_000_000)
     shown = found.set_column(3, "at", found.column("at").cast(pa.int64()))
     assert shown.to_pydict() == ROWS
 

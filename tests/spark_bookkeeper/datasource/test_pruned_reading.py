@@ -35,7 +35,7 @@ from spark_bookkeeper.datasource.read.task import ReadPartition
 from spark_bookkeeper.datasource.schema import arrow_schema, log_schema_of
 from tests.doubles.ledger_client import FakeLedger
 from tests.spark_bookkeeper.datasource.rows import RAW, SCHEMA, batch, columns, ids, raw_batch
-from tests.spark_bookkeeper.datasource.streaming import values
+from tests.spark_bookkeeper.datasource.streaming import append, values
 from tests.spark_bookkeeper.datasource.world import FakeSpark, many_entries, marked, resized
 
 ID, NAME = ("id",), ("name",)
@@ -230,7 +230,7 @@ def test_pushed_filters_look_to_spark_like_a_method_nobody_overrode() -> None:
 
 
 def test_filters_on_an_added_column_keep_what_was_written_before_it(world: FakeSpark) -> None:
-    world.write([[batch(0, 3)]], SCHEMA)
+    append(world, 0, 3)
     wider = columns(id=LongType(), extra=LongType())
     rows = pa.record_batch({"id": pa.array([3, 4]), "extra": pa.array([7, 9])})
     world.write([[rows]], wider, mergeschema="true")

@@ -19,7 +19,7 @@ from spark_bookkeeper.log.errors import (
     NoSuchLogError,
 )
 from tests.spark_bookkeeper.datasource.rows import RAW, SCHEMA, batch, columns, ids, raw_batch
-from tests.spark_bookkeeper.datasource.streaming import drop_before
+from tests.spark_bookkeeper.datasource.streaming import append, drop_before
 from tests.spark_bookkeeper.datasource.world import (
     FakeSpark,
     foreign_ledger,
@@ -102,7 +102,7 @@ def test_offsets_of_a_recreated_log_are_refused(world: FakeSpark) -> None:
 
 
 def test_latest_to_latest_is_nothing_and_backwards_is_refused(world: FakeSpark) -> None:
-    world.write([[batch(0, 9)]], SCHEMA)
+    append(world, 0, 9)
 
     assert ids(world.read(startingoffsets="latest")) == []
     assert ids(world.read(endingoffsets="earliest")) == []
@@ -110,18 +110,11 @@ def test_latest_to_latest_is_nothing_and_backwards_is_refused(world: FakeSpark) 
         world.read(startingoffsets='{"row":5}', endingoffsets='{"row":4}')
 
 
-def three_commits(world: FakeSpark) -> int:
-    """Rows 0, 1 and 2, committed an hour apart from the time returned on."""
-    begun_ms = world.now_ms
-    for at in range(3):
-        world.now_ms = begun_ms + at * 3_600_000
-        world.write([[batch(at, 1)]], SCHEMA)
-    return begun_ms
-
-
 def test_a_read_begins_and_ends_at_times_of_commits_where_rows_are_left(world: FakeSpark) -> None:
-    begun_ms = three_commits(world)
-    hour_ms = 3_600_000
+    begun_ms, hour_ms = world.now_ms, 3_600_000
+    for at in range(3):
+        world.now_ms = begun_ms + at * hour_ms
+        append(world, at, 1)
 
     since = {at: ids(world.read(startingtimestamp=str(begun_ms + at))) for at in (-1, 0, 1)}
     before = {at: ids(world.read(endingtimestamp=str(begun_ms + at))) for at in (0, 1, 9 * hour_ms)}
@@ -135,17 +128,12 @@ def test_a_read_begins_and_ends_at_times_of_commits_where_rows_are_left(world: F
     assert ids(world.read(startingtimestamp="2023-11-14T23:13:20Z")) == [1, 2]
     with pytest.raises(OptionsError, match="ends before it begins; end_row=0 first_row=1"):
         world.read(startingtimestamp=str(begun_ms + 1), endingtimestamp=str(begun_ms))
-    drop_before(world, 2)
-    assert ids(world.read(startingtimestamp=str(begun_ms))) == [2]
-
-
-def test_a_time_after_all_commits_is_an_error_or_the_end(world: FakeSpark) -> None:
-    begun_ms = three_commits(world)
-    later: dict[str, Any] = {"startingtimestamp": str(begun_ms + 3 * 3_600_000)}
-
+    later: dict[str, Any] = {"startingtimestamp": str(begun_ms + 3 * hour_ms)}
     with pytest.raises(NoMatchingTimestampError, match=r"last_commit=2023-11-15T00:13:20\.000Z"):
         world.read(**later)
     assert ids(world.read(**later, startingtimestampstrategy="latest")) == []
+    drop_before(world, 2)
+    assert ids(world.read(startingtimestamp=str(begun_ms))) == [2]
 
 
 def test_rows_that_are_gone_or_not_there_are_an_error(world: FakeSpark) -> None:
@@ -231,7 +219,7 @@ def test_a_read_that_ends_early_reads_no_entry_beyond_its_end(world: FakeSpark) 
 
 def test_many_small_ledgers_are_read_in_order_with_exactly_the_schema(world: FakeSpark) -> None:
     for at in range(40):
-        world.write([[batch(at, 1)]], SCHEMA)
+        append(world, at, 1)
 
     found = world.read()
 

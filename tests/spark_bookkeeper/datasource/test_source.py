@@ -69,9 +69,7 @@ def test_the_copy_of_a_source_that_spark_commits_with_plans_no_write(kind: type)
     options = {"log": "orders", "metadataserviceuri": "zk+hierarchical://127.0.0.1:1/l"}
     copy = pickle.loads(pickle.dumps(kind(options)))
 
-    writer = copy.streamWriter(StructType([]), False)
-
-    assert isinstance(writer, BookKeeperStreamWriter)
+    assert isinstance(copy.streamWriter(StructType([]), False), BookKeeperStreamWriter)
 
 
 def test_a_reported_error_has_its_name_first_and_what_to_do_last() -> None:

@@ -49,12 +49,14 @@ def micro_batch(
     world.stream_commit(messages, number)
 
 
-def test_each_micro_batch_becomes_visible_once(world: FakeSpark) -> None:
+def test_each_micro_batch_becomes_visible_once_and_is_remembered(world: FakeSpark) -> None:
     micro_batch(world, 0, [1, 2], [3])
     micro_batch(world, 1, [4], [])
+    micro_batch(world, 2, [], [])
 
     assert visible(world) == [1, 2, 3, 4]
     assert world.tokens() == []
+    assert world.client.run(world.nodes().txns())[QUERY].version == 2
 
 
 def test_a_replay_with_other_partitions_adds_nothing_and_says_so_once(
@@ -127,15 +129,6 @@ def test_without_any_handler_the_line_goes_to_standard_error(
     assert message.count("\n") == 1
 
 
-def test_an_empty_micro_batch_is_remembered_too(world: FakeSpark) -> None:
-    micro_batch(world, 0, [1])
-    micro_batch(world, 1, [], [])
-
-    stored = world.client.run(world.nodes().txns())
-    assert stored[QUERY].version == 1
-    assert visible(world) == [1]
-
-
 def test_an_older_batch_is_refused_and_nothing_of_it_is_left(world: FakeSpark) -> None:
     micro_batch(world, 3, [1])
     _, messages = attempts(world, 2, [9])
@@ -161,22 +154,16 @@ def test_a_message_of_another_batch_and_one_that_is_missing_are_refused(world: F
     assert visible(world) == []
 
 
-def test_an_abort_after_a_commit_takes_nothing_back(world: FakeSpark) -> None:
-    _, messages = attempts(world, 0, [1])
-    world.stream_commit(messages, 0)
-
-    world.stream_abort(messages)
-
-    assert visible(world) == [1]
-
-
-def test_an_abort_that_nobody_lived_to_name_leaves_everything_to_others(world: FakeSpark) -> None:
-    plan, _ = attempts(world, 0, [1])
+def test_an_abort_of_what_is_committed_or_has_no_name_takes_nothing_away(world: FakeSpark) -> None:
+    plan, messages = attempts(world, 0, [1])
 
     world.stream_abort([None, None])
-
     assert world.tokens() == [plan.epoch.number]
     assert len(world.client.ledgers) == 1
+
+    world.stream_commit(messages, 0)
+    world.stream_abort(messages)
+    assert visible(world) == [1]
 
 
 def test_the_next_run_of_a_batch_ends_the_stopped_ones_tasks(world: FakeSpark) -> None:
