@@ -97,7 +97,7 @@ def test_filters_and_positions_go_together(
     assert ids(found) == found.column("_position").to_pylist()
 
 
-def test_metadata_columns_prune_too_also_ranges_of_raw_rows(world: FakeSpark) -> None:
+def test_metadata_columns_prune_too(world: FakeSpark) -> None:
     many_entries(world)
     wanted = GreaterThanOrEqual(("_position",), 990)
 

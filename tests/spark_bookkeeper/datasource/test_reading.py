@@ -110,7 +110,7 @@ def test_latest_to_latest_is_nothing_and_backwards_is_refused(world: FakeSpark) 
         world.read(startingoffsets='{"row":5}', endingoffsets='{"row":4}')
 
 
-def test_a_read_begins_and_ends_at_times_of_commits_where_rows_are_left(world: FakeSpark) -> None:
+def test_a_read_may_begin_and_end_at_the_time_of_a_commit(world: FakeSpark) -> None:
     begun_ms, hour_ms = world.now_ms, 3_600_000
     for at in range(3):
         world.now_ms = begun_ms + at * hour_ms

@@ -109,7 +109,7 @@ def test_rows_trimmed_behind_an_overwrite_are_still_data_loss(world: FakeSpark) 
         query.trigger()
 
 
-def test_a_log_deleted_under_a_stream_is_gone_and_another_of_its_name_is_none(
+def test_an_offset_of_another_log_of_the_name_is_refused(
     world: FakeSpark,
 ) -> None:
     query = stream_of(world, 10)

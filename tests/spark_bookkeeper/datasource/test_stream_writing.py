@@ -86,7 +86,7 @@ def test_a_failed_first_micro_batch_keeps_the_log_for_the_next_run(world: FakeSp
     assert visible(world) == [1, 2]
 
 
-def test_a_commit_says_in_one_line_what_it_did_and_its_ledger_who_wrote_it(
+def test_a_commit_says_in_one_line_what_it_did(
     world: FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
