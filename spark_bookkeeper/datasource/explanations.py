@@ -21,6 +21,10 @@ class Explanation:
     """The error's own message says safety and action, with its facts; nothing is added to it."""
 
 
+def _in_message(cause: str, safety: str, action: str) -> Explanation:
+    return Explanation(cause, safety, action, is_in_message=True)
+
+
 _NOTHING_DONE = "Nothing was read or written."
 _NOT_VISIBLE = "Committed data is safe and no row of this write is visible."
 _REFUSED = "What cannot be trusted was refused, not returned; other rows are not affected."
@@ -42,23 +46,20 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         _NOTHING_DONE,
         "Use what the message names instead.",
     ),
-    "BK_PACKAGE_MISSING": Explanation(
+    "BK_PACKAGE_MISSING": _in_message(
         "The Python of Spark's workers lacks a package.",
         _NOTHING_DONE,
         "Set PYSPARK_PYTHON to the interpreter that has spark-bookkeeper installed.",
-        is_in_message=True,
     ),
-    "BK_CONTINUOUS_UNSUPPORTED": Explanation(
+    "BK_CONTINUOUS_UNSUPPORTED": _in_message(
         "A query with Spark's continuous trigger, which drops the rows of every Python sink.",
         "What was committed before is safe; nothing of this batch was written.",
         "Use trigger(processingTime=...) or trigger(availableNow=True).",
-        is_in_message=True,
     ),
-    "BK_STREAM_IDENTITY": Explanation(
+    "BK_STREAM_IDENTITY": _in_message(
         "Spark did not tell a task its streaming query and micro-batch.",
         "Nothing was written, because a replay could not be recognised.",
         "Use a version of Spark that this connector supports.",
-        is_in_message=True,
     ),
     "BK_UNAUTHORIZED": Explanation(
         "The password does not open the ledgers, or an append brings another than the log's rows have.",
@@ -73,11 +74,10 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         "Select and cast the columns as the message says; a write adds columns with "
         "mergeSchema=true, or goes to another log.",
     ),
-    "BK_SCHEMA_CONFLICT": Explanation(
+    "BK_SCHEMA_CONFLICT": _in_message(
         "Another commit gave the log columns after a write that adds some was planned.",
         "The log is as the other commit left it and nothing of this write is visible.",
         "Run it again; a streaming query plans anew when it is started again.",
-        is_in_message=True,
     ),
     "BK_TYPE_UNSUPPORTED": Explanation(
         "A column is of a type that cannot be stored.",
@@ -116,11 +116,10 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         "The read was stopped instead of giving fewer rows.",
         "Run `bookkeeper ledgers verify` on the ledger, and see what wrote or restored it.",
     ),
-    "BK_LOG_PAYLOAD_FORMAT": Explanation(
+    "BK_LOG_PAYLOAD_FORMAT": _in_message(
         "A log of rows was opened entry by entry, outside Spark.",
         _NOTHING_DONE,
         "Read and write it by Spark; only logs of payloadFormat raw are lists of entries.",
-        is_in_message=True,
     ),
     # Which log, and where in it.
     "BK_NO_SUCH_LOG": Explanation(
@@ -128,50 +127,43 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         _NOTHING_DONE,
         "Check the name and metadataServiceUri; the first append creates a log.",
     ),
-    "BK_LOG_EXISTS": Explanation(
+    "BK_LOG_EXISTS": _in_message(
         "A log of this name exists already.",
         "It was not touched.",
         "Open it instead, or choose another name.",
-        is_in_message=True,
     ),
-    "BK_LOG_RECREATED": Explanation(
+    "BK_LOG_RECREATED": _in_message(
         "A position or checkpoint belongs to another log: one of this name that was deleted since, "
         "or one of another name.",
         _NOTHING_DONE,
         "Start the query with a new checkpoint, or the read without offsets of the other log; where it "
         "begins in this log, its options say.",
-        is_in_message=True,
     ),
-    "BK_OFFSET_INVALID": Explanation(
+    "BK_OFFSET_INVALID": _in_message(
         "A checkpoint holds a position that is none of this source.",
         "Nothing was read.",
         "Start with a new checkpoint.",
-        is_in_message=True,
     ),
-    "BK_DATA_LOSS": Explanation(
+    "BK_DATA_LOSS": _in_message(
         "Rows that were asked for were trimmed or overwritten, or lie beyond the log's end.",
         "Rows outside the gap are safe.",
         "Start from a later row, or set failOnDataLoss=false to go on after the gap; behind the end "
         "nothing is skipped: ask for rows up to next_row.",
-        is_in_message=True,
     ),
-    "BK_LOG_OVERWRITTEN": Explanation(
+    "BK_LOG_OVERWRITTEN": _in_message(
         "An overwrite replaced rows that a stream had not read yet.",
         "What replaced them is safe.",
         "Set ignoreOverwrites=true to go on with it, or start with a new checkpoint.",
-        is_in_message=True,
     ),
-    "BK_NO_MATCHING_TIMESTAMP": Explanation(
+    "BK_NO_MATCHING_TIMESTAMP": _in_message(
         "Nothing was committed at startingTimestamp or later.",
         "No data is missing.",
         "Begin earlier, or at the log's end with startingTimestampStrategy=latest.",
-        is_in_message=True,
     ),
-    "BK_NO_CONSUMER": Explanation(
+    "BK_NO_CONSUMER": _in_message(
         "A log is to be trimmed to what its consumers have read, and there is no live one.",
         "Nothing was dropped.",
         "Start the queries that name a consumer, or trim by row number.",
-        is_in_message=True,
     ),
     # Writers that meet.
     "BK_FENCED": Explanation(
@@ -180,41 +172,35 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         "Spark is in its log.",
         "Nothing, if a newer attempt goes on; else run the write again.",
     ),
-    "BK_LOG_CONFLICT": Explanation(
+    "BK_LOG_CONFLICT": _in_message(
         "Another commit came between planning and committing an overwrite.",
         "The log is as the other writer left it and no row of this write is visible.",
         "Run it again.",
-        is_in_message=True,
     ),
-    "BK_LOG_HAS_WRITER": Explanation(
+    "BK_LOG_HAS_WRITER": _in_message(
         "A writer outside Spark holds the log's last ledger open.",
         "Nothing was written.",
         "Close that writer, or take the log from it with takeOver=true or `bookkeeper logs recover`.",
-        is_in_message=True,
     ),
-    "BK_TXN_REGRESSED": Explanation(
+    "BK_TXN_REGRESSED": _in_message(
         "A batch older than the last committed one: a checkpoint was restored, or two drivers run.",
         "Committed data is safe and nothing was written.",
         "Stop the other driver, or start with a new checkpoint. Never restore checkpoints.",
-        is_in_message=True,
     ),
-    "BK_TXN_APP_REUSED": Explanation(
+    "BK_TXN_APP_REUSED": _in_message(
         "A txnAppId came again from another query, whose rows would have been skipped.",
         "Nothing was written and nothing was skipped.",
         "Choose another txnAppId, or forget the stored one with `bookkeeper logs txns forget`.",
-        is_in_message=True,
     ),
-    "BK_COMMIT_UNKNOWN": Explanation(
+    "BK_COMMIT_UNKNOWN": _in_message(
         "The answer to a commit was lost and cannot be found out any more.",
         "Either all of its rows are visible, or none.",
         "Count them before writing again; txnAppId and txnVersion make a repeat safe.",
-        is_in_message=True,
     ),
-    "BK_COMMIT_REFUSED": Explanation(
+    "BK_COMMIT_REFUSED": _in_message(
         "A commit may not go ahead: it was swept, or its messages do not belong together.",
         "Nothing of it is or becomes visible.",
         "Run the write again.",
-        is_in_message=True,
     ),
     # The cluster.
     "BK_NOT_ENOUGH_BOOKIES": Explanation(
@@ -283,11 +269,10 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         "It was left as it is.",
         "See what wrote it, at the path the message names; restore it, or upgrade.",
     ),
-    "BK_NOT_INITIALIZED": Explanation(
+    "BK_NOT_INITIALIZED": _in_message(
         "There is no BookKeeper cluster at this path of ZooKeeper.",
         _NOTHING_DONE,
         "Check the path in metadataServiceUri, or run `bookkeeper cluster init`.",
-        is_in_message=True,
     ),
     "BK_CLUSTER_EXISTS": Explanation(
         "There is a cluster at this path of ZooKeeper already.",

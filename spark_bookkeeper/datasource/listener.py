@@ -20,13 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from pyspark.sql.streaming import listener as spark
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 
@@ -111,7 +105,7 @@ def batch_report(progress: Mapping[str, Any] | str) -> BatchReport:
     )
 
 
-class LagListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore]
+class LagListener(spark.StreamingQueryListener):  # type: ignore[misc, unused-ignore]
     """Reports each micro-batch of every query in one line, and keeps the last reports.
 
     ``spark.streams.addListener(LagListener())``. ``say`` gets the lines; by default they go to
@@ -127,10 +121,10 @@ class LagListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore]
         self.reports: deque[BatchReport] = deque(maxlen=REPORTS_MAX)
         """Newest last."""
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+    def onQueryStarted(self, event: spark.QueryStartedEvent) -> None:  # noqa: N802
         """Nothing has been read yet."""
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+    def onQueryProgress(self, event: spark.QueryProgressEvent) -> None:  # noqa: N802
         """A micro-batch is done."""
         report = batch_report(event.progress)
         if self._names is not None:
@@ -139,10 +133,10 @@ class LagListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore]
         self.reports.append(report)
         self._say(report.as_line())
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+    def onQueryIdle(self, event: spark.QueryIdleEvent) -> None:  # noqa: N802
         """The query is not behind: had there been rows, there would have been a batch."""
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+    def onQueryTerminated(self, event: spark.QueryTerminatedEvent) -> None:  # noqa: N802
         """The last report stays what it was."""
 
 

@@ -108,20 +108,18 @@ class _OpenLedgers:
             return (await anext(entries)).length
 
 
-def open_write_session(options: WriteOptions) -> Session:
-    """As :func:`open_session`, with the retention the options name."""
-    retention = RetentionSettings(
-        deleted_ledger_retention_ms=options.deleted_ledger_retention_ms,
-        job_timeout_ms=options.job_timeout_ms,
-    )
-    return open_session(options, retention)
-
-
-def open_session(options: TargetOptions, retention: RetentionSettings | None = None) -> Session:
+def open_session(options: TargetOptions) -> Session:
     """A session with the cluster the options name, over this process's client.
+
+    Options of a write name its retention too.
 
     Raises:
         MetadataUnavailableError, ClusterNotInitializedError: no cluster answers there.
     """
-    settings = client_settings(options.client_settings)
+    settings, retention = client_settings(options.client_settings), None
+    if isinstance(options, WriteOptions):
+        retention = RetentionSettings(
+            deleted_ledger_retention_ms=options.deleted_ledger_retention_ms,
+            job_timeout_ms=options.job_timeout_ms,
+        )
     return Session(shared(options.metadata_service_uri, settings), retention=retention)

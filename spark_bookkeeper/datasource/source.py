@@ -7,9 +7,10 @@ the client only when a method needs them.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql import datasource as spark
+from pyspark.sql.types import StructType
 
 from spark_bookkeeper.datasource.errors import source_errors
 from spark_bookkeeper.datasource.options.parse import (
@@ -19,17 +20,8 @@ from spark_bookkeeper.datasource.options.parse import (
     parse_write_options,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import (
-        DataSourceReader,
-        DataSourceStreamReader,
-        DataSourceStreamWriter,
-        DataSourceWriter,
-    )
-    from pyspark.sql.types import StructType
 
-
-class BookKeeperSource(DataSource):  # type: ignore[misc, unused-ignore]
+class BookKeeperSource(spark.DataSource):  # type: ignore[misc, unused-ignore]
     """One ``load()`` or ``save()``; every error it lets out is a reported one."""
 
     is_copy = False
@@ -53,14 +45,14 @@ class BookKeeperSource(DataSource):  # type: ignore[misc, unused-ignore]
         return read_schema(parse_schema_options(self.options, os.environ))
 
     @source_errors()
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> spark.DataSourceReader:
         """A batch read of what is committed when it is planned."""
         from spark_bookkeeper.datasource.read.batch import open_batch_read
 
         return open_batch_read(parse_read_options(self.options, os.environ), schema)
 
     @source_errors()
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
         """A batch write, planned: the log exists, the schema fits, an epoch is drawn."""
         from spark_bookkeeper.datasource.write.batch import plan_batch_write
 
@@ -68,14 +60,16 @@ class BookKeeperSource(DataSource):  # type: ignore[misc, unused-ignore]
         return plan_batch_write(options, schema, is_overwrite=overwrite)
 
     @source_errors()
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802
         """A streaming read of what is committed as it comes."""
         from spark_bookkeeper.datasource.read.stream import open_stream_read
 
         return open_stream_read(parse_stream_read_options(self.options, os.environ), schema)
 
     @source_errors()
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> spark.DataSourceStreamWriter:
         """A micro-batch's writer, planned unless Spark made it for a commit (see ``is_copy``)."""
         from spark_bookkeeper.datasource.write.stream import BookKeeperStreamWriter
 

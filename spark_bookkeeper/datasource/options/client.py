@@ -18,21 +18,19 @@ def client_settings(given: Iterable[tuple[str, str]]) -> ClientSettings:
         OptionsError: a name is no setting, or a value no number that one takes.
     """
     found, defects = ClientSettings(), []
-    own = {spec.name.replace("_", ""): spec.name for spec in fields(found)}
-    inner = {spec.name.replace("_", ""): spec.name for spec in fields(found.connection)}
+    inner = {spec.name for spec in fields(found.connection)}
+    names = sorted({spec.name for spec in fields(found)} - {"connection"} | inner)
+    known = {name.replace("_", ""): name for name in names}
     for key, value in given:
-        plain = key.replace("_", "").lower()
+        name = known.get(key.replace("_", "").lower())
+        if name is None:
+            defects.append(f"unknown option {CLIENT_PREFIX}{key}; settings are {', '.join(names)}")
+            continue
         try:
-            if plain in inner:
-                changed: dict[str, Any] = {inner[plain]: int(value)}
-                connection = replace(found.connection, **changed)
-                found = replace(found, connection=connection)
-            elif plain in own and plain != "connection":
-                changed = {own[plain]: int(value)}
-                found = replace(found, **changed)
-            else:
-                known = ", ".join(sorted({*own.values(), *inner.values()} - {"connection"}))
-                defects.append(f"unknown option {CLIENT_PREFIX}{key}; settings are {known}")
+            changed: dict[str, Any] = {name: int(value)}
+            if name in inner:
+                changed = {"connection": replace(found.connection, **changed)}
+            found = replace(found, **changed)
         except ValueError as error:
             defects.append(f"option {CLIENT_PREFIX}{key}: {error}")
     if defects:

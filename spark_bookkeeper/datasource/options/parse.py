@@ -22,13 +22,7 @@ from spark_bookkeeper.datasource.options.model import (
     TargetOptions,
     WriteOptions,
 )
-from spark_bookkeeper.datasource.options.table import (
-    CLIENT_PREFIX,
-    OPTIONS,
-    READS,
-    Option,
-    Way,
-)
+from spark_bookkeeper.datasource.options.table import CLIENT_PREFIX, OPTIONS, READS, Option, Way
 from spark_bookkeeper.log.nodes.paths import check_log_name
 
 _SPARK_KEYS = frozenset(
@@ -122,22 +116,19 @@ class _Parsing:
         Raises:
             OptionsError: with every defect; :class:`OptionUnknownError` if a key is not known.
         """
-        known = {name for name in self._values if name in kind.__dataclass_fields__}
-        values = {name: self._values[name] for name in known}
+        known = kind.__dataclass_fields__
+        values = {name: value for name, value in self._values.items() if name in known}
         parsed = kind(**values, client_settings=tuple(self._client))
-        defects = [*self._defects, *parsed.defects(frozenset(known)), *self._client_defects()]
+        defects = [*self._defects, *parsed.defects(frozenset(values))]
+        try:
+            client_settings(self._client)
+        except OptionsError as error:
+            defects += error.defects
         if self._unknown:
             raise OptionUnknownError((*self._unknown, *defects))
         if defects:
             raise OptionsError(tuple(defects))
         return parsed
-
-    def _client_defects(self) -> tuple[str, ...]:
-        try:
-            client_settings(self._client)
-        except OptionsError as error:
-            return error.defects
-        return ()
 
     def _take(self, key: str, value: str) -> None:
         option = _BY_KEY.get(key)

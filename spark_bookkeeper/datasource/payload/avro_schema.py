@@ -42,12 +42,18 @@ def avro_schema_of(schema: pa.Schema) -> Avro:
     Raises:
         UnsupportedTypeError: names every column that Avro cannot express, and why.
     """
-    refused = [reason for field in schema if (reason := _refusal(field.name, field.type))]
+    names = _record_names()
+    record, refused = _record(next(names)), []
+    for field in schema:
+        try:
+            record["fields"].append(_field(field, field.name, names))
+        except _Refused as reason:
+            refused.append(str(reason))
     if len(set(schema.names)) < len(schema):
         refused.append("a column name stands twice")
     if refused:
         raise UnsupportedTypeError(tuple(refused))
-    return _record(list(schema), _record_names())
+    return record
 
 
 def avro_json(schema: pa.Schema) -> bytes:
@@ -81,43 +87,61 @@ def decimal_width(precision: int) -> int:
     return int(10**precision - 1).bit_length() // 8 + 1
 
 
-def _record(fields: list[pa.Field], names: Iterator[str]) -> Avro:
-    record: Avro = {"type": "record", "name": next(names), "fields": []}
-    for field in fields:
-        made: Avro = {"name": avro_name(field.name)}
-        if field.nullable:
-            made |= {"type": _nullable(field.type, names), "default": None}
-        else:
-            made["type"] = _type(field.type, names)
-        if made["name"] != field.name:
-            made["sparkName"] = field.name
-        record["fields"].append(made)
-    return record
+class _Refused(Exception):
+    """A column that Avro cannot express, and why."""
 
 
-def _nullable(of: pa.DataType, names: Iterator[str]) -> list[str | Avro]:
+def _record(name: str) -> Avro:
+    return {"type": "record", "name": name, "fields": []}
+
+
+def _field(field: pa.Field, path: str, names: Iterator[str]) -> Avro:
+    made: Avro = {"name": avro_name(field.name)}
+    if field.nullable:
+        made |= {"type": _nullable(field.type, path, names), "default": None}
+    else:
+        made["type"] = _type(field.type, path, names)
+    if made["name"] != field.name:
+        made["sparkName"] = field.name
+    return made
+
+
+def _nullable(of: pa.DataType, path: str, names: Iterator[str]) -> list[str | Avro]:
     # A union of one branch for columns without values: every value takes a byte, so that no few
     # bytes can claim to be many.
-    return ["null"] if types.is_null(of) else ["null", _type(of, names)]
+    return ["null"] if types.is_null(of) else ["null", _type(of, path, names)]
 
 
-def _type(of: pa.DataType, names: Iterator[str]) -> str | Avro:
+def _type(of: pa.DataType, path: str, names: Iterator[str]) -> str | Avro:
+    """The type of the values at ``path``, a column or what lies in it.
+
+    Raises:
+        _Refused: there is none.
+    """
     if types.is_decimal128(of):
         logical = {"logicalType": "decimal", "precision": of.precision, "scale": of.scale}
         return {"type": "bytes", **logical}
     if types.is_date32(of):
         return {"type": "int", "logicalType": "date"}
-    if types.is_timestamp(of):
+    if types.is_timestamp(of) and of.unit == "us":
         kind = "timestamp-micros" if of.tz else "local-timestamp-micros"
         return {"type": "long", "logicalType": kind}
     if types.is_duration(of) or types.is_time64(of):
         return {"type": "long", "arrowType": str(of)}
     if types.is_list(of):
-        return {"type": "array", "items": _nullable(of.value_type, names)}
+        return {"type": "array", "items": _nullable(of.value_type, f"{path}.element", names)}
     if types.is_map(of):
-        return {"type": "map", "values": _nullable(of.item_type, names)}
+        if not types.is_string(of.key_type):
+            raise _Refused(f"{path} (keys of an Avro map are strings, not {of.key_type})")
+        return {"type": "map", "values": _nullable(of.item_type, f"{path}.value", names)}
     if types.is_struct(of):
-        return _record(list(of), names)
+        if len({field.name for field in of}) < of.num_fields:
+            raise _Refused(f"{path} (a field name stands twice)")
+        record = _record(next(names))
+        record["fields"] += [_field(field, f"{path}.{field.name}", names) for field in of]
+        return record
+    if of not in _PRIMITIVES:
+        raise _Refused(f"{path} (Avro has no {of})")
     return _PRIMITIVES[of]
 
 
@@ -132,32 +156,6 @@ _PRIMITIVES: dict[pa.DataType, str] = {
     pa.string(): "string",
     pa.binary(): "bytes",
 }
-
-
-def _refusal(name: str, of: pa.DataType) -> str | None:
-    """Why Avro cannot express the column ``name``; ``None``: it can."""
-    if types.is_map(of):
-        if not types.is_string(of.key_type):
-            return f"{name} (keys of an Avro map are strings, not {of.key_type})"
-        return _refusal(f"{name}.value", of.item_type)
-    if types.is_list(of):
-        return _refusal(f"{name}.element", of.value_type)
-    if types.is_struct(of):
-        nested = list(of)
-        if len({field.name for field in nested}) < len(nested):
-            return f"{name} (a field name stands twice)"
-        found = (_refusal(f"{name}.{field.name}", field.type) for field in nested)
-        return next((reason for reason in found if reason), None)
-    is_known = (
-        of in _PRIMITIVES
-        or types.is_null(of)
-        or types.is_decimal128(of)
-        or types.is_date32(of)
-        or (types.is_timestamp(of) and of.unit == "us")
-        or types.is_duration(of)
-        or types.is_time64(of)
-    )
-    return None if is_known else f"{name} (Avro has no {of})"
 
 
 def _record_names() -> Iterator[str]:

@@ -130,7 +130,8 @@ def parse_footer(ledger_id: int, entry_id: int, payload: bytes | memoryview) -> 
         if envelope.kind is not EntryKind.FOOTER:
             return None
         stream = pa.ipc.MessageReader.open_stream(pa.py_buffer(payload).slice(ENVELOPE_SIZE))
-        schema = pa.ipc.read_schema(stream.read_next_message())
+        # As bytes: Arrow looks at the type of a message it reads there, and not of one it is given.
+        schema = pa.ipc.read_schema(stream.read_next_message().serialize())
         _check_shape(schema, envelope.rows, entry_id)
         message = stream.read_next_message().serialize()
         batch = decode_message(message, schema, envelope.rows)
@@ -197,11 +198,17 @@ def _bound_array(bounds: list[pa.Scalar | None], of: pa.DataType) -> pa.Array:
     return pa.array([null if bound is None else bound for bound in bounds], of)
 
 
-def _extreme(bounds: pa.Array, kernel: str) -> Scalar | None:
-    """The least or greatest of the entries' bounds as Python knows it; years past 9999 it does not."""
+def as_python(bound: pa.Scalar) -> Scalar | None:
+    """The bound as Python knows it; years it does not know, before 1 and after 9999, are unknown."""
     try:
-        found: Scalar | None = pc.call_function(kernel, [bounds]).as_py()
+        found: Scalar | None = bound.as_py()
     except (OverflowError, ValueError):
         return None
+    return found
+
+
+def _extreme(bounds: pa.Array, kernel: str) -> Scalar | None:
+    """The least or greatest of the entries' bounds."""
+    found = as_python(pc.call_function(kernel, [bounds]))
     # An infinite bound bounds nothing that its column's order does not.
     return None if isinstance(found, float) and math.isinf(found) else found

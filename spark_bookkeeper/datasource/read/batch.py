@@ -88,11 +88,7 @@ def open_batch_read(options: ReadOptions, schema: StructType) -> BookKeeperBatch
 
 
 def plan_read(
-    session: Session,
-    options: ReadOptions,
-    readable: Readable,
-    *,
-    predicate: Predicate = ALL_ROWS,
+    session: Session, options: ReadOptions, readable: Readable, *, predicate: Predicate = ALL_ROWS
 ) -> list[tuple[Slice, ...]]:
     """The partitions of a read, without ranges ``predicate`` rules out; empty: there are no rows.
 

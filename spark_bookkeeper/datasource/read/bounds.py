@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_bookkeeper.datasource.payload.footer import Footer
+from spark_bookkeeper.datasource.payload.footer import Footer, as_python
 from spark_bookkeeper.datasource.read.pruning import Bounds, Predicate
 from spark_bookkeeper.log.format.model import LedgerRange
 
@@ -108,7 +108,9 @@ class _EntryBounds:
             of = schema.field(at).type
             wanted = {f"min_{at}": of, f"max_{at}": of, f"nulls_{at}": pa.int64()}
             if all(_type_of(recorded, column) == kind for column, kind in wanted.items()):
-                low, high, nulls = (_values(recorded.column(column)) for column in wanted)
+                low, high, nulls = (
+                    [as_python(bound) for bound in recorded.column(column)] for column in wanted
+                )
                 self._lists[name] = (low, high, nulls)
 
     def of(self, entry_id: int, name: str) -> Bounds:
@@ -128,15 +130,3 @@ class _EntryBounds:
 def _type_of(batch: pa.RecordBatch, column: str) -> pa.DataType | None:
     at = batch.schema.get_field_index(column)
     return batch.schema.field(at).type if at >= 0 else None
-
-
-def _values(bounds: pa.Array) -> list[Any]:
-    """As Python knows them; years it does not know, before 1 and after 9999, are unknown bounds."""
-    return [_value(bound) for bound in bounds]
-
-
-def _value(bound: pa.Scalar) -> Any:
-    try:
-        return bound.as_py()
-    except (OverflowError, ValueError):
-        return None

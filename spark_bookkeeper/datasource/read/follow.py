@@ -68,6 +68,10 @@ class LogFollower:
         self._readable = readable
         self._clock_ms = clock_ms
         self._view = session.log_view(self.log_id, self.log, options.read_password())
+        self._skipped: dict[str, Any] = {
+            "is_trimmed_skipped": not options.fails_on_data_loss,
+            "is_overwritten_skipped": options.ignores_overwrites,
+        }
         self._target_row: int | None = None
         self._last_batch_ms: int | None = None
         self._end_seen: int | None = None
@@ -144,15 +148,8 @@ class LogFollower:
             raise OffsetInvalidError(self.log, json.dumps(end))
         if row >= until.row:
             return []
-        found = self._run(
-            self._view.ranges(
-                row,
-                until.row,
-                is_trimmed_skipped=not self._options.fails_on_data_loss,
-                is_overwritten_skipped=self._options.ignores_overwrites,
-                was_handed_out=True,
-            )
-        )
+        ranges = self._view.ranges(row, until.row, was_handed_out=True, **self._skipped)
+        found = self._run(ranges)
         self._log_skipped(row, found.from_row, until.row)
         return plan(
             found.ranges,
@@ -183,12 +180,7 @@ class LogFollower:
         return first, extent
 
     def _first_row(self, head: LogHead, row: int) -> int:
-        return self._view.first_row(
-            head,
-            row,
-            is_trimmed_skipped=not self._options.fails_on_data_loss,
-            is_overwritten_skipped=self._options.ignores_overwrites,
-        )
+        return self._view.first_row(head, row, **self._skipped)
 
     def _batch_end(self, first: int, end: int, limits: TriggerLimits) -> int:
         """Where a batch from ``first`` on ends; ``first`` itself: there is none now."""

@@ -10,13 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-)
+from pyspark.sql.streaming import datasource as spark
 
 from spark_bookkeeper.datasource.errors import NotSupportedYetError
 from spark_bookkeeper.datasource.options.model import StreamReadOptions
@@ -34,35 +28,35 @@ class TriggerLimits:
     """Fewer rows wait for more, until they are due."""
 
 
-def default_limit(options: StreamReadOptions) -> ReadLimit:
+def default_limit(options: StreamReadOptions) -> spark.ReadLimit:
     """The limit that Spark is to ask with: bounded as soon as any limit is set."""
     if options.trigger_rows_max is not None:
-        return ReadMaxRows(options.trigger_rows_max)
+        return spark.ReadMaxRows(options.trigger_rows_max)
     if options.trigger_bytes_max is not None:
-        return ReadMaxBytes(options.trigger_bytes_max)
+        return spark.ReadMaxBytes(options.trigger_bytes_max)
     if options.trigger_rows_min is not None:
-        return ReadMinRows(options.trigger_rows_min)
-    return ReadAllAvailable()
+        return spark.ReadMinRows(options.trigger_rows_min)
+    return spark.ReadAllAvailable()
 
 
-def trigger_limits(options: StreamReadOptions, limit: ReadLimit) -> TriggerLimits:
+def trigger_limits(options: StreamReadOptions, limit: spark.ReadLimit) -> TriggerLimits:
     """The bounds under the limit Spark asks with: the options', and its own where it is tighter.
 
     Raises:
         NotSupportedYetError: it counts what a log does not have, such as files.
     """
-    if isinstance(limit, ReadAllAvailable):
+    if isinstance(limit, spark.ReadAllAvailable):
         return TriggerLimits()
     found = TriggerLimits(
         rows_max=options.trigger_rows_max,
         bytes_max=options.trigger_bytes_max,
         rows_min=options.trigger_rows_min,
     )
-    if isinstance(limit, ReadMaxRows):
+    if isinstance(limit, spark.ReadMaxRows):
         return replace(found, rows_max=min(limit.max_rows, found.rows_max or limit.max_rows))
-    if isinstance(limit, ReadMaxBytes):
+    if isinstance(limit, spark.ReadMaxBytes):
         return replace(found, bytes_max=min(limit.max_bytes, found.bytes_max or limit.max_bytes))
-    if isinstance(limit, ReadMinRows):
+    if isinstance(limit, spark.ReadMinRows):
         return replace(found, rows_min=max(limit.min_rows, found.rows_min or 0))
     raise NotSupportedYetError(f"a read limit of the kind {type(limit).__name__}")
 

@@ -85,18 +85,10 @@ def plan(
 
 
 def _wanted(of: LedgerRange, first_row: int, end_row: int, row_is_entry: bool) -> Slice | None:
-    bare = replace(of, columns=()) if of.columns else of
-    first, end = of.first_row, of.next_row
-    if first >= first_row and end <= end_row:
-        if first == end:
-            return None
-        size = of.size_bytes or 1
-        return Slice(
-            of.ledger_id, of.first_entry, of.last_entry, first, end, bare, size, row_is_entry
-        )
-    first, end = max(first, first_row), min(end, end_row)
+    first, end = max(of.first_row, first_row), min(of.next_row, end_row)
     if first >= end:
         return None
+    bare = replace(of, columns=()) if of.columns else of
     size = max(1, of.size_bytes * (end - first) // of.rows)
     first_entry, last_entry = of.first_entry, of.last_entry
     if row_is_entry:

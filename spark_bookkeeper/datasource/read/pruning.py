@@ -18,23 +18,7 @@ from enum import Enum, auto, unique
 from typing import Any
 
 from pyspark.sql import datasource as spark
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as sql
 
 PUSHED_DIGITS_MAX = 27
 """Digits of a pushed decimal that is surely what the user wrote: PySpark multiplies what Spark sent,
@@ -80,7 +64,7 @@ class Condition:
 
     column: str
     claim: _Claim
-    of: DataType
+    of: sql.DataType
     """The column's type."""
     values: tuple[Any, ...] = ()
     """Comparable with each other and with the column's bounds; one, but for lists."""
@@ -115,7 +99,7 @@ ALL_ROWS = Predicate()
 
 
 def predicate_of(
-    filters: Iterable[spark.Filter], schema: StructType, columns: Collection[str]
+    filters: Iterable[spark.Filter], schema: sql.StructType, columns: Collection[str]
 ) -> Predicate:
     """Those of Spark's filters that bounds of columns can rule rows out by.
 
@@ -126,36 +110,36 @@ def predicate_of(
     return Predicate(tuple(one for one in found if one is not None and one.column in columns))
 
 
-def comparable(of: DataType, value: object) -> Any:
+def comparable(of: sql.DataType, value: object) -> Any:
     """The value as one that Python orders as Spark orders the type's; ``None``: there is none."""
-    if isinstance(of, ByteType | ShortType | IntegerType | LongType):
+    if isinstance(of, sql.ByteType | sql.ShortType | sql.IntegerType | sql.LongType):
         return value if isinstance(value, int) and not isinstance(value, bool) else None
-    if isinstance(of, FloatType | DoubleType):
+    if isinstance(of, sql.FloatType | sql.DoubleType):
         return value if isinstance(value, float) and not math.isnan(value) else None
-    if isinstance(of, DecimalType):
+    if isinstance(of, sql.DecimalType):
         if isinstance(value, Decimal):
             return value if value.is_finite() else None
         return value if isinstance(value, int) and not isinstance(value, bool) else None
-    if isinstance(of, StringType):
+    if isinstance(of, sql.StringType):
         # Subtypes pad, and other collations order differently: both are left to Spark.
-        is_plain = type(of) is StringType and of == StringType()
+        is_plain = type(of) is sql.StringType and of == sql.StringType()
         return value if is_plain and isinstance(value, str) else None
-    if isinstance(of, BinaryType):
+    if isinstance(of, sql.BinaryType):
         return bytes(value) if isinstance(value, bytes | bytearray) else None
-    if isinstance(of, BooleanType):
+    if isinstance(of, sql.BooleanType):
         return value if isinstance(value, bool) else None
-    if isinstance(of, DateType):
+    if isinstance(of, sql.DateType):
         is_date = isinstance(value, date) and not isinstance(value, datetime)
         return value if is_date else None
     return _comparable_time(of, value)
 
 
-def _comparable_time(of: DataType, value: object) -> datetime | None:
+def _comparable_time(of: sql.DataType, value: object) -> datetime | None:
     if not isinstance(value, datetime):
         return None
-    if isinstance(of, TimestampNTZType):
+    if isinstance(of, sql.TimestampNTZType):
         return value if value.tzinfo is None else None
-    if not isinstance(of, TimestampType) or value.tzinfo is None:
+    if not isinstance(of, sql.TimestampType) or value.tzinfo is None:
         return None
     try:
         # Two times of one zone compare by their wall clocks, which run twice in autumn.
@@ -212,7 +196,7 @@ _COMPARISONS: dict[type[spark.Filter], tuple[_Claim, _Claim]] = {
 """What each filter claims of a value, and what its negation does."""
 
 
-def _condition(item: spark.Filter, types: dict[str, DataType]) -> Condition | None:
+def _condition(item: spark.Filter, types: dict[str, sql.DataType]) -> Condition | None:
     is_negated = isinstance(item, spark.Not)
     plain = item.child if isinstance(item, spark.Not) else item
     path: tuple[str, ...] = getattr(plain, "attribute", ())
@@ -231,7 +215,7 @@ def _condition(item: spark.Filter, types: dict[str, DataType]) -> Condition | No
     return _comparison(column, of, plain, claims[1] if is_negated else claims[0])
 
 
-def _comparison(column: str, of: DataType, plain: Any, claim: _Claim) -> Condition | None:
+def _comparison(column: str, of: sql.DataType, plain: Any, claim: _Claim) -> Condition | None:
     if isinstance(plain, spark.EqualNullSafe) and plain.value is None:
         is_null = claim is _Claim.IN
         return Condition(column, _Claim.NULL if is_null else _Claim.NOT_NULL, of)
@@ -248,7 +232,7 @@ def _is_rounded(value: object) -> bool:
     return isinstance(value, Decimal) and len(value.as_tuple().digits) > PUSHED_DIGITS_MAX
 
 
-def _column(name: str, types: dict[str, DataType]) -> str | None:
+def _column(name: str, types: dict[str, sql.DataType]) -> str | None:
     """The column Spark means, which may have resolved the name without regard to case."""
     if name in types:
         return name

@@ -9,44 +9,33 @@ import re
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    BinaryType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as sql
 
 from bookkeeper_metadata.errors import MetadataCorruptError
 from spark_bookkeeper.datasource.errors import OptionsError
 from spark_bookkeeper.datasource.options.model import ReadOptions
-from spark_bookkeeper.datasource.schema import (
-    RAW_COLUMN,
-    LogSchema,
-    check_readable,
-)
+from spark_bookkeeper.datasource.schema import RAW_COLUMN, LogSchema, check_readable
 from spark_bookkeeper.datasource.session import PAYLOAD_KEY, SCHEMA_KEY, Session
 from spark_bookkeeper.log.format.model import PAYLOAD_FORMATS
 from spark_bookkeeper.log.format.raw import RAW
 
-METADATA_FIELDS = StructType(
+METADATA_FIELDS = sql.StructType(
     [
-        StructField("_ledger", LongType()),
-        StructField("_entry", LongType()),
-        StructField("_position", LongType()),
-        StructField("_batch_id", LongType()),
-        StructField("_query_id", StringType()),
-        StructField("_timestamp", TimestampType()),
+        sql.StructField("_ledger", sql.LongType()),
+        sql.StructField("_entry", sql.LongType()),
+        sql.StructField("_position", sql.LongType()),
+        sql.StructField("_batch_id", sql.LongType()),
+        sql.StructField("_query_id", sql.StringType()),
+        sql.StructField("_timestamp", sql.TimestampType()),
     ]
 )
 """What ``includeMetadata`` adds. ``_batch_id`` and ``_query_id`` are null for batch writes."""
 
-_LEDGER_FIELDS = StructType(
+_LEDGER_FIELDS = sql.StructType(
     [
-        StructField("_ledger", LongType()),
-        StructField("_entry", LongType()),
-        StructField(RAW_COLUMN, BinaryType()),
+        sql.StructField("_ledger", sql.LongType()),
+        sql.StructField("_entry", sql.LongType()),
+        sql.StructField(RAW_COLUMN, sql.BinaryType()),
     ]
 )
 """A ledger without our mark: nothing is known of its payloads."""
@@ -77,7 +66,7 @@ class Readable:
         """What messages call it."""
         return self.log or "ledger"
 
-    def columns(self, options: ReadOptions) -> StructType:
+    def columns(self, options: ReadOptions) -> sql.StructType:
         """What ``load()`` shows.
 
         Raises:
@@ -100,9 +89,9 @@ class Readable:
                     (f"option includeMetadata: the log has columns {', '.join(taken)} of its own",)
                 )
             fields += list(METADATA_FIELDS)
-        return StructType(fields)
+        return sql.StructType(fields)
 
-    def check_wanted(self, options: ReadOptions, wanted: StructType) -> None:
+    def check_wanted(self, options: ReadOptions, wanted: sql.StructType) -> None:
         """Refuse a user's own ``.schema(…)`` that this cannot give.
 
         Raises:
@@ -119,7 +108,7 @@ class Readable:
         unknown = {"_timestamp"} if self.is_raw else set()
         return stored.union(METADATA_FIELDS.names) - (unknown - stored)
 
-    def stored_names(self, wanted: StructType) -> list[str]:
+    def stored_names(self, wanted: sql.StructType) -> list[str]:
         """Which of the wanted columns are stored ones, in the wanted order."""
         stored = set(self.schema.spark.names)
         return [name for name in wanted.names if name in stored]
@@ -178,7 +167,7 @@ def _ledgers(session: Session, ledger_ids: tuple[int, ...]) -> Readable:
         raise OptionsError(("option ledger: ledgers of different columns; read them one by one",))
     schema_mark, payload_format = marks.pop()
     if schema_mark is None or payload_format is None:
-        value = StructType([_LEDGER_FIELDS[RAW_COLUMN]])
+        value = sql.StructType([_LEDGER_FIELDS[RAW_COLUMN]])
         return Readable(
             LogSchema(value, pa.schema([(RAW_COLUMN, pa.binary())])), RAW, is_foreign=True
         )

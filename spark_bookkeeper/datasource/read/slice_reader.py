@@ -9,7 +9,7 @@ like missing ones, and missing ones are still found.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -96,43 +96,27 @@ def read_log(ledger: ReadHandle, of: Slice, decoder: Decoder, fetching: Fetching
     if layout is None:
         yield from _read_chained(ledger, of, decoder, origin, fetching)
         return
-    first, last = layout.footer.entries_of(of.first_row - origin, of.end_row - origin)
-    yield from _read_laid_out(
-        ledger,
-        layout,
-        decoder,
-        fetching,
-        entries=(max(of.first_entry, first), min(of.last_entry, last)),
-        wanted=(of.first_row, of.end_row),
-        schema_id=of.range.schema_id,
-    )
+    yield from _read_laid_out(ledger, of, decoder, layout, fetching)
 
 
 def _read_laid_out(
-    ledger: ReadHandle,
-    layout: Layout,
-    decoder: Decoder,
-    fetching: Fetching,
-    *,
-    entries: tuple[int, int],
-    wanted: tuple[int, int],
-    schema_id: int,
+    ledger: ReadHandle, of: Slice, decoder: Decoder, layout: Layout, fetching: Fetching
 ) -> Iterator[Rows]:
-    """Rows ``wanted`` of ``entries``, each entry checked against the footer; pruned ones unread."""
-    for run in layout.runs(*entries, fetching.predicate, fetching.schema):
+    """The slice's rows, each entry checked against the footer; pruned ones unread."""
+    first, last = layout.footer.entries_of(of.first_row - layout.origin, of.end_row - layout.origin)
+    first, last = max(of.first_entry, first), min(of.last_entry, last)
+    for run in layout.runs(first, last, fetching.predicate, fetching.schema):
         last_read = run[0] - 1
         for entry in fetching.read(ledger, *run):
             last_read = entry.entry_id
-            envelope, batch = _decode(decoder, entry, schema_id)
+            envelope, batch = _decode(decoder, entry, of.range.schema_id)
             position = layout.origin + envelope.first_row
             first_row, end_row = layout.rows_of(last_read)
             if position != first_row:
                 raise RowsMissingError(entry.ledger_id, first_row, position)
             if position + batch.num_rows != end_row:
                 raise RowsMissingError(entry.ledger_id, end_row, position + batch.num_rows)
-            found = _cut(batch, position, wanted)
-            if found is not None:
-                yield Rows(found[1], entry.ledger_id, last_read, found[0])
+            yield from _cut(batch, position, of, last_read)
         if last_read != run[1]:
             missing_row = layout.rows_of(last_read + 1)[0]
             raise RowsMissingError(ledger.ledger_id, layout.rows_of(run[1])[1], missing_row)
@@ -150,9 +134,7 @@ def _read_chained(
         expected = position + batch.num_rows
         if expected > of.range.next_row:
             raise RowsMissingError(of.ledger_id, of.range.next_row, expected)
-        found = _cut(batch, position, (of.first_row, of.end_row))
-        if found is not None:
-            yield Rows(found[1], of.ledger_id, entry.entry_id, found[0])
+        yield from _cut(batch, position, of, entry.entry_id)
         if not of.is_whole and expected >= of.end_row:
             break
     _check_end(of, of.last_entry, expected)
@@ -171,13 +153,12 @@ def _decode(decoder: Decoder, entry: Entry, schema_id: int) -> tuple[Envelope, p
     return envelope, batch
 
 
-def _cut(
-    batch: pa.RecordBatch, position: int, wanted: tuple[int, int]
-) -> tuple[int, pa.RecordBatch] | None:
-    """The rows of a batch that begins at ``position`` that are wanted, and where those begin."""
-    skipped = max(0, wanted[0] - position)
-    kept = min(position + batch.num_rows, wanted[1]) - position - skipped
-    return (position + skipped, batch.slice(skipped, kept)) if kept > 0 else None
+def _cut(batch: pa.RecordBatch, position: int, of: Slice, entry_id: int) -> Iterator[Rows]:
+    """The rows that the slice wants of an entry's, which begin at ``position``; if there are any."""
+    skipped = max(0, of.first_row - position)
+    kept = min(position + batch.num_rows, of.end_row) - position - skipped
+    if kept > 0:
+        yield Rows(batch.slice(skipped, kept), of.ledger_id, entry_id, position + skipped)
 
 
 def _check_start(of: Slice, expected: int | None, position: int) -> None:
@@ -210,15 +191,9 @@ def read_ledger(
     fetching.count_planned(of)
     footer = _footer(ledger, fetching) if fetching.may_spare(of) else None
     if footer is not None and len(footer.first_rows) == ledger.last_add_confirmed:
-        yield from _read_laid_out(
-            ledger,
-            Layout(footer, 0),
-            decoder,
-            fetching,
-            entries=(of.first_entry, min(of.last_entry, ledger.last_add_confirmed - 1)),
-            wanted=(0, footer.rows),
-            schema_id=of.range.schema_id,
-        )
+        # Rows of the slice stand for entries; wanted are all rows that those hold.
+        every = replace(of, first_row=0, end_row=footer.rows)
+        yield from _read_laid_out(ledger, every, decoder, Layout(footer, 0), fetching)
         return
     for entry in fetching.read(ledger, of.first_entry, of.last_entry):
         if _envelope(entry).kind is EntryKind.FOOTER:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.datasource.errors import source_errors
 from spark_bookkeeper.datasource.options.model import WriteOptions
-from spark_bookkeeper.datasource.session import Session, open_session, open_write_session
+from spark_bookkeeper.datasource.session import Session, open_session
 from spark_bookkeeper.datasource.write.finish import WriteMessage, commit_write, task_messages
 from spark_bookkeeper.datasource.write.plan import WritePlan, make_plan
 from spark_bookkeeper.datasource.write.spark_task import batch_task
@@ -36,26 +36,26 @@ class BookKeeperBatchWriter(DataSourceArrowWriter):  # type: ignore[misc, unused
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one partition's rows to a ledger of their own (in a task)."""
         session = open_session(self._plan.options)
-        task = WriteTask(session, self._plan, batch_task(self._plan), session.clock_ms)
+        task = WriteTask(session, self._plan, batch_task(self._plan))
         return WriteMessage(task.run(iterator))
 
     @source_errors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all rows visible at once, then clean up (on the driver)."""
-        session = open_write_session(self._plan.options)
+        session = open_session(self._plan.options)
         commit_write(session, self._plan.epoch.log, task_messages(messages))
 
     @source_errors()
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Give this write up unless it is committed: Spark calls this after a failed commit too."""
-        abort_batch(open_write_session(self._plan.options), self._plan, task_messages(messages))
+        abort_batch(open_session(self._plan.options), self._plan, task_messages(messages))
 
 
 def plan_batch_write(
     options: WriteOptions, schema: StructType, *, is_overwrite: bool
 ) -> BookKeeperBatchWriter:
     """A planned write; raises as :func:`make_plan`."""
-    session = open_write_session(options)
+    session = open_session(options)
     return BookKeeperBatchWriter(make_plan(session, options, schema, is_overwrite=is_overwrite))
 
 

@@ -6,8 +6,7 @@ created by its first write. A plan draws its epoch last, so what was refused lea
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 from pyspark.sql.types import StructType
 
@@ -18,12 +17,7 @@ from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
 from spark_bookkeeper.datasource.evolution import merged
 from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.payload.codec import check_storable
-from spark_bookkeeper.datasource.schema import (
-    LogSchema,
-    check_fits,
-    check_raw,
-    log_schema_of,
-)
+from spark_bookkeeper.datasource.schema import LogSchema, check_fits, check_raw, log_schema_of
 from spark_bookkeeper.datasource.session import Session
 from spark_bookkeeper.log.errors import NoSuchLogError
 from spark_bookkeeper.log.format.epoch import Epoch, Job, PlannedSchema, Txn
@@ -201,16 +195,10 @@ def overridden(
     Raises:
         OptionsError: another payload format, or quorums that do not fit together.
     """
-    given: dict[str, Any] = {
-        "ensemble_size": options.ensemble_size,
-        "write_quorum": options.write_quorum,
-        "ack_quorum": options.ack_quorum,
-        "digest_type": options.digest_type and DigestType[options.digest_type],
-        "payload_format": options.payload_format,
-        "compression": options.compression,
-        "entry_bytes": options.entry_bytes,
-    }
+    given = {spec.name: getattr(options, spec.name) for spec in fields(settings)}
     wanted = {name: value for name, value in given.items() if value is not None}
+    if options.digest_type is not None:
+        wanted["digest_type"] = DigestType[options.digest_type]
     payload_format = wanted.get("payload_format", settings.payload_format)
     if not is_new and payload_format != settings.payload_format:
         raise OptionsError(

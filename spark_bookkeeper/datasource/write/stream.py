@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from bookkeeper_metadata.foundation.invariant import invariant
 from spark_bookkeeper.datasource.errors import ContinuousUnsupportedError, source_errors
 from spark_bookkeeper.datasource.options.model import WriteOptions
-from spark_bookkeeper.datasource.session import Session, open_session, open_write_session
+from spark_bookkeeper.datasource.session import Session, open_session
 from spark_bookkeeper.datasource.write.finish import WriteMessage, commit_write, say, task_messages
 from spark_bookkeeper.datasource.write.plan import WritePlan, make_plan
 from spark_bookkeeper.datasource.write.spark_task import stream_task
@@ -43,7 +43,7 @@ class BookKeeperStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc,
     def plan(self) -> None:
         """Check the columns and draw the micro-batch's epoch, once; raises as :func:`make_plan`."""
         if self._plan is None:
-            session = open_write_session(self._options)
+            session = open_session(self._options)
             self._plan = make_plan(
                 session, self._options, self._schema, is_overwrite=self._is_overwrite
             )
@@ -59,19 +59,19 @@ class BookKeeperStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc,
         invariant(plan is not None, "tasks get planned writers")
         assert plan is not None
         session = open_session(self._options)
-        task = WriteTask(session, plan, stream_task(), session.clock_ms)
+        task = WriteTask(session, plan, stream_task())
         return WriteMessage(task.run(iterator))
 
     @source_errors()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make the micro-batch visible once, also if it is a replay (on the driver)."""
-        session = open_write_session(self._options)
+        session = open_session(self._options)
         commit_stream(session, self._log, task_messages(messages), batchId)
 
     @source_errors()
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Give up what the messages name unless it is committed; nothing if they name nothing."""
-        session = open_write_session(self._options)
+        session = open_session(self._options)
         session.run(session.sweeper.abort(task_messages(messages), log=self._log))
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -58,14 +58,10 @@ class TaskIdentity:
 class WriteTask:
     """One attempt at one partition."""
 
-    def __init__(
-        self, session: Session, plan: WritePlan, task: TaskIdentity, clock_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, session: Session, plan: WritePlan, task: TaskIdentity) -> None:
         self._session = session
         self._plan = plan
         self._task = task
-        self._clock_ms = clock_ms
-        self._job = task.job
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write all rows; returns what the driver needs to commit them.
@@ -80,7 +76,7 @@ class WriteTask:
         claim = self._session.run(
             self._session.jobs.claim(
                 self._plan.epoch,
-                self._job,
+                self._task.job,
                 partition=self._task.partition,
                 task_attempt_id=self._task.task_attempt_id,
             )
@@ -101,7 +97,7 @@ class WriteTask:
     ) -> TaskMessage:
         return TaskMessage(
             epoch=self._plan.epoch,
-            job=self._job,
+            job=self._task.job,
             partition=self._task.partition,
             task_attempt_id=self._task.task_attempt_id,
             run_id=self._task.run_id,
@@ -119,7 +115,7 @@ class WriteTask:
         }
         if plan.settings.payload_format != RAW:
             marks[FOOTER_KEY] = FOOTER_VERSION
-        txn = self._job.txn
+        txn = self._task.job.txn
         if txn is not None and txn.is_stream:
             marks[QUERY_ID_KEY] = txn.app_id.encode()
             marks[BATCH_ID_KEY] = str(txn.version).encode()
@@ -138,7 +134,7 @@ class WriteTask:
         target, schema_id = plan.schema.arrow, plan.epoch.schema_id
         encoder = encoder_of(settings.payload_format, target, schema_id, settings.compression)
         cutter = EntryCutter(
-            lambda batch, first_row: encoder.encode(batch, first_row, self._clock_ms()),
+            lambda batch, first_row: encoder.encode(batch, first_row, self._session.clock_ms()),
             settings.entry_bytes,
         )
         footer = FooterBuilder(target, plan.options.stats_columns)
@@ -154,17 +150,13 @@ class WriteTask:
             footer.add(entry)
             pipeline.append(entry.payload)
         entries, size_bytes = pipeline.entries, pipeline.size_bytes
-        closing = footer.encode(schema_id, self._clock_ms())
+        closing = footer.encode(schema_id, self._session.clock_ms())
         if closing is not None:
             pipeline.append(closing)
         pipeline.drain()
+        bounds = footer.column_ranges()
         return LedgerWritten(
-            pipeline.ledger_id,
-            entries - 1,
-            cutter.rows,
-            size_bytes,
-            schema_id,
-            footer.column_ranges(),
+            pipeline.ledger_id, entries - 1, cutter.rows, size_bytes, schema_id, bounds
         )
 
     def _write_raw(self, batches: Iterator[pa.RecordBatch], pipeline: _Pipeline) -> LedgerWritten:
@@ -183,12 +175,9 @@ class WriteTask:
 
     def _fence_predecessors(self, claim: Claim) -> None:
         """Fence the ledgers that earlier attempts left open; the task goes on if that fails."""
+        fencing = self._session.jobs.fence_predecessors(claim)
         try:
-            self._session.run(
-                asyncio.wait_for(
-                    self._session.jobs.fence_predecessors(claim), FENCE_PREDECESSORS_TIMEOUT_S
-                )
-            )
+            self._session.run(asyncio.wait_for(fencing, FENCE_PREDECESSORS_TIMEOUT_S))
         except (BookKeeperError, TimeoutError) as cause:
             _log.warning(
                 "earlier attempts not fenced; the sweep will. partition=%d cause=%s",

@@ -10,10 +10,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
 
-SCHEMA = StructType([StructField("id", LongType()), StructField("name", StringType())])
-RAW = StructType([StructField("value", BinaryType())])
+from spark_bookkeeper.datasource.payload.arrow import ArrowEncoder
+
+
+def columns(**kinds: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in kinds.items()])
+
+
+SCHEMA = columns(id=LongType(), name=StringType())
+RAW = columns(value=BinaryType())
 
 
 def batch(first: int, count: int) -> pa.RecordBatch:
@@ -27,6 +34,13 @@ def ids(table: pa.Table) -> list[int]:
 
 def raw_batch(*values: bytes) -> pa.RecordBatch:
     return pa.record_batch({"value": pa.array(values, pa.binary())})
+
+
+def payload_of(
+    rows: pa.RecordBatch, compression: str = "zstd", *, schema_id: int = 0, first_row: int = 0
+) -> bytes:
+    """An entry of the rows."""
+    return ArrowEncoder(rows.schema, schema_id, compression).encode(rows, first_row, 0)
 
 
 UTC = datetime.UTC

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.streaming.datasource import ReadLimit
 
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata, LedgerState
@@ -61,7 +61,7 @@ class StreamQuery:
         if len(self.ends) > self.committed:
             return True
         start = self._start()
-        end = self.follower.next_offset(json.loads(start), limit or self.default_limit())
+        end = self.follower.next_offset(json.loads(start), limit or default_limit(self.given))
         if self.ends and json.dumps(end) == self.ends[-1]:
             return False
         self.ends.append(json.dumps(end))
@@ -98,15 +98,6 @@ class StreamQuery:
             assert len(found) < 1000, "it has to come to an end"
         return found
 
-    def default_limit(self) -> ReadLimit:
-        """What Spark is told to ask with."""
-        return default_limit(self.given)
-
-    def once(self) -> pa.Table | None:
-        """A run of one batch of everything."""
-        self.restart()
-        return self.trigger(ReadAllAvailable())
-
     def _start(self) -> str:
         if not self.committed:
             return json.dumps(self.follower.initial_offset())
@@ -117,7 +108,7 @@ class OutsideWriter:
     """Leads the log as a ``LogWriter`` does, with a ledger whose confirmation a test decides."""
 
     def __init__(self, world: FakeSpark) -> None:
-        self._world = world
+        self.world = world
         nodes = world.nodes()
         self._tail = LogTail(nodes, self._recover, clock_ms=lambda: world.now_ms, pause=_no_pause)
         self.ledger_id = -1
@@ -125,29 +116,29 @@ class OutsideWriter:
 
     def append(self, *values: bytes) -> None:
         """Append values; confirmed unless :meth:`confirm` says less."""
-        self._world.client.ledgers[self.ledger_id].payloads.extend(values)
+        self.world.client.ledgers[self.ledger_id].payloads.extend(values)
 
     def confirm(self, last_entry: int | None) -> None:
         """What bookies say from now on; ``None``: all that was appended."""
-        self._world.client.ledgers[self.ledger_id].confirmed = last_entry
+        self.world.client.ledgers[self.ledger_id].confirmed = last_entry
 
     def roll(self) -> None:
         """End the open ledger and begin the next."""
-        tenure = self._world.client.run(self._tail.follow(self._create, check=lambda found: None))
+        tenure = self.world.client.run(self._tail.follow(self._create, check=lambda found: None))
         self.ledger_id = tenure.appender.ledger_id
 
     def close(self) -> None:
         """End the open ledger; nobody leads the log then."""
-        self._world.client.run(self._tail.close())
+        self.world.client.run(self._tail.close())
 
     async def _create(self, settings: LogSettings, extra_operations: ExtraOperations) -> Any:
-        made = await self._world.client.created(settings, b"", {}, extra_operations)
-        ledger = self._world.client.ledgers[made.ledger_id]
-        ledger.metadata = replace(ledger.metadata, created_ms=self._world.now_ms)
+        made = await self.world.client.created(settings, b"", {}, extra_operations)
+        ledger = self.world.client.ledgers[made.ledger_id]
+        ledger.metadata = replace(ledger.metadata, created_ms=self.world.now_ms)
         return made
 
     async def _recover(self, ledger_id: int) -> LedgerMetadata:
-        ledger = self._world.client.ledgers[ledger_id]
+        ledger = self.world.client.ledgers[ledger_id]
         ledger.is_closed = ledger.is_fenced = True
         last = len(ledger.payloads) - 1
         ledger.metadata = replace(

@@ -4,29 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-    YearMonthIntervalType,
-)
+from pyspark.sql import types as sql
 
 from spark_bookkeeper.datasource.errors import SchemaMismatchError, UnsupportedTypeError
 from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder, ArrowEncoder
@@ -39,29 +17,27 @@ from spark_bookkeeper.datasource.schema import (
     log_schema_of,
     parse_log_schema,
 )
-from tests.spark_bookkeeper.datasource.rows import everything
+from tests.spark_bookkeeper.datasource.rows import columns, everything
 
-KINDS: tuple[DataType, ...] = (
-    BooleanType(), ByteType(), ShortType(), IntegerType(), LongType(), FloatType(), DoubleType(),
-    DecimalType(38, 10), DateType(), TimestampType(), TimestampNTZType(), StringType(),
-    BinaryType(), ArrayType(IntegerType(), False), MapType(StringType(), ArrayType(LongType())),
-    StructType([StructField("x", IntegerType(), False), StructField("y", StringType())]),
-    NullType(), DayTimeIntervalType(0, 3),
+KINDS: tuple[sql.DataType, ...] = (
+    sql.BooleanType(), sql.ByteType(), sql.ShortType(), sql.IntegerType(), sql.LongType(), sql.FloatType(), sql.DoubleType(),
+    sql.DecimalType(38, 10), sql.DateType(), sql.TimestampType(), sql.TimestampNTZType(), sql.StringType(),
+    sql.BinaryType(), sql.ArrayType(sql.IntegerType(), False), sql.MapType(sql.StringType(), sql.ArrayType(sql.LongType())),
+    sql.StructType([sql.StructField("x", sql.IntegerType(), False), sql.StructField("y", sql.StringType())]),
+    sql.NullType(), sql.DayTimeIntervalType(0, 3),
 )  # fmt: skip
 
 
-def columns(**kinds: DataType) -> StructType:
-    return StructType([StructField(name, kind) for name, kind in kinds.items()])
-
-
-def mismatch(stored: StructType, given: StructType) -> tuple[str, ...]:
+def mismatch(stored: sql.StructType, given: sql.StructType) -> tuple[str, ...]:
     with pytest.raises(SchemaMismatchError) as caught:
         check_fits("orders", stored, given)
     return caught.value.differences
 
 
 def test_a_schema_of_every_type_survives_its_node() -> None:
-    schema = StructType([StructField(f"c{n}", kind, n % 2 == 0) for n, kind in enumerate(KINDS)])
+    schema = sql.StructType(
+        [sql.StructField(f"c{n}", kind, n % 2 == 0) for n, kind in enumerate(KINDS)]
+    )
 
     stored = log_schema_of(schema)
     found = parse_log_schema(stored.encode())
@@ -69,25 +45,26 @@ def test_a_schema_of_every_type_survives_its_node() -> None:
     assert found.spark == stored.spark
     assert found.arrow.equals(stored.arrow)
     assert all(field.nullable for field in found.spark)
-    assert found.spark["c13"].dataType == ArrayType(IntegerType(), True)
+    assert found.spark["c13"].dataType == sql.ArrayType(sql.IntegerType(), True)
 
 
 def test_comments_and_nullability_do_not_make_a_mismatch() -> None:
-    stored = log_schema_of(columns(a=LongType(), b=ArrayType(StringType(), False))).spark
-    given = StructType(
-        [
-            StructField("b", ArrayType(StringType(), True), False, {"comment": "x"}),
-            StructField("a", LongType(), False),
-        ]
-    )
+    stored = log_schema_of(
+        columns(a=sql.LongType(), b=sql.ArrayType(sql.StringType(), False))
+    ).spark
+    commented = sql.StructField("b", sql.ArrayType(sql.StringType(), True), False, {"comment": "x"})
 
-    check_fits("orders", stored, given)
+    check_fits(
+        "orders", stored, sql.StructType([commented, sql.StructField("a", sql.LongType(), False)])
+    )
 
 
 def test_a_mismatch_is_told_column_by_column() -> None:
-    stored = columns(id=LongType(), Name=StringType(), at=TimestampType())
+    stored = columns(id=sql.LongType(), Name=sql.StringType(), at=sql.TimestampType())
 
-    message = mismatch(stored, columns(id=IntegerType(), name=StringType(), extra=DateType()))
+    message = mismatch(
+        stored, columns(id=sql.IntegerType(), name=sql.StringType(), extra=sql.DateType())
+    )
 
     assert message == (
         "id: is int, the log has bigint",
@@ -99,8 +76,8 @@ def test_a_mismatch_is_told_column_by_column() -> None:
 
 
 def test_types_that_differ_deep_inside_are_a_mismatch() -> None:
-    stored = columns(a=ArrayType(StructType([StructField("x", LongType())])))
-    given = columns(a=ArrayType(StructType([StructField("x", IntegerType())])))
+    stored = columns(a=sql.ArrayType(columns(x=sql.LongType())))
+    given = columns(a=sql.ArrayType(columns(x=sql.IntegerType())))
 
     assert mismatch(stored, given) == (
         "a: is array<struct<x:int>>, the log has array<struct<x:bigint>>",
@@ -108,23 +85,25 @@ def test_types_that_differ_deep_inside_are_a_mismatch() -> None:
 
 
 def test_a_column_twice_is_a_mismatch() -> None:
-    twice = StructType([StructField("a", LongType()), StructField("a", LongType())])
+    twice = sql.StructType(
+        [sql.StructField("a", sql.LongType()), sql.StructField("a", sql.LongType())]
+    )
 
-    assert mismatch(columns(a=LongType()), twice) == ("a column name stands twice",)
+    assert mismatch(columns(a=sql.LongType()), twice) == ("a column name stands twice",)
 
 
 def test_types_arrow_cannot_express_are_refused_by_column() -> None:
+    months = sql.YearMonthIntervalType()
+
     with pytest.raises(UnsupportedTypeError, match="columns=b,c"):
-        log_schema_of(
-            columns(a=LongType(), b=YearMonthIntervalType(), c=ArrayType(YearMonthIntervalType()))
-        )
+        log_schema_of(columns(a=sql.LongType(), b=months, c=sql.ArrayType(months)))
 
 
-def nested(levels: int) -> DataType:
+def nested(levels: int) -> sql.DataType:
     """An array of arrays, so many levels deep."""
-    found: DataType = LongType()
+    found: sql.DataType = sql.LongType()
     for _ in range(levels):
-        found = ArrayType(found)
+        found = sql.ArrayType(found)
     return found
 
 
@@ -143,32 +122,29 @@ def test_types_nested_as_deep_as_arrow_follows_are_written_and_read() -> None:
     assert ArrowDecoder(deepest.arrow).decode(1, 0, payload)[1].equals(rows)
 
 
-@pytest.mark.parametrize("kind", [BinaryType(), StringType()])
-def test_raw_takes_one_column_value(kind: DataType) -> None:
-    check_raw("orders", columns(value=kind))
-
-
 @pytest.mark.parametrize(
     "schema",
     [
-        columns(value=LongType()),
-        columns(v=BinaryType()),
-        columns(value=BinaryType(), b=BinaryType()),
+        columns(value=sql.LongType()),
+        columns(v=sql.BinaryType()),
+        columns(value=sql.BinaryType(), b=sql.BinaryType()),
     ],
 )
-def test_raw_takes_nothing_else(schema: StructType) -> None:
+def test_raw_takes_one_column_value_and_nothing_else(schema: sql.StructType) -> None:
+    check_raw("orders", columns(value=sql.BinaryType()))
+    check_raw("orders", columns(value=sql.StringType()))
     with pytest.raises(SchemaMismatchError, match="stores one column value of binary or string"):
         check_raw("orders", schema)
 
 
 def test_a_read_may_ask_for_some_columns_and_not_for_others() -> None:
-    stored = columns(a=LongType(), b=StringType())
+    stored = columns(a=sql.LongType(), b=sql.StringType())
 
-    check_readable("orders", stored, columns(b=StringType()))
+    check_readable("orders", stored, columns(b=sql.StringType()))
     with pytest.raises(SchemaMismatchError, match="z: is bigint, the log has no such column"):
-        check_readable("orders", stored, columns(z=LongType()))
+        check_readable("orders", stored, columns(z=sql.LongType()))
     with pytest.raises(SchemaMismatchError, match="a: is string, the log has bigint"):
-        check_readable("orders", stored, columns(a=StringType()))
+        check_readable("orders", stored, columns(a=sql.StringType()))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +162,9 @@ def test_batches_of_the_right_types_are_passed_on_untouched() -> None:
 
 
 def test_session_zone_large_types_and_order_are_cast_away() -> None:
-    target = arrow_schema(columns(t=TimestampType(), s=StringType(), l=ArrayType(BinaryType())))
+    target = arrow_schema(
+        columns(t=sql.TimestampType(), s=sql.StringType(), l=sql.ArrayType(sql.BinaryType()))
+    )
     sent = pa.record_batch(
         {
             "s": pa.array(["x", None], pa.large_string()),

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from bookkeeper_metadata.errors import MetadataCorruptError
 from spark_bookkeeper.datasource.errors import OptionsError, SchemaMismatchError
-from spark_bookkeeper.datasource.options.parse import parse_read_options
 from spark_bookkeeper.datasource.read.partitions import PlanLimits, plan
-from spark_bookkeeper.datasource.read.readable import METADATA_FIELDS, find_readable
+from spark_bookkeeper.datasource.read.readable import METADATA_FIELDS
 from spark_bookkeeper.datasource.read.task import read_slices
 from spark_bookkeeper.log.format.model import LedgerRange
-from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch
-from tests.spark_bookkeeper.datasource.test_reading import many_entries
+from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch, columns
 from tests.spark_bookkeeper.datasource.test_stream_writing import QUERY, micro_batch
-from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark
+from tests.spark_bookkeeper.datasource.world import FakeSpark, many_entries, marked
 
 
-def test_columns_are_chosen_and_ordered_by_the_option(world: FakeSpark) -> None:
+def test_columns_are_chosen_by_the_option_or_by_a_users_schema(world: FakeSpark) -> None:
     world.write([[batch(0, 2)]], SCHEMA)
 
     assert world.read(columns="name").to_pydict() == {"name": ["n0", "n1"]}
     assert world.read(columns="name,id").column_names == ["name", "id"]
     with pytest.raises(OptionsError, match="no nome; there are id, name"):
         world.read(columns="nome")
-
-
-def test_a_users_schema_may_be_a_part_of_the_columns(world: FakeSpark) -> None:
-    world.write([[batch(0, 2)]], SCHEMA)
-
     assert world.read(StructType([SCHEMA["name"]])).to_pydict() == {"name": ["n0", "n1"]}
     with pytest.raises(SchemaMismatchError, match="id: is string, the log has bigint"):
-        world.read(StructType([StructField("id", StringType())]))
+        world.read(columns(id=StringType()))
 
 
 def test_metadata_columns_say_where_a_row_is(world: FakeSpark) -> None:
@@ -48,14 +39,12 @@ def test_metadata_columns_say_where_a_row_is(world: FakeSpark) -> None:
     entries = found.column("_entry").to_pylist()
     assert entries[0] == 0
     assert entries[499] == len(world.client.ledgers[0].payloads) - 2
-    stamps = found.column("_timestamp").cast(pa.int64()).to_pylist()
-    assert set(stamps) == {world.now_ms * 1000}
+    assert set(found.column("_timestamp").cast(pa.int64()).to_pylist()) == {world.now_ms * 1000}
     assert found.column("_query_id").null_count == 1000
 
 
 def test_metadata_columns_do_not_hide_the_logs_own(world: FakeSpark) -> None:
-    own = StructType([StructField("_entry", LongType())])
-    world.write([[pa.record_batch({"_entry": pa.array([1], pa.int64())})]], own)
+    world.write([[pa.record_batch({"_entry": [1]})]], columns(_entry=LongType()))
 
     with pytest.raises(OptionsError, match="the log has columns _entry of its own"):
         world.read(includemetadata="true")
@@ -91,7 +80,7 @@ def test_columns_metadata_and_a_users_schema_go_together(world: FakeSpark) -> No
 def test_rows_of_a_stream_say_which_query_and_batch_wrote_them(world: FakeSpark) -> None:
     micro_batch(world, 6, [1, 2])
     micro_batch(world, 7, [3])
-    world.write([[pa.record_batch({"id": [4]})]], StructType([StructField("id", LongType())]))
+    world.write([[pa.record_batch({"id": [4]})]], columns(id=LongType()))
 
     found = world.read(includemetadata="true")
 
@@ -102,19 +91,15 @@ def test_rows_of_a_stream_say_which_query_and_batch_wrote_them(world: FakeSpark)
 def test_a_batch_number_that_is_none_is_an_error_by_its_ledger(world: FakeSpark) -> None:
     micro_batch(world, 6, [1])
     ledger = world.client.ledgers[0]
-    custom = {**ledger.metadata.custom_metadata, "sparkBatchId": b"six"}
-    ledger.metadata = replace(ledger.metadata, custom_metadata=custom)
+    marked(ledger, {**ledger.metadata.custom_metadata, "sparkBatchId": b"six"})
 
-    with pytest.raises(
-        MetadataCorruptError, match=r"sparkBatchId is no number: b'six'\. path=ledger 0"
-    ):
+    with pytest.raises(MetadataCorruptError, match=r"Id is no number: b'six'\. path=ledger 0"):
         world.read(includemetadata="true")
 
 
 def test_rows_of_a_range_without_a_commit_time_have_no_timestamp(world: FakeSpark) -> None:
     world.write([[batch(0, 2)]], SCHEMA)
-    given = parse_read_options({"log": "orders", "includemetadata": "true"}, HERE)
-    readable = find_readable(world.session, given)
+    given, readable = world.find(includemetadata="true")
     wanted = StructType([METADATA_FIELDS["_timestamp"]])
     open_range = LedgerRange(0, 0, 0, 0, 2, 10, 0, 0)
     ((slices,),) = [plan([open_range], 0, 2, PlanLimits(), row_is_entry=False)]

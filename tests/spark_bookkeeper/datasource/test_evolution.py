@@ -7,52 +7,44 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import types as sql
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, IsNotNull, IsNull
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    DateType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    YearMonthIntervalType,
-)
 
 from spark_bookkeeper.datasource.errors import SchemaMismatchError, UnsupportedTypeError
 from spark_bookkeeper.datasource.evolution import covers, merged
-from spark_bookkeeper.datasource.options.parse import parse_read_options
-from spark_bookkeeper.datasource.read.batch import plan_read
-from spark_bookkeeper.datasource.read.readable import find_readable
-from spark_bookkeeper.datasource.read.task import read_slices
 from spark_bookkeeper.datasource.schema import log_schema_of
+from spark_bookkeeper.datasource.write.plan import WritePlan
 from spark_bookkeeper.log.errors import CommitRefusedError, LogConflictError, SchemaConflictError
-from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark
+from spark_bookkeeper.log.format.epoch import TaskMessage
+from tests.spark_bookkeeper.datasource.rows import columns
+from tests.spark_bookkeeper.datasource.world import FakeSpark
 
-LONG, TEXT = LongType(), StringType()
-
-
-def columns(**kinds: DataType) -> StructType:
-    return StructType([StructField(name, kind) for name, kind in kinds.items()])
+LONG, TEXT = sql.LongType(), sql.StringType()
 
 
-def write(world: FakeSpark, schema: StructType, *rows: tuple[Any, ...], **options: Any) -> None:
+def write(world: FakeSpark, schema: sql.StructType, *rows: tuple[Any, ...], **options: Any) -> None:
     world.write([[batch(schema, *rows)]], schema, **options)
 
 
-def batch(schema: StructType, *rows: tuple[Any, ...]) -> pa.RecordBatch:
+def batch(schema: sql.StructType, *rows: tuple[Any, ...]) -> pa.RecordBatch:
     arrow = log_schema_of(schema).arrow
     values = [dict(zip(schema.names, row, strict=True)) for row in rows]
     return pa.RecordBatch.from_pylist(values, arrow)
+
+
+def attempted(
+    world: FakeSpark, schema: sql.StructType, *rows: tuple[Any, ...], **options: Any
+) -> tuple[WritePlan, TaskMessage]:
+    """A write of one task that is done, and not committed."""
+    plan = world.plan(schema, **options)
+    return plan, world.attempt(plan, 0, [batch(schema, *rows)])
 
 
 def rows(table: pa.Table) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in table.to_pylist(maps_as_pydicts="strict")]
 
 
-def mismatch(stored: StructType, given: StructType) -> tuple[str, ...]:
+def mismatch(stored: sql.StructType, given: sql.StructType) -> tuple[str, ...]:
     with pytest.raises(SchemaMismatchError) as caught:
         merged("orders", log_schema_of(stored), given)
     return caught.value.differences
@@ -63,7 +55,9 @@ def test_new_columns_come_behind_the_logs_and_are_null_in_older_rows(
     world: FakeSpark, payload_format: str
 ) -> None:
     write(world, columns(id=LONG, name=TEXT), (1, "one"), payloadformat=payload_format)
-    write(world, columns(day=IntegerType(), id=LONG, name=TEXT), (7, 2, "two"), mergeschema="true")
+    write(
+        world, columns(day=sql.IntegerType(), id=LONG, name=TEXT), (7, 2, "two"), mergeschema="true"
+    )
 
     found = world.read()
 
@@ -72,10 +66,11 @@ def test_new_columns_come_behind_the_logs_and_are_null_in_older_rows(
     assert rows(world.read(columns="day,id")) == [(None, 1), (7, 2)]
     assert rows(world.read(columns="day")) == [(None,), (7,)]
     assert rows(world.read(schema=columns(name=TEXT))) == [("one",), ("two",)]
-    assert world.read(columns="day", includemetadata="true").column("_position").to_pylist() == [
-        0,
-        1,
-    ]
+    # By its id a ledger shows the columns it was written with.
+    assert rows(world.read(ledger="0")) == [(1, "one")]
+    assert rows(world.read(ledger="1")) == [(2, "two", 7)]
+    placed = world.read(columns="day", includemetadata="true")
+    assert placed.column("_position").to_pylist() == [0, 1]
 
 
 def test_a_column_the_frame_lacks_is_written_as_nulls(world: FakeSpark) -> None:
@@ -101,8 +96,8 @@ def test_fields_are_added_inside_structs_lists_and_maps(
     world: FakeSpark, payload_format: str
 ) -> None:
     old, new = columns(x=LONG), columns(y=TEXT, x=LONG)
-    before = columns(s=old, items=ArrayType(old), pairs=MapType(TEXT, old))
-    after = columns(s=new, items=ArrayType(new), pairs=MapType(TEXT, new))
+    before = columns(s=old, items=sql.ArrayType(old), pairs=sql.MapType(TEXT, old))
+    after = columns(s=new, items=sql.ArrayType(new), pairs=sql.MapType(TEXT, new))
     write(
         world, before, ({"x": 1}, [{"x": 1}, None], [("k", {"x": 1})]), (None, None, None),
         payloadformat=payload_format,
@@ -121,14 +116,18 @@ def test_fields_are_added_inside_structs_lists_and_maps(
 
 def test_types_never_change_and_every_difference_is_told() -> None:
     stored = columns(
-        id=LONG, s=columns(a=LONG), l=ArrayType(LONG), m=MapType(TEXT, LONG), k=MapType(TEXT, LONG)
+        id=LONG,
+        s=columns(a=LONG),
+        l=sql.ArrayType(LONG),
+        m=sql.MapType(TEXT, LONG),
+        k=sql.MapType(TEXT, LONG),
     )
     given = columns(
-        id=IntegerType(),
+        id=sql.IntegerType(),
         s=columns(a=TEXT, b=LONG),
-        l=ArrayType(TEXT),
-        m=MapType(TEXT, TEXT),
-        k=MapType(LONG, LONG),
+        l=sql.ArrayType(TEXT),
+        m=sql.MapType(TEXT, TEXT),
+        k=sql.MapType(LONG, LONG),
         fine=LONG,
         ID=LONG,
     )
@@ -144,24 +143,22 @@ def test_types_never_change_and_every_difference_is_told() -> None:
 
 
 def test_a_name_twice_is_refused() -> None:
-    twice = StructType([StructField("b", LONG), StructField("b", LONG)])
+    twice = sql.StructType([sql.StructField("b", LONG), sql.StructField("b", LONG)])
 
     assert mismatch(columns(a=LONG), twice) == ("a column name stands twice",)
-    assert mismatch(columns(a=columns(x=LONG)), columns(a=twice)) == (
-        "a: a field name stands twice",
-    )
-    assert mismatch(
-        columns(a=LONG), StructType([StructField("b", LONG), StructField("B", LONG)])
-    ) == ("B: there is b, names differ in case only",)
+    nested = mismatch(columns(a=columns(x=LONG)), columns(a=twice))
+    assert nested == ("a: a field name stands twice",)
+    by_case = mismatch(columns(a=LONG), columns(b=LONG, B=LONG))
+    assert by_case == ("B: there is b, names differ in case only",)
 
 
 def test_new_columns_must_be_storable(world: FakeSpark) -> None:
     write(world, columns(id=LONG), (1,), payloadformat="avro")
 
     with pytest.raises(UnsupportedTypeError, match="columns=month"):
-        world.plan(columns(id=LONG, month=YearMonthIntervalType()), mergeschema="true")
+        world.plan(columns(id=LONG, month=sql.YearMonthIntervalType()), mergeschema="true")
     with pytest.raises(UnsupportedTypeError, match="pairs"):
-        world.plan(columns(id=LONG, pairs=MapType(LONG, LONG)), mergeschema="true")
+        world.plan(columns(id=LONG, pairs=sql.MapType(LONG, LONG)), mergeschema="true")
     assert world.tokens() == []
 
 
@@ -189,9 +186,7 @@ def test_nothing_new_is_no_new_schema(world: FakeSpark) -> None:
 
 def test_a_failed_write_adds_no_column(world: FakeSpark) -> None:
     write(world, columns(id=LONG), (1,))
-    wider = columns(id=LONG, name=TEXT)
-    plan = world.plan(wider, mergeschema="true")
-    message = world.attempt(plan, 0, [batch(wider, (2, "two"))])
+    plan, message = attempted(world, columns(id=LONG, name=TEXT), (2, "two"), mergeschema="true")
 
     world.abort(plan, [message])
 
@@ -202,8 +197,7 @@ def test_a_failed_write_adds_no_column(world: FakeSpark) -> None:
 def test_an_append_planned_before_the_columns_came_is_read_with_nulls(world: FakeSpark) -> None:
     narrow, wider = columns(id=LONG), columns(id=LONG, name=TEXT)
     write(world, narrow, (1,))
-    plan = world.plan(narrow)
-    message = world.attempt(plan, 0, [batch(narrow, (3,))])
+    plan, message = attempted(world, narrow, (3,))
     write(world, wider, (2, "two"), mergeschema="true")
 
     world.commit(plan, [message])
@@ -214,10 +208,9 @@ def test_an_append_planned_before_the_columns_came_is_read_with_nulls(world: Fak
 def test_two_that_add_the_same_column_both_succeed(world: FakeSpark) -> None:
     wider = columns(id=LONG, name=TEXT)
     write(world, columns(id=LONG), (1,))
-    plans = [world.plan(wider, mergeschema="true") for _ in range(2)]
-    sent = [world.attempt(plan, 0, [batch(wider, (n, str(n)))]) for n, plan in enumerate(plans, 2)]
+    both = [attempted(world, wider, (n, str(n)), mergeschema="true") for n in (2, 3)]
 
-    for plan, message in zip(plans, sent, strict=True):
+    for plan, message in both:
         world.commit(plan, [message])
 
     assert rows(world.read()) == [(1, None), (2, "2"), (3, "3")]
@@ -227,8 +220,7 @@ def test_two_that_add_the_same_column_both_succeed(world: FakeSpark) -> None:
 def test_of_two_that_add_different_columns_the_second_runs_again(world: FakeSpark) -> None:
     first, second = columns(id=LONG, a=TEXT), columns(id=LONG, b=TEXT)
     write(world, columns(id=LONG), (1,))
-    plan = world.plan(second, mergeschema="true")
-    message = world.attempt(plan, 0, [batch(second, (3, "b"))])
+    plan, message = attempted(world, second, (3, "b"), mergeschema="true")
     write(world, first, (2, "a"), mergeschema="true")
 
     with pytest.raises(SchemaConflictError, match="run it again"):
@@ -242,14 +234,14 @@ def test_of_two_that_add_different_columns_the_second_runs_again(world: FakeSpar
 
 def test_an_overwrite_may_add_columns(world: FakeSpark) -> None:
     write(world, columns(id=LONG), (1,))
-    wider = columns(id=LONG, day=DateType())
-    plan = world.plan(wider, is_overwrite=True, mergeschema="true")
-    late = world.plan(wider, is_overwrite=True, mergeschema="true")
-    messages = [world.attempt(p, 0, [batch(wider, (2, None))]) for p in (plan, late)]
+    wider = columns(id=LONG, day=sql.DateType())
+    first, late = (
+        attempted(world, wider, (2, None), is_overwrite=True, mergeschema="true") for _ in range(2)
+    )
 
-    world.commit(plan, [messages[0]])
+    world.commit(first[0], [first[1]])
     with pytest.raises(LogConflictError):
-        world.commit(late, [messages[1]])
+        world.commit(late[0], [late[1]])
 
     assert rows(world.read()) == [(2, None)]
 
@@ -270,27 +262,11 @@ def test_a_transaction_that_added_columns_is_skipped_when_it_comes_again(world: 
 def test_a_read_planned_before_the_columns_came_goes_on_with_those_it_has(world: FakeSpark) -> None:
     narrow, wider = columns(s=columns(x=LONG)), columns(n=TEXT, s=columns(x=LONG, y=LONG))
     write(world, narrow, ({"x": 1},))
-    options = parse_read_options({"log": "orders"}, HERE)
-    readable = find_readable(world.session, options)
-    schema = readable.columns(options)
+    planned = world.find()
 
     write(world, wider, ("new", {"x": 2, "y": 3}), mergeschema="true")
 
-    found = [
-        row
-        for pack in plan_read(world.session, options, readable)
-        for part in read_slices(world.session, options, readable, schema, pack)
-        for row in part.to_pylist()
-    ]
-    assert found == [{"s": {"x": 1}}, {"s": {"x": 2}}]
-
-
-def test_ledgers_read_by_id_show_the_columns_they_were_written_with(world: FakeSpark) -> None:
-    write(world, columns(id=LONG), (1,))
-    write(world, columns(id=LONG, name=TEXT), (2, "two"), mergeschema="true")
-
-    assert rows(world.read(ledger="0")) == [(1,)]
-    assert rows(world.read(ledger="1")) == [(2, "two")]
+    assert world.read_planned(*planned).to_pylist() == [{"s": {"x": 1}}, {"s": {"x": 2}}]
 
 
 def test_a_micro_batch_adds_columns_once_though_its_commit_knows_no_plan(world: FakeSpark) -> None:
@@ -327,8 +303,7 @@ def test_filters_prune_by_the_columns_each_range_has(
 ) -> None:
     old, new = columns(id=LONG), columns(new=LONG, id=LONG)
     write(world, old, *((n,) for n in range(1_000)), entrybytes="2k")
-    late = world.plan(old, entrybytes="2k")
-    message = world.attempt(late, 0, [batch(old, *((n,) for n in range(4_000, 5_000)))])
+    late, message = attempted(world, old, *((n,) for n in range(4_000, 5_000)), entrybytes="2k")
     write(world, new, *((n, n) for n in range(1_000, 4_000)), mergeschema="true", entrybytes="2k")
     world.commit(late, [message])
 

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder
-from spark_bookkeeper.datasource.payload.avro import AvroDecoder
 from spark_bookkeeper.datasource.payload.avro_schema import avro_json
+from spark_bookkeeper.datasource.payload.codec import decoder_of
 from spark_bookkeeper.datasource.payload.envelope import EntryKind, Envelope
 from spark_bookkeeper.datasource.payload.footer import parse_footer
 from spark_bookkeeper.datasource.schema import parse_log_schema
@@ -39,25 +38,15 @@ def test_a_schema_of_format_1_is_understood(repository: Path) -> None:
     assert found.arrow.names == list(ROWS)
 
 
-@pytest.mark.parametrize("compression", ["zstd", "lz4", "none"])
-def test_an_entry_of_format_1_gives_its_rows(repository: Path, compression: str) -> None:
+@pytest.mark.parametrize("name", ["arrow_zstd", "arrow_lz4", "arrow_none", "avro"])
+def test_an_entry_of_format_1_gives_its_rows(repository: Path, name: str) -> None:
     schema = parse_log_schema(golden(repository, "schema.json"))
-    payload = golden(repository, f"arrow_{compression}.bin")
+    payload_format = name.partition("_")[0]
+    decoder = decoder_of(payload_format, schema.arrow)
 
-    envelope, found = ArrowDecoder(schema.arrow).decode(1, 0, payload)
+    envelope, found = decoder.decode(1, 0, golden(repository, f"{name}.bin"))
 
-    assert envelope == Envelope(EntryKind.ARROW, 0, 7, 3, 1_700_000_000_000)
-    shown = found.set_column(3, "at", found.column("at").cast(pa.int64()))
-    assert shown.to_pydict() == ROWS
-
-
-def test_an_avro_entry_of_format_1_gives_its_rows(repository: Path) -> None:
-    schema = parse_log_schema(golden(repository, "schema.json"))
-    payload = golden(repository, "avro.bin")
-
-    envelope, found = AvroDecoder(schema.arrow).decode(1, 0, payload)
-
-    assert envelope == Envelope(EntryKind.AVRO, 0, 7, 3, 1_700_000_000_000)
+    assert envelope == Envelope(EntryKind[payload_format.upper()], 0, 7, 3, 1_700_000_000_000)
     shown = found.set_column(3, "at", found.column("at").cast(pa.int64()))
     assert shown.to_pydict() == ROWS
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,17 +15,18 @@ from pyspark.sql.datasource import EqualTo
 from bookkeeper_metadata.errors import MetadataCorruptError
 from spark_bookkeeper.datasource.errors import PayloadCorruptError, RowTooLargeError
 from spark_bookkeeper.datasource.payload import entry_cutter
-from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder, ArrowEncoder
-from spark_bookkeeper.datasource.payload.entry_cutter import EntryCutter
+from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder
+from spark_bookkeeper.datasource.payload.codec import decoder_of, encoder_of
+from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry, EntryCutter
 from spark_bookkeeper.datasource.payload.envelope import ENVELOPE_SIZE, EntryKind, Envelope
 from spark_bookkeeper.datasource.payload.footer import parse_footer
 from spark_bookkeeper.datasource.read.bounds import Layout
 from spark_bookkeeper.datasource.read.pruning import predicate_of
 from spark_bookkeeper.datasource.schema import arrow_schema
 from tests.patience import seconds
-from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch
-from tests.spark_bookkeeper.datasource.test_reading import foreign_ledger, many_entries
-from tests.spark_bookkeeper.datasource.world import FakeSpark
+from tests.spark_bookkeeper.datasource import hostile
+from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch, everything, payload_of
+from tests.spark_bookkeeper.datasource.world import FakeSpark, foreign_ledger, many_entries, marked
 
 Columns = list[tuple[str, pa.Array]]
 
@@ -53,6 +54,46 @@ def test_damage_never_crashes_a_reader_nor_floods_its_memory(repository: Path, c
     assert report["reads_refused"] > cases // 10
     assert report["arrow_bytes"] < 512 << 20
     assert report["rss_bytes"] < 1 << 30
+
+
+def spoilt(draw: random.Random, payload: bytes) -> bytes:
+    """The entry after a few changes behind its envelope, which still says how many rows it has."""
+    damages: list[hostile.Damage] = []
+    for _ in range(draw.randint(1, 4)):
+        at, size = draw.randrange(1 << 30), draw.randint(1, 8)
+        changes: list[hostile.Damage] = [
+            (hostile.flipped, at, draw.randint(1, 255)),
+            (hostile.overwritten, at, draw.choice((b"\0", b"\1", b"\x7f", b"\x80", b"\xff"))),
+            (hostile.inserted, at, draw.randbytes(size)),
+            (hostile.deleted, at, size),
+            (hostile.truncated, at),
+        ]
+        damages += draw.choices(changes, (4, 4, 1, 1, 1))
+    return payload[:ENVELOPE_SIZE] + hostile.damaged(payload[ENVELOPE_SIZE:], damages)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["zstd", "lz4", "none", "avro"])
+@pytest.mark.parametrize("columns", [None, ["text", "price", "nested", "pairs"]])
+def test_spoilt_rows_decode_to_as_many_or_are_refused(name: str, columns: list[str] | None) -> None:
+    draw = random.Random(f"{name}{columns}")
+    batch = everything(60)
+    payload_format, compression = ("avro", "none") if name == "avro" else ("arrow", name)
+    payload = encoder_of(payload_format, batch.schema, 0, compression).encode(batch, 0, 0)
+    decoder = decoder_of(payload_format, batch.schema, columns)
+    cases, refused = 1_500 if name == "avro" else 4_000, 0
+
+    for _ in range(cases):
+        try:
+            decoded = decoder.decode(1, 1, spoilt(draw, payload))[1]
+        except PayloadCorruptError:
+            refused += 1
+        else:
+            decoded.validate(full=True)
+            # Copies every value, as handing it to Spark does.
+            assert decoded.take(pa.array(range(60))).num_rows == decoded.num_rows == 60
+
+    assert cases // 4 < refused < cases
 
 
 def footer_of(columns: Columns, rows: int, entries: int) -> bytes:
@@ -92,6 +133,15 @@ def test_footers_of_other_columns_than_footers_have_are_refused(columns: Columns
         parse_footer(5, 1, footer_of(columns, 10, 1))
 
 
+def test_a_footer_that_begins_with_a_message_of_no_type_is_refused() -> None:
+    payload = bytearray(footer_of([("first_row", FIRST)], 10, 1))
+    assert payload[61] == 1  # a schema
+    payload[61] = 0
+
+    with pytest.raises(PayloadCorruptError, match="ledger_id=5 entry_id=1"):
+        parse_footer(5, 1, bytes(payload))
+
+
 @pytest.mark.parametrize(
     "columns",
     [
@@ -119,7 +169,7 @@ def test_a_footer_that_claims_more_entries_than_lie_before_it_is_refused() -> No
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 def test_a_body_that_unfolds_to_more_than_it_declares_is_refused(compression: str) -> None:
     values = pa.record_batch({"x": pa.array(range(100_000), pa.int64())})
-    payload = ArrowEncoder(values.schema, 0, compression).encode(values, 0, 0)
+    payload = payload_of(values, compression)
     declared = (800_000).to_bytes(8, "little")
     assert payload.count(declared) == 1
 
@@ -133,7 +183,7 @@ def test_a_body_that_unfolds_to_more_than_it_declares_is_refused(compression: st
 
 def test_rows_of_no_bytes_are_bounded_by_what_an_envelope_may_claim() -> None:
     nothing = pa.record_batch({"x": pa.nulls(10)})
-    payload = bytearray(ArrowEncoder(nothing.schema, 0, "none").encode(nothing, 0, 0))
+    payload = bytearray(payload_of(nothing, "none"))
     payload[20:24] = ((1 << 32) - 1).to_bytes(4, "big")
 
     with pytest.raises(PayloadCorruptError, match="impossible rows"):
@@ -143,10 +193,7 @@ def test_rows_of_no_bytes_are_bounded_by_what_an_envelope_may_claim() -> None:
 def test_an_entry_of_another_schema_than_its_range_is_refused_by_its_place(
     world: FakeSpark,
 ) -> None:
-    many_entries(world, partitions=1)
-    rows = batch(0, 10)
-    other = ArrowEncoder(arrow_schema(SCHEMA), 7, "none").encode(rows, 0, 0)
-    world.client.ledgers[0].payloads[0] = other
+    many_entries(world, partitions=1).payloads[0] = payload_of(batch(0, 10), schema_id=7)
 
     with pytest.raises(PayloadCorruptError, match=r"schema 7, its range schema 0.*entry_id=0"):
         world.read()
@@ -156,8 +203,7 @@ def test_an_entry_of_another_schema_than_its_range_is_refused_by_its_place(
 
 @pytest.mark.parametrize("kind", [EntryKind.FOOTER, EntryKind.AVRO])
 def test_an_entry_of_another_kind_among_rows_is_refused(world: FakeSpark, kind: EntryKind) -> None:
-    many_entries(world, partitions=1)
-    payloads = world.client.ledgers[0].payloads
+    payloads = many_entries(world, partitions=1).payloads
     payloads[2] = Envelope(kind, 0, 0, 1, 0).encode() + payloads[2][ENVELOPE_SIZE:]
 
     with pytest.raises(PayloadCorruptError, match=f"{kind.name} among rows.*entry_id=2"):
@@ -176,20 +222,17 @@ def test_an_entry_of_another_kind_among_rows_is_refused(world: FakeSpark, kind: 
 def test_a_ledger_with_marks_of_no_log_is_refused_by_its_id(
     world: FakeSpark, marks: dict[str, bytes]
 ) -> None:
-    foreign_ledger(world, 70, b"x")
-    ledger = world.client.ledgers[70]
-    ledger.metadata = replace(ledger.metadata, custom_metadata=marks)
+    marked(foreign_ledger(world, 70, b"x"), marks)
 
     with pytest.raises(MetadataCorruptError, match="path=ledger 70"):
         world.read(ledger="70")
 
 
-def cut(sizes: list[int]) -> list[int]:
-    """Rows of the entries made of one batch of texts of these sizes."""
+def cut(*sizes: int) -> list[CutEntry]:
+    """The entries made of one batch of texts of these sizes."""
     texts = pa.record_batch({"x": pa.array(["a" * size for size in sizes])})
-    encoder = ArrowEncoder(texts.schema, 0, "zstd")
-    cutter = EntryCutter(lambda rows, first: encoder.encode(rows, first, 0), 1 << 20)
-    return [entry.batch.num_rows for entry in (*cutter.add(texts), *cutter.finish())]
+    cutter = EntryCutter(lambda rows, first: payload_of(rows, first_row=first), 1 << 20)
+    return [*cutter.add(texts), *cutter.finish()]
 
 
 def test_an_entry_decodes_to_what_readers_take_whatever_it_compresses_to(
@@ -197,17 +240,14 @@ def test_an_entry_decodes_to_what_readers_take_whatever_it_compresses_to(
 ) -> None:
     monkeypatch.setattr(entry_cutter, "DECODED_BYTES_MAX", 10_000)
 
-    assert cut([4_000, 4_000, 4_000, 4_000, 1]) == [2, 3]
+    entries = cut(4_000, 4_000, 4_000, 4_000, 1)
+    assert [entry.batch.num_rows for entry in entries] == [2, 3]
     with pytest.raises(RowTooLargeError, match=r"size_bytes=\d+ size_bytes_max=10000"):
-        cut([1, 10_001])
+        cut(1, 10_001)
 
 
 @pytest.mark.slow
 def test_the_largest_row_a_writer_takes_is_one_that_a_reader_takes() -> None:
-    row = pa.record_batch({"x": pa.array(["a" * (entry_cutter.DECODED_BYTES_MAX - 64)])})
-    encoder = ArrowEncoder(row.schema, 0, "zstd")
-    cutter = EntryCutter(lambda rows, first: encoder.encode(rows, first, 0), 1 << 20)
+    (entry,) = cut(entry_cutter.DECODED_BYTES_MAX - 64)
 
-    (entry,) = (*cutter.add(row), *cutter.finish())
-
-    assert ArrowDecoder(row.schema).decode(1, 0, entry.payload)[1].equals(row)
+    assert ArrowDecoder(entry.batch.schema).decode(1, 0, entry.payload)[1].equals(entry.batch)

@@ -73,51 +73,44 @@ FILES = {
 }
 
 
-def test_lag_is_what_the_log_holds_beyond_the_batch() -> None:
-    (found,) = lag(progress())
+@pytest.mark.parametrize(
+    ("changes", "known"),
+    [
+        ({}, (1000, 4000, 2500)),
+        # Spark reports no start for batch 0, and keeps none: the end offset holds it.
+        ({"startOffset": None, "endOffset": {"from": 900, "log": 77, "row": 1500}},
+         (900, 4000, 2500)),
+        # A start that nobody knows is not invented.
+        ({"startOffset": {"log": 77, "start": "latest"}, "latestOffset": None},
+         (None, None, None)),
+        # A log that shrank since is no negative lag.
+        ({"latestOffset": {"log": 77, "row": 1400}}, (1000, 1400, 0)),
+    ],
+)  # fmt: skip
+def test_lag_is_what_the_log_holds_beyond_the_batch(
+    changes: dict[str, Any], known: tuple[int | None, ...]
+) -> None:
+    (found,) = lag(progress(sources=[source(**changes)]))
 
-    assert found == Lag(77, 1000, 1500, 4000, 500, 485.4)
-    assert found.lag_rows == 2500
-
-
-def test_the_first_batch_says_where_it_began_in_its_end() -> None:
-    """Spark reports no start for batch 0, and keeps none: the end offset holds it."""
-    first = source(startOffset=None, endOffset={"from": 900, "log": 77, "row": 1500})
-
-    (found,) = lag(progress(batchId=0, sources=[first]))
-
-    assert (found.start_row, found.end_row) == (900, 1500)
-
-
-def test_a_start_that_nobody_knows_is_not_invented() -> None:
-    unknown = source(startOffset={"log": 77, "start": "latest"}, latestOffset=None)
-
-    (found,) = lag(progress(sources=[unknown]))
-
-    assert (found.start_row, found.latest_row, found.lag_rows) == (None, None, None)
-    assert "rows ? to 1,500, unknown lag" in batch_report(progress(sources=[unknown])).as_line()
-
-
-def test_a_log_that_shrank_since_is_no_negative_lag() -> None:
-    (found,) = lag(progress(sources=[source(latestOffset={"log": 77, "row": 1400})]))
-
-    assert found.lag_rows == 0
+    start_row, latest_row, lag_rows = known
+    assert found == Lag(77, start_row, 1500, latest_row, 500, 485.4)
+    assert found.lag_rows == lag_rows
+    if start_row is None:
+        report = batch_report(progress(sources=[source(**changes)]))
+        assert "rows ? to 1,500, unknown lag" in report.as_line()
 
 
 def test_every_log_of_a_query_is_told_and_its_other_sources_are_not() -> None:
     other = source(endOffset={"log": 78, "row": 9}, latestOffset={"log": 78, "row": 9})
 
-    found = lag(progress(sources=[source(), FILES, other]))
-
-    assert [each.log_id for each in found] == [77, 78]
+    assert [each.log_id for each in lag(progress(sources=[source(), FILES, other]))] == [77, 78]
     assert lag(progress(sources=[FILES])) == []
 
 
 def test_offsets_may_be_text_and_foreign_text_is_not_ours() -> None:
-    as_text = {
-        key: json.dumps(value) if key.endswith("Offset") else value
-        for key, value in source().items()
-    }
+    as_text = source()
+    for key in ("startOffset", "endOffset", "latestOffset"):
+        as_text[key] = json.dumps(as_text[key])
 
     assert lag(progress(sources=[as_text])) == lag(progress())
     assert lag(progress(sources=[source(endOffset="(not json")])) == []
@@ -162,9 +155,7 @@ def test_a_listener_that_knows_the_cluster_asks_for_each_name_once(
     listener.onQueryProgress(event())
 
     assert lines[0].startswith("copy batch 4: log orders (id 77) rows 1,000 to 1,500, 2,500 rows")
-    assert [source.log for report in listener.reports for source in report.sources] == [
-        "orders"
-    ] * 2
+    assert [each.log for report in listener.reports for each in report.sources] == ["orders"] * 2
     assert asked == [77]
 
 

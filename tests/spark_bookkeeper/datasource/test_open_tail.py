@@ -27,36 +27,55 @@ def writer(world: FakeSpark) -> OutsideWriter:
     return OutsideWriter(world)
 
 
+class Lag:
+    """A session that, once it begins, sees the head of now until it syncs."""
+
+    def __init__(self, world: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._store, self._head = world.client.store, world.nodes().tree.head
+        self._old = world.client.run(self._store.get(self._head))
+        self._monkeypatch = monkeypatch
+        self.is_over = False
+
+    def begin(self) -> None:
+        get, sync = self._store.get, self._store.sync
+
+        async def lagging_get(path: str) -> Node | None:
+            return self._old if path == self._head and not self.is_over else await get(path)
+
+        async def ending_sync(path: str) -> None:
+            await sync(path)
+            self.is_over = True
+
+        self._monkeypatch.setattr(self._store, "get", lagging_get)
+        self._monkeypatch.setattr(self._store, "sync", ending_sync)
+
+
 def numbered(first: int, end: int) -> list[bytes]:
     return [b"%d" % at for at in range(first, end)]
 
 
-def test_a_batch_read_includes_what_is_confirmed(world: FakeSpark, writer: OutsideWriter) -> None:
+def test_a_batch_read_includes_what_is_confirmed(writer: OutsideWriter) -> None:
     writer.append(*numbered(2, 7))
     writer.confirm(2)
 
-    assert values(world.read()) == numbered(0, 5)
-    assert values(world.read(startingoffsets='{"row":3}')) == numbered(3, 5)
-    assert values(world.read(startingoffsets="latest")) == []
+    assert values(writer.world.read()) == numbered(0, 5)
+    assert values(writer.world.read(startingoffsets='{"row":3}')) == numbered(3, 5)
+    assert values(writer.world.read(startingoffsets="latest")) == []
     with pytest.raises(DataLossError, match="wanted_row=6 first_row=0 next_row=5"):
-        world.read(endingoffsets='{"row":6}')
+        writer.world.read(endingoffsets='{"row":6}')
 
 
-def test_rows_of_the_open_ledger_are_numbered_through(
-    world: FakeSpark, writer: OutsideWriter
-) -> None:
+def test_rows_of_the_open_ledger_are_numbered_through(writer: OutsideWriter) -> None:
     writer.append(*numbered(2, 5))
 
-    found = world.read(includemetadata="true")
+    found = writer.world.read(includemetadata="true")
 
     assert found["_position"].to_pylist() == list(range(5))
     assert found["_entry"].to_pylist() == [0, 1, 0, 1, 2]
 
 
-def test_a_stream_follows_the_open_ledger_over_rolls(
-    world: FakeSpark, writer: OutsideWriter
-) -> None:
-    query = StreamQuery(world, **EARLIEST)
+def test_a_stream_follows_the_open_ledger_over_rolls(writer: OutsideWriter) -> None:
+    query = StreamQuery(writer.world, **EARLIEST)
     found, row = values(query.trigger()), 2
     for _ in range(3):
         writer.append(*numbered(row, row + 2))
@@ -71,31 +90,27 @@ def test_a_stream_follows_the_open_ledger_over_rolls(
     assert query.trigger() is None
 
 
-def test_a_stream_goes_no_further_than_is_confirmed(
-    world: FakeSpark, writer: OutsideWriter
-) -> None:
-    query = StreamQuery(world, **EARLIEST)
+def test_a_stream_goes_no_further_than_is_confirmed(writer: OutsideWriter) -> None:
+    query = StreamQuery(writer.world, **EARLIEST)
     writer.append(*numbered(2, 7))
     writer.confirm(1)
 
     assert values(query.trigger()) == numbered(0, 4)
     assert query.trigger() is None
-    assert query.follower.end_offset() == {"log": world.nodes().log_id, "row": 4}
+    assert query.follower.end_offset() == {"log": writer.world.nodes().log_id, "row": 4}
     writer.confirm(None)
     assert values(query.trigger()) == numbered(4, 7)
 
 
 @pytest.mark.parametrize("change", ["nothing", "more", "roll", "roll twice", "close", "forgotten"])
-def test_a_batch_planned_again_has_the_same_rows(
-    world: FakeSpark, writer: OutsideWriter, change: str
-) -> None:
-    query = StreamQuery(world, **EARLIEST, maxrowspertrigger="6", includemetadata="true")
+def test_a_batch_planned_again_has_the_same_rows(writer: OutsideWriter, change: str) -> None:
+    query = StreamQuery(writer.world, **EARLIEST, maxrowspertrigger="6", includemetadata="true")
     writer.append(*numbered(2, 5))
     query.trigger()
     writer.append(*numbered(5, 12))
     query.plan()
     before = query.read()
-    world.now_ms += 1_000
+    writer.world.now_ms += 1_000
 
     if change == "more":
         writer.append(*numbered(12, 20))
@@ -115,17 +130,15 @@ def test_a_batch_planned_again_has_the_same_rows(
     assert values(before) == numbered(5, 11)
 
 
-def test_bookies_that_know_of_less_than_was_read_move_no_stream_back(
-    world: FakeSpark, writer: OutsideWriter
-) -> None:
-    query = StreamQuery(world, **EARLIEST)
+def test_bookies_that_know_of_less_than_was_read_move_no_stream_back(writer: OutsideWriter) -> None:
+    query = StreamQuery(writer.world, **EARLIEST)
     writer.append(*numbered(2, 7))
     query.trigger()
     writer.confirm(1)
     query.restart()
 
     assert query.trigger() is None
-    assert query.follower.end_offset() == {"log": world.nodes().log_id, "row": 7}
+    assert query.follower.end_offset() == {"log": writer.world.nodes().log_id, "row": 7}
     writer.append(b"7")
     writer.confirm(None)
     assert values(query.trigger()) == [b"7"]
@@ -133,17 +146,17 @@ def test_bookies_that_know_of_less_than_was_read_move_no_stream_back(
 
 @pytest.mark.parametrize("rolls", [1, 2])
 def test_a_run_whose_metadata_lags_behind_the_checkpoint_reads_the_same_rows(
-    world: FakeSpark, writer: OutsideWriter, monkeypatch: pytest.MonkeyPatch, rolls: int
+    writer: OutsideWriter, monkeypatch: pytest.MonkeyPatch, rolls: int
 ) -> None:
-    query = StreamQuery(world, **EARLIEST)
+    query = StreamQuery(writer.world, **EARLIEST)
     writer.append(*numbered(2, 4))
-    old = world.client.run(world.client.store.get(world.nodes().tree.head))
+    lag = Lag(writer.world, monkeypatch)
     for _ in range(rolls):
         writer.roll()
     writer.append(*numbered(4, 9))
     query.plan()
     before = values(query.read())
-    lag = Lag(world, old, monkeypatch)
+    lag.begin()
     query.restart()
 
     assert values(query.read()) == before == numbered(0, 9)
@@ -151,85 +164,64 @@ def test_a_run_whose_metadata_lags_behind_the_checkpoint_reads_the_same_rows(
 
 
 def test_a_run_whose_metadata_lags_behind_finds_nothing_new_yet(
-    world: FakeSpark, writer: OutsideWriter, monkeypatch: pytest.MonkeyPatch
+    writer: OutsideWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query = StreamQuery(world, **EARLIEST)
+    query = StreamQuery(writer.world, **EARLIEST)
     writer.append(*numbered(2, 4))
-    old = world.client.run(world.client.store.get(world.nodes().tree.head))
+    lag = Lag(writer.world, monkeypatch)
     writer.roll()
     writer.append(*numbered(4, 9))
     query.trigger()
-    Lag(world, old, monkeypatch)
+    lag.begin()
     query.restart()
 
     assert query.trigger() is None
 
 
 def test_an_old_head_that_names_a_ledger_long_gone_is_looked_at_again(
-    world: FakeSpark, writer: OutsideWriter, monkeypatch: pytest.MonkeyPatch
+    writer: OutsideWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = world.client.run(world.client.store.get(world.nodes().tree.head))
+    lag = Lag(writer.world, monkeypatch)
     gone = writer.ledger_id
     writer.append(*numbered(2, 4))
     writer.roll()
-    drop_before(world, 4)
-    del world.client.ledgers[gone]
-    query = StreamQuery(world, **EARLIEST)
+    drop_before(writer.world, 4)
+    del writer.world.client.ledgers[gone]
+    query = StreamQuery(writer.world, **EARLIEST)
     query.trigger()
     writer.append(*numbered(4, 6))
-    Lag(world, old, monkeypatch)
+    lag.begin()
     query.restart()
 
     assert values(query.trigger()) == numbered(4, 6)
 
 
-class Lag:
-    """A session that sees an old head until it syncs."""
-
-    def __init__(self, world: FakeSpark, old: Node | None, monkeypatch: pytest.MonkeyPatch) -> None:
-        store, head = world.client.store, world.nodes().tree.head
-        self.is_over = False
-        get, sync = store.get, store.sync
-
-        async def lagging_get(path: str) -> Node | None:
-            return old if path == head and not self.is_over else await get(path)
-
-        async def ending_sync(path: str) -> None:
-            await sync(path)
-            self.is_over = True
-
-        monkeypatch.setattr(store, "get", lagging_get)
-        monkeypatch.setattr(store, "sync", ending_sync)
-
-
 def test_a_position_behind_the_end_of_a_log_without_a_writer_is_data_loss(
-    world: FakeSpark, writer: OutsideWriter
+    writer: OutsideWriter,
 ) -> None:
-    query = StreamQuery(world, **EARLIEST)
+    query = StreamQuery(writer.world, **EARLIEST)
     query.trigger()
     writer.close()
-    query.ends[-1] = json.dumps({"log": world.nodes().log_id, "row": 50})
+    query.ends[-1] = json.dumps({"log": writer.world.nodes().log_id, "row": 50})
 
     with pytest.raises(DataLossError, match=r"wanted_row=50 first_row=0 next_row=2"):
         query.trigger()
 
 
 def test_a_forged_position_in_the_open_ledger_reads_nothing_rather_than_less(
-    world: FakeSpark, writer: OutsideWriter
+    writer: OutsideWriter,
 ) -> None:
     writer.append(*numbered(2, 4))
-    query = StreamQuery(world, **EARLIEST)
-    query.ends = [json.dumps({"from": 0, "log": world.nodes().log_id, "row": 50})]
+    query = StreamQuery(writer.world, **EARLIEST)
+    query.ends = [json.dumps({"from": 0, "log": writer.world.nodes().log_id, "row": 50})]
 
     with pytest.raises(NoSuchEntryError):
         query.read()
 
 
-def test_a_stream_begins_at_the_end_of_what_is_confirmed(
-    world: FakeSpark, writer: OutsideWriter
-) -> None:
+def test_a_stream_begins_at_the_end_of_what_is_confirmed(writer: OutsideWriter) -> None:
     writer.append(*numbered(2, 5))
-    query = StreamQuery(world)
+    query = StreamQuery(writer.world)
     assert values(query.trigger()) == []
 
     writer.append(*numbered(5, 7))
@@ -237,25 +229,25 @@ def test_a_stream_begins_at_the_end_of_what_is_confirmed(
     assert values(query.trigger()) == numbered(5, 7)
 
 
-def test_limits_cut_the_open_ledger_too(world: FakeSpark, writer: OutsideWriter) -> None:
+def test_limits_cut_the_open_ledger_too(writer: OutsideWriter) -> None:
     writer.append(*[b"%04d" % at for at in range(98)])
 
-    by_rows = StreamQuery(world, **EARLIEST, maxrowspertrigger="30").available_now()
-    by_bytes = StreamQuery(world, **EARLIEST, maxbytespertrigger="100").available_now()
+    by_rows = StreamQuery(writer.world, **EARLIEST, maxrowspertrigger="30").available_now()
+    by_bytes = StreamQuery(writer.world, **EARLIEST, maxbytespertrigger="100").available_now()
 
     assert [found.num_rows for found in by_rows] == [30, 30, 30, 10]
     assert [found.num_rows for found in by_bytes] == [26, 25, 25, 24]
 
 
 def test_rows_without_a_time_yet_count_as_committed_since_any_time_past(
-    world: FakeSpark, writer: OutsideWriter
+    writer: OutsideWriter,
 ) -> None:
     writer.append(*numbered(2, 5))
-    world.now_ms += 1_000
-    past, future = str(world.now_ms), str(world.now_ms + 1)
+    writer.world.now_ms += 1_000
+    past, future = str(writer.world.now_ms), str(writer.world.now_ms + 1)
 
-    assert values(StreamQuery(world, startingtimestamp=past).trigger()) == numbered(2, 5)
-    assert values(world.read(startingtimestamp=past)) == numbered(2, 5)
-    assert values(world.read(endingtimestamp=past)) == numbered(0, 2)
+    assert values(StreamQuery(writer.world, startingtimestamp=past).trigger()) == numbered(2, 5)
+    assert values(writer.world.read(startingtimestamp=past)) == numbered(2, 5)
+    assert values(writer.world.read(endingtimestamp=past)) == numbered(0, 2)
     with pytest.raises(NoMatchingTimestampError):
-        StreamQuery(world, startingtimestamp=future).trigger()
+        StreamQuery(writer.world, startingtimestamp=future).trigger()

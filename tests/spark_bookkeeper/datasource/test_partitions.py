@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,18 +27,20 @@ def entries_of(packs: list[tuple[Slice, ...]]) -> list[list[tuple[int, int, int]
     return [[(s.ledger_id, s.first_entry, s.last_entry) for s in pack] for pack in packs]
 
 
-def test_ranges_that_fill_a_core_each_get_a_partition_each() -> None:
-    ranges, end = log_of(*[(60, 1_500_000, 60 * MIB)] * 4)
+def planned(*ranges: tuple[int, int, int], **limits: Any) -> list[tuple[Slice, ...]]:
+    """The plan of reading all of such a log."""
+    found, end = log_of(*ranges)
+    return plan(found, 0, end, PlanLimits(**limits), row_is_entry=False)
 
-    packs = plan(ranges, 0, end, PlanLimits(cores_hint=4), row_is_entry=False)
+
+def test_ranges_that_fill_a_core_each_get_a_partition_each() -> None:
+    packs = planned(*[(60, 1_500_000, 60 * MIB)] * 4, cores_hint=4)
 
     assert entries_of(packs) == [[(n, 0, 59)] for n in range(4)]
 
 
 def test_a_large_range_is_split_at_entries_and_small_ones_are_packed() -> None:
-    ranges, end = log_of((300, 3_000, 300 * MIB), (1, 10, 100), (1, 10, 100), (1, 10, 100))
-
-    packs = plan(ranges, 0, end, PlanLimits(), row_is_entry=False)
+    packs = planned((300, 3_000, 300 * MIB), (1, 10, 100), (1, 10, 100), (1, 10, 100))
 
     assert entries_of(packs) == [
         [(0, 0, 99)],
@@ -46,53 +50,42 @@ def test_a_large_range_is_split_at_entries_and_small_ones_are_packed() -> None:
 
 
 def test_small_ranges_share_partitions_but_not_without_bound() -> None:
-    ranges, end = log_of(*[(1, 10, 1_000)] * 1_000)
-
-    packs = plan(ranges, 0, end, PlanLimits(), row_is_entry=False)
+    packs = planned(*[(1, 10, 1_000)] * 1_000)
 
     assert [len(pack) for pack in packs] == [32] * 31 + [8]
 
 
 def test_at_least_so_many_partitions_as_far_as_entries_go() -> None:
-    ranges, end = log_of((8, 80, 8_000), (2, 20, 2_000))
+    ranges = (8, 80, 8_000), (2, 20, 2_000)
 
-    packs = plan(ranges, 0, end, PlanLimits(partitions_min=6), row_is_entry=False)
-    most = plan(ranges, 0, end, PlanLimits(partitions_min=50), row_is_entry=False)
-
-    assert len(packs) >= 6
-    assert len(most) == 10
+    assert len(planned(*ranges, partitions_min=6)) >= 6
+    assert len(planned(*ranges, partitions_min=50)) == 10
 
 
 def test_rows_per_partition_are_kept_up_to_an_entry() -> None:
-    ranges, end = log_of((100, 10_000, MIB))
-
-    packs = plan(ranges, 0, end, PlanLimits(partition_rows_max=1_000), row_is_entry=False)
+    packs = planned((100, 10_000, MIB), partition_rows_max=1_000)
 
     assert [pack[0].rows_estimate for pack in packs] == [1_000] * 10
 
 
-def test_a_read_that_begins_inside_a_range_keeps_the_entries_open_for_the_footer() -> None:
-    ranges, end = log_of((10, 100, 1_000), (10, 100, 1_000))
+@pytest.mark.parametrize(
+    ("entries", "is_raw", "read"),
+    [
+        (100, True, [(25, 99), (0, 9)]),
+        # The footer will say which entries the rows are in.
+        (10, False, [(0, 9), (0, 9)]),
+    ],
+)
+def test_entries_of_a_read_that_begins_inside_a_range_are_known_where_they_are_rows(
+    entries: int, is_raw: bool, read: list[tuple[int, int]]
+) -> None:
+    ranges, _ = log_of((entries, 100, 1_000), (entries, 100, 1_000))
 
-    (pack,) = plan(ranges, 25, 110, PlanLimits(), row_is_entry=False)
+    (pack,) = plan(ranges, 25, 110, PlanLimits(), row_is_entry=is_raw)
 
-    assert [(s.first_row, s.end_row, s.first_entry, s.last_entry) for s in pack] == [
-        (25, 100, 0, 9),
-        (100, 110, 0, 9),
-    ]
+    assert [(s.first_row, s.end_row) for s in pack] == [(25, 100), (100, 110)]
+    assert [(s.first_entry, s.last_entry) for s in pack] == read
     assert not pack[0].is_whole
-    assert end == 200
-
-
-def test_raw_rows_are_entries() -> None:
-    ranges, _ = log_of((100, 100, 1_000), (100, 100, 1_000))
-
-    (pack,) = plan(ranges, 25, 110, PlanLimits(), row_is_entry=True)
-
-    assert [(s.first_row, s.end_row, s.first_entry, s.last_entry) for s in pack] == [
-        (25, 100, 25, 99),
-        (100, 110, 0, 9),
-    ]
 
 
 def test_nothing_wanted_is_no_partition() -> None:

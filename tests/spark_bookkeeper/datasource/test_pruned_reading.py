@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,23 +21,22 @@ from pyspark.sql.datasource import (
     LessThan,
     StringStartsWith,
 )
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType
 
 from spark_bookkeeper.datasource.errors import RowsMissingError
 from spark_bookkeeper.datasource.options.model import ReadOptions
-from spark_bookkeeper.datasource.options.parse import parse_read_options
-from spark_bookkeeper.datasource.payload.arrow import ArrowEncoder
 from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry
 from spark_bookkeeper.datasource.payload.envelope import parse_envelope
 from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, FooterBuilder
 from spark_bookkeeper.datasource.read import batch as read_batch
 from spark_bookkeeper.datasource.read.batch import BookKeeperBatchReader
-from spark_bookkeeper.datasource.read.readable import Readable, find_readable
+from spark_bookkeeper.datasource.read.readable import Readable
 from spark_bookkeeper.datasource.read.task import ReadPartition
 from spark_bookkeeper.datasource.schema import arrow_schema, log_schema_of
-from tests.spark_bookkeeper.datasource.rows import RAW, SCHEMA, batch, ids, raw_batch
-from tests.spark_bookkeeper.datasource.test_reading import many_entries
-from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark
+from tests.doubles.ledger_client import FakeLedger
+from tests.spark_bookkeeper.datasource.rows import RAW, SCHEMA, batch, columns, ids, raw_batch
+from tests.spark_bookkeeper.datasource.streaming import append, values
+from tests.spark_bookkeeper.datasource.world import FakeSpark, many_entries, marked, resized
 
 ID, NAME = ("id",), ("name",)
 
@@ -52,8 +51,7 @@ def matching(found: Sequence[int], first: int, end: int) -> list[int]:
 
 
 def test_only_entries_that_may_match_are_fetched(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    entries = len(world.client.ledgers[0].payloads) - 1
+    entries = len(many_entries(world, partitions=1).payloads) - 1
 
     found = ids(world.read(filters=between(500, 510)))
 
@@ -66,18 +64,12 @@ def test_only_entries_that_may_match_are_fetched(world: FakeSpark) -> None:
 def test_ranges_that_cannot_match_are_not_even_opened(world: FakeSpark) -> None:
     many_entries(world, 2_000, partitions=4)
 
-    found = ids(world.read(filters=between(1_200, 1_210)))
-
-    assert matching(found, 1_200, 1_210) == list(range(1_200, 1_210))
-    assert {ledger_id for ledger_id, _ in world.client.entries_read} == {2}
-
-
-def test_filters_nothing_can_match_read_nothing(world: FakeSpark) -> None:
-    many_entries(world)
-
     assert world.read(filters=[EqualTo(ID, 5_000)]).num_rows == 0
     assert world.read(filters=[StringStartsWith(NAME, "x")]).num_rows == 0
     assert world.client.entries_read == []
+    found = ids(world.read(filters=between(1_200, 1_210)))
+    assert matching(found, 1_200, 1_210) == list(range(1_200, 1_210))
+    assert {ledger_id for ledger_id, _ in world.client.entries_read} == {2}
 
 
 def test_gaps_between_entries_are_no_missing_rows(world: FakeSpark) -> None:
@@ -96,12 +88,9 @@ def test_filters_and_positions_go_together(
     world: FakeSpark, first: int, end: int, options: dict[str, Any]
 ) -> None:
     many_entries(world)
-    places: dict[str, Any] = {
-        "startingoffsets": f'{{"row":{first}}}',
-        "endingoffsets": f'{{"row":{end}}}',
-    }
+    options["startingoffsets"], options["endingoffsets"] = f'{{"row":{first}}}', f'{{"row":{end}}}'
 
-    found = world.read(filters=between(450, 550), includemetadata="true", **places, **options)
+    found = world.read(filters=between(450, 550), includemetadata="true", **options)
 
     low, high = max(first, 450), min(end, 550)
     assert matching(ids(found), low, high) == list(range(low, high))
@@ -117,14 +106,10 @@ def test_metadata_columns_prune_too(world: FakeSpark) -> None:
     assert set(range(990, 1000)) <= set(found.column("_position").to_pylist())
     assert {ledger_id for ledger_id, _ in world.client.entries_read} == {1}
     assert len(world.client.entries_read) <= 3
-
-
-def test_raw_ranges_are_pruned_by_their_metadata(world: FakeSpark) -> None:
-    world.write([[raw_batch(b"a", b"b")], [raw_batch(b"c")]], RAW, payloadformat="raw")
-
-    found = world.read(filters=[EqualTo(("_position",), 2)], includemetadata="true")
-
-    assert found.column("value").to_pylist() == [b"c"]
+    raw: dict[str, Any] = {"payloadformat": "raw", "log": "raw"}
+    world.write([[raw_batch(b"a", b"b")], [raw_batch(b"c")]], RAW, **raw)
+    third = EqualTo(("_position",), 2)
+    assert values(world.read(filters=[third], log="raw", includemetadata="true")) == [b"c"]
 
 
 def test_times_of_rows_prune_ranges_but_not_those_of_writers_outside_spark(
@@ -157,33 +142,31 @@ def test_ledgers_read_by_id_are_pruned_by_their_footers(world: FakeSpark) -> Non
     assert len(world.client.entries_read) <= 3
 
 
-def test_without_a_footer_all_entries_are_read(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    ledger = world.client.ledgers[0]
+def without_footer(ledger: FakeLedger) -> None:
     del ledger.payloads[-1]
-    ledger.metadata = replace(ledger.metadata, custom_metadata={})
-
-    assert ids(world.read(filters=between(500, 510))) == list(range(1000))
+    marked(ledger, {})
 
 
-def test_a_footer_of_other_rows_than_the_logs_prunes_nothing(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    payloads = world.client.ledgers[0].payloads
+def with_footer_of_other_rows(ledger: FakeLedger) -> None:
     other = FooterBuilder(arrow_schema(SCHEMA), 8)
-    for at in range(len(payloads) - 1):
+    for at in range(len(ledger.payloads) - 1):
         other.add(CutEntry(b"", batch(at, 1), at))
     encoded = other.encode(0, 0)
     assert encoded is not None
-    payloads[-1] = encoded
-
-    assert ids(world.read(filters=between(500, 510))) == list(range(1000))
+    ledger.payloads[-1] = encoded
 
 
-def test_a_footer_of_a_later_version_prunes_nothing(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    ledger = world.client.ledgers[0]
-    custom = {**ledger.metadata.custom_metadata, FOOTER_KEY: b"2"}
-    ledger.metadata = replace(ledger.metadata, custom_metadata=custom)
+def with_footer_of_a_later_version(ledger: FakeLedger) -> None:
+    marked(ledger, {**ledger.metadata.custom_metadata, FOOTER_KEY: b"2"})
+
+
+@pytest.mark.parametrize(
+    "change", [without_footer, with_footer_of_other_rows, with_footer_of_a_later_version]
+)
+def test_without_a_footer_that_agrees_with_the_log_all_entries_are_read(
+    world: FakeSpark, change: Callable[[FakeLedger], None]
+) -> None:
+    change(many_entries(world, partitions=1))
 
     assert ids(world.read(filters=between(500, 510))) == list(range(1000))
 
@@ -198,20 +181,17 @@ def test_columns_without_bounds_prune_nothing(world: FakeSpark) -> None:
 def test_an_entry_of_other_rows_than_its_footer_says_is_noticed(
     world: FakeSpark, change: int
 ) -> None:
-    many_entries(world, partitions=1)
-    payloads = world.client.ledgers[0].payloads
+    payloads = many_entries(world, partitions=1).payloads
     at = len(payloads) // 2
     found = parse_envelope(payloads[at])
-    other = batch(found.first_row, found.rows + change)
-    payloads[at] = ArrowEncoder(arrow_schema(SCHEMA), 0, "none").encode(other, found.first_row, 0)
+    payloads[at] = resized(payloads[at], change)
 
     with pytest.raises(RowsMissingError, match="ledger_id=0"):
         world.read(filters=between(found.first_row, found.first_row + 1))
 
 
 def test_an_entry_in_the_place_of_another_is_noticed(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    payloads = world.client.ledgers[0].payloads
+    payloads = many_entries(world, partitions=1).payloads
     found = parse_envelope(payloads[4])
     payloads[4] = payloads[3]
 
@@ -222,8 +202,7 @@ def test_an_entry_in_the_place_of_another_is_noticed(world: FakeSpark) -> None:
 def test_a_task_says_how_many_entries_it_fetched(
     world: FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:
-    many_entries(world, partitions=1)
-    entries = len(world.client.ledgers[0].payloads) - 1
+    entries = len(many_entries(world, partitions=1).payloads) - 1
 
     with caplog.at_level(logging.INFO, "spark_bookkeeper.reads"):
         world.read(filters=between(0, 1))
@@ -251,27 +230,23 @@ def test_pushed_filters_look_to_spark_like_a_method_nobody_overrode() -> None:
 
 
 def test_filters_on_an_added_column_keep_what_was_written_before_it(world: FakeSpark) -> None:
-    world.write([[batch(0, 3)]], SCHEMA)
-    wider = StructType([StructField("id", LongType()), StructField("extra", LongType())])
+    append(world, 0, 3)
+    wider = columns(id=LongType(), extra=LongType())
     rows = pa.record_batch({"id": pa.array([3, 4]), "extra": pa.array([7, 9])})
     world.write([[rows]], wider, mergeschema="true")
 
-    found = world.read(filters=[EqualTo(("extra",), 9)])
-    without = world.read(filters=[IsNull(("extra",))])
-    by_old = world.read(filters=[EqualTo(ID, 1)])
-
-    assert ids(found) == [0, 1, 2, 3, 4]  # older ranges have no bounds of it
-    assert ids(without) == [0, 1, 2]
-    assert ids(by_old) == [0, 1, 2]
+    # Older ranges have no bounds of it.
+    assert ids(world.read(filters=[EqualTo(("extra",), 9)])) == [0, 1, 2, 3, 4]
+    assert ids(world.read(filters=[IsNull(("extra",))])) == [0, 1, 2]
+    assert ids(world.read(filters=[EqualTo(ID, 1)])) == [0, 1, 2]
 
 
 def test_a_read_of_nothing_still_gives_spark_a_partition(
     world: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many_entries(world)
-    given = parse_read_options({"log": "orders"}, HERE)
     monkeypatch.setattr(read_batch, "open_session", lambda options: world.session)
-    reader = BookKeeperBatchReader(given, find_readable(world.session, given), SCHEMA)
+    reader = BookKeeperBatchReader(*world.find(), SCHEMA)
 
     assert list(reader.pushFilters([EqualTo(ID, 5_000)])) == [EqualTo(ID, 5_000)]
     (partition,) = reader.partitions()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import pickle
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -15,23 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import datasource as spark
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as sql
 
 from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry
 from spark_bookkeeper.datasource.payload.footer import FooterBuilder, parse_footer
@@ -40,44 +25,39 @@ from spark_bookkeeper.datasource.read.pruning import Bounds, Predicate, predicat
 from spark_bookkeeper.datasource.schema import arrow_schema
 from spark_bookkeeper.log.format.columns import ColumnRange
 from spark_bookkeeper.log.format.model import LedgerRange
+from tests.spark_bookkeeper.datasource.rows import columns
 
 CHANGE_OF_CLOCKS = datetime(2024, 10, 27, 0, 30, tzinfo=UTC)
 NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC).replace(tzinfo=None)
-VALUES: dict[DataType, st.SearchStrategy[Any]] = {
-    LongType(): st.integers(-3, 3) | st.sampled_from([2**63 - 1, -(2**63)]),
-    IntegerType(): st.integers(-3, 3),
-    DoubleType(): st.sampled_from([0.0, -0.0, 1.5, -1.5, math.inf, -math.inf, math.nan, 1e300]),
-    FloatType(): st.sampled_from([0.0, -0.0, 0.5, 0.25, math.inf, math.nan]),
-    DecimalType(6, 2): st.integers(-300, 300).map(lambda cents: Decimal(cents) / 100),
-    StringType(): st.text("aAäz\U0001f600\uffff", max_size=3)
+VALUES: dict[sql.DataType, st.SearchStrategy[Any]] = {
+    sql.LongType(): st.integers(-3, 3) | st.sampled_from([2**63 - 1, -(2**63)]),
+    sql.IntegerType(): st.integers(-3, 3),
+    sql.DoubleType(): st.sampled_from([0.0, -0.0, 1.5, -1.5, math.inf, -math.inf, math.nan, 1e300]),
+    sql.FloatType(): st.sampled_from([0.0, -0.0, 0.5, 0.25, math.inf, math.nan]),
+    sql.DecimalType(6, 2): st.integers(-300, 300).map(lambda cents: Decimal(cents) / 100),
+    sql.StringType(): st.text("aAäz\U0001f600\uffff", max_size=3)
     | st.integers(0, 3).map(lambda n: "a" * 70 + str(n)),
-    DateType(): st.integers(-2, 2).map(lambda n: date(1970, 1, 1) + timedelta(days=n)),
-    TimestampType(): st.integers(0, 5).map(
+    sql.DateType(): st.integers(-2, 2).map(lambda n: date(1970, 1, 1) + timedelta(days=n)),
+    sql.TimestampType(): st.integers(0, 5).map(
         lambda n: CHANGE_OF_CLOCKS + timedelta(minutes=20 * n, microseconds=n)
     ),
-    TimestampNTZType(): st.integers(0, 5).map(lambda n: NEW_YEAR + timedelta(minutes=n)),
-    BooleanType(): st.booleans(),
-    BinaryType(): st.binary(max_size=2),
+    sql.TimestampNTZType(): st.integers(0, 5).map(lambda n: NEW_YEAR + timedelta(minutes=n)),
+    sql.BooleanType(): st.booleans(),
+    sql.BinaryType(): st.binary(max_size=2),
 }
 COMPARE: dict[type[spark.Filter], Callable[[Any, Any], bool]] = {
-    spark.EqualTo: lambda value, wanted: bool(rank(value) == rank(wanted)),
-    spark.GreaterThan: lambda value, wanted: bool(rank(value) > rank(wanted)),
-    spark.GreaterThanOrEqual: lambda value, wanted: bool(rank(value) >= rank(wanted)),
-    spark.LessThan: lambda value, wanted: bool(rank(value) < rank(wanted)),
-    spark.LessThanOrEqual: lambda value, wanted: bool(rank(value) <= rank(wanted)),
-    spark.StringStartsWith: lambda value, wanted: bool(value.startswith(wanted)),
-    spark.StringEndsWith: lambda value, wanted: bool(value.endswith(wanted)),
-    spark.StringContains: lambda value, wanted: wanted in value,
+    spark.EqualTo: operator.eq,
+    spark.EqualNullSafe: operator.eq,
+    spark.GreaterThan: operator.gt,
+    spark.GreaterThanOrEqual: operator.ge,
+    spark.LessThan: operator.lt,
+    spark.LessThanOrEqual: operator.le,
 }
-COMPARISONS = (
-    spark.EqualTo,
-    spark.EqualNullSafe,
-    spark.GreaterThan,
-    spark.GreaterThanOrEqual,
-    spark.LessThan,
-    spark.LessThanOrEqual,
-)
-TEXT_FILTERS = (spark.StringStartsWith, spark.StringEndsWith, spark.StringContains)
+COMPARE_TEXT: dict[type[spark.Filter], Callable[[str, str], bool]] = {
+    spark.StringStartsWith: str.startswith,
+    spark.StringEndsWith: str.endswith,
+    spark.StringContains: operator.contains,
+}
 
 
 def satisfies(item: spark.Filter, value: Any) -> bool | None:
@@ -90,10 +70,8 @@ def satisfies(item: spark.Filter, value: Any) -> bool | None:
     if isinstance(item, spark.IsNotNull):
         return value is not None
     wanted = item.value  # type: ignore[attr-defined]
-    if isinstance(item, spark.EqualNullSafe):
-        if value is None or wanted is None:
-            return value is None and wanted is None
-        return bool(rank(value) == rank(wanted))
+    if isinstance(item, spark.EqualNullSafe) and (value is None or wanted is None):
+        return value is None and wanted is None
     if value is None:
         return None
     if isinstance(item, spark.In):
@@ -102,7 +80,9 @@ def satisfies(item: spark.Filter, value: Any) -> bool | None:
         return None if None in wanted else False
     if wanted is None:
         return None
-    return COMPARE[type(item)](value, wanted)
+    if type(item) in COMPARE_TEXT:
+        return COMPARE_TEXT[type(item)](value, wanted)
+    return COMPARE[type(item)](rank(value), rank(wanted))
 
 
 def rank(value: Any) -> Any:
@@ -117,7 +97,9 @@ def rank(value: Any) -> Any:
 
 
 @st.composite
-def columns_and_filters(draw: st.DrawFn) -> tuple[DataType, list[list[Any]], list[spark.Filter]]:
+def columns_and_filters(
+    draw: st.DrawFn,
+) -> tuple[sql.DataType, list[list[Any]], list[spark.Filter]]:
     """A type, the values of some entries, and filters on them."""
     of = draw(st.sampled_from(list(VALUES)))
     value = VALUES[of]
@@ -125,18 +107,18 @@ def columns_and_filters(draw: st.DrawFn) -> tuple[DataType, list[list[Any]], lis
         st.lists(st.lists(st.none() | value, min_size=1, max_size=4), min_size=1, max_size=4)
     )
     literal = value
-    if isinstance(of, TimestampType):
+    if isinstance(of, sql.TimestampType):
         zones = st.sampled_from([UTC, timezone(timedelta(hours=2)), ZoneInfo("Europe/Berlin")])
         literal = st.tuples(value, zones).map(lambda pair: pair[0].astimezone(pair[1]))
     column = st.just(("c",))
     plain = st.one_of(
-        *[st.builds(kind, column, literal | st.none()) for kind in COMPARISONS],
+        *[st.builds(kind, column, literal | st.none()) for kind in COMPARE],
         st.builds(spark.In, column, st.lists(literal | st.none(), max_size=3).map(tuple)),
         st.builds(spark.IsNull, column),
         st.builds(spark.IsNotNull, column),
         *(
-            [st.builds(kind, column, value) for kind in TEXT_FILTERS]
-            if isinstance(of, StringType)
+            [st.builds(kind, column, value) for kind in COMPARE_TEXT]
+            if isinstance(of, sql.StringType)
             else []
         ),
     )
@@ -148,10 +130,10 @@ def columns_and_filters(draw: st.DrawFn) -> tuple[DataType, list[list[Any]], lis
 @settings(max_examples=200, deadline=None)
 @given(columns_and_filters())
 def test_no_entry_and_no_range_with_a_row_that_satisfies_the_filters_is_pruned(
-    case: tuple[DataType, list[list[Any]], list[spark.Filter]],
+    case: tuple[sql.DataType, list[list[Any]], list[spark.Filter]],
 ) -> None:
     of, entries, filters = case
-    schema = StructType([StructField("c", of)])
+    schema = columns(c=of)
     arrow = arrow_schema(schema)
     builder = FooterBuilder(arrow, 8)
     row = 0
@@ -179,61 +161,61 @@ def test_no_entry_and_no_range_with_a_row_that_satisfies_the_filters_is_pruned(
     assert kept_ranges or not wanted
 
 
-def may_hold(of: DataType, item: spark.Filter, **bounds: Any) -> bool:
-    predicate = predicate_of([item], StructType([StructField("c", of)]), {"c"})
+def may_hold(of: sql.DataType, item: spark.Filter, **bounds: Any) -> bool:
+    predicate = predicate_of([item], columns(c=of), {"c"})
     given = {"rows": 10, "nulls": 0, **bounds}
     return predicate.may_hold(lambda name: Bounds(**given))
 
 
 C = ("c",)
 PRUNED = [
-    (LongType(), spark.EqualTo(C, 9), {"minimum": 1, "maximum": 8}),
-    (LongType(), spark.GreaterThan(C, 8), {"minimum": 1, "maximum": 8}),
-    (LongType(), spark.GreaterThan(C, 8), {"maximum": 8}),
-    (LongType(), spark.GreaterThanOrEqual(C, 9), {"minimum": 1, "maximum": 8}),
-    (LongType(), spark.LessThan(C, 1), {"minimum": 1}),
-    (LongType(), spark.LessThanOrEqual(C, 0), {"minimum": 1, "maximum": 8}),
-    (LongType(), spark.In(C, (0, 9, None)), {"minimum": 1, "maximum": 8}),
-    (LongType(), spark.Not(spark.EqualTo(C, 5)), {"minimum": 5, "maximum": 5}),
-    (LongType(), spark.Not(spark.In(C, (4, 5))), {"minimum": 5, "maximum": 5, "nulls": 3}),
-    (LongType(), spark.Not(spark.LessThan(C, 9)), {"minimum": 1, "maximum": 8}),
-    (LongType(), spark.IsNull(C), {}),
-    (LongType(), spark.IsNotNull(C), {"nulls": 10}),
-    (LongType(), spark.Not(spark.IsNull(C)), {"nulls": 10}),
-    (LongType(), spark.EqualTo(C, 5), {"nulls": 10}),
-    (LongType(), spark.EqualNullSafe(C, None), {}),
-    (LongType(), spark.Not(spark.EqualNullSafe(C, 5)), {"minimum": 5, "maximum": 5}),
-    (StringType(), spark.StringStartsWith(C, "b"), {"minimum": "c", "maximum": "d"}),
-    (StringType(), spark.StringStartsWith(C, "b"), {"minimum": "a", "maximum": "az"}),
-    (StringType(), spark.Not(spark.StringStartsWith(C, "b")), {"minimum": "b", "maximum": "bz"}),
-    (StringType(), spark.StringContains(C, "x"), {"nulls": 10}),
-    (DecimalType(6, 2), spark.EqualTo(C, Decimal("1.10")), {"minimum": Decimal("1.11")}),
-    (DateType(), spark.EqualTo(C, date(2024, 1, 1)), {"minimum": date(2024, 1, 2)}),
+    (sql.LongType(), spark.EqualTo(C, 9), {"minimum": 1, "maximum": 8}),
+    (sql.LongType(), spark.GreaterThan(C, 8), {"minimum": 1, "maximum": 8}),
+    (sql.LongType(), spark.GreaterThan(C, 8), {"maximum": 8}),
+    (sql.LongType(), spark.GreaterThanOrEqual(C, 9), {"minimum": 1, "maximum": 8}),
+    (sql.LongType(), spark.LessThan(C, 1), {"minimum": 1}),
+    (sql.LongType(), spark.LessThanOrEqual(C, 0), {"minimum": 1, "maximum": 8}),
+    (sql.LongType(), spark.In(C, (0, 9, None)), {"minimum": 1, "maximum": 8}),
+    (sql.LongType(), spark.Not(spark.EqualTo(C, 5)), {"minimum": 5, "maximum": 5}),
+    (sql.LongType(), spark.Not(spark.In(C, (4, 5))), {"minimum": 5, "maximum": 5, "nulls": 3}),
+    (sql.LongType(), spark.Not(spark.LessThan(C, 9)), {"minimum": 1, "maximum": 8}),
+    (sql.LongType(), spark.IsNull(C), {}),
+    (sql.LongType(), spark.IsNotNull(C), {"nulls": 10}),
+    (sql.LongType(), spark.Not(spark.IsNull(C)), {"nulls": 10}),
+    (sql.LongType(), spark.EqualTo(C, 5), {"nulls": 10}),
+    (sql.LongType(), spark.EqualNullSafe(C, None), {}),
+    (sql.LongType(), spark.Not(spark.EqualNullSafe(C, 5)), {"minimum": 5, "maximum": 5}),
+    (sql.StringType(), spark.StringStartsWith(C, "b"), {"minimum": "c", "maximum": "d"}),
+    (sql.StringType(), spark.StringStartsWith(C, "b"), {"minimum": "a", "maximum": "az"}),
+    (sql.StringType(), spark.Not(spark.StringStartsWith(C, "b")), {"minimum": "b", "maximum": "bz"}),
+    (sql.StringType(), spark.StringContains(C, "x"), {"nulls": 10}),
+    (sql.DecimalType(6, 2), spark.EqualTo(C, Decimal("1.10")), {"minimum": Decimal("1.11")}),
+    (sql.DateType(), spark.EqualTo(C, date(2024, 1, 1)), {"minimum": date(2024, 1, 2)}),
 ]  # fmt: skip
 KEPT = [
-    (LongType(), spark.EqualTo(C, 9), {}),
-    (LongType(), spark.EqualTo(C, "9"), {"minimum": 1, "maximum": 8}),
-    (LongType(), spark.EqualTo(C, True), {"minimum": 5, "maximum": 8}),
-    (LongType(), spark.EqualTo(C, 9), {"minimum": "1", "maximum": b"8"}),
-    (LongType(), spark.EqualTo(("c", "inner"), 9), {"minimum": 1, "maximum": 8}),
-    (LongType(), spark.EqualTo(("other",), 9), {"minimum": 1, "maximum": 8}),
-    (LongType(), spark.In(C, (0, "9")), {"minimum": 1, "maximum": 8}),
-    (LongType(), spark.IsNull(C), {"nulls": None}),
-    (LongType(), spark.IsNotNull(C), {"nulls": None}),
-    (LongType(), spark.Not(spark.EqualNullSafe(C, 5)), {"minimum": 5, "maximum": 5, "nulls": 1}),
-    (DoubleType(), spark.EqualTo(C, math.nan), {"minimum": 1.0, "maximum": 8.0}),
-    (DoubleType(), spark.EqualTo(C, 0.0), {"minimum": -0.0, "maximum": -0.0}),
-    (StringType(), spark.StringStartsWith(C, "b"), {"minimum": "a", "maximum": None}),
-    (StringType(), spark.StringContains(C, "x"), {"minimum": "a", "maximum": "b"}),
-    (StringType("UTF8_LCASE"), spark.EqualTo(C, "A"), {"minimum": "a", "maximum": "a"}),
-    (CharType(3), spark.EqualTo(C, "a"), {"minimum": "a  ", "maximum": "a  "}),
-    (DateType(), spark.EqualTo(C, NEW_YEAR), {"minimum": date(2024, 1, 2)}),
-    (TimestampType(), spark.EqualTo(C, NEW_YEAR), {"minimum": CHANGE_OF_CLOCKS}),
-    (TimestampNTZType(), spark.EqualTo(C, CHANGE_OF_CLOCKS), {"minimum": NEW_YEAR + timedelta(365)}),
-    (DecimalType(6, 2), spark.EqualTo(C, Decimal(1)), {"minimum": Decimal("NaN")}),
+    (sql.LongType(), spark.EqualTo(C, 9), {}),
+    (sql.LongType(), spark.EqualTo(C, "9"), {"minimum": 1, "maximum": 8}),
+    (sql.LongType(), spark.EqualTo(C, True), {"minimum": 5, "maximum": 8}),
+    (sql.LongType(), spark.EqualTo(C, 9), {"minimum": "1", "maximum": b"8"}),
+    (sql.LongType(), spark.EqualTo(("c", "inner"), 9), {"minimum": 1, "maximum": 8}),
+    (sql.LongType(), spark.EqualTo(("other",), 9), {"minimum": 1, "maximum": 8}),
+    (sql.LongType(), spark.In(C, (0, "9")), {"minimum": 1, "maximum": 8}),
+    (sql.LongType(), spark.IsNull(C), {"nulls": None}),
+    (sql.LongType(), spark.IsNotNull(C), {"nulls": None}),
+    (sql.LongType(), spark.Not(spark.EqualNullSafe(C, 5)), {"minimum": 5, "maximum": 5, "nulls": 1}),
+    (sql.DoubleType(), spark.EqualTo(C, math.nan), {"minimum": 1.0, "maximum": 8.0}),
+    (sql.DoubleType(), spark.EqualTo(C, 0.0), {"minimum": -0.0, "maximum": -0.0}),
+    (sql.StringType(), spark.StringStartsWith(C, "b"), {"minimum": "a", "maximum": None}),
+    (sql.StringType(), spark.StringContains(C, "x"), {"minimum": "a", "maximum": "b"}),
+    (sql.StringType("UTF8_LCASE"), spark.EqualTo(C, "A"), {"minimum": "a", "maximum": "a"}),
+    (sql.CharType(3), spark.EqualTo(C, "a"), {"minimum": "a  ", "maximum": "a  "}),
+    (sql.DateType(), spark.EqualTo(C, NEW_YEAR), {"minimum": date(2024, 1, 2)}),
+    (sql.TimestampType(), spark.EqualTo(C, NEW_YEAR), {"minimum": CHANGE_OF_CLOCKS}),
+    (sql.TimestampNTZType(), spark.EqualTo(C, CHANGE_OF_CLOCKS), {"minimum": NEW_YEAR + timedelta(365)}),
+    (sql.DecimalType(6, 2), spark.EqualTo(C, Decimal(1)), {"minimum": Decimal("NaN")}),
     # As PySpark gives 1234567890123456789012345678.1234567891: rounded to 28 digits.
     (
-        DecimalType(38, 10),
+        sql.DecimalType(38, 10),
         spark.EqualTo(C, Decimal("1234567890123456789012345678")),
         {"minimum": Decimal("1234567890123456789012345678.1")},
     ),
@@ -241,20 +223,20 @@ KEPT = [
 
 
 @pytest.mark.parametrize(("of", "item", "bounds"), PRUNED)
-def test_bounds_rule_rows_out(of: DataType, item: spark.Filter, bounds: dict[str, Any]) -> None:
+def test_bounds_rule_rows_out(of: sql.DataType, item: spark.Filter, bounds: dict[str, Any]) -> None:
     assert not may_hold(of, item, **bounds)
 
 
 @pytest.mark.parametrize(("of", "item", "bounds"), KEPT)
 def test_what_is_not_known_or_not_understood_rules_nothing_out(
-    of: DataType, item: spark.Filter, bounds: dict[str, Any]
+    of: sql.DataType, item: spark.Filter, bounds: dict[str, Any]
 ) -> None:
     assert may_hold(of, item, **bounds)
 
 
 def test_a_name_in_another_case_means_the_one_column_it_can() -> None:
-    schema = StructType([StructField("Id", LongType()), StructField("x", LongType())])
-    both = StructType([StructField("a", LongType()), StructField("A", LongType())])
+    schema = columns(Id=sql.LongType(), x=sql.LongType())
+    both = columns(a=sql.LongType(), A=sql.LongType())
     wanted = spark.EqualTo(("ID",), 1)
 
     assert predicate_of([wanted], schema, {"Id", "x"}).columns == {"Id"}
@@ -263,18 +245,16 @@ def test_a_name_in_another_case_means_the_one_column_it_can() -> None:
 
 
 def test_predicates_travel_to_tasks() -> None:
-    schema = StructType([StructField("c", LongType())])
-    predicate = predicate_of([spark.In(C, (1, 2))], schema, {"c"})
+    predicate = predicate_of([spark.In(C, (1, 2))], columns(c=sql.LongType()), {"c"})
 
     assert pickle.loads(pickle.dumps(predicate)) == predicate
 
 
 def test_bounds_of_a_range_are_those_recorded() -> None:
-    schema = StructType([StructField("c", LongType())])
-    predicate = predicate_of([spark.GreaterThan(C, 5)], schema, {"c"})
+    predicate = predicate_of([spark.GreaterThan(C, 5)], columns(c=sql.LongType()), {"c"})
     low, high, unknown = (
-        LedgerRange(at, 0, 1, at * 10, 10, 1, 0, 0, columns)
-        for at, columns in enumerate([(ColumnRange("c", 1, 5),), (ColumnRange("c", 1, 6),), ()])
+        LedgerRange(at, 0, 1, at * 10, 10, 1, 0, 0, bounds)
+        for at, bounds in enumerate([(ColumnRange("c", 1, 5),), (ColumnRange("c", 1, 6),), ()])
     )
 
     assert ranges_that_may_hold([low, high, unknown], predicate, {"c"}) == [high, unknown]

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StringType
 
 from bookkeeper_metadata.errors import NoSuchLedgerError
-from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.datasource.errors import OptionsError, PayloadCorruptError, RowsMissingError
-from spark_bookkeeper.datasource.payload.arrow import ArrowEncoder
-from spark_bookkeeper.datasource.payload.envelope import parse_envelope
 from spark_bookkeeper.datasource.schema import arrow_schema
 from spark_bookkeeper.ledger.errors import UnauthorizedError
 from spark_bookkeeper.log.errors import (
@@ -22,35 +18,15 @@ from spark_bookkeeper.log.errors import (
     NoMatchingTimestampError,
     NoSuchLogError,
 )
-from tests.doubles.ledger_client import FakeLedger
-from tests.spark_bookkeeper.datasource.rows import RAW, SCHEMA, batch, ids, raw_batch
-from tests.spark_bookkeeper.datasource.world import FakeSpark
-
-
-def many_entries(world: FakeSpark, rows: int = 1_000, partitions: int = 2) -> None:
-    each = rows // partitions
-    world.write(
-        [[batch(at * each, each)] for at in range(partitions)],
-        SCHEMA,
-        entrybytes="2k",
-        compression="none",
-    )
-    assert all(len(ledger.payloads) > 5 for ledger in world.client.ledgers.values())
-
-
-def foreign_ledger(world: FakeSpark, ledger_id: int, *payloads: bytes) -> None:
-    metadata = LedgerMetadata(
-        ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b0",)),)
-    )
-    world.client.ledgers[ledger_id] = FakeLedger(
-        metadata=metadata, payloads=list(payloads), is_closed=True
-    )
-
-
-def test_batches_have_exactly_the_schema_spark_expects(world: FakeSpark) -> None:
-    world.write([[batch(0, 3)]], SCHEMA)
-
-    assert world.read().schema.equals(arrow_schema(SCHEMA))
+from tests.spark_bookkeeper.datasource.rows import RAW, SCHEMA, batch, columns, ids, raw_batch
+from tests.spark_bookkeeper.datasource.streaming import append, drop_before
+from tests.spark_bookkeeper.datasource.world import (
+    FakeSpark,
+    foreign_ledger,
+    many_entries,
+    marked,
+    resized,
+)
 
 
 @pytest.mark.parametrize(("first", "end"), [(0, 1000), (3, 4), (499, 501), (37, 963), (500, 1000)])
@@ -63,8 +39,7 @@ def test_a_read_between_rows_is_exact(world: FakeSpark, first: int, end: int) ->
 
 
 def test_the_footer_spares_entries_that_hold_none_of_the_rows(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    entries = len(world.client.ledgers[0].payloads) - 1
+    entries = len(many_entries(world, partitions=1).payloads) - 1
 
     world.read(startingoffsets='{"row":500}', endingoffsets='{"row":501}')
 
@@ -73,10 +48,9 @@ def test_the_footer_spares_entries_that_hold_none_of_the_rows(world: FakeSpark) 
 
 
 def test_without_a_footer_the_rows_are_found_all_the_same(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    ledger = world.client.ledgers[0]
+    ledger = many_entries(world, partitions=1)
     del ledger.payloads[-1]
-    ledger.metadata = replace(ledger.metadata, custom_metadata={})
+    marked(ledger, {})
 
     found = world.read(startingoffsets='{"row":500}', endingoffsets='{"row":510}')
 
@@ -99,9 +73,8 @@ def test_raw_rows_between_offsets_are_entries(world: FakeSpark) -> None:
     values = [f"v{n}".encode() for n in range(20)]
     world.write([[raw_batch(*values[:10])], [raw_batch(*values[10:])]], RAW, payloadformat="raw")
 
-    found = world.read(
-        startingoffsets='{"row":7}', endingoffsets='{"row":13}', includemetadata="true"
-    )
+    between: dict[str, Any] = {"startingoffsets": '{"row":7}', "endingoffsets": '{"row":13}'}
+    found = world.read(includemetadata="true", **between)
 
     assert found.column("value").to_pylist() == values[7:13]
     assert found.column("_entry").to_pylist() == [7, 8, 9, 0, 1, 2]
@@ -109,7 +82,7 @@ def test_raw_rows_between_offsets_are_entries(world: FakeSpark) -> None:
 
 
 def test_raw_text_that_is_no_utf8_is_an_error_by_its_place(world: FakeSpark) -> None:
-    text = StructType([StructField("value", StringType())])
+    text = columns(value=StringType())
     world.write([[pa.record_batch({"value": ["ok"]})]], text, payloadformat="raw")
     world.client.ledgers[0].payloads[0] = b"\xff"
 
@@ -129,7 +102,7 @@ def test_offsets_of_a_recreated_log_are_refused(world: FakeSpark) -> None:
 
 
 def test_latest_to_latest_is_nothing_and_backwards_is_refused(world: FakeSpark) -> None:
-    world.write([[batch(0, 9)]], SCHEMA)
+    append(world, 0, 9)
 
     assert ids(world.read(startingoffsets="latest")) == []
     assert ids(world.read(endingoffsets="earliest")) == []
@@ -137,18 +110,11 @@ def test_latest_to_latest_is_nothing_and_backwards_is_refused(world: FakeSpark) 
         world.read(startingoffsets='{"row":5}', endingoffsets='{"row":4}')
 
 
-def three_commits(world: FakeSpark) -> int:
-    """Rows 0, 1 and 2, committed an hour apart from the time returned on."""
-    begun_ms = world.now_ms
-    for at in range(3):
-        world.now_ms = begun_ms + at * 3_600_000
-        world.write([[batch(at, 1)]], SCHEMA)
-    return begun_ms
-
-
 def test_a_read_may_begin_and_end_at_the_time_of_a_commit(world: FakeSpark) -> None:
-    begun_ms = three_commits(world)
-    hour_ms = 3_600_000
+    begun_ms, hour_ms = world.now_ms, 3_600_000
+    for at in range(3):
+        world.now_ms = begun_ms + at * hour_ms
+        append(world, at, 1)
 
     since = {at: ids(world.read(startingtimestamp=str(begun_ms + at))) for at in (-1, 0, 1)}
     before = {at: ids(world.read(endingtimestamp=str(begun_ms + at))) for at in (0, 1, 9 * hour_ms)}
@@ -160,29 +126,14 @@ def test_a_read_may_begin_and_end_at_the_time_of_a_commit(world: FakeSpark) -> N
     assert before == {0: [], 1: [0], 9 * hour_ms: [0, 1, 2]}
     assert within == [1]
     assert ids(world.read(startingtimestamp="2023-11-14T23:13:20Z")) == [1, 2]
-
-
-def test_a_time_after_all_commits_is_an_error_or_the_end(world: FakeSpark) -> None:
-    begun_ms = three_commits(world)
-    later: dict[str, Any] = {"startingtimestamp": str(begun_ms + 3 * 3_600_000)}
-
+    with pytest.raises(OptionsError, match="ends before it begins; end_row=0 first_row=1"):
+        world.read(startingtimestamp=str(begun_ms + 1), endingtimestamp=str(begun_ms))
+    later: dict[str, Any] = {"startingtimestamp": str(begun_ms + 3 * hour_ms)}
     with pytest.raises(NoMatchingTimestampError, match=r"last_commit=2023-11-15T00:13:20\.000Z"):
         world.read(**later)
     assert ids(world.read(**later, startingtimestampstrategy="latest")) == []
-
-
-def test_a_time_before_what_was_trimmed_begins_at_what_is_left(world: FakeSpark) -> None:
-    begun_ms = three_commits(world)
-    world.client.run(world.session.truncate(world.nodes().log_id, "orders", 2))
-
+    drop_before(world, 2)
     assert ids(world.read(startingtimestamp=str(begun_ms))) == [2]
-
-
-def test_a_read_that_ends_before_it_begins_is_refused(world: FakeSpark) -> None:
-    begun_ms = three_commits(world)
-
-    with pytest.raises(OptionsError, match="ends before it begins; end_row=0 first_row=1"):
-        world.read(startingtimestamp=str(begun_ms + 1), endingtimestamp=str(begun_ms))
 
 
 def test_rows_that_are_gone_or_not_there_are_an_error(world: FakeSpark) -> None:
@@ -197,12 +148,9 @@ def test_rows_that_are_gone_or_not_there_are_an_error(world: FakeSpark) -> None:
     assert ids(kept) == [3, 4, 5]
 
 
-def test_a_log_that_is_not_there_is_an_error(world: FakeSpark) -> None:
+def test_a_log_that_is_not_there_or_has_another_password_is_an_error(world: FakeSpark) -> None:
     with pytest.raises(NoSuchLogError):
         world.read()
-
-
-def test_the_wrong_password_opens_nothing(world: FakeSpark) -> None:
     world.write([[batch(0, 3)]], SCHEMA, password="right")
 
     assert ids(world.read(password="right")) == [0, 1, 2]
@@ -210,7 +158,7 @@ def test_the_wrong_password_opens_nothing(world: FakeSpark) -> None:
         world.read(password="wrong")
 
 
-def test_a_foreign_ledger_is_entries(world: FakeSpark) -> None:
+def test_a_foreign_ledger_is_entries_and_a_missing_one_an_error(world: FakeSpark) -> None:
     foreign_ledger(world, 70, b"x", b"", b"z")
     foreign_ledger(world, 71, b"w")
 
@@ -222,72 +170,58 @@ def test_a_foreign_ledger_is_entries(world: FakeSpark) -> None:
         "value": [b"x", b"", b"z", b"w"],
     }
     assert world.read(ledger="70", columns="value").column_names == ["value"]
-
-
-def test_an_empty_ledger_is_no_rows_and_a_missing_one_an_error(world: FakeSpark) -> None:
-    foreign_ledger(world, 70)
-
-    assert world.read(ledger="70").num_rows == 0
+    foreign_ledger(world, 72)
+    assert world.read(ledger="72").num_rows == 0
     with pytest.raises(NoSuchLedgerError):
-        world.read(ledger="72")
+        world.read(ledger="73")
 
 
-def test_a_ledger_of_a_log_read_by_its_id_shows_its_columns(world: FakeSpark) -> None:
+def test_ledgers_read_by_id_show_their_columns_and_are_not_mixed_with_others(
+    world: FakeSpark,
+) -> None:
     many_entries(world)
 
     assert ids(world.read(ledger="1")) == list(range(500, 1000))
     assert ids(world.read(ledger="1", minpartitions="4")) == list(range(500, 1000))
-
-
-def test_ledgers_of_different_kinds_are_not_mixed(world: FakeSpark) -> None:
-    many_entries(world)
     foreign_ledger(world, 70, b"x")
-
     with pytest.raises(OptionsError, match="different columns"):
         world.read(ledger="0,70")
 
 
-def test_an_entry_that_disappeared_is_noticed(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    payloads = world.client.ledgers[0].payloads
+def test_an_entry_that_disappeared_or_that_is_foreign_is_an_error(world: FakeSpark) -> None:
+    payloads = many_entries(world, partitions=1).payloads
     payloads[3] = payloads[4]
 
     with pytest.raises(RowsMissingError, match="ledger_id=0"):
+        world.read()
+    payloads[2] = b"something else" * 10
+    with pytest.raises(PayloadCorruptError, match="ledger_id=0 entry_id=2"):
         world.read()
 
 
 @pytest.mark.parametrize("change", [-1, 1])
 def test_a_last_entry_of_fewer_or_more_rows_is_noticed(world: FakeSpark, change: int) -> None:
-    many_entries(world, partitions=1)
-    payloads = world.client.ledgers[0].payloads
-    found = parse_envelope(payloads[-2])
-    other = batch(found.first_row, found.rows + change)
-    payloads[-2] = ArrowEncoder(arrow_schema(SCHEMA), 0, "none").encode(other, found.first_row, 0)
+    payloads = many_entries(world, partitions=1).payloads
+    payloads[-2] = resized(payloads[-2], change)
 
     with pytest.raises(RowsMissingError, match=rf"expected=1000 found={1000 + change}"):
         world.read()
 
 
 def test_a_read_that_ends_early_reads_no_entry_beyond_its_end(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    ledger = world.client.ledgers[0]
-    ledger.metadata = replace(ledger.metadata, custom_metadata={})
+    ledger = many_entries(world, partitions=1)
+    marked(ledger, {})
 
     world.read(endingoffsets='{"row":1}')
 
     assert world.client.entries_read == [(0, 0)]
 
 
-def test_a_foreign_entry_in_a_log_is_an_error_by_its_place(world: FakeSpark) -> None:
-    many_entries(world, partitions=1)
-    world.client.ledgers[0].payloads[2] = b"something else" * 10
-
-    with pytest.raises(PayloadCorruptError, match="ledger_id=0 entry_id=2"):
-        world.read()
-
-
-def test_many_small_ledgers_are_read_in_order(world: FakeSpark) -> None:
+def test_many_small_ledgers_are_read_in_order_with_exactly_the_schema(world: FakeSpark) -> None:
     for at in range(40):
-        world.write([[batch(at, 1)]], SCHEMA)
+        append(world, at, 1)
 
-    assert ids(world.read()) == list(range(40))
+    found = world.read()
+
+    assert ids(found) == list(range(40))
+    assert found.schema.equals(arrow_schema(SCHEMA))

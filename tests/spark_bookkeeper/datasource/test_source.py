@@ -13,11 +13,7 @@ from pyspark.sql.pandas.utils import require_minimum_pandas_version
 from pyspark.sql.types import StructType
 
 import pyspark_bookkeeper
-from spark_bookkeeper.datasource.errors import (
-    OptionsError,
-    SourceError,
-    source_errors,
-)
+from spark_bookkeeper.datasource.errors import OptionsError, SourceError, source_errors
 from spark_bookkeeper.datasource.options.client import client_settings
 from spark_bookkeeper.datasource.source import BookKeeperSource
 from spark_bookkeeper.datasource.write.stream import BookKeeperStreamWriter
@@ -53,13 +49,10 @@ def test_importing_the_source_never_fails_and_using_it_names_what_is_missing(
     assert sys.executable in done.stdout
 
 
-def test_spark_finds_the_format_by_its_name() -> None:
-    assert pyspark_bookkeeper.DefaultSource.name() == BookKeeperSource.name() == "bookkeeper"
-
-
-def test_the_source_travels_between_processes_with_its_options() -> None:
+def test_spark_finds_the_format_by_its_name_and_sends_its_options_along() -> None:
     source = pyspark_bookkeeper.DefaultSource({"log": "orders"})
 
+    assert source.name() == BookKeeperSource.name() == "bookkeeper"
     assert pickle.loads(pickle.dumps(source)).options == {"log": "orders"}
 
 
@@ -76,9 +69,7 @@ def test_the_copy_of_a_source_that_spark_commits_with_plans_no_write(kind: type)
     options = {"log": "orders", "metadataserviceuri": "zk+hierarchical://127.0.0.1:1/l"}
     copy = pickle.loads(pickle.dumps(kind(options)))
 
-    writer = copy.streamWriter(StructType([]), False)
-
-    assert isinstance(writer, BookKeeperStreamWriter)
+    assert isinstance(copy.streamWriter(StructType([]), False), BookKeeperStreamWriter)
 
 
 def test_a_reported_error_has_its_name_first_and_what_to_do_last() -> None:
@@ -118,12 +109,8 @@ def test_pyspark_supports_the_pandas_that_its_connect_client_gets() -> None:
     require_minimum_pandas_version()
 
 
-def settings_of(*pairs: tuple[str, str]) -> ClientSettings:
-    return client_settings(pairs)
-
-
 def test_client_settings_are_set_by_name_without_case() -> None:
-    found = settings_of(("readsinflight", "9"), ("add_timeout_ms", "1234"))
+    found = client_settings([("readsinflight", "9"), ("add_timeout_ms", "1234")])
 
     assert found.reads_in_flight == 9
     assert found.connection.add_timeout_ms == 1234
@@ -131,8 +118,10 @@ def test_client_settings_are_set_by_name_without_case() -> None:
 
 
 def test_wrong_client_settings_are_all_told() -> None:
+    wrong = ("readsinflight", "many"), ("readsinflights", "9"), ("metadatatimeoutms", "0")
+
     with pytest.raises(OptionsError) as caught:
-        settings_of(("readsinflight", "many"), ("readsinflights", "9"), ("metadatatimeoutms", "0"))
+        client_settings(wrong)
 
     message = str(caught.value)
     assert "option bookkeeper.client.readsinflight: invalid literal" in message

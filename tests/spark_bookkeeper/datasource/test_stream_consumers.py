@@ -8,7 +8,7 @@ from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.log.format.model import Cursor
 from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch, ids
-from tests.spark_bookkeeper.datasource.streaming import StreamQuery
+from tests.spark_bookkeeper.datasource.streaming import StreamQuery, rows
 from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 OPTIONS = {"startingoffsets": "earliest", "consumer": "report", "maxrowspertrigger": "10"}
@@ -56,9 +56,7 @@ def test_a_restart_that_repeats_a_batch_moves_no_cursor_ahead_of_it(world: FakeS
     query.plan()
     query.restart()
 
-    found = query.read()
-
-    assert ids(found) == list(range(10, 20))
+    assert ids(query.read()) == list(range(10, 20))
     assert cursor(world) == Cursor(10, world.now_ms, WEEK_MS)
     query.trigger()
     query.plan()
@@ -70,10 +68,8 @@ def test_a_query_begins_where_its_checkpoint_says_wherever_its_cursor_is(world: 
     first.available_now()
 
     second = StreamQuery(world, **OPTIONS)
-    found = second.trigger()
 
-    assert found is not None
-    assert ids(found) == list(range(10))
+    assert rows(second.trigger()) == list(range(10))
     assert cursor(world) == Cursor(90, world.now_ms, WEEK_MS)
 
 
@@ -104,7 +100,4 @@ def test_a_lost_reply_about_a_cursor_changes_no_rows(world: FakeSpark, fault: Fa
     world.client.store.fault = None
     query.restart()
 
-    found = query.trigger()
-
-    assert found is not None
-    assert ids(found) == list(range(10, 20))
+    assert rows(query.trigger()) == list(range(10, 20))

@@ -24,13 +24,19 @@ from tests.spark_bookkeeper.datasource.streaming import (
 from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 
-def test_trimmed_rows_are_an_error_by_default(world: FakeSpark) -> None:
+def trimmed_under(world: FakeSpark, **options: str) -> StreamQuery:
+    """A query with a batch planned, the first rows of which are trimmed."""
     append(world, 0, 5)
     append(world, 5, 5)
-    query = StreamQuery(world, **EARLIEST, maxrowspertrigger="2")
+    query = StreamQuery(world, **EARLIEST, maxrowspertrigger="2", **options)
     query.trigger()
     query.plan()
     drop_before(world, 5)
+    return query
+
+
+def test_trimmed_rows_are_an_error_by_default(world: FakeSpark) -> None:
+    query = trimmed_under(world)
 
     with pytest.raises(DataLossError, match=r"log=orders wanted_row=2 first_row=5"):
         query.read()
@@ -39,17 +45,10 @@ def test_trimmed_rows_are_an_error_by_default(world: FakeSpark) -> None:
 def test_trimmed_rows_are_passed_over_where_that_is_allowed(
     world: FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:
-    append(world, 0, 5)
-    append(world, 5, 5)
-    query = StreamQuery(world, **EARLIEST, maxrowspertrigger="2", failondataloss="false")
-    query.trigger()
-    query.plan()
-    drop_before(world, 5)
+    query = trimmed_under(world, failondataloss="false")
 
     assert query.trigger() is not None
-    found = query.trigger()
-
-    assert rows(found) == [5, 6]
+    assert rows(query.trigger()) == [5, 6]
     assert "wanted_row=2 first_row=5" in caplog.text
 
 
@@ -60,26 +59,20 @@ def test_a_stream_at_the_end_of_a_trimmed_log_goes_on(world: FakeSpark) -> None:
 
     assert query.trigger() is None
     append(world, 5, 2)
-    found = query.trigger()
-    assert rows(found) == [5, 6]
+    assert rows(query.trigger()) == [5, 6]
 
 
-def test_an_overwrite_of_rows_not_read_is_an_error_by_default(world: FakeSpark) -> None:
+def test_an_overwrite_of_rows_not_read_or_only_planned_is_an_error(world: FakeSpark) -> None:
     query = stream_of(world, 10, maxrowspertrigger="4")
     query.trigger()
+    planned = StreamQuery(world, **EARLIEST)
+    planned.plan()
     overwrite(world, 100, 3)
 
     with pytest.raises(LogOverwrittenError, match="wanted_row=4 first_row=10"):
         query.trigger()
-
-
-def test_an_overwrite_under_a_planned_batch_is_an_error_by_default(world: FakeSpark) -> None:
-    query = stream_of(world, 10)
-    query.plan()
-    overwrite(world, 100, 3)
-
     with pytest.raises(LogOverwrittenError, match="wanted_row=0 first_row=10"):
-        query.read()
+        planned.read()
 
 
 def test_a_stream_may_go_on_with_what_an_overwrite_wrote(world: FakeSpark) -> None:
@@ -102,9 +95,7 @@ def test_a_stream_that_had_read_everything_takes_an_overwrite_for_new_rows(
     query.trigger()
     for first in (100, 200):
         overwrite(world, first, 3)
-
-        found = query.trigger()
-        assert rows(found) == [first, first + 1, first + 2]
+        assert rows(query.trigger()) == [first, first + 1, first + 2]
 
 
 def test_rows_trimmed_behind_an_overwrite_are_still_data_loss(world: FakeSpark) -> None:
@@ -118,25 +109,21 @@ def test_rows_trimmed_behind_an_overwrite_are_still_data_loss(world: FakeSpark) 
         query.trigger()
 
 
-def test_an_offset_of_another_log_of_the_name_is_refused(world: FakeSpark) -> None:
+def test_an_offset_of_another_log_of_the_name_is_refused(
+    world: FakeSpark,
+) -> None:
     query = stream_of(world, 10)
     query.trigger()
     world.session.run(world.session.catalog.delete("orders"))
+
+    with pytest.raises(NoSuchLogError):
+        query.trigger()
     append(world, 0, 20)
 
     with pytest.raises(LogRecreatedError):
         query.trigger()
     query.restart()
     with pytest.raises(LogRecreatedError):
-        query.trigger()
-
-
-def test_a_log_deleted_under_a_stream_is_gone(world: FakeSpark) -> None:
-    query = stream_of(world, 10)
-    query.trigger()
-    world.session.run(world.session.catalog.delete("orders"))
-
-    with pytest.raises(NoSuchLogError):
         query.trigger()
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, StringType
 
 from spark_bookkeeper.datasource.errors import OffsetInvalidError
 from spark_bookkeeper.log.errors import DataLossError, NoMatchingTimestampError
-from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch, ids
+from tests.spark_bookkeeper.datasource.rows import batch, columns, ids
 from tests.spark_bookkeeper.datasource.streaming import (
     EARLIEST,
     StreamQuery,
@@ -19,8 +19,9 @@ from tests.spark_bookkeeper.datasource.streaming import (
 from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 
-def test_a_stream_reads_every_row_once_as_it_comes(world: FakeSpark) -> None:
+def test_a_stream_reads_every_row_once_and_spells_offsets_in_one_way(world: FakeSpark) -> None:
     query = stream_of(world, 10)
+    log_id = world.nodes().log_id
 
     first = query.trigger()
     nothing = query.trigger()
@@ -30,16 +31,6 @@ def test_a_stream_reads_every_row_once_as_it_comes(world: FakeSpark) -> None:
     assert rows(first) == list(range(10))
     assert nothing is None
     assert rows(second) == list(range(10, 15))
-
-
-def test_offsets_are_short_and_spelled_in_one_way(world: FakeSpark) -> None:
-    append(world, 0, 10)
-    log_id = world.nodes().log_id
-    query = StreamQuery(world, **EARLIEST)
-    query.trigger()
-    append(world, 10, 5)
-    query.trigger()
-
     assert query.ends == [
         f'{{"from": 0, "log": {log_id}, "row": 10}}',
         f'{{"log": {log_id}, "row": 15}}',
@@ -57,8 +48,7 @@ def test_a_new_stream_begins_at_the_end_and_stays_there_over_restarts(world: Fak
     query.restart()
 
     assert query.trigger() is not None
-    found = query.trigger()
-    assert rows(found) == list(range(10, 20))
+    assert rows(query.trigger()) == list(range(10, 20))
 
 
 def test_the_first_batch_has_the_same_rows_when_its_run_was_cut_off(world: FakeSpark) -> None:
@@ -68,38 +58,20 @@ def test_the_first_batch_has_the_same_rows_when_its_run_was_cut_off(world: FakeS
     append(world, 10, 10)
     query.restart()
 
-    found = query.trigger()
-
-    assert rows(found) == ids(before) == [0, 1, 2, 3]
+    assert rows(query.trigger()) == ids(before) == [0, 1, 2, 3]
 
 
-def test_a_stream_begins_at_a_row(world: FakeSpark) -> None:
+def test_a_stream_begins_at_a_row_unless_that_is_beyond_the_end(world: FakeSpark) -> None:
     append(world, 0, 10)
 
-    found = StreamQuery(world, startingoffsets='{"row":7}').trigger()
-
-    assert rows(found) == [7, 8, 9]
-
-
-def test_a_stream_that_is_to_begin_beyond_the_end_is_told_so(world: FakeSpark) -> None:
-    append(world, 0, 10)
-
+    assert rows(StreamQuery(world, startingoffsets='{"row":7}').trigger()) == [7, 8, 9]
     with pytest.raises(DataLossError, match="wanted_row=11"):
         StreamQuery(world, startingoffsets='{"row":11}').trigger()
 
 
-def test_a_stream_begins_with_what_was_committed_since_a_time(world: FakeSpark) -> None:
-    append(world, 0, 10)
-    world.now_ms += 1_000
-    append(world, 10, 10)
-    query = StreamQuery(world, startingtimestamp=str(world.now_ms - 500))
-
-    found = query.trigger()
-
-    assert rows(found) == list(range(10, 20))
-
-
-def test_a_time_after_everything_is_an_error_or_the_end(world: FakeSpark) -> None:
+def test_a_time_after_everything_is_an_error_or_the_end(
+    world: FakeSpark,
+) -> None:
     append(world, 0, 10)
     later = {"startingtimestamp": str(world.now_ms + 500)}
 
@@ -107,10 +79,11 @@ def test_a_time_after_everything_is_an_error_or_the_end(world: FakeSpark) -> Non
         StreamQuery(world, **later).trigger()
     query = StreamQuery(world, **later, startingtimestampstrategy="latest")
     query.trigger()
+    world.now_ms += 1_000
     append(world, 10, 5)
 
-    found = query.trigger()
-    assert rows(found) == list(range(10, 15))
+    assert rows(query.trigger()) == list(range(10, 15))
+    assert rows(StreamQuery(world, **later).trigger()) == list(range(10, 15))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +117,7 @@ def test_a_batch_that_ends_at_a_symbol_is_refused(world: FakeSpark) -> None:
 def test_a_stream_shows_the_columns_it_began_with_when_others_come(world: FakeSpark) -> None:
     query = stream_of(world, 3)
     before = query.trigger()
-    wider = StructType([*SCHEMA.fields, StructField("more", LongType())])
+    wider = columns(id=LongType(), name=StringType(), more=LongType())
     more = batch(3, 3).append_column("more", pa.array([7, 8, 9], pa.int64()))
     world.write([[more]], wider, mergeschema="true")
 

@@ -7,45 +7,56 @@ import pickle
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType
 
 from spark_bookkeeper.datasource.errors import ContinuousUnsupportedError
 from spark_bookkeeper.datasource.options.parse import parse_write_options
 from spark_bookkeeper.datasource.write import stream
-from spark_bookkeeper.datasource.write.plan import WritePlan, make_plan
+from spark_bookkeeper.datasource.write.plan import WritePlan
 from spark_bookkeeper.log.errors import CommitRefusedError, EpochFencedError, TxnRegressedError
+from spark_bookkeeper.log.format.epoch import TaskMessage
+from tests.spark_bookkeeper.datasource.rows import columns, ids
 from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark
 
-SCHEMA = StructType([StructField("id", LongType())])
+SCHEMA = columns(id=LongType())
 QUERY = "5f0c"
 
 
-def batch(*ids: int) -> pa.RecordBatch:
-    return pa.record_batch({"id": pa.array(ids, pa.int64())})
+def batch(*numbers: int) -> pa.RecordBatch:
+    return pa.record_batch({"id": pa.array(numbers, pa.int64())})
 
 
 def visible(world: FakeSpark) -> list[int]:
-    table = world.read()
-    return table.column("id").to_pylist() if table.num_columns else []
+    return ids(world.read())
 
 
-def micro_batch(world: FakeSpark, number: int, *partitions: list[int]) -> WritePlan:
-    """One micro-batch in which nothing goes wrong."""
-    plan = world.plan(SCHEMA)
-    messages = [
-        world.stream_attempt(plan, at, [batch(*ids)] if ids else [], QUERY, number)
-        for at, ids in enumerate(partitions)
+def attempts(
+    world: FakeSpark, number: int, *partitions: list[int], is_overwrite: bool = False
+) -> tuple[WritePlan, list[TaskMessage]]:
+    """A micro-batch whose tasks are done: its plan, and what they sent."""
+    plan = world.plan(SCHEMA, is_overwrite=is_overwrite)
+    return plan, [
+        world.stream_attempt(plan, at, [batch(*numbers)] if numbers else [], QUERY, number)
+        for at, numbers in enumerate(partitions)
     ]
+
+
+def micro_batch(
+    world: FakeSpark, number: int, *partitions: list[int], is_overwrite: bool = False
+) -> None:
+    """One micro-batch in which nothing goes wrong."""
+    _, messages = attempts(world, number, *partitions, is_overwrite=is_overwrite)
     world.stream_commit(messages, number)
-    return plan
 
 
-def test_each_micro_batch_becomes_visible_once(world: FakeSpark) -> None:
+def test_each_micro_batch_becomes_visible_once_and_is_remembered(world: FakeSpark) -> None:
     micro_batch(world, 0, [1, 2], [3])
     micro_batch(world, 1, [4], [])
+    micro_batch(world, 2, [], [])
 
     assert visible(world) == [1, 2, 3, 4]
     assert world.tokens() == []
+    assert world.client.run(world.nodes().txns())[QUERY].version == 2
 
 
 def test_a_replay_with_other_partitions_adds_nothing_and_says_so_once(
@@ -66,10 +77,9 @@ def test_a_replay_with_other_partitions_adds_nothing_and_says_so_once(
 
 def test_a_failed_first_micro_batch_keeps_the_log_for_the_next_run(world: FakeSpark) -> None:
     """The writer that aborts has no plan, and no message where no task was through."""
-    plan = world.plan(SCHEMA)
-    message = world.stream_attempt(plan, 0, [batch(1)], QUERY, 0)
+    plan, messages = attempts(world, 0, [1])
 
-    world.stream_abort([message, None])
+    world.stream_abort([*messages, None])
 
     assert world.nodes().log_id == plan.epoch.log_id
     micro_batch(world, 0, [1], [2])
@@ -86,6 +96,9 @@ def test_a_commit_says_in_one_line_what_it_did(
     (line,) = [line for line in caplog.messages if line.startswith("committed.")]
     for fact in ("log=orders", f"query={QUERY}", "batch=7", "ledgers=2", "rows=3", "elapsed_ms="):
         assert fact in line
+    for ledger in world.client.ledgers.values():
+        custom = ledger.metadata.custom_metadata
+        assert (custom["sparkQueryId"], custom["sparkBatchId"]) == (QUERY.encode(), b"7")
 
 
 def test_a_batch_that_finds_no_earlier_one_of_its_query_says_so(
@@ -116,83 +129,51 @@ def test_without_any_handler_the_line_goes_to_standard_error(
     assert message.count("\n") == 1
 
 
-def test_an_empty_micro_batch_is_remembered_too(world: FakeSpark) -> None:
-    micro_batch(world, 0, [1])
-    micro_batch(world, 1, [], [])
-
-    stored = world.client.run(world.nodes().txns())
-    assert stored[QUERY].version == 1
-    assert visible(world) == [1]
-
-
 def test_an_older_batch_is_refused_and_nothing_of_it_is_left(world: FakeSpark) -> None:
     micro_batch(world, 3, [1])
-    plan = world.plan(SCHEMA)
-    message = world.stream_attempt(plan, 0, [batch(9)], QUERY, 2)
+    _, messages = attempts(world, 2, [9])
 
     with pytest.raises(TxnRegressedError, match=r"older checkpoint was restored.*version=2"):
-        world.stream_commit([message], 2)
-    world.stream_abort([message])
+        world.stream_commit(messages, 2)
+    world.stream_abort(messages)
 
     assert visible(world) == [1]
     assert world.tokens() == []
 
 
-def test_a_message_of_another_batch_is_refused(world: FakeSpark) -> None:
-    plan = world.plan(SCHEMA)
-    message = world.stream_attempt(plan, 0, [batch(1)], QUERY, 4)
+def test_a_message_of_another_batch_and_one_that_is_missing_are_refused(world: FakeSpark) -> None:
+    _, messages = attempts(world, 4, [1])
 
     with pytest.raises(CommitRefusedError, match="a message is of batch 4, the commit of batch 5"):
-        world.stream_commit([message], 5)
-
-    assert visible(world) == []
-
-
-def test_a_commit_without_messages_is_the_continuous_trigger(world: FakeSpark) -> None:
-    with pytest.raises(ContinuousUnsupportedError, match="continuous trigger drops the rows"):
-        world.stream_commit([None, None], 0)
-
-
-def test_a_commit_that_lacks_a_message_is_refused(world: FakeSpark) -> None:
-    plan = world.plan(SCHEMA)
-    message = world.stream_attempt(plan, 0, [batch(1)], QUERY, 0)
-
+        world.stream_commit(messages, 5)
     with pytest.raises(CommitRefusedError, match="1 of 2 tasks sent no commit message"):
-        world.stream_commit([message, None], 0)
+        world.stream_commit([*messages, None], 4)
+    with pytest.raises(ContinuousUnsupportedError, match="continuous trigger drops the rows"):
+        world.stream_commit([None, None], 4)
 
     assert visible(world) == []
 
 
-def test_an_abort_after_a_commit_takes_nothing_back(world: FakeSpark) -> None:
-    plan = world.plan(SCHEMA)
-    message = world.stream_attempt(plan, 0, [batch(1)], QUERY, 0)
-    world.stream_commit([message], 0)
-
-    world.stream_abort([message])
-
-    assert visible(world) == [1]
-
-
-def test_an_abort_that_nobody_lived_to_name_leaves_everything_to_others(world: FakeSpark) -> None:
-    plan = world.plan(SCHEMA)
-    world.stream_attempt(plan, 0, [batch(1)], QUERY, 0)
+def test_an_abort_of_what_is_committed_or_has_no_name_takes_nothing_away(world: FakeSpark) -> None:
+    plan, messages = attempts(world, 0, [1])
 
     world.stream_abort([None, None])
-
     assert world.tokens() == [plan.epoch.number]
     assert len(world.client.ledgers) == 1
+
+    world.stream_commit(messages, 0)
+    world.stream_abort(messages)
+    assert visible(world) == [1]
 
 
 def test_the_next_run_of_a_batch_ends_the_stopped_ones_tasks(world: FakeSpark) -> None:
     """What a stopped query left running ends when its restart claims, and is swept by its commit."""
-    stopped = world.plan(SCHEMA)
-    world.stream_attempt(stopped, 0, [batch(1)], QUERY, 0)
+    stopped, _ = attempts(world, 0, [1])
 
-    restarted = world.plan(SCHEMA)
-    message = world.stream_attempt(restarted, 0, [batch(1)], QUERY, 0)
+    _, messages = attempts(world, 0, [1])
     with pytest.raises(EpochFencedError):
         world.stream_attempt(stopped, 1, [batch(2)], QUERY, 0)
-    world.stream_commit([message], 0)
+    world.stream_commit(messages, 0)
 
     late = world.stream_attempt(stopped, 1, [batch(2)], QUERY, 0)
     assert late.is_already_committed
@@ -202,27 +183,17 @@ def test_the_next_run_of_a_batch_ends_the_stopped_ones_tasks(world: FakeSpark) -
 
 
 def test_complete_mode_shows_the_last_batch_only(world: FakeSpark) -> None:
-    for number, ids in enumerate(([1, 2], [1, 2, 3])):
-        plan = world.plan(SCHEMA, is_overwrite=True)
-        message = world.stream_attempt(plan, 0, [batch(*ids)], QUERY, number)
-        world.stream_commit([message], number)
+    for number, shown in enumerate(([1, 2], [1, 2, 3])):
+        micro_batch(world, number, shown, is_overwrite=True)
 
     assert visible(world) == [1, 2, 3]
-
-
-def test_a_ledger_says_which_query_and_batch_wrote_it(world: FakeSpark) -> None:
-    micro_batch(world, 12, [1])
-
-    (ledger,) = world.client.ledgers.values()
-    custom = ledger.metadata.custom_metadata
-    assert (custom["sparkQueryId"], custom["sparkBatchId"]) == (QUERY.encode(), b"12")
 
 
 def test_a_writer_is_planned_by_the_time_it_travels(
     world: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Should Spark ever pickle a writer that nobody planned, its tasks still get an epoch."""
-    monkeypatch.setattr(stream, "open_write_session", lambda _: world.session)
+    monkeypatch.setattr(stream, "open_session", lambda _: world.session)
     options = parse_write_options({"log": "orders"}, HERE, is_stream=True)
     writer = stream.BookKeeperStreamWriter(options, SCHEMA, is_overwrite=False)
 
@@ -234,8 +205,6 @@ def test_a_writer_is_planned_by_the_time_it_travels(
 
 
 def test_a_stream_plans_again_for_every_micro_batch(world: FakeSpark) -> None:
-    options = parse_write_options({"log": "orders"}, HERE, is_stream=True)
-
-    plans = [make_plan(world.session, options, SCHEMA, is_overwrite=False) for _ in range(2)]
+    plans = [world.plan(SCHEMA) for _ in range(2)]
 
     assert plans[0].epoch.number < plans[1].epoch.number

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bookkeeper_metadata.store.memory import Fault
+from spark_bookkeeper.datasource.write.plan import WritePlan
 from spark_bookkeeper.ledger.errors import LedgerFencedError, NotEnoughBookiesError
 from spark_bookkeeper.log.errors import (
     CommitRefusedError,
@@ -24,18 +25,28 @@ from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch, ids
 from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 
-def fail_at(entry: int, error: Exception, world: FakeSpark, ledger: int | None = None) -> None:
+def fail_at(entry: int, world: FakeSpark) -> None:
+    """The first ledger cannot take this entry."""
+
     def hook(ledger_id: int, entry_id: int) -> None:
-        if entry_id == entry and ledger in (None, ledger_id):
-            raise error
+        if (ledger_id, entry_id) == (0, entry):
+            raise NotEnoughBookiesError(3, ())
 
     world.client.before_append = hook
+
+
+def attempted(
+    world: FakeSpark, first: int = 0, count: int = 5, **options: Any
+) -> tuple[WritePlan, TaskMessage]:
+    """A write of one task that is done, and not committed."""
+    plan = world.plan(SCHEMA, **options)
+    return plan, world.attempt(plan, 0, [batch(first, count)])
 
 
 def test_a_failed_task_shows_nothing_and_a_retry_shows_everything_once(world: FakeSpark) -> None:
     plan = world.plan(SCHEMA, entrybytes="2k", compression="none")
     rows = [batch(0, 500), batch(500, 500)]
-    fail_at(3, NotEnoughBookiesError(3, ()), world, ledger=0)
+    fail_at(3, world)
     with pytest.raises(NotEnoughBookiesError):
         world.attempt(plan, 0, rows)
 
@@ -49,8 +60,7 @@ def test_a_failed_task_shows_nothing_and_a_retry_shows_everything_once(world: Fa
 
 
 def test_a_speculative_copy_that_lost_is_swept_and_never_seen(world: FakeSpark) -> None:
-    plan = world.plan(SCHEMA)
-    loser = world.attempt(plan, 0, [batch(0, 5)])
+    plan, loser = attempted(world)
     winner = world.attempt(plan, 0, [batch(0, 5)])
     assert loser.written is not None
     assert not world.client.ledgers[loser.written.ledger_id].is_fenced
@@ -62,8 +72,8 @@ def test_a_speculative_copy_that_lost_is_swept_and_never_seen(world: FakeSpark) 
 
 
 def test_a_zombie_that_wakes_up_after_the_commit_cannot_claim(world: FakeSpark) -> None:
-    plan = world.plan(SCHEMA)
-    world.commit(plan, [world.attempt(plan, 0, [batch(0, 5)])])
+    plan, message = attempted(world)
+    world.commit(plan, [message])
 
     with pytest.raises(EpochFencedError):
         world.attempt(plan, 0, [batch(0, 5)])
@@ -113,7 +123,7 @@ def test_a_write_given_up_between_claim_and_ledger_creates_none(
 def test_an_abort_without_any_message_leaves_nothing_behind(world: FakeSpark) -> None:
     world.write([[]], SCHEMA)
     plan = world.plan(SCHEMA)
-    fail_at(0, NotEnoughBookiesError(3, ()), world)
+    fail_at(0, world)
     with pytest.raises(NotEnoughBookiesError):
         world.attempt(plan, 0, [batch(0, 5)])
 
@@ -124,8 +134,7 @@ def test_an_abort_without_any_message_leaves_nothing_behind(world: FakeSpark) ->
 
 
 def test_a_commit_with_a_message_missing_is_refused(world: FakeSpark) -> None:
-    plan = world.plan(SCHEMA)
-    message = world.attempt(plan, 0, [batch(0, 5)])
+    plan, message = attempted(world)
 
     with pytest.raises(CommitRefusedError, match="1 of 2 tasks sent no commit message"):
         world.commit(plan, [message, None])
@@ -133,12 +142,13 @@ def test_a_commit_with_a_message_missing_is_refused(world: FakeSpark) -> None:
     assert ids(world.read()) == []
 
 
-def test_an_abort_after_a_commit_whose_reply_was_lost_takes_nothing_away(world: FakeSpark) -> None:
-    plan = world.plan(SCHEMA)
-    message = world.attempt(plan, 0, [batch(0, 5)])
+def test_an_abort_after_a_commit_takes_away_neither_rows_nor_the_log_it_created(
+    world: FakeSpark,
+) -> None:
+    plan, message = attempted(world)
     world.commit(plan, [message])
 
-    # Spark calls this when it believes that the commit failed.
+    # Spark calls this when it believes that the commit failed: its reply was lost.
     world.abort(plan, [message])
 
     assert ids(world.read()) == [0, 1, 2, 3, 4]
@@ -217,34 +227,17 @@ def test_a_failed_write_leaves_a_log_that_was_there_or_that_another_writes(
     assert ids(world.read()) == [0, 1, 2]
 
 
-def test_a_write_that_is_committed_or_may_be_keeps_the_log_it_created(world: FakeSpark) -> None:
-    """Spark aborts after a failed commit too."""
-    plan = world.plan(SCHEMA)
-    message = world.attempt(plan, 0, [batch(0, 3)])
-    world.commit(plan, [message])
-
-    world.abort(plan, [message])
-
-    assert ids(world.read()) == [0, 1, 2]
-
-
 def test_a_plan_whose_log_a_failed_write_takes_away_creates_it_anew(
     world: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = world.plan(SCHEMA)
+    own = TaskMessage(epoch=first.epoch, job=first.batch_job(""), partition=0, task_attempt_id=0)
     find = world.session.catalog.find
 
     async def find_and_lose(name: str) -> LogNodes:
         found = await find(name)
         monkeypatch.undo()
-        await world.session.sweeper.abort(
-            [
-                TaskMessage(
-                    epoch=first.epoch, job=first.batch_job(""), partition=0, task_attempt_id=0
-                )
-            ],
-            log="orders",
-        )
+        await world.session.sweeper.abort([own], log="orders")
         assert await world.session.catalog.delete_unused("orders", first.epoch.log_id)
         return found
 
