@@ -323,8 +323,7 @@ class BookieTwin:
         self._queue, self._syncing, self._is_recovery = [], [], {}
         calls, self.calls = self.calls, []
         model.network.bookie_went_down(calls)
-        if model.trace is not None:
-            model.note(f"{self.bookie_id} loses its power")
+        model.note(f"{self.bookie_id} loses its power")
         self._heap.after(down_us, self.restart)
 
     def restart(self) -> None:
@@ -337,8 +336,7 @@ class BookieTwin:
             self.ledgers = {LEDGER: decode_handle_state(encode_handle_state(self.facts))}
         self._admission = Admission(self)
         self.is_up = True
-        if self._model.trace is not None:
-            self._model.note(f"{self.bookie_id} is back")
+        self._model.note(f"{self.bookie_id} is back")
         self._model.moment("restarted", self)
 
     def lose_media(self, is_whole: bool) -> None:

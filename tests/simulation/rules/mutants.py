@@ -5,10 +5,7 @@ the shrunk schedules from the run. A mutant of one's own is three lines beside t
 
     @mutant("name", "the bug it stands for", "I1")
     def _name(patch: Patch) -> None:
-        patch.constant(WriterState, "_can_go_on", True)
-
-Where a method is replaced by a copy, ``source=`` names the hash of what was copied
-(:mod:`tests.simulation.kit.patching`).
+        patch.edit(WriterState._may_acknowledge, {" and self._changing is None": ""})
 """
 
 from __future__ import annotations

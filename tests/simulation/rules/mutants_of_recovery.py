@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from bookie_server.wire.messages import ReadRequest, Status
-from bookie_server.wire.record import Run as Records
+from bookie_server.wire.messages import ReadRequest
 from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig, coverage_threshold
 from spark_bookkeeper.ledger.protocol.recovery_rules import (
     EntryReadResult,
     FenceProgress,
-    ReadResult,
     RecoveryWindow,
     first_entry_to_recover,
 )
@@ -32,68 +29,47 @@ def _recread_nofence(patch: Patch) -> None:
 
 @mutant("start_minus1", "#2615: a fresh last fragment is recovered from entry 0", "I1", "L1", "P")
 def _start_minus1(patch: Patch) -> None:
-    patch.function(first_entry_to_recover, lambda lac, first: lac + 1, source="30cf3e19")
+    start = "max(last_add_confirmed, last_fragment_first_entry - 1)"
+    patch.edit(first_entry_to_recover, {start: "last_add_confirmed"})
 
 
 @mutant("start_beyond", "recovery begins one entry too late", "I3", "I5", "I1", "P")
 def _start_beyond(patch: Patch) -> None:
-    patch.function(
-        first_entry_to_recover, lambda lac, first: max(lac, first - 1) + 2, source="30cf3e19"
-    )
+    patch.edit(first_entry_to_recover, {") + 1": ") + 2"})
 
 
 @mutant("unknown_is_neg", "a timeout counts as a denial", "I11", "I1")
 def _unknown_is_neg(patch: Patch) -> None:
-    original = EntryReadResult.no_copy
-
-    def no_copy(self: EntryReadResult, position: int, status: Status) -> None:
-        original(self, position, status)
-        self.negatives.add(position)
-
-    patch.method(EntryReadResult, "no_copy", no_copy)
+    patch.edit(EntryReadResult.no_copy, {"if status.is_evidence_of_absence": "if True"})
 
 
 @mutant("negative_generous", "one denial ends a ledger", "I11", "I1")
 def _negative_generous(patch: Patch) -> None:
-    def result(self: EntryReadResult) -> ReadResult:
-        if self.has_copy:
-            return ReadResult.EXISTS
-        return ReadResult.NEVER_EXISTED if self.negatives else ReadResult.OPEN
-
-    patch.method(EntryReadResult, "result", property(result), source="8c8e6594")
+    patch.edit(EntryReadResult.result, {">= self.quorum.coverage": ">= 1"})
 
 
 @mutant("positive_strict", "one copy is not enough where somebody denies it", "L1", "I1")
 def _positive_strict(patch: Patch) -> None:
-    def result(self: EntryReadResult) -> ReadResult:
-        if self.has_copy and not self.negatives:
-            return ReadResult.EXISTS
-        is_denied = len(self.negatives) >= self.quorum.coverage
-        return ReadResult.NEVER_EXISTED if is_denied else ReadResult.OPEN
-
-    patch.method(EntryReadResult, "result", property(result), source="8c8e6594")
+    patch.edit(
+        EntryReadResult.result, {"if self.has_copy": "if self.has_copy and not self.negatives"}
+    )
 
 
 @mutant("coverage_too_small", "WQ - AQ answers pass for coverage", "I10", "I11")
 def _coverage_too_small(patch: Patch) -> None:
-    patch.function(
-        coverage_threshold, lambda cohort, acks: max(1, cohort - acks), source="2696af5d"
-    )
+    fewer = "return max(1, cohort_size - ack_quorum)"
+    patch.edit(coverage_threshold, {"threshold = cohort_size - ack_quorum + 1": fewer})
 
 
 @mutant("striped_coverage_as_ensemble", "coverage is counted over the ensemble", "I10")
 def _striped_coverage_as_ensemble(patch: Patch) -> None:
-    def covers(self: QuorumConfig, responders: AbstractSet[int]) -> bool:
-        return len(responders) >= self.coverage
-
-    patch.method(QuorumConfig, "covers", covers, source="7b679eb8")
+    in_write_sets = "self._each_holds(self.coverage, responders)"
+    patch.edit(QuorumConfig.covers, {in_write_sets: "len(responders) >= self.coverage"})
 
 
 @mutant("fence_short", "one fenced bookie is enough to begin reading", "I10")
 def _fence_short(patch: Patch) -> None:
-    patch.method(
-        FenceProgress, "is_covered", property(lambda self: bool(self._answered)), source="740c722f"
-    )
+    patch.edit(FenceProgress.is_covered, {"self._quorum.covers(self._answered)": "self._answered"})
 
 
 @mutant("fence_short_and_recread_nofence", "the one is harmless only by the other's fences", "I1")
@@ -104,13 +80,8 @@ def _fence_short_and_recread_nofence(patch: Patch) -> None:
 
 @mutant("silence_is_fenced", "a bookie that did not answer counts as fenced", "I10")
 def _silence_is_fenced(patch: Patch) -> None:
-    original = FenceProgress.on_answer
-
-    def on_answer(self: FenceProgress, position: int, status: Status, lac: int) -> None:
-        original(self, position, status, lac)
-        self._answered.add(position)
-
-    patch.method(FenceProgress, "on_answer", on_answer)
+    proof = "if status is Status.OK or status.is_evidence_of_absence"
+    patch.edit(FenceProgress.on_answer, {proof: "if True"})
 
 
 @mutant("gap_ignored", "entries behind one that never existed are kept", "I5", "I3", "P")
@@ -133,28 +104,13 @@ def _gap_ignored(patch: Patch) -> None:
     "write_back_skipped", "what recovery found is not stored again", "I3", where="product and model"
 )
 def _write_back_skipped(patch: Patch) -> None:
-    async def store(self: WriteBack, entries: list[Records]) -> None:
-        return
-
-    patch.method(
-        RecovererTwin, "_store", lambda self, window: self._stored(window), source="b7e42e1b"
-    )
-    patch.method(WriteBack, "store", store, source="7cc577c9")
+    patch.edit(RecovererTwin._store, {"if not window.found": "if True"})
+    patch.edit(WriteBack.store, {"in _chunks(entries, size_bytes_max)": "in ()"})
 
 
 @mutant("write_back_at_one", "one bookie is enough for a write-back", "I3")
 def _write_back_at_one(patch: Patch) -> None:
-    original = QuorumConfig.can_acknowledge
-
-    def can_acknowledge(
-        self: QuorumConfig,
-        positions: AbstractSet[int],
-        first_entry: int = 0,
-        last_entry: int | None = None,
-    ) -> bool:
-        return original(replace(self, ack_quorum=1), positions, first_entry, last_entry)
-
-    patch.method(QuorumConfig, "can_acknowledge", can_acknowledge)
+    patch.edit(QuorumConfig.can_acknowledge, {"self.ack_quorum": "1"})
 
 
 @mutant(
@@ -165,7 +121,10 @@ def _write_back_at_one(patch: Patch) -> None:
     where="product and model",
 )
 def _commit_rec_ens(patch: Patch) -> None:
-    def replaced(self: RecovererTwin) -> None:
+    replace_in_model, replace_in_product = RecovererTwin._replace, WriteBack._replace
+
+    def replaced(self: RecovererTwin, first_entry: int) -> None:
+        replace_in_model(self, first_entry)
         fragments = self._written_to.fragments
 
         def commit(metadata: LedgerMetadata) -> LedgerMetadata:
@@ -173,12 +132,10 @@ def _commit_rec_ens(patch: Patch) -> None:
 
         self._model.register.update(self.name, self._versioned, commit, lambda _: None)
 
-    original = WriteBack._replace
-
     async def replace_and_commit(
         self: WriteBack, failed: dict[int, str], first_entry: int
     ) -> tuple[int, ...]:
-        positions = await original(self, failed, first_entry)
+        positions = await replace_in_product(self, failed, first_entry)
 
         def commit(metadata: LedgerMetadata) -> LedgerMetadata:
             if metadata.is_closed:
@@ -191,7 +148,7 @@ def _commit_rec_ens(patch: Patch) -> None:
         await ledgers.update(self._ledger_id, commit, known=await ledgers.read(self._ledger_id))
         return positions
 
-    patch.method(RecovererTwin, "replaced", replaced, source="0ed6b874")
+    patch.method(RecovererTwin, "_replace", replaced)
     patch.method(WriteBack, "_replace", replace_and_commit)
 
 
@@ -202,8 +159,8 @@ def _commit_rec_ens(patch: Patch) -> None:
     where="product and model",
 )
 def _read_changed_ens(patch: Patch) -> None:
-    patch.method(
-        RecovererTwin, "reads_from", lambda self: self._written_to.last_fragment, source="029e742f"
+    begun_with, changed = "self._start_fragment.ensemble", "self._written_to.last_fragment.ensemble"
+    patch.edit(RecovererTwin._read, {begun_with: changed})
+    patch.edit(
+        _Recovery.reads_from, {"self._metadata.last_fragment": "self._write_back.fragments[-1]"}
     )
-    changed = property(lambda self: self._write_back.fragments[-1])
-    patch.method(_Recovery, "reads_from", changed, source="0f4db641")

@@ -64,12 +64,7 @@ class RecovererTwin:
             return
         if versioned.metadata.state is LedgerState.IN_RECOVERY:
             self._model.marks["recovery joined"] += 1
-        self._model.register.update(
-            self.name,
-            versioned,
-            marked_in_recovery,
-            lambda outcome: self._marked(outcome),
-        )
+        self._model.register.update(self.name, versioned, marked_in_recovery, self._marked)
 
     def _marked(self, outcome: Versioned | Stop[None]) -> None:
         assert isinstance(outcome, Versioned)
@@ -113,9 +108,9 @@ class RecovererTwin:
         self._waiting = self._quorum.ensemble_size
         if not self._has_read:
             self._has_read = True
-            begun = ReadBegun(self.name, self._model.is_fenced_off(self._start_fragment))
-            self._model.history.reads_begun.append(begun)
-        self._asked = self.reads_from().ensemble
+            is_covered = self._model.is_fenced_off(self._start_fragment)
+            self._model.history.reads_begun.append(ReadBegun(self.name, is_covered))
+        self._asked = self._start_fragment.ensemble
         for position, bookie_id in enumerate(self._asked):
             stripe = Stripe(self._quorum.ensemble_size, self._quorum.write_quorum, position)
             request = ReadRequest(
@@ -128,10 +123,6 @@ class RecovererTwin:
             )
             window = self._window
             self._call(bookie_id, Request(read=request), partial(self._heard, window, position))
-
-    def reads_from(self) -> Fragment:
-        """Recovery reads ask the ensemble in the metadata when the recovery began."""
-        return self._start_fragment
 
     def _heard(self, window: RecoveryWindow, position: int, answer: Answer) -> None:
         if self._window is not window:
@@ -237,11 +228,7 @@ class RecovererTwin:
         for position in replacement.positions:
             del failed[position]
         self._written_to = self._written_to.with_ensemble(first_entry, replacement.ensemble)
-        self.replaced()
         self._send(replacement.positions)
-
-    def replaced(self) -> None:
-        """A bookie replaced during write-back is nobody's business before the ledger is closed."""
 
     def _stored(self, window: RecoveryWindow) -> None:
         self._is_storing = False
@@ -259,12 +246,10 @@ class RecovererTwin:
         def transform(metadata: LedgerMetadata) -> LedgerMetadata | Stop[Fragment]:
             return closed_by_recovery(metadata, self._start_fragment, written_to, last_entry, 0)
 
-        def done(outcome: Versioned | Stop[Fragment]) -> None:
-            self._close_done(outcome, last_entry)
-
+        done = partial(self._close_done, last_entry)
         self._model.register.update(self.name, self._versioned, transform, done)
 
-    def _close_done(self, outcome: Versioned | Stop[Fragment], last_entry: int) -> None:
+    def _close_done(self, last_entry: int, outcome: Versioned | Stop[Fragment]) -> None:
         if self._is_dead():
             return
         if isinstance(outcome, Stop):
