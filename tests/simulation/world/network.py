@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.local import LocalBookieClient
@@ -154,7 +154,7 @@ class SimBookieClient(BookieClient):
             nonlocal is_done
             if not is_done:
                 is_done = True
-                self._to_owner(partial(done, status))
+                self._owner.run(partial(done, status))
 
         def answered(status: Status) -> None:
             self._network.send(self._bookie.owner, self._owner.name, partial(finish, status))
@@ -200,7 +200,7 @@ class SimBookieClient(BookieClient):
             self._note(ReadReplied(since, self.bookie_id, who, ledger, *how, found, missing))
             return reply
 
-        reply: ReadReply = await self._ask(serve) or unreachable(request)
+        reply = await self._ask(serve) or unreachable(request)
         missing = tuple((m.first_entry, m.last_entry, m.status) for m in reply.missing)
         event = ReadReceived(who, self.bookie_id, ledger, request.is_fencing, missing)
         self._history.record(event)
@@ -226,43 +226,33 @@ class SimBookieClient(BookieClient):
             return reply
 
         patience_us = long_poll.timeout_ms * 1000 if long_poll is not None else 0
-        reply: ReadLacReply = await self._ask(serve, patience_us) or ReadLacReply(
-            Status.UNREACHABLE
-        )
+        reply = await self._ask(serve, patience_us) or ReadLacReply(Status.UNREACHABLE)
         self._history.record(LacReceived(who, self.bookie_id, ledger_id, is_fencing, reply.status))
         return reply
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
-        async def serve(bookie: LocalBookieClient) -> Status:
-            return await bookie.write_lac(ledger_id, master_key, packet)
-
-        status: Status = await self._ask(serve) or Status.UNREACHABLE
-        return status
+        status = await self._ask(lambda bookie: bookie.write_lac(ledger_id, master_key, packet))
+        return status or Status.UNREACHABLE
 
     async def info(self) -> BookieInfo | None:
-        async def serve(bookie: LocalBookieClient) -> BookieInfo | None:
-            return await bookie.info()
-
-        info: BookieInfo | None = await self._ask(serve)
-        return info
+        return await self._ask(lambda bookie: bookie.info())
 
     async def list_entries(self, ledger_id: int) -> EntryList:
-        async def serve(bookie: LocalBookieClient) -> EntryList:
-            return await bookie.list_entries(ledger_id)
-
-        held: EntryList = await self._ask(serve) or EntryList(Status.UNREACHABLE)
-        return held
+        held = await self._ask(lambda bookie: bookie.list_entries(ledger_id))
+        return held or EntryList(Status.UNREACHABLE)
 
     async def close(self) -> None:
         """Nothing is held; answers still under way reach nobody."""
 
-    async def _ask(self, serve: Callable[[LocalBookieClient], Any], patience_us: int = 0) -> Any:
+    async def _ask(
+        self, serve: Callable[[LocalBookieClient], Awaitable[T]], patience_us: int = 0
+    ) -> T | None:
         """The answer, or None when none came in time."""
         loop = self._network.loop
-        answer: asyncio.Future[Any] = loop.create_future()
+        answer: asyncio.Future[T | None] = loop.create_future()
 
-        def resolve(outcome: object) -> None:
-            self._to_owner(lambda: None if answer.done() else answer.set_result(outcome))
+        def resolve(outcome: T | None) -> None:
+            self._owner.run(lambda: None if answer.done() else answer.set_result(outcome))
 
         async def serve_and_reply(bookie: LocalBookieClient) -> None:
             owner = self._bookie.owner
@@ -289,18 +279,8 @@ class SimBookieClient(BookieClient):
         paused_us = owner.paused_until_us - self._network.loop.now_us
         if paused_us > 0:
             self._network.loop.after(paused_us, self._to_bookie, serve)
-            return
-        owner.context.run(serve, self._bookie.local)
-
-    def _to_owner(self, hear: Callable[[], object]) -> None:
-        owner = self._owner
-        if owner.is_dead:
-            return
-        paused_us = owner.paused_until_us - self._network.loop.now_us
-        if paused_us > 0:
-            self._network.loop.after(paused_us, self._to_owner, hear)
         else:
-            owner.context.run(hear)
+            owner.context.run(serve, self._bookie.local)
 
     def _note(self, event: ReadReplied | LacReplied) -> None:
         if not self._bookie.owner.is_dead:

@@ -112,17 +112,7 @@ class SimWorkers(Workers):
 
     def later(self, delay_us: int, work: Callable[[], None]) -> None:
         """As this process: not at all once it is dead, not yet while it is paused."""
-
-        def due() -> None:
-            if self._owner.is_dead:
-                return
-            paused_us = self._owner.paused_until_us - self.loop.now_us
-            if paused_us > 0:
-                self.later(paused_us, work)
-            else:
-                work()
-
-        self.loop.after(delay_us, due, owner=self._owner)
+        self.loop.after(delay_us, self._owner.run, work)
 
     def cut(self) -> None:
         """The process dies: what was under way is done in part."""
