@@ -22,7 +22,14 @@ from bookie_server.storage.index.handle_state import decode_handle_state, encode
 from bookie_server.wire.messages import IdRange, ReadRequest, Section, Status
 from bookie_server.wire.record import Run, parse_header
 from tests.simulation.rules.history import Answered, Denied, Hinted, Stored
-from tests.simulation.rules.messages import Answer, LacAnswer, ReadAnswer, Request, lac_of
+from tests.simulation.rules.messages import (
+    Answer,
+    FencingLacRequest,
+    LacAnswer,
+    ReadAnswer,
+    Request,
+    lac_of,
+)
 from tests.simulation.rules.samples import KEY, LEDGER
 
 if TYPE_CHECKING:
@@ -85,14 +92,15 @@ class BookieTwin:
             if self._incarnation == incarnation:
                 answer(what)
 
-        if request.add is not None:
-            self._add(request.add, reply)
-        elif request.read is not None:
-            self._read(request.read, reply)
-        elif request.hint is not None:
-            self._run(self._admission.set_explicit_lac(LEDGER, KEY, request.hint, reply))
-        else:
-            self._fence(lambda status: reply(self._lac(status)))
+        match request:
+            case Section():
+                self._add(request, reply)
+            case ReadRequest():
+                self._read(request, reply)
+            case bytes():
+                self._run(self._admission.set_explicit_lac(LEDGER, KEY, request, reply))
+            case FencingLacRequest():
+                self._fence(lambda status: reply(self._lac(status)))
 
     def _add(self, section: Section, reply: Callable[[Answer], None]) -> None:
         model = self._model

@@ -25,7 +25,7 @@ from tests.simulation.rules.history import Committed, History
 from tests.simulation.rules.network import Network
 from tests.simulation.rules.recoverer import RecovererTwin
 from tests.simulation.rules.register import Register
-from tests.simulation.rules.samples import DIGEST_TYPE
+from tests.simulation.rules.samples import created
 from tests.simulation.rules.swarm import CHAOS_US, draw_swarm
 from tests.simulation.rules.writer import WriterTwin
 
@@ -51,16 +51,11 @@ class Model:
         self._sections: dict[bytes, Section] = {}
         self._faults = choices.stream("faults")
         self._crashes_left = self.swarm.crashes
-        created = LedgerMetadata(
-            ensemble_size=self.swarm.ensemble_size,
-            write_quorum=self.swarm.write_quorum,
-            ack_quorum=self.swarm.ack_quorum,
-            fragments=(Fragment(0, self.swarm.bookie_ids[: self.swarm.ensemble_size]),),
-            digest_type=DIGEST_TYPE,
-        )
+        swarm = self.swarm
+        quorum = f"{swarm.ensemble_size}/{swarm.write_quorum}/{swarm.ack_quorum}"
         self.bookies = {b: BookieTwin(self, b) for b in self.swarm.bookie_ids}
         self.network = Network(self)
-        self.register = Register(self, created)
+        self.register = Register(self, created(quorum))
         self.writer = WriterTwin(self, self.register.committed)
         count = self.swarm.recoverers
         self.recoverers = [RecovererTwin(self, f"recoverer{n}") for n in range(count)]

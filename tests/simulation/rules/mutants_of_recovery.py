@@ -86,18 +86,11 @@ def _silence_is_fenced(patch: Patch) -> None:
 
 @mutant("gap_ignored", "entries behind one that never existed are kept", "I5", "I3", "P")
 def _gap_ignored(patch: Patch) -> None:
-    original = RecoveryWindow._decide_next
-
-    def decide_next(self: RecoveryWindow) -> bool:
-        exists = original(self)
-        behind = [e for t in self._answers.values() for e in t.copies if e > self.next_entry]
-        if self.ends_ledger and behind:
-            self.ends_ledger = self.is_decided = False
-            self.next_entry = min(behind)
-            return True
-        return exists
-
-    patch.method(RecoveryWindow, "_decide_next", decide_next)
+    behind = "[e for each in self._answers.values() for e in each.copies if e > entry_id]"
+    ends = "self.ends_ledger = self.is_decided ="
+    skips = f"self.next_entry = min({behind}, default=entry_id)"
+    ends_at_last = f"{ends} self.next_entry == entry_id\nreturn not self.is_decided"
+    patch.edit(RecoveryWindow._decide_next, {f"{ends} True": f"{skips}\n{ends_at_last}"})
 
 
 @mutant(

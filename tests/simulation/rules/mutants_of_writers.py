@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
-from spark_bookkeeper.ledger.protocol.events import Effect
 from spark_bookkeeper.ledger.protocol.runs import RunCutter
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer, put_in_force
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
@@ -43,30 +40,21 @@ def _pump_inside_unack(patch: Patch) -> None:
 
 @mutant("cancelling_changes", "#4459: changes that cancel out resend nothing", "L3")
 def _cancelling_changes(patch: Patch) -> None:
-    original = WriterState._adopt
-
-    def adopt(
-        self: WriterState, ensemble: tuple[str, ...], replaced: Collection[int]
-    ) -> list[Effect]:
-        kept = {p for p in replaced if self.ensemble[p] == ensemble[p]}
-        effects = original(self, ensemble, replaced)
-        return [e for e in effects if getattr(e, "position", None) not in kept]
-
-    patch.method(WriterState, "_adopt", adopt)
+    kept = "kept = {p for p in replaced if self.ensemble[p] == ensemble[p]}"
+    sends = "if position in run.sections"
+    patch.edit(
+        WriterState._adopt,
+        {
+            "self.ensemble = ensemble": f"{kept}\nself.ensemble = ensemble",
+            sends: f"{sends} and position not in kept",
+        },
+    )
 
 
 @mutant("only_head_resent", "a change resends the oldest run only", "L3")
 def _only_head_resent(patch: Patch) -> None:
-    original = WriterState._adopt
-
-    def adopt(
-        self: WriterState, ensemble: tuple[str, ...], replaced: Collection[int]
-    ) -> list[Effect]:
-        effects = original(self, ensemble, replaced)
-        firsts = [getattr(e, "run_first_entry", -1) for e in effects]
-        return [e for e, first in zip(effects, firsts, strict=True) if first == min(firsts)]
-
-    patch.method(WriterState, "_adopt", adopt)
+    head = "for run in [r for r in self._runs if not r.is_acknowledged][:1]"
+    patch.edit(WriterState._adopt, {"for run in self._runs\nif not run.is_acknowledged": head})
 
 
 @mutant("acked_runs_resent_only", "what is not acknowledged is not sent again", "L3")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bookie_server.wire.messages import Status
+from bookie_server.wire.messages import Section, Status
 from tests.simulation.rules.bookie import BookieTwin
-from tests.simulation.rules.messages import Answer, Request
+from tests.simulation.rules.messages import Answer, Request, describe
 
 if TYPE_CHECKING:
     from tests.simulation.rules.model import Model
@@ -81,7 +81,7 @@ class Network:
             ("lost", swarm.lost),
             ("answer lost", swarm.lost),
             ("doubled", swarm.doubled),
-            ("held", swarm.held if request.is_add and client == "writer" else 0),
+            ("held", swarm.held if isinstance(request, Section) and client == "writer" else 0),
             ("slow", swarm.slow),
         ):
             left -= share
@@ -130,7 +130,7 @@ class Network:
             self._heap.after(_REFUSED_US, self._deliver, call, Status.UNREACHABLE)
             return
         if model.trace is not None:
-            model.note(f"{call.client} -> {call.bookie_id}: {call.request}")
+            model.note(f"{call.client} -> {call.bookie_id}: {describe(call.request)}")
         if is_answer_lost:
             bookie.handle(call.request, lambda _: None)
         else:
@@ -157,7 +157,9 @@ class Network:
             return
         call.is_answered = True
         if self._model.trace is not None:
-            self._model.note(f"{call.client} <- {call.bookie_id}: {call.request}: {answer}")
+            self._model.note(
+                f"{call.client} <- {call.bookie_id}: {describe(call.request)}: {answer}"
+            )
         call.on_answer(answer)
 
     def _draw_partitions(self) -> list[Partition]:

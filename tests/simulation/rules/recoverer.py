@@ -25,7 +25,13 @@ from spark_bookkeeper.ledger.protocol.recovery_rules import (
 )
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_recovery, marked_in_recovery
 from tests.simulation.rules.history import Ended, Judged, ReadBegun
-from tests.simulation.rules.messages import Answer, LacAnswer, LacRequest, ReadAnswer, Request
+from tests.simulation.rules.messages import (
+    Answer,
+    FencingLacRequest,
+    LacAnswer,
+    ReadAnswer,
+    Request,
+)
 from tests.simulation.rules.samples import DIGEST_TYPE, KEY, LEDGER
 
 if TYPE_CHECKING:
@@ -83,7 +89,7 @@ class RecovererTwin:
         self._is_storing = False
         self._read_ahead: RecoveryWindow | None = None
         for position, bookie_id in enumerate(self._start_fragment.ensemble):
-            self._call(bookie_id, Request(lac=LacRequest()), partial(self._fenced, position))
+            self._call(bookie_id, FencingLacRequest(), partial(self._fenced, position))
 
     def _fenced(self, position: int, answer: Answer) -> None:
         progress = self._progress
@@ -122,7 +128,7 @@ class RecovererTwin:
                 master_key=KEY,
             )
             window = self._window
-            self._call(bookie_id, Request(read=request), partial(self._heard, window, position))
+            self._call(bookie_id, request, partial(self._heard, window, position))
 
     def _heard(self, window: RecoveryWindow, position: int, answer: Answer) -> None:
         if self._window is not window:
@@ -194,7 +200,7 @@ class RecovererTwin:
                 run = parse_run(b"".join(bytes(entry.data) for entry in mine))
                 section = Section(LEDGER, KEY, True, DIGEST_TYPE, run)
                 answered = partial(self._wrote, self._pending_window, position)
-                self._call(ensemble[position], Request(add=section), answered)
+                self._call(ensemble[position], section, answered)
 
     def _wrote(self, window: RecoveryWindow, position: int, answer: Answer) -> None:
         if self._pending_window is not window:

@@ -33,7 +33,7 @@ from spark_bookkeeper.ledger.protocol.runs import RunLimits
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer, put_in_force
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 from tests.simulation.rules.history import Acked, Ended
-from tests.simulation.rules.messages import Answer, Request
+from tests.simulation.rules.messages import Answer
 from tests.simulation.rules.samples import DIGEST, KEY, LEDGER
 
 if TYPE_CHECKING:
@@ -174,9 +174,9 @@ class WriterTwin:
             model.note_effect(effect)
             match effect:
                 case SendSection():
-                    request = Request(add=model.section_of(effect.section.data))
+                    section = model.section_of(effect.section.data)
                     answered = partial(self._answered, effect)
-                    model.network.call("writer", effect.bookie_id, request, answered)
+                    model.network.call("writer", effect.bookie_id, section, answered)
                 case Acknowledge(last_entry):
                     self._acknowledged(last_entry)
                 case ChangeEnsemble():
@@ -224,9 +224,9 @@ class WriterTwin:
         state = self.state
         if state.error is None and state.last_confirmed_sent < last_entry:
             self._model.marks["explicit LAC told"] += 1
-            request = Request(hint=encode_lac_packet(DIGEST, LEDGER, last_entry))
+            packet = encode_lac_packet(DIGEST, LEDGER, last_entry)
             for bookie_id in state.ensemble:
-                self._model.network.call("writer", bookie_id, request, lambda _: None)
+                self._model.network.call("writer", bookie_id, packet, lambda _: None)
 
     def _failed(self, error: BookKeeperError) -> None:
         if isinstance(error, NotEnoughBookiesError):

@@ -21,7 +21,6 @@ from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
-from bookie_server.storage.read_plan import runs_of
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
     GRPC,
@@ -33,6 +32,7 @@ from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.store.operations import NodeExistsError
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 from tests.simulation.kit.loop import Owner
+from tests.simulation.kit.storage_model import read_all
 from tests.simulation.world.history import BookieDown, BookieUp, Damaged, Durable, FenceDurable
 from tests.simulation.world.stores import ROOT, SimStore
 from tests.simulation.world.workers import DiskPace, SimWorkers
@@ -306,16 +306,10 @@ class SimBookie:
             held.append((ledger_id, ids))
             if set(ids) <= self._known.get(ledger_id, set()):
                 continue
-            last = storage.contents.last_entry(ledger_id)
-            assert last is not None
-            outcome = storage.execute(
-                storage.contents.plan_read(ledger_id, 0, last, size_bytes_max=1 << 30)
-            )
-            for run in runs_of(outcome):
-                for index, entry_id in enumerate(run.entry_ids):
-                    if entry_id not in self._known.get(ledger_id, set()):
-                        crc = zlib.crc32(run.record(index))
-                        history.record(Durable(self.name, ledger_id, entry_id, crc))
+            for entry_id, record in read_all(storage, ledger_id).items():
+                if entry_id not in self._known.get(ledger_id, set()):
+                    crc = zlib.crc32(record)
+                    history.record(Durable(self.name, ledger_id, entry_id, crc))
         facts = storage.contents.ledgers
         fenced = tuple(ledger_id for ledger_id in sorted(facts) if facts[ledger_id].is_fenced)
         limbo = tuple(ledger_id for ledger_id in sorted(facts) if facts[ledger_id].is_limbo)

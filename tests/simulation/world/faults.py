@@ -33,40 +33,15 @@ from tests.simulation.world.stores import StoreFaults
 from tests.simulation.world.workers import DiskPace
 
 QUORUMS = (
-    (3, 3, 2),
-    (3, 3, 2),
-    (3, 2, 2),
-    (3, 2, 1),
-    (3, 3, 3),
-    (3, 3, 1),
-    (5, 3, 2),
-    (5, 3, 2),
-    (4, 3, 2),
-    (4, 2, 2),
-    (2, 2, 2),
-    (2, 2, 1),
-    (1, 1, 1),
-)
+    (3, 3, 2), (3, 3, 2), (3, 2, 2), (3, 2, 1), (3, 3, 3), (3, 3, 1), (5, 3, 2), (5, 3, 2), (4, 3, 2),
+    (4, 2, 2), (2, 2, 2), (2, 2, 1), (1, 1, 1),
+)  # fmt: skip
 """E, WQ, AQ; striped ones among them."""
 
 ACTIONS = (
-    "kill",
-    "stop",
-    "power",
-    "blackout",
-    "disk",
-    "full",
-    "start",
-    "rot",
-    "clock",
-    "pause bookie",
-    "pause client",
-    "kill client",
-    "partition",
-    "isolate",
-    "outage",
-    "expiry",
-)
+    "kill", "stop", "power", "blackout", "disk", "full", "start", "rot", "clock", "pause bookie",
+    "pause client", "kill client", "partition", "isolate", "outage", "expiry",
+)  # fmt: skip
 AIMS: dict[str, type[Event]] = {
     "fence": FenceDurable,
     "durable": Durable,
