@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from types import CodeType, FunctionType
-from typing import Literal
+from typing import Literal, Self
 
 Where = Literal["product", "product and model", "model"]
 _OURS = ("bookkeeper_metadata", "bookie_server", "spark_bookkeeper", "tests")
@@ -224,19 +224,42 @@ class Mutant:
         return patch.changed or []
 
 
+@dataclass(frozen=True, slots=True)
+class Planting:
+    """A bug whose mutant is made by what follows: a function that plants it, or edits."""
+
+    mutants: Mutants
+    name: str
+    stands_for: str
+    caught_by: tuple[str, ...]
+    where: Where
+    edits: list[tuple[object, Mapping[str, str]]] = field(default_factory=list)
+
+    def __call__(self, plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        """Register a function that plants it."""
+        self.mutants.add(Mutant(self.name, self.stands_for, self.caught_by, plant, self.where))
+        return plant
+
+    def edit(self, code: object, changes: Mapping[str, str]) -> Self:
+        """It is planted by :meth:`Patch.edit`, after the edits before this one."""
+        if not self.edits:
+            self(self._edit)
+        self.edits.append((code, changes))
+        return self
+
+    def _edit(self, patch: Patch) -> None:
+        for code, changes in self.edits:
+            patch.edit(code, changes)
+
+
 class Mutants(dict[str, Mutant]):
     """Mutants by name."""
 
     def planted(
         self, name: str, stands_for: str, *caught_by: str, where: Where = "product"
-    ) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
-        """Register a function that plants a bug."""
-
-        def register(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
-            self.add(Mutant(name, stands_for, caught_by, plant, where))
-            return plant
-
-        return register
+    ) -> Planting:
+        """Say which bug a mutant stands for; how it is planted comes next."""
+        return Planting(self, name, stands_for, caught_by, where)
 
     def add(self, mutant: Mutant) -> None:
         """Names are given once."""

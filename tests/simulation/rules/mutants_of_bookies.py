@@ -14,40 +14,32 @@ MUTANTS = Mutants()
 mutant = MUTANTS.planted
 _AT_ONCE = "[*effect.then, Persist(effect.ticket, effect.ledger_id, effect.records, ())]"
 """The effects of a Persist whose answers do not wait for it."""
+_REFUSE = "refusal = self._refuse(ledger_id, master_key)"
 
+mutant(
+    "fence_volatile", "BOOKKEEPER-500, -815: a restart forgets the fence", "I8", "I11", "I1"
+).edit(encode_handle_state, {"_FENCED * handle.is_fenced": "0"})
 
-@mutant("fence_volatile", "BOOKKEEPER-500, -815: a restart forgets the fence", "I8", "I11", "I1")
-def _fence_volatile(patch: Patch) -> None:
-    patch.edit(encode_handle_state, {"_FENCED * handle.is_fenced": "0"})
+mutant("fence_answered_before_sync", "a fence is answered before it is durable", "I9").edit(
+    Admission.fence, {"return [effect]": f"return {_AT_ONCE}"}
+)
 
-
-@mutant("fence_answered_before_sync", "a fence is answered before it is durable", "I9")
-def _fence_answered_before_sync(patch: Patch) -> None:
-    patch.edit(Admission.fence, {"return [effect]": f"return {_AT_ONCE}"})
-
-
-@mutant(
+mutant(
     "negative_before_durable_fence",
     "a denial does not wait for the fence (as in Apache)",
     "I9",
     "I1",
+).edit(Admission.fence, {"return [effect]": f"return [effect] if handle else {_AT_ONCE}"})
+
+_REPEATED = "if self._is_fenced(ledger_id):\n    return [Reply(to, Status.OK)]"
+mutant("repeated_fence_at_once", "a repeated fence does not wait for the first", "I9").edit(
+    Admission.fence, {_REFUSE: f"{_REPEATED}\n{_REFUSE}"}
 )
-def _negative_before_durable_fence(patch: Patch) -> None:
-    patch.edit(Admission.fence, {"return [effect]": f"return [effect] if handle else {_AT_ONCE}"})
 
-
-@mutant("repeated_fence_at_once", "a repeated fence does not wait for the first", "I9")
-def _repeated_fence_at_once(patch: Patch) -> None:
-    refuse = "refusal = self._refuse(ledger_id, master_key)"
-    at_once = "if self._is_fenced(ledger_id):\n    return [Reply(to, Status.OK)]"
-    patch.edit(Admission.fence, {refuse: f"{at_once}\n{refuse}"})
-
-
-@mutant("fence_needs_ledger", "a ledger nobody wrote here cannot be fenced", "I10", "I11")
-def _fence_needs_ledger(patch: Patch) -> None:
-    refuse = "refusal = self._refuse(ledger_id, master_key)"
-    is_known = "ledger_id in self._durable.ledgers or ledger_id in self._unsettled"
-    patch.edit(Admission.fence, {refuse: f"{refuse} if {is_known} else Status.NO_LEDGER"})
+_IS_KNOWN = "ledger_id in self._durable.ledgers or ledger_id in self._unsettled"
+mutant("fence_needs_ledger", "a ledger nobody wrote here cannot be fenced", "I10", "I11").edit(
+    Admission.fence, {_REFUSE: f"{_REFUSE} if {_IS_KNOWN} else Status.NO_LEDGER"}
+)
 
 
 @mutant("fence_unchecked", "adds are not checked against the fence", "I8")
@@ -55,21 +47,19 @@ def _fence_unchecked(patch: Patch) -> None:
     patch.constant(Admission, "_is_fenced", False)
 
 
-@mutant("pending_fence_ignored", "an add slips in while the fence is being synced", "I8")
-def _pending_fence_ignored(patch: Patch) -> None:
-    patch.edit(Admission._is_fenced, {"return True": "pass"})
+mutant("pending_fence_ignored", "an add slips in while the fence is being synced", "I8").edit(
+    Admission._is_fenced, {"return True": "pass"}
+)
 
+_PERSIST = "self._persist(section.ledger_id, section.master_key, records, answer)"
+mutant("add_acked_before_sync", "an add is answered before its group is synced", "S1").edit(
+    Admission.add, {f"return [{_PERSIST}]": f"effect = {_PERSIST}\nreturn {_AT_ONCE}"}
+)
 
-@mutant("add_acked_before_sync", "an add is answered before its group is synced", "S1")
-def _add_acked_before_sync(patch: Patch) -> None:
-    persist = "self._persist(section.ledger_id, section.master_key, records, answer)"
-    patch.edit(Admission.add, {f"return [{persist}]": f"effect = {persist}\nreturn {_AT_ONCE}"})
-
-
-@mutant("duplicate_acked_before_sync", "a duplicate does not wait for the first's sync", "S1")
-def _duplicate_acked_before_sync(patch: Patch) -> None:
-    at_once = "return [answer if isinstance(answer, Reply) else Reply(answer.to, Status.OK)]"
-    patch.edit(Admission._when_settled, {"state = self._unsettled.get(ledger_id)": at_once})
+_OK = "return [answer if isinstance(answer, Reply) else Reply(answer.to, Status.OK)]"
+mutant("duplicate_acked_before_sync", "a duplicate does not wait for the first's sync", "S1").edit(
+    Admission._when_settled, {"state = self._unsettled.get(ledger_id)": _OK}
+)
 
 
 @mutant("pending_read_denied", "an entry being synced is denied", "I12")
@@ -82,22 +72,18 @@ def _recovery_no_flag(patch: Patch) -> None:
     patch.method(Section, "is_recovery", Always(False))
 
 
-@mutant("corrupt_noentry", "#2908: a damaged copy is denied", "I12", "I1")
-def _corrupt_noentry(patch: Patch) -> None:
-    patch.edit(status_of, {"return Status.UNKNOWN": "return absence"})
+mutant("corrupt_noentry", "#2908: a damaged copy is denied", "I12", "I1").edit(
+    status_of, {"return Status.UNKNOWN": "return absence"}
+)
 
+mutant("limbo_forgotten", "BP-46, #2612: a disk that lost entries denies them", "I12", "I1").edit(
+    status_of_absence, {" or (handle is not None and handle.is_limbo)": ""}
+)
 
-@mutant("limbo_forgotten", "BP-46, #2612: a disk that lost entries denies them", "I12", "I1")
-def _limbo_forgotten(patch: Patch) -> None:
-    patch.edit(status_of_absence, {" or (handle is not None and handle.is_limbo)": ""})
+mutant("wiped_not_fenced", "BP-46: a lost disk forgets its fence", "I8", "I10").edit(
+    state_after_loss, {"is_fenced=True": "is_fenced=False"}
+).edit(Contents.set_limbo, {"in fenced_ids": "in ()"})
 
-
-@mutant("wiped_not_fenced", "BP-46: a lost disk forgets its fence", "I8", "I10")
-def _wiped_not_fenced(patch: Patch) -> None:
-    patch.edit(state_after_loss, {"is_fenced=True": "is_fenced=False"})
-    patch.edit(Contents.set_limbo, {"in fenced_ids": "in ()"})
-
-
-@mutant("closed_not_fenced", "a lost disk fences open ledgers only", "I8", "I1")
-def _closed_not_fenced(patch: Patch) -> None:
-    patch.edit(state_after_loss, {"is_fenced=True": "is_fenced=not metadata.is_closed"})
+mutant("closed_not_fenced", "a lost disk fences open ledgers only", "I8", "I1").edit(
+    state_after_loss, {"is_fenced=True": "is_fenced=not metadata.is_closed"}
+)

@@ -13,92 +13,74 @@ from tests.simulation.rules.writer import WriterTwin
 MUTANTS = Mutants()
 mutant = MUTANTS.planted
 
+mutant(
+    "ack_before_meta", "#1591: acks while the metadata names other bookies", "I17", "I1", "I3"
+).edit(WriterState._may_acknowledge, {" and self._changing is None": ""})
 
-@mutant("ack_before_meta", "#1591: acks while the metadata names other bookies", "I17", "I1", "I3")
-def _ack_before_meta(patch: Patch) -> None:
-    patch.edit(WriterState._may_acknowledge, {" and self._changing is None": ""})
+mutant("unack_forgotten", "stores of a replaced bookie still count", "I17", "I2", "I3").edit(
+    WriterState._adopt, {"run.stored.difference_update(replaced)": "pass"}
+)
 
+_UNACK = "run.stored.difference_update(replaced)"
+_SEND = "[self._send(run, p) for p in replaced if p in run.sections]"
+mutant("pump_inside_unack", "#3005, #3041: the pump runs inside the un-ack loop", "I17", "I2").edit(
+    WriterState._adopt,
+    {
+        "self.ensemble = ensemble": "self.ensemble, sent = ensemble, []",
+        _UNACK: f"{_UNACK}\nsent += {_SEND} + self._acknowledge()",
+        "return [": "return sent or [",
+    },
+)
 
-@mutant("unack_forgotten", "stores of a replaced bookie still count", "I17", "I2", "I3")
-def _unack_forgotten(patch: Patch) -> None:
-    patch.edit(WriterState._adopt, {"run.stored.difference_update(replaced)": "pass"})
+_KEPT = "kept = {p for p in replaced if self.ensemble[p] == ensemble[p]}"
+mutant("cancelling_changes", "#4459: changes that cancel out resend nothing", "L3").edit(
+    WriterState._adopt,
+    {
+        "self.ensemble = ensemble": f"{_KEPT}\nself.ensemble = ensemble",
+        "if position in run.sections": "if position in run.sections and position not in kept",
+    },
+)
 
+_HEAD = "for run in [r for r in self._runs if not r.is_acknowledged][:1]"
+mutant("only_head_resent", "a change resends the oldest run only", "L3").edit(
+    WriterState._adopt, {"for run in self._runs\nif not run.is_acknowledged": _HEAD}
+)
 
-@mutant("pump_inside_unack", "#3005, #3041: the pump runs inside the un-ack loop", "I17", "I2")
-def _pump_inside_unack(patch: Patch) -> None:
-    unack = "run.stored.difference_update(replaced)"
-    send = "[self._send(run, p) for p in replaced if p in run.sections]"
-    patch.edit(
-        WriterState._adopt,
-        {
-            "self.ensemble = ensemble": "self.ensemble, sent = ensemble, []",
-            unack: f"{unack}\nsent += {send} + self._acknowledge()",
-            "return [": "return sent or [",
-        },
-    )
+mutant("acked_runs_resent_only", "what is not acknowledged is not sent again", "L3").edit(
+    WriterState._adopt, {"if not run.is_acknowledged\n": "if run.is_acknowledged\n"}
+)
 
+mutant("stale_answer_counts", "the answer of a bookie replaced since counts", "I17", "I2").edit(
+    WriterState._is_stale, {"ensemble_number < self._member_since[position]": "False"}
+)
 
-@mutant("cancelling_changes", "#4459: changes that cancel out resend nothing", "L3")
-def _cancelling_changes(patch: Patch) -> None:
-    kept = "kept = {p for p in replaced if self.ensemble[p] == ensemble[p]}"
-    sends = "if position in run.sections"
-    patch.edit(
-        WriterState._adopt,
-        {
-            "self.ensemble = ensemble": f"{kept}\nself.ensemble = ensemble",
-            sends: f"{sends} and position not in kept",
-        },
-    )
+mutant("change_start_off_by_one", "a change begins at LAC + 2", "I17", "I3", "I5", "I2", "P").edit(
+    WriterState._change, {"last_add_confirmed + 1": "last_add_confirmed + 2"}
+)
 
+_FEWER = "max(1, self.quorum.ack_quorum - 1)"
+mutant("ack_quorum_minus_one", "entries are acknowledged one bookie early", "I17").edit(
+    WriterState._is_complete,
+    {
+        ">= self.quorum.ack_quorum": f">= {_FEWER}",
+        ".can_acknowledge(": f"._each_holds({_FEWER}, ",
+    },
+)
 
-@mutant("only_head_resent", "a change resends the oldest run only", "L3")
-def _only_head_resent(patch: Patch) -> None:
-    head = "for run in [r for r in self._runs if not r.is_acknowledged][:1]"
-    patch.edit(WriterState._adopt, {"for run in self._runs\nif not run.is_acknowledged": head})
+mutant(
+    "acks_out_of_order", "a complete run is acknowledged past an incomplete one", "I17", "I6"
+).edit(
+    WriterState._acknowledge,
+    {
+        "break": "continue",
+        "run.first_entry == confirmed + 1": "True",
+        "= run.last_entry,": "= max(confirmed, run.last_entry),",
+    },
+)
 
-
-@mutant("acked_runs_resent_only", "what is not acknowledged is not sent again", "L3")
-def _acked_runs_resent_only(patch: Patch) -> None:
-    patch.edit(WriterState._adopt, {"if not run.is_acknowledged\n": "if run.is_acknowledged\n"})
-
-
-@mutant("stale_answer_counts", "the answer of a bookie replaced since counts", "I17", "I2")
-def _stale_answer_counts(patch: Patch) -> None:
-    patch.constant(WriterState, "_is_stale", False)
-
-
-@mutant("change_start_off_by_one", "a change begins at LAC + 2", "I17", "I3", "I5", "I2", "P")
-def _change_start_off_by_one(patch: Patch) -> None:
-    patch.edit(WriterState._change, {"last_add_confirmed + 1": "last_add_confirmed + 2"})
-
-
-@mutant("ack_quorum_minus_one", "entries are acknowledged one bookie early", "I17")
-def _ack_quorum_minus_one(patch: Patch) -> None:
-    fewer = "max(1, self.quorum.ack_quorum - 1)"
-    patch.edit(
-        WriterState._is_complete,
-        {
-            ">= self.quorum.ack_quorum": f">= {fewer}",
-            ".can_acknowledge(": f"._each_holds({fewer}, ",
-        },
-    )
-
-
-@mutant("acks_out_of_order", "a complete run is acknowledged past an incomplete one", "I17", "I6")
-def _acks_out_of_order(patch: Patch) -> None:
-    patch.edit(
-        WriterState._acknowledge,
-        {
-            "break": "continue",
-            "run.first_entry == confirmed + 1": "True",
-            "= run.last_entry,": "= max(confirmed, run.last_entry),",
-        },
-    )
-
-
-@mutant("fenced_ignored", "a writer that was fenced goes on (F15)", "I20", "L3")
-def _fenced_ignored(patch: Patch) -> None:
-    patch.edit(WriterState._on_bookie_failed, {"self.end(LedgerFencedError(self.ledger_id))": "[]"})
+mutant("fenced_ignored", "a writer that was fenced goes on (F15)", "I20", "L3").edit(
+    WriterState._on_bookie_failed, {"self.end(LedgerFencedError(self.ledger_id))": "[]"}
+)
 
 
 @mutant("hopeless_goes_on", "a writer without an ack quorum waits for ever", "L3")
@@ -107,43 +89,34 @@ def _hopeless_goes_on(patch: Patch) -> None:
     patch.constant(WriterState, "retry_change", [])
 
 
-@mutant("late_failure_forgotten", "a failure during a change is forgotten", "L3")
-def _late_failure_forgotten(patch: Patch) -> None:
-    known = "if position in self._failed"
-    patch.edit(WriterState._on_bookie_failed, {known: f"{known} or self._changing is not None"})
+mutant("late_failure_forgotten", "a failure during a change is forgotten", "L3").edit(
+    WriterState._on_bookie_failed,
+    {"if position in self._failed": "if position in self._failed or self._changing is not None"},
+)
 
+_AHEAD = "self._take(), min(last_add_confirmed + 1, self._next_entry - 1)"
+mutant("lac_ahead_of_acks", "entries carry a LAC that is not confirmed yet", "I7").edit(
+    RunCutter.cut, {"self._take(), last_add_confirmed": _AHEAD}
+)
 
-@mutant("lac_ahead_of_acks", "entries carry a LAC that is not confirmed yet", "I7")
-def _lac_ahead_of_acks(patch: Patch) -> None:
-    ahead = "min(last_add_confirmed + 1, self._next_entry - 1)"
-    patch.edit(RunCutter.cut, {"self._take(), last_add_confirmed": f"self._take(), {ahead}"})
-
-
-@mutant(
+_SENT = {"state.last_add_confirmed": "state.last_add_pushed"}
+mutant(
     "close_beyond_lac", "a writer closes at what it sent", "I3", "I5", where="product and model"
+).edit(WriterTwin._close_if_settled, _SENT).edit(WriteHandle.last_add_confirmed, _SENT)
+
+_OVER = "replace(metadata, state=LedgerState.CLOSED, last_entry=last_entry, length=length)"
+mutant("overwrite_closed", "BOOKKEEPER-584: a close overwrites a recovery's", "I4").edit(
+    closed_by_writer, {"if metadata.state is": f"return {_OVER}\nif metadata.state is"}
 )
-def _close_beyond_lac(patch: Patch) -> None:
-    for close in (WriterTwin._close_if_settled, WriteHandle.last_add_confirmed):
-        patch.edit(close, {"state.last_add_confirmed": "state.last_add_pushed"})
 
+_CHANGED = "metadata.with_ensemble(first_entry, ensemble)"
+mutant("change_despite_recovery", "a writer changes a ledger in recovery", "I19").edit(
+    put_in_force, {"Stop(LedgerFencedError(ledger_id))": _CHANGED}
+)
 
-@mutant("overwrite_closed", "BOOKKEEPER-584: a close overwrites a recovery's", "I4")
-def _overwrite_closed(patch: Patch) -> None:
-    over = "replace(metadata, state=LedgerState.CLOSED, last_entry=last_entry, length=length)"
-    patch.edit(closed_by_writer, {"if metadata.state is": f"return {over}\nif metadata.state is"})
-
-
-@mutant("change_despite_recovery", "a writer changes a ledger in recovery", "I19")
-def _change_despite_recovery(patch: Patch) -> None:
-    stop = "Stop(LedgerFencedError(ledger_id))"
-    patch.edit(put_in_force, {stop: "metadata.with_ensemble(first_entry, ensemble)"})
-
-
-@mutant(
+_NOTED = "self._last_add_confirmed = last_add_confirmed"
+mutant(
     "explicit_lac_ahead", "an explicit LAC is not confirmed yet", "I7", where="product and model"
+).edit(ExplicitLac.on_acknowledged, {_NOTED: f"last_add_confirmed += 1\n{_NOTED}"}).edit(
+    WriterTwin._acknowledged, {"state.last_add_confirmed": "state.last_add_confirmed + 1"}
 )
-def _explicit_lac_ahead(patch: Patch) -> None:
-    noted = "self._last_add_confirmed = last_add_confirmed"
-    patch.edit(ExplicitLac.on_acknowledged, {noted: f"last_add_confirmed += 1\n{noted}"})
-    confirmed = "state.last_add_confirmed"
-    patch.edit(WriterTwin._acknowledged, {confirmed: f"{confirmed} + 1"})

@@ -32,21 +32,21 @@ from tests.simulation.world.story import NEVER, Story
 
 
 def _of_metadata(story: Story) -> Iterator[str]:
+    for before, commit in story.changes():
+        after = commit.metadata
+        has_changed = before.fragments != after.fragments
+        if has_changed and after.state is LedgerState.OPEN:
+            is_in_place = len(before.fragments) == len(after.fragments)
+            yield "writer replaced a fragment" if is_in_place else "writer began a fragment"
+        if before.state is LedgerState.IN_RECOVERY and after.is_closed:
+            yield "recovery closed a ledger"
+            if has_changed:
+                yield "recovery replaced a bookie"
+            if after.ensemble_size > after.write_quorum:
+                yield "recovery closed a striped ledger"
+            if after.last_entry < 0:
+                yield "recovery closed an empty ledger"
     for ledger in story.versions:
-        for before, commit in story.steps(ledger):
-            after = commit.metadata
-            has_changed = before.fragments != after.fragments
-            if has_changed and after.state is LedgerState.OPEN:
-                is_in_place = len(before.fragments) == len(after.fragments)
-                yield "writer replaced a fragment" if is_in_place else "writer began a fragment"
-            if before.state is LedgerState.IN_RECOVERY and after.is_closed:
-                yield "recovery closed a ledger"
-                if has_changed:
-                    yield "recovery replaced a bookie"
-                if after.ensemble_size > after.write_quorum:
-                    yield "recovery closed a striped ledger"
-                if after.last_entry < 0:
-                    yield "recovery closed an empty ledger"
         end = story.end(ledger)
         if end is not None:
             sent = sum(key[0] == ledger for key in story.sent)
@@ -81,13 +81,12 @@ def _of_recovery(story: Story) -> Iterator[str]:
                 yield "recovery adopted another's end"
         elif isinstance(event, Appended) and running.get(event.ledger):
             yield "append during a recovery"
-    for ledger in story.versions:
-        for before, commit in story.steps(ledger):
-            first = min((index for (_, at), index in begun.items() if at == ledger), default=NEVER)
-            is_change = before.fragments != commit.metadata.fragments
-            is_open = commit.metadata.state is LedgerState.OPEN
-            if is_change and is_open and first < commit.index:
-                yield "ensemble change beside a recovery"
+    for before, commit in story.changes():
+        firsts = (index for (_, ledger), index in begun.items() if ledger == commit.ledger)
+        is_change = before.fragments != commit.metadata.fragments
+        is_open = commit.metadata.state is LedgerState.OPEN
+        if is_change and is_open and min(firsts, default=NEVER) < commit.index:
+            yield "ensemble change beside a recovery"
 
 
 def _of_bookies(story: Story) -> Iterator[str]:

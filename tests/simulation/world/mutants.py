@@ -18,7 +18,7 @@ from bookie_server.storage.recovery import _Recovery
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
 from tests.simulation.kit import kills
 from tests.simulation.kit.kills import Kill
-from tests.simulation.kit.patching import Mutant, Mutants, Patch
+from tests.simulation.kit.patching import Mutant, Mutants
 from tests.simulation.rules import mutants_of_bookies, mutants_of_writers
 from tests.simulation.world.run import run_seed
 
@@ -55,48 +55,38 @@ def _labels_at(seed: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(re.split(r"[_: ]", finding)[0].upper() for finding in found))
 
 
-@mutant(
+_FENCE = "fence(ledger_id, request.master_key"
+mutant(
     "negative_before_durable_fence",
     "a fencing read is answered while its fence is still on the way to the disk",
     "I9",
+).edit(
+    Bookie.read,
+    {
+        f"await self.{_FENCE})": f"Status.OK\nself._run(self._admission.{_FENCE}, lambda _: None))",
+    },
 )
-def _negative_before_durable_fence(patch: Patch) -> None:
-    fence = "fence(ledger_id, request.master_key"
-    hasty = f"Status.OK\nself._run(self._admission.{fence}, lambda _: None))"
-    patch.edit(Bookie.read, {f"await self.{fence})": hasty})
 
-
-@mutant(
+_OTHERS = '[record for record in group.records if type(record).__name__ != "Fence"]'
+mutant(
     "fence_forgotten_in_replay",
     "a fence that only the journal holds is lost with the process (BOOKKEEPER-500)",
     "S2",
-)
-def _fence_forgotten_in_replay(patch: Patch) -> None:
-    others = '[record for record in group.records if type(record).__name__ != "Fence"]'
-    patch.edit(_Recovery.replay, {"apply(group.records": f"apply({others}"})
+).edit(_Recovery.replay, {"apply(group.records": f"apply({_OTHERS}"})
 
-
-@mutant(
+_IN_DOUBT = "is_storage_damaged or (handle is not None and handle.is_limbo)"
+mutant(
     "limbo_denies", "a bookie whose files were damaged answers as if nothing had happened", "I12"
-)
-def _limbo_denies(patch: Patch) -> None:
-    in_doubt = "is_storage_damaged or (handle is not None and handle.is_limbo)"
-    patch.edit(status_of_absence, {in_doubt: "False"})
+).edit(status_of_absence, {_IN_DOUBT: "False"})
 
-
-@mutant(
+mutant(
     "answered_before_sync",
     "replies go out when the group is submitted, not when it is synced",
     "S1",
-)
-def _answered_before_sync(patch: Patch) -> None:
-    patch.edit(Bookie._run, {".submit(effect)": ".submit(effect)\nself._run(effect.then)"})
+).edit(Bookie._run, {".submit(effect)": ".submit(effect)\nself._run(effect.then)"})
 
-
-@mutant(
+mutant(
     "journal_deleted_too_early",
     "a checkpoint deletes journal files beyond its marks (Apache #3329, #1255)",
     "S2",
-)
-def _journal_deleted_too_early(patch: Patch) -> None:
-    patch.edit(_delete_below, {"id < mark.file_id": "id <= mark.file_id"})
+).edit(_delete_below, {"id < mark.file_id": "id <= mark.file_id"})

@@ -84,11 +84,11 @@ class Story:
                 return commit.metadata
         return None
 
-    def steps(self, ledger: int) -> Iterator[tuple[LedgerMetadata, Committed]]:
+    def changes(self) -> Iterator[tuple[LedgerMetadata, Committed]]:
         """Each change of a ledger's metadata: what stood before, and the commit."""
-        versions = self.versions[ledger]
-        for before, after in pairwise(versions):
-            yield before.metadata, after
+        for versions in self.versions.values():
+            for before, after in pairwise(versions):
+                yield before.metadata, after
 
     def end(self, ledger: int) -> Committed | None:
         """The commit that closed a ledger."""
