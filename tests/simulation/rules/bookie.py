@@ -72,8 +72,7 @@ class BookieTwin:
     @property
     def is_fenced(self) -> bool:
         """On disk."""
-        facts = self.ledgers.get(LEDGER)
-        return facts is not None and facts.is_fenced
+        return self.facts is not None and self.facts.is_fenced
 
     def missing(self, run: Run) -> list[Run]:
         """The parts of a run that are not on disk."""
@@ -207,8 +206,7 @@ class BookieTwin:
 
     def _denies(self, entry_id: int, pending: set[int]) -> None:
         # A disk that was wiped before the metadata named this bookie is nobody's evidence.
-        had = entry_id in self.ever_stored and self.was_named_when_wiped
-        had = had or entry_id in pending
+        had = entry_id in pending or (entry_id in self.ever_stored and self.was_named_when_wiped)
         self._model.history.denied.append(Denied(self.bookie_id, entry_id, had))
         self._model.moment("negative answered", self)
 
@@ -287,17 +285,10 @@ class BookieTwin:
         for index, entry_id in enumerate(run.entry_ids):
             one = run.slice(index, index + 1)
             lac = parse_header(one.data, one.offsets[0]).last_add_confirmed
-            model.history.stored.append(
-                Stored(
-                    self.bookie_id,
-                    entry_id,
-                    is_recovery,
-                    self.ever_fenced,
-                    lac,
-                    model.writer.state.last_add_confirmed,
-                    bytes(one.data) == model.written[entry_id],
-                )
-            )
+            confirmed = model.writer.state.last_add_confirmed
+            is_as_written = bytes(one.data) == model.written[entry_id]
+            how = is_recovery, self.ever_fenced, lac, confirmed, is_as_written
+            model.history.stored.append(Stored(self.bookie_id, entry_id, *how))
             self.entries[entry_id] = one
             self.ever_stored.add(entry_id)
 

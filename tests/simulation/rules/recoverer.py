@@ -114,7 +114,7 @@ class RecovererTwin:
         self._waiting = self._quorum.ensemble_size
         if not self._has_read:
             self._has_read = True
-            is_covered = self._model.is_fenced_off(self._start_fragment)
+            is_covered = self._model.is_fenced_off(self._versioned.metadata)
             self._model.history.reads_begun.append(ReadBegun(self.name, is_covered))
         self._asked = self._start_fragment.ensemble
         for position, bookie_id in enumerate(self._asked):
@@ -134,11 +134,9 @@ class RecovererTwin:
         if self._window is not window:
             return
         self._waiting -= 1
-        if isinstance(answer, ReadAnswer):
-            self._answers[position] = answer
-            window.on_answer(position, BookieAnswer(answer.copies, frozenset(), answer.missing))
-        else:
-            window.on_answer(position, BookieAnswer({}, frozenset(), ()))
+        said = answer if isinstance(answer, ReadAnswer) else ReadAnswer({}, ())
+        self._answers[position] = said
+        window.on_answer(position, BookieAnswer(said.copies, frozenset(), said.missing))
         if not window.is_decided and self._waiting:
             return
         self._window = None

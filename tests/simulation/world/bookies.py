@@ -310,21 +310,12 @@ class SimBookie:
                 if entry_id not in self._known.get(ledger_id, set()):
                     crc = zlib.crc32(record)
                     history.record(Durable(self.name, ledger_id, entry_id, crc))
-        facts = storage.contents.ledgers
-        fenced = tuple(ledger_id for ledger_id in sorted(facts) if facts[ledger_id].is_fenced)
-        limbo = tuple(ledger_id for ledger_id in sorted(facts) if facts[ledger_id].is_limbo)
+        facts = sorted(storage.contents.ledgers.items())
+        fenced = tuple(ledger_id for ledger_id, handle in facts if handle.is_fenced)
+        limbo = tuple(ledger_id for ledger_id, handle in facts if handle.is_limbo)
         for ledger_id in fenced:
             if ledger_id not in self._known_fences:
                 history.record(FenceDurable(self.name, ledger_id))
-        report = storage.recovery
-        history.record(
-            BookieUp(
-                self.name,
-                self.incarnation,
-                tuple(held),
-                fenced,
-                limbo,
-                report.groups_torn,
-                report.groups,
-            )
-        )
+        groups = storage.recovery.groups_torn, storage.recovery.groups
+        found = tuple(held), fenced, limbo, *groups
+        history.record(BookieUp(self.name, self.incarnation, *found))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import LedgerState
+from tests.simulation.kit.quorums import no_ack_quorum_without, write_set
 from tests.simulation.world.history import (
     AddArrived,
     AddReplied,
@@ -29,7 +30,7 @@ from tests.simulation.world.history import (
 )
 from tests.simulation.world.reader_checkers import READER_CHECKERS
 from tests.simulation.world.storage_checkers import STORAGE_CHECKERS
-from tests.simulation.world.story import DENIALS, NEVER, Story, no_ack_quorum_without, write_set
+from tests.simulation.world.story import DENIALS, NEVER, Story
 
 Checker = Callable[[Story], Iterator[str]]
 
