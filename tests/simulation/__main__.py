@@ -9,13 +9,11 @@ import argparse
 import logging
 import sys
 import time
-from collections import Counter
 from dataclasses import fields
 
+from tests.simulation.world.campaign import LAST_EVENTS, Report, report_of
 from tests.simulation.world.marks import REACHABLE
 from tests.simulation.world.run import Outcome, run_seed
-
-_LAST_EVENTS = 20
 
 
 def main() -> int:
@@ -31,50 +29,31 @@ def main() -> int:
     first = asked.seed if asked.seed is not None else time.time_ns() // 1_000_000 % 10**9
     end_s = time.monotonic() + 60 * asked.minutes
     started_s = time.monotonic()
-    total = _Total()
+    total = Report()
     seed = first
     while (time.monotonic() < end_s) if asked.minutes else (seed < first + asked.count):
         outcome = run_seed(seed)
-        total.add(outcome)
+        total.add(report_of(outcome))
         if outcome.violations or asked.trace or (asked.count == 1 and not asked.minutes):
             _print(outcome, whole=asked.trace)
         seed += 1
-    total.print(time.monotonic() - started_s)
-    return 1 if total.violated else 0
+    _sum_up(total, time.monotonic() - started_s)
+    return 1 if total.failures else 0
 
 
-class _Total:
-    """Sums over all seeds."""
-
-    def __init__(self) -> None:
-        self.seeds = self.steps = self.events = self.virtual_us = 0
-        self.violated: list[int] = []
-        self.faults: Counter[str] = Counter()
-        self.marks: Counter[str] = Counter(dict.fromkeys(REACHABLE, 0))
-
-    def add(self, outcome: Outcome) -> None:
-        self.seeds += 1
-        self.steps += outcome.steps
-        self.events += len(outcome.history.events)
-        self.virtual_us += outcome.virtual_us
-        self.faults += outcome.injected
-        self.marks.update(outcome.marks)
-        if outcome.violations:
-            self.violated.append(outcome.seed)
-
-    def print(self, seconds: float) -> None:
-        if self.seeds > 1:
-            _say("", "faults injected:")
-            for fault, count in sorted(self.faults.items()):
-                _say(f"  {count:>8} {fault}")
-            _say("seeds that reached:")
-            for mark, count in sorted(self.marks.items()):
-                _say(f"  {count:>8} {mark}")
-        _say(
-            f"{self.seeds} seeds, {self.seeds / seconds:.1f} a second; {self.steps} steps, "
-            f"{self.events} events, {self.virtual_us / 3.6e9:.2f} simulated hours; "
-            f"violated: {self.violated or 'none'}"
-        )
+def _sum_up(total: Report, seconds: float) -> None:
+    if total.schedules > 1:
+        _say("", "faults injected:")
+        for fault, count in sorted(total.faults.items()):
+            _say(f"  {count:>8} {fault}")
+        _say("seeds that reached:")
+        for mark in sorted(REACHABLE):
+            _say(f"  {total.marks[mark]:>8} {mark}")
+    _say(
+        f"{total.schedules} seeds, {total.schedules / seconds:.1f} a second; {total.steps} steps, "
+        f"{total.events} events, {total.virtual_us / 3.6e9:.2f} simulated hours; "
+        f"violated: {[seed for seed, _ in total.failures] or 'none'}"
+    )
 
 
 def _print(outcome: Outcome, *, whole: bool) -> None:
@@ -84,7 +63,7 @@ def _print(outcome: Outcome, *, whole: bool) -> None:
         _say(f"  {spec.name} = {getattr(outcome.swarm, spec.name)}")
     _say("faults: " + ", ".join(f"{n} {fault}" for fault, n in sorted(outcome.injected.items())))
     _say("marks: " + ", ".join(outcome.marks))
-    _say("events:", *(trace if whole else trace[-_LAST_EVENTS:]))
+    _say("events:", *(trace if whole else trace[-LAST_EVENTS:]))
     _say(f"trace hash: {outcome.history.hash()}")
     for violation in outcome.violations:
         _say(f"VIOLATED {violation}")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
-from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState
+from bookkeeper_metadata.model import Fragment, LedgerState
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 from tests.simulation.kit.campaigns import Share, outputs_of, shares
 from tests.simulation.kit.choices import Choices
@@ -37,6 +36,7 @@ from tests.simulation.rules.history import (
 )
 from tests.simulation.rules.marks import MARKS, SEEN_MIN
 from tests.simulation.rules.model import run_schedule
+from tests.simulation.rules.samples import created
 from tests.simulation.rules.swarm import draw_swarm
 
 SCHEDULES = 40_000
@@ -157,9 +157,7 @@ def test_a_report_adds_up() -> None:
 
 # -- every invariant is broken once ---------------------------------------------------------------
 
-OPEN = LedgerMetadata(
-    ensemble_size=3, write_quorum=3, ack_quorum=2, fragments=(Fragment(0, ("b0", "b1", "b2")),)
-)
+OPEN = created("3/3/2")
 MARKED = replace(OPEN, state=LedgerState.IN_RECOVERY, writer_token=1)
 CLOSED = replace(OPEN, state=LedgerState.CLOSED, last_entry=1, writer_token=2)
 
@@ -284,9 +282,3 @@ def test_a_product_invariant_that_fails_is_a_violation(monkeypatch: pytest.Monke
     monkeypatch.setattr(WriterState, "on_section_answer", stop)
 
     assert any(v.startswith("P: the product stops") for v in run_schedule(0, record={}).violations)
-
-
-def test_no_file_of_the_model_is_long() -> None:
-    folder = Path(checks.__file__).parent
-
-    assert max(path.read_text().count("\n") for path in folder.glob("*.py")) <= 400

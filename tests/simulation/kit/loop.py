@@ -47,6 +47,18 @@ class Owner:
         loop = asyncio.get_running_loop()
         return self.context.run(loop.create_task, coroutine, name=name)
 
+    def run(self, act: Callable[[], object]) -> None:
+        """Do it as this process: not at all once it is dead, not yet while it is paused."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        paused_us = self.paused_until_us - loop.now_us
+        if self.is_dead:
+            return
+        if paused_us > 0:
+            loop.after(paused_us, self.run, act)
+        else:
+            self.context.run(act)
+
     def kill(self) -> None:
         """End the process: what its ``finally`` blocks still do reaches nobody."""
         self.is_dead = True
@@ -87,15 +99,10 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._schedule(when_us, callback, args, context)
 
     def after(
-        self,
-        delay_us: int,
-        callback: Callable[..., object],
-        *args: Any,
-        owner: Owner | None = None,
+        self, delay_us: int, callback: Callable[..., object], *args: Any
     ) -> asyncio.TimerHandle:
-        """Call ``callback`` in ``delay_us``, as ``owner``."""
-        context = owner.context if owner is not None else None
-        return self._schedule(self.now_us + delay_us, callback, args, context)
+        """Call ``callback`` in ``delay_us``."""
+        return self._schedule(self.now_us + delay_us, callback, args, None)
 
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., Any], *args: Any

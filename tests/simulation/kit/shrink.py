@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.simulation.kit.choices import Record
@@ -32,28 +33,17 @@ def fails_with(invariants: Collection[str], violations_of: ViolationsOf) -> Stil
 def shrink(record: Record, still_fails: StillFails, runs_max: int = RUNS_MAX) -> Decisions:
     """The smallest record found that still fails; ``record`` itself must."""
     best = {label: list(taken) for label, taken in record.items()}
-    runs = 0
-
-    def accepts(candidate: Decisions) -> bool:
-        nonlocal best, runs
-        if runs >= runs_max or candidate == best:
-            return False
-        runs += 1
-        if not still_fails(candidate):
-            return False
-        best = candidate
-        return True
-
+    shrinking = _Shrinking(best, still_fails, runs_max)
     is_progressing = True
-    while is_progressing and runs < runs_max:
-        before = size_of(best)
-        _clear_labels(lambda: best, accepts)
-        for label in list(best):
-            _clear(label, lambda: best, accepts)
-        for label in list(best):
-            _lower(label, lambda: best, accepts)
-        is_progressing = size_of(best) < before
-    return {label: taken for label, taken in best.items() if any(taken)}
+    while is_progressing and shrinking.runs_left:
+        before = size_of(shrinking.best)
+        shrinking.clear_labels()
+        for label in list(shrinking.best):
+            shrinking.clear(label)
+        for label in list(shrinking.best):
+            shrinking.lower(label)
+        is_progressing = size_of(shrinking.best) < before
+    return {label: taken for label, taken in shrinking.best.items() if any(taken)}
 
 
 def size_of(record: Record) -> tuple[int, int]:
@@ -62,44 +52,57 @@ def size_of(record: Record) -> tuple[int, int]:
     return sum(value > 0 for value in taken), sum(taken)
 
 
-def _clear_labels(best: Callable[[], Decisions], accepts: Callable[[Decisions], bool]) -> None:
-    """Set whole streams to 0, many at a time, then fewer: most subjects have no part in a failure."""
-    width = len(best())
-    while width > 1:
-        labels = list(best())
-        for start in range(0, len(labels), width):
-            cleared = {label: list[int]() for label in labels[start : start + width]}
-            if any(best()[label] for label in cleared):
-                accepts({**best(), **cleared})
-        width //= 2
+@dataclass(slots=True)
+class _Shrinking:
+    best: Decisions
+    still_fails: StillFails
+    runs_left: int
 
+    def accepts(self, changed: Decisions) -> bool:
+        """Whether it still fails with these streams in the place of others: then it is the best."""
+        candidate = {**self.best, **changed}
+        if not self.runs_left or candidate == self.best:
+            return False
+        self.runs_left -= 1
+        if not self.still_fails(candidate):
+            return False
+        self.best = candidate
+        return True
 
-def _clear(label: str, best: Callable[[], Decisions], accepts: Callable[[Decisions], bool]) -> None:
-    """Set stretches of one stream to 0: all of it, halves, quarters, single decisions."""
-    length = len(best()[label])
-    if accepts({**best(), label: []}):
-        return
-    width = length
-    while width >= 1:
-        for start in range(0, length, width):
-            taken = best()[label]
-            stretch = taken[start : start + width]
-            if any(stretch):
-                cleared = [*taken[:start], *[0] * len(stretch), *taken[start + width :]]
-                accepts({**best(), label: cleared})
-        width //= 2
+    def clear_labels(self) -> None:
+        """Set whole streams to 0, many at a time, then fewer: most have no part in a failure."""
+        width = len(self.best)
+        while width > 1:
+            labels = list(self.best)
+            for start in range(0, len(labels), width):
+                cleared = {label: list[int]() for label in labels[start : start + width]}
+                if any(self.best[label] for label in cleared):
+                    self.accepts(cleared)
+            width //= 2
 
+    def clear(self, label: str) -> None:
+        """Set stretches of one stream to 0: all of it, halves, quarters, single decisions."""
+        length = width = len(self.best[label])
+        if self.accepts({label: []}):
+            return
+        while width >= 1:
+            for start in range(0, length, width):
+                taken = self.best[label]
+                stretch = taken[start : start + width]
+                if any(stretch):
+                    rest = taken[start + width :]
+                    self.accepts({label: [*taken[:start], *[0] * len(stretch), *rest]})
+            width //= 2
 
-def _lower(label: str, best: Callable[[], Decisions], accepts: Callable[[Decisions], bool]) -> None:
-    """Make single decisions smaller."""
-    for at in range(len(best()[label])):
-        value = best()[label][at]
-        for smaller in (1, value // 16, value // 2, value - 1):
-            if 0 < smaller < value:
-                taken = list(best()[label])
-                taken[at] = smaller
-                if accepts({**best(), label: taken}):
-                    break
+    def lower(self, label: str) -> None:
+        """Make single decisions smaller."""
+        for at, value in enumerate(self.best[label]):
+            for smaller in (1, value // 16, value // 2, value - 1):
+                if 0 < smaller < value:
+                    taken = list(self.best[label])
+                    taken[at] = smaller
+                    if self.accepts({label: taken}):
+                        break
 
 
 def save(path: Path, about: str, record: Record) -> None:

@@ -22,7 +22,14 @@ from bookie_server.storage.index.handle_state import decode_handle_state, encode
 from bookie_server.wire.messages import IdRange, ReadRequest, Section, Status
 from bookie_server.wire.record import Run, parse_header
 from tests.simulation.rules.history import Answered, Denied, Hinted, Stored
-from tests.simulation.rules.messages import Answer, LacAnswer, ReadAnswer, Request, lac_of
+from tests.simulation.rules.messages import (
+    Answer,
+    FencingLacRequest,
+    LacAnswer,
+    ReadAnswer,
+    Request,
+    lac_of,
+)
 from tests.simulation.rules.samples import KEY, LEDGER
 
 if TYPE_CHECKING:
@@ -65,8 +72,7 @@ class BookieTwin:
     @property
     def is_fenced(self) -> bool:
         """On disk."""
-        facts = self.ledgers.get(LEDGER)
-        return facts is not None and facts.is_fenced
+        return self.facts is not None and self.facts.is_fenced
 
     def missing(self, run: Run) -> list[Run]:
         """The parts of a run that are not on disk."""
@@ -85,14 +91,15 @@ class BookieTwin:
             if self._incarnation == incarnation:
                 answer(what)
 
-        if request.add is not None:
-            self._add(request.add, reply)
-        elif request.read is not None:
-            self._read(request.read, reply)
-        elif request.hint is not None:
-            self._run(self._admission.set_explicit_lac(LEDGER, KEY, request.hint, reply))
-        else:
-            self._fence(lambda status: reply(self._lac(status)))
+        match request:
+            case Section():
+                self._add(request, reply)
+            case ReadRequest():
+                self._read(request, reply)
+            case bytes():
+                self._run(self._admission.set_explicit_lac(LEDGER, KEY, request, reply))
+            case FencingLacRequest():
+                self._fence(lambda status: reply(self._lac(status)))
 
     def _add(self, section: Section, reply: Callable[[Answer], None]) -> None:
         model = self._model
@@ -199,8 +206,7 @@ class BookieTwin:
 
     def _denies(self, entry_id: int, pending: set[int]) -> None:
         # A disk that was wiped before the metadata named this bookie is nobody's evidence.
-        had = entry_id in self.ever_stored and self.was_named_when_wiped
-        had = had or entry_id in pending
+        had = entry_id in pending or (entry_id in self.ever_stored and self.was_named_when_wiped)
         self._model.history.denied.append(Denied(self.bookie_id, entry_id, had))
         self._model.moment("negative answered", self)
 
@@ -279,17 +285,10 @@ class BookieTwin:
         for index, entry_id in enumerate(run.entry_ids):
             one = run.slice(index, index + 1)
             lac = parse_header(one.data, one.offsets[0]).last_add_confirmed
-            model.history.stored.append(
-                Stored(
-                    self.bookie_id,
-                    entry_id,
-                    is_recovery,
-                    self.ever_fenced,
-                    lac,
-                    model.writer.state.last_add_confirmed,
-                    bytes(one.data) == model.written[entry_id],
-                )
-            )
+            confirmed = model.writer.state.last_add_confirmed
+            is_as_written = bytes(one.data) == model.written[entry_id]
+            how = is_recovery, self.ever_fenced, lac, confirmed, is_as_written
+            model.history.stored.append(Stored(self.bookie_id, entry_id, *how))
             self.entries[entry_id] = one
             self.ever_stored.add(entry_id)
 
@@ -323,8 +322,7 @@ class BookieTwin:
         self._queue, self._syncing, self._is_recovery = [], [], {}
         calls, self.calls = self.calls, []
         model.network.bookie_went_down(calls)
-        if model.trace is not None:
-            model.note(f"{self.bookie_id} loses its power")
+        model.note(f"{self.bookie_id} loses its power")
         self._heap.after(down_us, self.restart)
 
     def restart(self) -> None:
@@ -337,8 +335,7 @@ class BookieTwin:
             self.ledgers = {LEDGER: decode_handle_state(encode_handle_state(self.facts))}
         self._admission = Admission(self)
         self.is_up = True
-        if self._model.trace is not None:
-            self._model.note(f"{self.bookie_id} is back")
+        self._model.note(f"{self.bookie_id} is back")
         self._model.moment("restarted", self)
 
     def lose_media(self, is_whole: bool) -> None:

@@ -225,36 +225,18 @@ def p_product_holds(history: History) -> Iterator[str]:
 
 
 OUTCOMES: tuple[Check, ...] = (
-    i1_no_truncation,
-    i2_acked_readable,
-    i3_committed_at_ack_quorum,
-    i4_one_last_entry,
-    i5_content,
-    i6_ack_order,
-    l1_ledger_closes,
-    l3_operations_end,
-)
+    i1_no_truncation, i2_acked_readable, i3_committed_at_ack_quorum, i4_one_last_entry, i5_content,
+    i6_ack_order, l1_ledger_closes, l3_operations_end,
+)  # fmt: skip
 """What users see."""
 
 RULES: tuple[Check, ...] = (
-    i7_lac_sound,
-    i8_fence_monotone,
-    i9_fence_before_reply,
-    i10_coverage_before_read,
-    i11_negative_needs_quorum,
-    i12_no_false_negative,
-    i13_unknown_aborts,
-    i14_recovery_metadata_quiet,
-    i15_fragments_immutable,
-    i16_ensemble_valid,
-    i17_no_ack_ahead_of_metadata,
-    i18_compare_and_set,
-    i19_state_machine,
-    i20_writer_stops,
-    i21_recovery_lac,
-    s1_durable_before_ack,
-    p_product_holds,
-)
+    i7_lac_sound, i8_fence_monotone, i9_fence_before_reply, i10_coverage_before_read,
+    i11_negative_needs_quorum, i12_no_false_negative, i13_unknown_aborts,
+    i14_recovery_metadata_quiet, i15_fragments_immutable, i16_ensemble_valid,
+    i17_no_ack_ahead_of_metadata, i18_compare_and_set, i19_state_machine, i20_writer_stops,
+    i21_recovery_lac, s1_durable_before_ack, p_product_holds,
+)  # fmt: skip
 """What keeps it so."""
 
 

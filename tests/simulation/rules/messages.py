@@ -8,14 +8,12 @@ from bookie_server.wire.messages import IdRange, ReadRequest, Section, Status
 from bookie_server.wire.record import Run
 
 
-@dataclass(frozen=True, slots=True)
-class LacRequest:
+class FencingLacRequest:
     """A fencing read of the last add confirmed."""
 
-    is_fencing: bool = True
 
-    def __str__(self) -> str:
-        return "fence and read LAC"
+Request = Section | ReadRequest | FencingLacRequest | bytes
+"""Bytes are an explicit LAC packet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +44,18 @@ class ReadAnswer:
 Answer = Status | LacAnswer | ReadAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One message to a bookie; exactly one field is set."""
-
-    add: Section | None = None
-    lac: LacRequest | None = None
-    read: ReadRequest | None = None
-    hint: bytes | None = None
-    """An explicit LAC packet."""
-
-    @property
-    def is_add(self) -> bool:
-        return self.add is not None
-
-    def __str__(self) -> str:
-        if self.add is not None:
-            kind = "recovery add" if self.add.is_recovery else "add"
-            return f"{kind} {','.join(map(str, self.add.run.entry_ids))}"
-        if self.read is not None:
-            return f"read {self.read.first_entry}..{self.read.last_entry}"
-        if self.hint is not None:
-            return f"explicit LAC {lac_of(self.hint)}"
-        return str(self.lac)
+def describe(request: Request) -> str:
+    """A line of the trace."""
+    match request:
+        case Section():
+            kind = "recovery add" if request.is_recovery else "add"
+            return f"{kind} {','.join(map(str, request.run.entry_ids))}"
+        case ReadRequest():
+            return f"read {request.first_entry}..{request.last_entry}"
+        case bytes():
+            return f"explicit LAC {lac_of(request)}"
+        case FencingLacRequest():
+            return "fence and read LAC"
 
 
 def lac_of(packet: bytes) -> int:

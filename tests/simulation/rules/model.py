@@ -8,16 +8,15 @@ with what a reader would find, and the invariants are checked on it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from hashlib import sha256
-from itertools import combinations
 
 from bookie_server.wire.codec import parse_frame
 from bookie_server.wire.messages import Section
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
-from bookkeeper_metadata.model import Fragment, LedgerMetadata
+from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.ledger.protocol.events import Acknowledge, ChangeEnsemble, Effect, FailPending
 from tests.simulation.kit.choices import Choices, Record
+from tests.simulation.kit.quorums import no_ack_quorum_without, write_set
 from tests.simulation.rules.bookie import BookieTwin
 from tests.simulation.rules.checks import OUTCOMES, RULES, Check, violations
 from tests.simulation.rules.heap import EndlessScheduleError, Heap
@@ -25,7 +24,7 @@ from tests.simulation.rules.history import Committed, History
 from tests.simulation.rules.network import Network
 from tests.simulation.rules.recoverer import RecovererTwin
 from tests.simulation.rules.register import Register
-from tests.simulation.rules.samples import DIGEST_TYPE
+from tests.simulation.rules.samples import created
 from tests.simulation.rules.swarm import CHAOS_US, draw_swarm
 from tests.simulation.rules.writer import WriterTwin
 
@@ -51,16 +50,11 @@ class Model:
         self._sections: dict[bytes, Section] = {}
         self._faults = choices.stream("faults")
         self._crashes_left = self.swarm.crashes
-        created = LedgerMetadata(
-            ensemble_size=self.swarm.ensemble_size,
-            write_quorum=self.swarm.write_quorum,
-            ack_quorum=self.swarm.ack_quorum,
-            fragments=(Fragment(0, self.swarm.bookie_ids[: self.swarm.ensemble_size]),),
-            digest_type=DIGEST_TYPE,
-        )
+        swarm = self.swarm
+        quorum = f"{swarm.ensemble_size}/{swarm.write_quorum}/{swarm.ack_quorum}"
         self.bookies = {b: BookieTwin(self, b) for b in self.swarm.bookie_ids}
         self.network = Network(self)
-        self.register = Register(self, created)
+        self.register = Register(self, created(quorum))
         self.writer = WriterTwin(self, self.register.committed)
         count = self.swarm.recoverers
         self.recoverers = [RecovererTwin(self, f"recoverer{n}") for n in range(count)]
@@ -96,12 +90,10 @@ class Model:
         """How many bookies of the entry's write set have ever had it on disk."""
         return sum(entry_id in bookie.ever_stored for bookie in self._write_set(metadata, entry_id))
 
-    def is_fenced_off(self, fragment: Fragment) -> bool:
-        """Whether every possible ack quorum of the fragment has a durably fenced bookie."""
-        swarm = self.swarm
-        fenced = {p for p, b in enumerate(fragment.ensemble) if self.bookies[b].is_fenced}
-        quorums = _ack_quorums(swarm.ensemble_size, swarm.write_quorum, swarm.ack_quorum)
-        return all(any(position in fenced for position in quorum) for quorum in quorums)
+    def is_fenced_off(self, metadata: LedgerMetadata) -> bool:
+        """Whether every possible ack quorum of the last fragment has a durably fenced bookie."""
+        fenced = {name for name, bookie in self.bookies.items() if bookie.is_fenced}
+        return no_ack_quorum_without(metadata, fenced)
 
     def committed(self, commit: Committed) -> None:
         """Note what the register took."""
@@ -205,22 +197,7 @@ class Model:
         )
 
     def _write_set(self, metadata: LedgerMetadata, entry_id: int) -> list[BookieTwin]:
-        fragment = [f for f in metadata.fragments if f.first_entry <= entry_id][-1]
-        size, width = metadata.ensemble_size, metadata.write_quorum
-        names = [fragment.ensemble[(entry_id + i) % size] for i in range(width)]
-        return [self.bookies[name] for name in names]
-
-
-@cache
-def _ack_quorums(ensemble_size: int, write_quorum: int, ack_quorum: int) -> list[tuple[int, ...]]:
-    """Every set of positions that can acknowledge some entry, by the definition."""
-    return [
-        quorum
-        for first in range(ensemble_size)
-        for quorum in combinations(
-            [(first + i) % ensemble_size for i in range(write_quorum)], ack_quorum
-        )
-    ]
+        return [self.bookies[name] for name in write_set(metadata, entry_id)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,11 @@
 ``python -m tests.simulation.rules.mutants`` prints the table, ``--write`` renews docs/mutants.json and
 the shrunk schedules from the run. A mutant of one's own is three lines beside the others:
 
-    @mutant("name", "the bug it stands for", "I1")
-    def _name(patch: Patch) -> None:
-        patch.constant(WriterState, "_can_go_on", True)
+    mutant("name", "the bug it stands for", "I1").edit(
+        WriterState._may_acknowledge, {" and self._changing is None": ""}
+    )
 
-Where a method is replaced by a copy, ``source=`` names the hash of what was copied
-(:mod:`tests.simulation.kit.patching`).
+What takes more than an edit is a function under ``@mutant(...)`` that is given the patch.
 """
 
 from __future__ import annotations

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from bookie_server.wire.messages import Status
+from bookie_server.wire.messages import Section, Status
 from tests.simulation.rules.bookie import BookieTwin
-from tests.simulation.rules.messages import Answer, Request
+from tests.simulation.rules.messages import Answer, Request, describe
 
 if TYPE_CHECKING:
     from tests.simulation.rules.model import Model
@@ -80,7 +81,7 @@ class Network:
             ("lost", swarm.lost),
             ("answer lost", swarm.lost),
             ("doubled", swarm.doubled),
-            ("held", swarm.held if request.is_add and client == "writer" else 0),
+            ("held", swarm.held if isinstance(request, Section) and client == "writer" else 0),
             ("slow", swarm.slow),
         ):
             left -= share
@@ -109,22 +110,18 @@ class Network:
     # -- inside -------------------------------------------------------------------------------
 
     def _strange(self, what: str, call: Call, delay_us: int) -> None:
-        after, timeout_us = self._heap.after, self._swarm.timeout_us
-        match what:
-            case "lost":
-                after(timeout_us, self._deliver, call, Status.UNREACHABLE)
-            case "answer lost":
-                after(delay_us, self._arrive, call, True)
-                after(timeout_us, self._deliver, call, Status.UNREACHABLE)
-            case "doubled":
-                after(delay_us, self._arrive, call, False)
-                after(delay_us * 3, self._arrive, call, False)
-            case "held":
-                self._held.append(call)
-                after(timeout_us, self._deliver, call, Status.UNREACHABLE)
-            case _:
-                after(delay_us * _SLOW_FACTOR, self._arrive, call, False)
-                after(timeout_us, self._deliver, call, Status.UNREACHABLE)
+        after = self._heap.after
+        if what == "answer lost":
+            after(delay_us, self._arrive, call, True)
+        elif what == "doubled":
+            after(delay_us, self._arrive, call, False)
+            after(delay_us * 3, self._arrive, call, False)
+        elif what == "held":
+            self._held.append(call)
+        elif what == "slow":
+            after(delay_us * _SLOW_FACTOR, self._arrive, call, False)
+        if what != "doubled":
+            after(self._swarm.timeout_us, self._deliver, call, Status.UNREACHABLE)
 
     def _arrive(self, call: Call, is_answer_lost: bool) -> None:
         model = self._model
@@ -133,18 +130,14 @@ class Network:
             self._heap.after(_REFUSED_US, self._deliver, call, Status.UNREACHABLE)
             return
         if model.trace is not None:
-            model.note(f"{call.client} -> {call.bookie_id}: {call.request}")
-        if not is_answer_lost:
+            model.note(f"{call.client} -> {call.bookie_id}: {describe(call.request)}")
+        if is_answer_lost:
+            bookie.handle(call.request, lambda _: None)
+        else:
             bookie.calls.append(call)
+            bookie.handle(call.request, partial(self._answer, bookie, call))
 
-        def answer(answer: Answer) -> None:
-            self._answer(bookie, call, answer, is_answer_lost)
-
-        bookie.handle(call.request, answer)
-
-    def _answer(self, bookie: BookieTwin, call: Call, answer: Answer, is_lost: bool) -> None:
-        if is_lost:
-            return
+    def _answer(self, bookie: BookieTwin, call: Call, answer: Answer) -> None:
         if call in bookie.calls:
             bookie.calls.remove(call)
         if self.is_healed:
@@ -152,8 +145,7 @@ class Network:
             return
         drawn = self._draws[call.bookie_id].below(1 << 20)
         delay_us, fate = _DELAYS[drawn & 1023], drawn >> 10
-        partition = self._partition(call.client, call.bookie_id)
-        if partition is not None:
+        if self._partition(call.client, call.bookie_id) is not None:
             self._heap.after(self._swarm.timeout_us, self._deliver, call, Status.UNREACHABLE)
             return
         if fate >= 1024 - self._swarm.slow:
@@ -165,7 +157,9 @@ class Network:
             return
         call.is_answered = True
         if self._model.trace is not None:
-            self._model.note(f"{call.client} <- {call.bookie_id}: {call.request}: {answer}")
+            self._model.note(
+                f"{call.client} <- {call.bookie_id}: {describe(call.request)}: {answer}"
+            )
         call.on_answer(answer)
 
     def _draw_partitions(self) -> list[Partition]:
@@ -182,8 +176,8 @@ class Network:
 
     def _partition(self, client: str, bookie_id: str) -> Partition | None:
         now_us = self._heap.now_us
-        for partition in self._partitions:
-            is_between = partition.bookie_id == bookie_id and partition.client == client
-            if is_between and partition.from_us <= now_us < partition.until_us:
-                return partition
+        for cut in self._partitions:
+            is_between = (cut.client, cut.bookie_id) == (client, bookie_id)
+            if is_between and cut.from_us <= now_us < cut.until_us:
+                return cut
         return None

@@ -25,7 +25,13 @@ from spark_bookkeeper.ledger.protocol.recovery_rules import (
 )
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_recovery, marked_in_recovery
 from tests.simulation.rules.history import Ended, Judged, ReadBegun
-from tests.simulation.rules.messages import Answer, LacAnswer, LacRequest, ReadAnswer, Request
+from tests.simulation.rules.messages import (
+    Answer,
+    FencingLacRequest,
+    LacAnswer,
+    ReadAnswer,
+    Request,
+)
 from tests.simulation.rules.samples import DIGEST_TYPE, KEY, LEDGER
 
 if TYPE_CHECKING:
@@ -64,12 +70,7 @@ class RecovererTwin:
             return
         if versioned.metadata.state is LedgerState.IN_RECOVERY:
             self._model.marks["recovery joined"] += 1
-        self._model.register.update(
-            self.name,
-            versioned,
-            marked_in_recovery,
-            lambda outcome: self._marked(outcome),
-        )
+        self._model.register.update(self.name, versioned, marked_in_recovery, self._marked)
 
     def _marked(self, outcome: Versioned | Stop[None]) -> None:
         assert isinstance(outcome, Versioned)
@@ -88,7 +89,7 @@ class RecovererTwin:
         self._is_storing = False
         self._read_ahead: RecoveryWindow | None = None
         for position, bookie_id in enumerate(self._start_fragment.ensemble):
-            self._call(bookie_id, Request(lac=LacRequest()), partial(self._fenced, position))
+            self._call(bookie_id, FencingLacRequest(), partial(self._fenced, position))
 
     def _fenced(self, position: int, answer: Answer) -> None:
         progress = self._progress
@@ -113,9 +114,9 @@ class RecovererTwin:
         self._waiting = self._quorum.ensemble_size
         if not self._has_read:
             self._has_read = True
-            begun = ReadBegun(self.name, self._model.is_fenced_off(self._start_fragment))
-            self._model.history.reads_begun.append(begun)
-        self._asked = self.reads_from().ensemble
+            is_covered = self._model.is_fenced_off(self._versioned.metadata)
+            self._model.history.reads_begun.append(ReadBegun(self.name, is_covered))
+        self._asked = self._start_fragment.ensemble
         for position, bookie_id in enumerate(self._asked):
             stripe = Stripe(self._quorum.ensemble_size, self._quorum.write_quorum, position)
             request = ReadRequest(
@@ -127,21 +128,15 @@ class RecovererTwin:
                 master_key=KEY,
             )
             window = self._window
-            self._call(bookie_id, Request(read=request), partial(self._heard, window, position))
-
-    def reads_from(self) -> Fragment:
-        """Recovery reads ask the ensemble in the metadata when the recovery began."""
-        return self._start_fragment
+            self._call(bookie_id, request, partial(self._heard, window, position))
 
     def _heard(self, window: RecoveryWindow, position: int, answer: Answer) -> None:
         if self._window is not window:
             return
         self._waiting -= 1
-        if isinstance(answer, ReadAnswer):
-            self._answers[position] = answer
-            window.on_answer(position, BookieAnswer(answer.copies, frozenset(), answer.missing))
-        else:
-            window.on_answer(position, BookieAnswer({}, frozenset(), ()))
+        said = answer if isinstance(answer, ReadAnswer) else ReadAnswer({}, ())
+        self._answers[position] = said
+        window.on_answer(position, BookieAnswer(said.copies, frozenset(), said.missing))
         if not window.is_decided and self._waiting:
             return
         self._window = None
@@ -203,7 +198,7 @@ class RecovererTwin:
                 run = parse_run(b"".join(bytes(entry.data) for entry in mine))
                 section = Section(LEDGER, KEY, True, DIGEST_TYPE, run)
                 answered = partial(self._wrote, self._pending_window, position)
-                self._call(ensemble[position], Request(add=section), answered)
+                self._call(ensemble[position], section, answered)
 
     def _wrote(self, window: RecoveryWindow, position: int, answer: Answer) -> None:
         if self._pending_window is not window:
@@ -237,11 +232,7 @@ class RecovererTwin:
         for position in replacement.positions:
             del failed[position]
         self._written_to = self._written_to.with_ensemble(first_entry, replacement.ensemble)
-        self.replaced()
         self._send(replacement.positions)
-
-    def replaced(self) -> None:
-        """A bookie replaced during write-back is nobody's business before the ledger is closed."""
 
     def _stored(self, window: RecoveryWindow) -> None:
         self._is_storing = False
@@ -259,12 +250,10 @@ class RecovererTwin:
         def transform(metadata: LedgerMetadata) -> LedgerMetadata | Stop[Fragment]:
             return closed_by_recovery(metadata, self._start_fragment, written_to, last_entry, 0)
 
-        def done(outcome: Versioned | Stop[Fragment]) -> None:
-            self._close_done(outcome, last_entry)
-
+        done = partial(self._close_done, last_entry)
         self._model.register.update(self.name, self._versioned, transform, done)
 
-    def _close_done(self, outcome: Versioned | Stop[Fragment], last_entry: int) -> None:
+    def _close_done(self, last_entry: int, outcome: Versioned | Stop[Fragment]) -> None:
         if self._is_dead():
             return
         if isinstance(outcome, Stop):

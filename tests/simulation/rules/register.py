@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 from bookkeeper_metadata.model import LedgerMetadata, Stop, Transform, Versioned
 from tests.simulation.rules.history import Committed
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.rules.model import Model
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class Register:
@@ -32,7 +33,7 @@ class Register:
 
     def read(self, then: Callable[[Versioned], None]) -> None:
         """``then`` gets the metadata as it stood at some moment between now and its call."""
-        self._after(lambda: self._after_answer(then, self.committed))
+        self._after(lambda: self._after(then, self.committed))
 
     def update(
         self,
@@ -46,7 +47,7 @@ class Register:
         if isinstance(wanted, Stop):
             then(wanted)
             return
-        if _says_the_same(wanted, known.metadata):
+        if replace(wanted, writer_token=known.metadata.writer_token) == known.metadata:
             then(known)
             return
         self._next_token += 1
@@ -73,9 +74,8 @@ class Register:
                 marks["compare-and-set lost the race"] += 1
             if drawn == 2:
                 marks["change of metadata applied, reply lost"] += is_current
-                self.read(again)
-            elif is_current:
-                self._after_answer(then, self.committed)
+            if is_current and drawn != 2:
+                self._after(then, self.committed)
             else:
                 self.read(again)
 
@@ -92,22 +92,8 @@ class Register:
         odds = self._model.swarm.register_lost
         return 1 + self._draw.below(2) if self._draw.one_in(odds) else 0
 
-    def _after(self, action: Callable[[], None]) -> None:
-        self._model.heap.after(self._delay_us(), action)
-
-    def _after_answer(self, then: Callable[[Versioned], None], versioned: Versioned) -> None:
-        self._model.heap.after(self._delay_us(), then, versioned)
-
-    def _delay_us(self) -> int:
+    def _after(self, action: Callable[[*Ts], None], *arguments: *Ts) -> None:
         base_us = self._model.swarm.register_us
         drawn = 0 if self._model.network.is_healed else self._draw.below(16)
-        return base_us * (1 if drawn < 14 else 8) + 13 * drawn
-
-
-def _says_the_same(wanted: LedgerMetadata, known: LedgerMetadata) -> bool:
-    """Apart from who wrote it; what is left out here never changes."""
-    return (
-        wanted.state is known.state
-        and wanted.last_entry == known.last_entry
-        and wanted.fragments == known.fragments
-    )
+        delay_us = base_us * (1 if drawn < 14 else 8) + 13 * drawn
+        self._model.heap.after(delay_us, action, *arguments)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVarTuple
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import encode_lac_packet
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from bookkeeper_metadata.model import LedgerMetadata, Stop, Versioned
+from bookkeeper_metadata.model import LedgerMetadata, Stop, Transform, Versioned
 from spark_bookkeeper.ledger.errors import (
     AddQuorumTimeoutError,
     LedgerClosedError,
@@ -33,7 +33,7 @@ from spark_bookkeeper.ledger.protocol.runs import RunLimits
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer, put_in_force
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 from tests.simulation.rules.history import Acked, Ended
-from tests.simulation.rules.messages import Answer, Request
+from tests.simulation.rules.messages import Answer
 from tests.simulation.rules.samples import DIGEST, KEY, LEDGER
 
 if TYPE_CHECKING:
@@ -98,8 +98,7 @@ class WriterTwin:
         if not self._is_paused:
             return
         self._is_paused = False
-        if self._model.trace is not None:
-            self._model.note("writer wakes up")
+        self._model.note("writer wakes up")
         if self._model.register.committed.metadata.is_closed:
             self._model.marks["zombie wakes up after the close"] += 1
         backlog, self._backlog = self._backlog, []
@@ -122,12 +121,9 @@ class WriterTwin:
             self._run(self.state.append(payloads))
             timeout_us = self._model.swarm.quorum_timeout_us
             if timeout_us:
-                self._heap.after(timeout_us, self._expire, self.state.last_add_pushed)
+                self._later(timeout_us, self._end_if_pending, self.state.last_add_pushed)
         if left == 1 and self._model.swarm.writer_ends == 0:
             self.close()
-
-    def _expire(self, entry_id: int) -> None:
-        self._do(partial(self._end_if_pending, entry_id))
 
     def _end_if_pending(self, entry_id: int) -> None:
         if self.state.error is None and self.state.last_add_confirmed < entry_id:
@@ -143,13 +139,11 @@ class WriterTwin:
 
     def _die(self) -> None:
         self.is_alive = False
-        if self._model.trace is not None:
-            self._model.note("writer dies")
+        self._model.note("writer dies")
 
     def _pause(self) -> None:
         self._is_paused = True
-        if self._model.trace is not None:
-            self._model.note("writer pauses")
+        self._model.note("writer pauses")
         self._heap.after(500 + self._draw.below(12_000), self.wake_up)
 
     def _do(self, action: Callable[[], None]) -> None:
@@ -161,18 +155,28 @@ class WriterTwin:
         else:
             action()
 
+    def _later(self, delay_us: int, action: Callable[[*Ts], None], *arguments: *Ts) -> None:
+        self._heap.after(delay_us, self._do, partial(action, *arguments))
+
+    def _update(
+        self,
+        transform: Transform[BookKeeperError],
+        then: Callable[[Versioned | Stop[BookKeeperError]], None],
+    ) -> None:
+        register = self._model.register
+        register.update("writer", self._known, transform, lambda o: self._do(partial(then, o)))
+
     # -- effects ------------------------------------------------------------------------------
 
     def _run(self, effects: list[Effect]) -> None:
         model = self._model
         for effect in effects:
-            if model.trace is not None:
-                model.note_effect(effect)
+            model.note_effect(effect)
             match effect:
                 case SendSection():
-                    request = Request(add=model.section_of(effect.section.data))
+                    section = model.section_of(effect.section.data)
                     answered = partial(self._answered, effect)
-                    model.network.call("writer", effect.bookie_id, request, answered)
+                    model.network.call("writer", effect.bookie_id, section, answered)
                 case Acknowledge(last_entry):
                     self._acknowledged(last_entry)
                 case ChangeEnsemble():
@@ -207,29 +211,22 @@ class WriterTwin:
         )
 
     def _acknowledged(self, last_entry: int) -> None:
-        model = self._model
+        model, state = self._model, self.state
         acked = model.history.acked
         for entry_id in range(len(acked), last_entry + 1):
             holders = model.holders(model.register.committed.metadata, entry_id)
             acked.append(Acked(entry_id, holders, model.swarm.ack_quorum, self._knows_end))
         if model.swarm.rest_us:
-            self._heap.after(model.swarm.rest_us, self._on_rest, self.hint())
-
-    def _on_rest(self, last_entry: int) -> None:
-        self._do(partial(self._tell_lac, last_entry))
+            self._later(model.swarm.rest_us, self._tell_lac, state.last_add_confirmed)
 
     def _tell_lac(self, last_entry: int) -> None:
         """Tell the ensemble the LAC if no entry has carried it meanwhile."""
         state = self.state
         if state.error is None and state.last_confirmed_sent < last_entry:
             self._model.marks["explicit LAC told"] += 1
-            request = Request(hint=encode_lac_packet(DIGEST, LEDGER, last_entry))
+            packet = encode_lac_packet(DIGEST, LEDGER, last_entry)
             for bookie_id in state.ensemble:
-                self._model.network.call("writer", bookie_id, request, lambda _: None)
-
-    def hint(self) -> int:
-        """The LAC a writer at rest tells by itself."""
-        return self.state.last_add_confirmed
+                self._model.network.call("writer", bookie_id, packet, lambda _: None)
 
     def _failed(self, error: BookKeeperError) -> None:
         if isinstance(error, NotEnoughBookiesError):
@@ -243,7 +240,7 @@ class WriterTwin:
         now_us = self._heap.now_us
         for bookie_id in change.suspects:
             self._quarantined_until_us[bookie_id] = now_us + QUARANTINE_US
-        self._heap.after(150, self._choose, change)
+        self._later(150, self._commit_change, change)
 
     def _replacement(self, ensemble: tuple[str, ...], failed: dict[int, str]) -> Replacement:
         now_us = self._heap.now_us
@@ -251,9 +248,6 @@ class WriterTwin:
         return replace_bookies(
             ensemble, failed, self._model.usable_bookies(), self._draw, avoided=avoided
         )
-
-    def _choose(self, change: ChangeEnsemble) -> None:
-        self._do(partial(self._commit_change, change))
 
     def _commit_change(self, change: ChangeEnsemble) -> None:
         if self.state.error is not None:
@@ -272,10 +266,7 @@ class WriterTwin:
         def transform(metadata: LedgerMetadata) -> LedgerMetadata | Stop[BookKeeperError]:
             return put_in_force(LEDGER, metadata, change.first_entry, replacement.ensemble)
 
-        def done(outcome: Versioned | Stop[BookKeeperError]) -> None:
-            self._do(partial(self._change_done, replacement, outcome))
-
-        self._model.register.update("writer", self._known, transform, done)
+        self._update(transform, partial(self._change_done, replacement))
 
     def _change_done(
         self, replacement: Replacement, outcome: Versioned | Stop[BookKeeperError]
@@ -321,21 +312,14 @@ class WriterTwin:
         self.is_closed = True
         if isinstance(state.error, LedgerClosedError | LedgerFencedError):
             return
-        last_entry = self.end_of_ledger()
+        last_entry = state.last_add_confirmed
 
         def transform(metadata: LedgerMetadata) -> LedgerMetadata | Stop[BookKeeperError]:
             return closed_by_writer(LEDGER, metadata, last_entry, state.length, state.error)
 
-        def done(outcome: Versioned | Stop[BookKeeperError]) -> None:
-            self._do(partial(self._close_done, outcome))
-
         self.is_closed = False
         self.is_closing = False  # asked for; `_close_done` answers
-        self._model.register.update("writer", self._known, transform, done)
-
-    def end_of_ledger(self) -> int:
-        """Where the writer closes: behind the last entry it acknowledged."""
-        return self.state.last_add_confirmed
+        self._update(transform, self._close_done)
 
     def _close_done(self, outcome: Versioned | Stop[BookKeeperError]) -> None:
         self.is_closed = True

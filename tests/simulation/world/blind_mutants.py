@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from bookie_server.storage.checkpoint import CheckpointPlan
 from bookie_server.storage.contents import Contents
-from bookie_server.storage.index.handle_state import encode_handle_state
-from bookie_server.storage.logs.write_cache import WriteCache
-from bookie_server.wire.messages import Status
-from bookkeeper_metadata.errors import MetadataUnavailableError
-from bookkeeper_metadata.foundation.errors import BookKeeperError
-from bookkeeper_metadata.foundation.invariant import invariant
-from bookkeeper_metadata.model import LedgerMetadata, LedgerState, Versioned
-from spark_bookkeeper.ledger.ensemble_change import EnsembleChanger, change_ensemble
-from spark_bookkeeper.ledger.errors import LedgerFencedError, LedgerRecoveryError, UnauthorizedError
-from spark_bookkeeper.ledger.protocol.events import ChangeEnsemble, Effect
-from spark_bookkeeper.ledger.protocol.placement import Replacement
+from bookkeeper_metadata.model import LedgerMetadata
+from spark_bookkeeper.ledger.ensemble_change import EnsembleChanger
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 from spark_bookkeeper.ledger.write_back import WriteBack
 from tests.simulation.kit.patching import Mutants, Patch
@@ -36,10 +24,8 @@ blind = BLIND.planted
     "a writer that is closing asks for no ensemble change, whether or not it is settled",
 )
 def _sealed_writer_replaces_nobody(patch: Patch) -> None:
-    """Patched: ``WriterState._on_bookie_failed``. The bug: ``self._is_sealed and self.is_settled`` was
-    shortened to ``self._is_sealed``. Plausible: "a ledger about to be closed gets no more entries,
-    so it needs no new bookies" - and it is true once everything is acknowledged, which is what most
-    closes look like.
+    """Plausible: "a ledger about to be closed gets no more entries, so it needs no new bookies" - and
+    it is true once everything is acknowledged, which is what most closes look like.
 
     Breaks liveness: an add that some bookies could still take, and the close behind it, never end
     though enough bookies are alive and writable.
@@ -51,21 +37,9 @@ def _sealed_writer_replaces_nobody(patch: Patch) -> None:
     default). With WQ=3, AQ=2 it takes two bookies that fail after the close was called. If the
     first failure came before the close, the change under way saves the day.
     """
-
-    def _on_bookie_failed(self: WriterState, position: int, status: Status) -> list[Effect]:
-        if status is Status.FENCED:
-            return self.end(LedgerFencedError(self.ledger_id))
-        if status is Status.UNAUTHORIZED:
-            return self.end(UnauthorizedError(self.ledger_id))
-        if position in self._failed:
-            return []
-        self._failed[position] = status
-        self._suspects.append(self.ensemble[position])
-        if self._changing is not None or self._is_sealed:  # MUTANT: "and self.is_settled" is gone
-            return []
-        return self._change()
-
-    patch.method(WriterState, "_on_bookie_failed", _on_bookie_failed, source="b9e5c441")
+    patch.edit(
+        WriterState._on_bookie_failed, {"(self._is_sealed and self.is_settled)": "self._is_sealed"}
+    )
 
 
 @blind(
@@ -73,11 +47,11 @@ def _sealed_writer_replaces_nobody(patch: Patch) -> None:
     "a metadata outage during an ensemble change is reported as 'nobody was replaced'",
 )
 def _outage_means_nobody_replaced(patch: Patch) -> None:
-    """Patched: ``EnsembleChanger._change``. The bug: ``MetadataUnavailableError`` (the change's outcome
-    is *unknown*) does not end the writer but is told to the state machine as an empty replacement,
-    "nothing was changed". Plausible: ``_choose`` does exactly this when the registry cannot be
-    asked, the state machine knows how to go on without a bookie, and a writer that dies of thirty
-    seconds without ZooKeeper though its ack quorum is fine looks like the bug to be fixed.
+    """``MetadataUnavailableError`` (the change's outcome is *unknown*) does not end the writer but is
+    told to the state machine as an empty replacement, "nothing was changed". Plausible: ``_choose``
+    does exactly this when the registry cannot be asked, the state machine knows how to go on without
+    a bookie, and a writer that dies of thirty seconds without ZooKeeper though its ack quorum is
+    fine looks like the bug to be fixed.
 
     Breaks safety: acknowledged entries may be lost. The CAS may stand; then the metadata names, from
     LAC + 1 on, a bookie that is sent nothing, and no longer names the one that failed - whose copies
@@ -93,22 +67,10 @@ def _outage_means_nobody_replaced(patch: Patch) -> None:
     will ever ask. Weaker symptom without the second crash: entries on fewer than AQ of the bookies
     their fragment names, when one of the two copies that count is b3's.
     """
-
-    async def _change(self: EnsembleChanger, known: Versioned, change: ChangeEnsemble) -> None:
-        try:
-            versioned, replacement = await change_ensemble(
-                self._cluster, self._ledger_id, known, change
-            )
-        except MetadataUnavailableError:
-            # MUTANT: nobody can say who is there; whether we can do without is the state machine's
-            # to decide, as when there is nobody to replace them with.
-            self._on_changed(known, Replacement(change.ensemble, ()))
-        except BookKeeperError as error:
-            self._on_failed(error)
-        else:
-            self._on_changed(versioned, replacement)
-
-    patch.method(EnsembleChanger, "_change", _change, source="0035fe4f")
+    fails = "except BookKeeperError as error:"
+    unchanged = "    self._on_changed(known, Replacement(change.ensemble, ()))"
+    is_away = f"except MetadataUnavailableError:\n{unchanged}"
+    patch.edit(EnsembleChanger._change, {fails: f"{is_away}\n{fails}"})
 
 
 @blind(
@@ -116,11 +78,10 @@ def _outage_means_nobody_replaced(patch: Patch) -> None:
     "a recovery puts a replacement in force from its fragment's first entry, not from the chunk's",
 )
 def _write_back_in_place(patch: Patch) -> None:
-    """Patched: ``WriteBack._replace``. The bug: ``with_ensemble(first_entry, ...)`` became
-    ``with_ensemble(self._written_to.last_fragment.first_entry, ...)``, i.e. the ensemble of the last
-    fragment is replaced in place. Plausible: "that ensemble is the recovery's own secret until it
-    closes the ledger" reads as if it could be rewritten freely, it keeps the metadata to one
-    fragment, and it is right whenever the recovery begins at the fragment's first entry.
+    """The ensemble of the last fragment is replaced in place. Plausible: "that ensemble is the
+    recovery's own secret until it closes the ledger" reads as if it could be rewritten freely, it
+    keeps the metadata to one fragment, and it is right whenever the recovery begins at the
+    fragment's first entry.
 
     Breaks safety: acknowledged entries become unreadable (lost to every reader).
 
@@ -132,35 +93,15 @@ def _write_back_in_place(patch: Patch) -> None:
     are back. With several chunks or windows the entries written back before the replacement vanish
     in the same way. With AQ=WQ one failing bookie is enough to leave entries below AQ copies.
     """
-
-    async def _replace(
-        self: WriteBack, failed: dict[int, str], first_entry: int
-    ) -> tuple[int, ...]:
-        for bookie_id in failed.values():
-            self._cluster.quarantine(bookie_id)
-        replacement = await self._cluster.replace_bookies(self._ensemble, failed)
-        if not replacement.positions:
-            raise LedgerRecoveryError(
-                self._ledger_id,
-                f"entry {first_entry} could not be written back to an ack quorum: "
-                f"{','.join(failed.values())} failed and no other bookie can replace them",
-            )
-        for position in replacement.positions:
-            del failed[position]
-        # MUTANT: our own fragment, so its ensemble is replaced where it stands.
-        ours = self._written_to.last_fragment.first_entry
-        self._written_to = self._written_to.with_ensemble(ours, replacement.ensemble)
-        return replacement.positions
-
-    patch.method(WriteBack, "_replace", _replace, source="e65918ab")
+    ours = "self._written_to.last_fragment.first_entry"
+    patch.edit(WriteBack._replace, {"with_ensemble(first_entry": f"with_ensemble({ours}"})
 
 
 @blind("checkpoint_marks_run_ahead", "a checkpoint's journal marks are not frozen with its cache")
 def _checkpoint_marks_run_ahead(patch: Patch) -> None:
-    """Patched: ``Contents.begin_checkpoint``. The bug: ``marks=dict(self.applied)`` became
-    ``marks=self.applied``: the plan shares the dictionary the loop goes on changing. Plausible: one
-    needless-looking copy removed; every test in which nothing is written *during* a checkpoint
-    passes, and the plan is a frozen dataclass, which looks immutable.
+    """The plan shares the dictionary the loop goes on changing. Plausible: one needless-looking copy
+    removed; every test in which nothing is written *during* a checkpoint passes, and the plan is a
+    frozen dataclass, which looks immutable.
 
     Breaks safety: a bookie forgets entries (and fences) it answered OK for, without noticing, so it
     later swears NO_ENTRY - and takes ordinary adds of a ledger it had fenced.
@@ -174,39 +115,7 @@ def _checkpoint_marks_run_ahead(patch: Patch) -> None:
     acknowledged, never existed. Also ``_planned_marks`` is that same dictionary, so marks alone are
     never news again; harmless.
     """
-
-    def begin_checkpoint(self: Contents) -> CheckpointPlan | None:
-        has_news = (
-            self._cache.ledgers
-            or self._dirty
-            or self._new_tombstones
-            or self._is_state_dirty
-            or self.applied != self._planned_marks
-        )
-        if self._snapshot is not None or not has_news:
-            return None
-        by_directory: list[list[int]] = [[] for _ in self._indexes]
-        for ledger_id in self._cache.ledgers:
-            by_directory[self._directory_of(ledger_id)].append(ledger_id)
-        plan = CheckpointPlan(
-            number=self.checkpoint_number + 1,
-            cache=self._cache,
-            ledgers_by_directory=tuple(map(tuple, by_directory)),
-            handles={
-                ledger_id: encode_handle_state(self.ledgers[ledger_id]) for ledger_id in self._dirty
-            },
-            tombstones=self._new_tombstones,
-            marks=self.applied,  # MUTANT: not a copy
-            journal_count=len(self._ledgers_of_journal),
-            is_damaged=self.is_damaged,
-        )
-        self.checkpoint_number = plan.number
-        self._snapshot, self._cache = self._cache, WriteCache()
-        self._dirty, self._new_tombstones = set(), []
-        self._planned_marks, self._is_state_dirty = plan.marks, False
-        return plan
-
-    patch.method(Contents, "begin_checkpoint", begin_checkpoint, source="60731d47")
+    patch.edit(Contents.begin_checkpoint, {"marks=dict(self.applied)": "marks=self.applied"})
 
 
 @blind(
@@ -214,10 +123,9 @@ def _checkpoint_marks_run_ahead(patch: Patch) -> None:
     "closing drops fragments that hold nothing - and one that holds just the last entry",
 )
 def _close_trims_a_fragment_of_one_entry(patch: Patch) -> None:
-    """Patched: ``LedgerMetadata.closed``, the transform of the writer's and the recovery's last CAS.
-    The bug: a clean-up of empty fragments (an ensemble changed after the last entry leaves one)
-    keeps ``first_entry < last_entry`` where it must be ``<=``. Plausible: the empty fragment starts
-    at last entry + 1, so the off-by-one does what it is meant to do; the ``or`` for the empty ledger
+    """A clean-up of empty fragments (an ensemble changed after the last entry leaves one) keeps
+    ``first_entry < last_entry`` where it must be ``<=``. Plausible: the empty fragment starts at
+    last entry + 1, so the off-by-one does what it is meant to do; the ``or`` for the empty ledger
     also hides it for a ledger of one entry and one fragment.
 
     Breaks safety: the last acknowledged entry is looked for on bookies that do not hold it.
@@ -229,23 +137,5 @@ def _close_trims_a_fragment_of_one_entry(patch: Patch) -> None:
     with one bookie replaced, n has one copy fewer than AQ among the bookies the metadata names.
     The same after a recovery that had to replace bookies from the last entry on.
     """
-
-    def closed(self: LedgerMetadata, last_entry: int, length: int) -> LedgerMetadata:
-        invariant(not self.is_closed, "a ledger is closed once")
-        invariant(
-            last_entry >= self.last_fragment.first_entry - 1, "no fragment starts beyond the end"
-        )
-        # MUTANT: an ensemble that got no entry is not worth keeping; "<" should be "<=".
-        fragments = (
-            tuple(fragment for fragment in self.fragments if fragment.first_entry < last_entry)
-            or self.fragments[:1]
-        )
-        return replace(
-            self,
-            fragments=fragments,
-            state=LedgerState.CLOSED,
-            last_entry=last_entry,
-            length=length,
-        )
-
-    patch.method(LedgerMetadata, "closed", closed, source="7e283407")
+    kept = "tuple(f for f in self.fragments if f.first_entry < last_entry) or self.fragments[:1]"
+    patch.edit(LedgerMetadata.closed, {"replace(self": f"replace(self, fragments={kept}"})

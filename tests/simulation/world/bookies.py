@@ -21,7 +21,6 @@ from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
-from bookie_server.wire.record import parse_run
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
     GRPC,
@@ -33,6 +32,7 @@ from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.store.operations import NodeExistsError
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 from tests.simulation.kit.loop import Owner
+from tests.simulation.kit.storage_model import read_all
 from tests.simulation.world.history import BookieDown, BookieUp, Damaged, Durable, FenceDurable
 from tests.simulation.world.stores import ROOT, SimStore
 from tests.simulation.world.workers import DiskPace, SimWorkers
@@ -134,15 +134,8 @@ class SimBookie:
             )
             if storage.contents.is_damaged:
                 await put_ledgers_in_limbo(storage, store, ROOT, self.name)
-            self._workers = SimWorkers(
-                self.name,
-                self.files,
-                owner=owner,
-                pace=self._pace,
-                random=self._random,
-                history=world.history,
-            )
-            self._workers.crashed = self.lose_power
+            disk = self.files, owner, self._pace, self._random
+            self._workers = SimWorkers(self.name, *disk, world.history, self.lose_power)
             bookie = Bookie(storage, settings, self._workers)
             await bookie.start()
         except SimulatedCrash:
@@ -306,31 +299,16 @@ class SimBookie:
             held.append((ledger_id, ids))
             if set(ids) <= self._known.get(ledger_id, set()):
                 continue
-            last = storage.contents.last_entry(ledger_id)
-            assert last is not None
-            outcome = storage.execute(
-                storage.contents.plan_read(ledger_id, 0, last, size_bytes_max=1 << 30)
-            )
-            for run in map(parse_run, outcome.chunks):
-                for index, entry_id in enumerate(run.entry_ids):
-                    if entry_id not in self._known.get(ledger_id, set()):
-                        crc = zlib.crc32(run.record(index))
-                        history.record(Durable(self.name, ledger_id, entry_id, crc))
-        facts = storage.contents.ledgers
-        fenced = tuple(ledger_id for ledger_id in sorted(facts) if facts[ledger_id].is_fenced)
-        limbo = tuple(ledger_id for ledger_id in sorted(facts) if facts[ledger_id].is_limbo)
+            for entry_id, record in read_all(storage, ledger_id).items():
+                if entry_id not in self._known.get(ledger_id, set()):
+                    crc = zlib.crc32(record)
+                    history.record(Durable(self.name, ledger_id, entry_id, crc))
+        facts = sorted(storage.contents.ledgers.items())
+        fenced = tuple(ledger_id for ledger_id, handle in facts if handle.is_fenced)
+        limbo = tuple(ledger_id for ledger_id, handle in facts if handle.is_limbo)
         for ledger_id in fenced:
             if ledger_id not in self._known_fences:
                 history.record(FenceDurable(self.name, ledger_id))
-        report = storage.recovery
-        history.record(
-            BookieUp(
-                self.name,
-                self.incarnation,
-                tuple(held),
-                fenced,
-                limbo,
-                report.groups_torn,
-                report.groups,
-            )
-        )
+        groups = storage.recovery.groups_torn, storage.recovery.groups
+        found = tuple(held), fenced, limbo, *groups
+        history.record(BookieUp(self.name, self.incarnation, *found))

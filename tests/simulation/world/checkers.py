@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import LedgerState
+from tests.simulation.kit.quorums import no_ack_quorum_without, write_set
 from tests.simulation.world.history import (
     AddArrived,
     AddReplied,
@@ -29,7 +30,7 @@ from tests.simulation.world.history import (
 )
 from tests.simulation.world.reader_checkers import READER_CHECKERS
 from tests.simulation.world.storage_checkers import STORAGE_CHECKERS
-from tests.simulation.world.story import DENIALS, NEVER, Story, no_ack_quorum_without, write_set
+from tests.simulation.world.story import DENIALS, NEVER, Story
 
 Checker = Callable[[Story], Iterator[str]]
 
@@ -152,30 +153,29 @@ def i10_coverage_before_read(story: Story) -> Iterator[str]:
 
 def i11_negative_needs_quorum(story: Story) -> Iterator[str]:
     """A recovery ends a ledger only before an entry that a coverage of its write set denied."""
-    for ledger in story.versions:
-        for before, commit in story.steps(ledger):
-            if before.state is not LedgerState.IN_RECOVERY or not commit.metadata.is_closed:
-                continue
-            first_denied = commit.metadata.last_entry + 1
-            begun = max(
-                (
-                    event.index
-                    for event in story.history.of(RecoveryBegun)
-                    if (event.client, event.ledger) == (commit.client, ledger)
-                    and event.index < commit.index
-                ),
-                default=0,
-            )
-            deniers = [
-                event.bookie
-                for event in story.history.of(ReadReceived)
-                if begun <= event.index < commit.index
-                and (event.client, event.ledger) == (commit.client, ledger)
-                and _denies(event.missing, first_denied)
-            ]
-            count = sum(bookie in deniers for bookie in write_set(before, first_denied))
-            if count < before.write_quorum - before.ack_quorum + 1:
-                yield f"{commit}: only {count} bookies denied entry {first_denied}"
+    for before, commit in story.changes():
+        if before.state is not LedgerState.IN_RECOVERY or not commit.metadata.is_closed:
+            continue
+        first_denied = commit.metadata.last_entry + 1
+        begun = max(
+            (
+                event.index
+                for event in story.history.of(RecoveryBegun)
+                if (event.client, event.ledger) == (commit.client, commit.ledger)
+                and event.index < commit.index
+            ),
+            default=0,
+        )
+        deniers = [
+            event.bookie
+            for event in story.history.of(ReadReceived)
+            if begun <= event.index < commit.index
+            and (event.client, event.ledger) == (commit.client, commit.ledger)
+            and _denies(event.missing, first_denied)
+        ]
+        count = sum(bookie in deniers for bookie in write_set(before, first_denied))
+        if count < before.write_quorum - before.ack_quorum + 1:
+            yield f"{commit}: only {count} bookies denied entry {first_denied}"
 
 
 def _denies(missing: tuple[tuple[int, int, Status], ...], entry: int) -> bool:
@@ -197,11 +197,10 @@ def i13_unknown_aborts(story: Story) -> Iterator[str]:
 
 def i14_recovery_leaves_fragments(story: Story) -> Iterator[str]:
     """Until a recovery closes the ledger it reads the fragments it found."""
-    for ledger in story.versions:
-        for before, commit in story.steps(ledger):
-            is_running = commit.metadata.state is LedgerState.IN_RECOVERY
-            if is_running and before.fragments != commit.metadata.fragments:
-                yield f"{commit} changed {before.fragments}"
+    for before, commit in story.changes():
+        is_running = commit.metadata.state is LedgerState.IN_RECOVERY
+        if is_running and before.fragments != commit.metadata.fragments:
+            yield f"{commit} changed {before.fragments}"
 
 
 def i15_fragments_immutable(story: Story) -> Iterator[str]:
@@ -209,26 +208,25 @@ def i15_fragments_immutable(story: Story) -> Iterator[str]:
 
     A recovery that had to replace bookies commits that with the close, perhaps as several.
     """
-    for ledger in story.versions:
-        for before, commit in story.steps(ledger):
-            old, new = before.fragments, commit.metadata.fragments
-            if old == new:
-                continue
-            begins_at = new[-1].first_entry
-            if len(new) < len(old) or new[: len(old) - 1] != old[:-1]:
-                yield f"{commit} changed more than the last of {old}"
-            elif before.state is LedgerState.IN_RECOVERY:
-                continue
-            elif len(new) > len(old) + 1:
-                yield f"{commit} began more than one; {old}"
-            elif len(new) > len(old) and new[len(old) - 1] != old[-1]:
-                yield f"{commit} changed a fragment and began another; {old}"
-            elif begins_at < old[-1].first_entry:
-                yield f"{commit} begins before {old[-1]}"
-            elif commit.metadata.state is LedgerState.OPEN:
-                acked = story.acked_before(ledger, commit.index)
-                if begins_at != acked:
-                    yield f"{commit} begins at {begins_at}, {acked} entries were acknowledged"
+    for before, commit in story.changes():
+        old, new = before.fragments, commit.metadata.fragments
+        if old == new:
+            continue
+        begins_at = new[-1].first_entry
+        if len(new) < len(old) or new[: len(old) - 1] != old[:-1]:
+            yield f"{commit} changed more than the last of {old}"
+        elif before.state is LedgerState.IN_RECOVERY:
+            continue
+        elif len(new) > len(old) + 1:
+            yield f"{commit} began more than one; {old}"
+        elif len(new) > len(old) and new[len(old) - 1] != old[-1]:
+            yield f"{commit} changed a fragment and began another; {old}"
+        elif begins_at < old[-1].first_entry:
+            yield f"{commit} begins before {old[-1]}"
+        elif commit.metadata.state is LedgerState.OPEN:
+            acked = story.acked_before(commit.ledger, commit.index)
+            if begins_at != acked:
+                yield f"{commit} begins at {begins_at}, {acked} entries were acknowledged"
 
 
 def i16_ensemble_valid(story: Story) -> Iterator[str]:
@@ -274,12 +272,11 @@ def i19_state_machine(story: Story) -> Iterator[str]:
         LedgerState.IN_RECOVERY: (LedgerState.IN_RECOVERY, LedgerState.CLOSED),
         LedgerState.CLOSED: (),
     }
-    for ledger in story.versions:
-        for before, commit in story.steps(ledger):
-            if commit.metadata.state not in legal[before.state]:
-                yield f"{commit} after {before.state.name}"
-            if story.deleted.get(ledger, commit.index) < commit.index:
-                yield f"{commit} after the ledger was deleted"
+    for before, commit in story.changes():
+        if commit.metadata.state not in legal[before.state]:
+            yield f"{commit} after {before.state.name}"
+        if story.deleted.get(commit.ledger, commit.index) < commit.index:
+            yield f"{commit} after the ledger was deleted"
 
 
 def i20_writer_stops(story: Story) -> Iterator[str]:
@@ -298,24 +295,12 @@ def i21_recovery_copies_bytes(story: Story) -> Iterator[str]:
 
 
 PROTOCOL_CHECKERS: tuple[Checker, ...] = (
-    i1_no_truncation,
-    i2_acked_readable,
-    i3_committed_at_ack_quorum,
-    i6_ack_order,
-    i8_fence_monotone,
-    i9_fence_before_reply,
-    i10_coverage_before_read,
-    i11_negative_needs_quorum,
-    i13_unknown_aborts,
-    i14_recovery_leaves_fragments,
-    i15_fragments_immutable,
-    i16_ensemble_valid,
-    i17_no_ack_ahead_of_metadata,
-    i18_compare_and_set,
-    i19_state_machine,
-    i20_writer_stops,
+    i1_no_truncation, i2_acked_readable, i3_committed_at_ack_quorum, i6_ack_order,
+    i8_fence_monotone, i9_fence_before_reply, i10_coverage_before_read, i11_negative_needs_quorum,
+    i13_unknown_aborts, i14_recovery_leaves_fragments, i15_fragments_immutable, i16_ensemble_valid,
+    i17_no_ack_ahead_of_metadata, i18_compare_and_set, i19_state_machine, i20_writer_stops,
     i21_recovery_copies_bytes,
-)
+)  # fmt: skip
 CHECKERS: tuple[Checker, ...] = PROTOCOL_CHECKERS + READER_CHECKERS + STORAGE_CHECKERS
 
 

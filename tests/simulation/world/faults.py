@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from random import Random
 
 from tests.simulation.world.bookies import BookiePlan, SimBookie
@@ -33,40 +33,15 @@ from tests.simulation.world.stores import StoreFaults
 from tests.simulation.world.workers import DiskPace
 
 QUORUMS = (
-    (3, 3, 2),
-    (3, 3, 2),
-    (3, 2, 2),
-    (3, 2, 1),
-    (3, 3, 3),
-    (3, 3, 1),
-    (5, 3, 2),
-    (5, 3, 2),
-    (4, 3, 2),
-    (4, 2, 2),
-    (2, 2, 2),
-    (2, 2, 1),
-    (1, 1, 1),
-)
+    (3, 3, 2), (3, 3, 2), (3, 2, 2), (3, 2, 1), (3, 3, 3), (3, 3, 1), (5, 3, 2), (5, 3, 2), (4, 3, 2),
+    (4, 2, 2), (2, 2, 2), (2, 2, 1), (1, 1, 1),
+)  # fmt: skip
 """E, WQ, AQ; striped ones among them."""
 
 ACTIONS = (
-    "kill",
-    "stop",
-    "power",
-    "blackout",
-    "disk",
-    "full",
-    "start",
-    "rot",
-    "clock",
-    "pause bookie",
-    "pause client",
-    "kill client",
-    "partition",
-    "isolate",
-    "outage",
-    "expiry",
-)
+    "kill", "stop", "power", "blackout", "disk", "full", "start", "rot", "clock", "pause bookie",
+    "pause client", "kill client", "partition", "isolate", "outage", "expiry",
+)  # fmt: skip
 AIMS: dict[str, type[Event]] = {
     "fence": FenceDurable,
     "durable": Durable,
@@ -94,9 +69,6 @@ class Swarm:
     plan: BookiePlan
     keeps_one_down: bool
     """Whether a bookie stays dead after the chaos, if every ledger can do without."""
-
-    def __str__(self) -> str:
-        return " ".join(f"{spec.name}={getattr(self, spec.name)}" for spec in fields(self))
 
 
 def draw_swarm(random: Random) -> Swarm:

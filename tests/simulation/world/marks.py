@@ -7,7 +7,7 @@ counts once per mark; ``REACHABLE`` names all of them, and the long suite wants 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import LedgerState
@@ -31,40 +31,35 @@ from tests.simulation.world.history import (
 from tests.simulation.world.story import NEVER, Story
 
 
-def _of_metadata(story: Story) -> set[str]:
-    marks: set[str] = set()
+def _of_metadata(story: Story) -> Iterator[str]:
+    for before, commit in story.changes():
+        after = commit.metadata
+        has_changed = before.fragments != after.fragments
+        if has_changed and after.state is LedgerState.OPEN:
+            is_in_place = len(before.fragments) == len(after.fragments)
+            yield "writer replaced a fragment" if is_in_place else "writer began a fragment"
+        if before.state is LedgerState.IN_RECOVERY and after.is_closed:
+            yield "recovery closed a ledger"
+            if has_changed:
+                yield "recovery replaced a bookie"
+            if after.ensemble_size > after.write_quorum:
+                yield "recovery closed a striped ledger"
+            if after.last_entry < 0:
+                yield "recovery closed an empty ledger"
     for ledger in story.versions:
-        for before, commit in story.steps(ledger):
-            after = commit.metadata
-            has_changed = before.fragments != after.fragments
-            if has_changed and after.state is LedgerState.OPEN:
-                is_in_place = len(before.fragments) == len(after.fragments)
-                marks.add(
-                    "writer replaced a fragment" if is_in_place else "writer began a fragment"
-                )
-            if before.state is LedgerState.IN_RECOVERY and after.is_closed:
-                marks.add("recovery closed a ledger")
-                if has_changed:
-                    marks.add("recovery replaced a bookie")
-                if after.ensemble_size > after.write_quorum:
-                    marks.add("recovery closed a striped ledger")
-                if after.last_entry < 0:
-                    marks.add("recovery closed an empty ledger")
         end = story.end(ledger)
         if end is not None:
             sent = sum(key[0] == ledger for key in story.sent)
             last = end.metadata.last_entry
             if last >= len(story.acked.get(ledger, [])):
-                marks.add("unacknowledged entry kept")
+                yield "unacknowledged entry kept"
             if last + 1 < sent:
-                marks.add("unacknowledged entry cut off")
+                yield "unacknowledged entry cut off"
             if len(end.metadata.fragments) > 2:
-                marks.add("ledger of three fragments closed")
-    return marks
+                yield "ledger of three fragments closed"
 
 
-def _of_recovery(story: Story) -> set[str]:
-    marks: set[str] = set()
+def _of_recovery(story: Story) -> Iterator[str]:
     running: dict[int, list[RecoveryBegun]] = {}
     begun: dict[tuple[str, int], int] = {}
     for event in story.history.events:
@@ -73,31 +68,28 @@ def _of_recovery(story: Story) -> set[str]:
             others.append(event)
             begun[event.client, event.ledger] = event.index
             if len(others) > 1:
-                marks.add("recoveries met")
+                yield "recoveries met"
         elif isinstance(event, RecoveryEnded):
             others = running.get(event.ledger, [])
             running[event.ledger] = [each for each in others if each.client != event.client]
             if event.error == "LedgerRecoveryError":
-                marks.add("recovery aborted on unknown")
+                yield "recovery aborted on unknown"
             end, since = story.end(event.ledger), begun[event.client, event.ledger]
             if end is None or event.error or not since < end.index < event.index:
                 continue
             if end.client != event.client:
-                marks.add("recovery adopted another's end")
+                yield "recovery adopted another's end"
         elif isinstance(event, Appended) and running.get(event.ledger):
-            marks.add("append during a recovery")
-    for ledger in story.versions:
-        for before, commit in story.steps(ledger):
-            first = min((index for (_, at), index in begun.items() if at == ledger), default=NEVER)
-            is_change = before.fragments != commit.metadata.fragments
-            is_open = commit.metadata.state is LedgerState.OPEN
-            if is_change and is_open and first < commit.index:
-                marks.add("ensemble change beside a recovery")
-    return marks
+            yield "append during a recovery"
+    for before, commit in story.changes():
+        firsts = (index for (_, ledger), index in begun.items() if ledger == commit.ledger)
+        is_change = before.fragments != commit.metadata.fragments
+        is_open = commit.metadata.state is LedgerState.OPEN
+        if is_change and is_open and min(firsts, default=NEVER) < commit.index:
+            yield "ensemble change beside a recovery"
 
 
-def _of_bookies(story: Story) -> set[str]:
-    marks: set[str] = set()
+def _of_bookies(story: Story) -> Iterator[str]:
     arrived: set[tuple[str, int]] = set()
     stored: set[tuple[str, int, int]] = set()
     up: set[tuple[str, int]] = set()
@@ -106,98 +98,74 @@ def _of_bookies(story: Story) -> set[str]:
             case AddArrived():
                 arrived.add((event.bookie, event.ledger))
                 if event.is_recovery:
-                    marks.add("entry written back")
+                    yield "entry written back"
             case AddReplied(status=Status.FENCED):
-                marks.add("late add refused by a fence")
+                yield "late add refused by a fence"
             case AddReplied(status=Status.OK):
                 key = event.bookie, event.ledger, event.first
                 if key in stored:
-                    marks.add("duplicate add answered")
+                    yield "duplicate add answered"
                 stored.add(key)
             case FenceDurable() if (event.bookie, event.ledger) not in arrived:
-                marks.add("unknown ledger fenced")
+                yield "unknown ledger fenced"
             case BookieUp():
                 up.add((event.bookie, event.incarnation))
                 if event.groups_torn:
-                    marks.add("torn tail replayed")
+                    yield "torn tail replayed"
                 if event.groups_replayed:
-                    marks.add("groups replayed")
+                    yield "groups replayed"
                 if event.limbo:
-                    marks.add("ledger in limbo")
+                    yield "ledger in limbo"
             case BookieDown() if (event.bookie, event.incarnation) not in up:
-                marks.add("start interrupted")
+                yield "start interrupted"
             case ReadReplied():
                 if any(status is Status.UNKNOWN for _, _, status in event.missing):
-                    marks.add("bookie answered UNKNOWN")
+                    yield "bookie answered UNKNOWN"
             case _:
                 pass
-    return marks
 
 
-def _of_clients(story: Story) -> set[str]:
-    marks: set[str] = set()
+def _of_clients(story: Story) -> Iterator[str]:
     for event in story.history.events:
         match event:
             case WriterEnded(error="LedgerFencedError"):
-                marks.add("writer fenced")
+                yield "writer fenced"
             case WriterEnded(error="NotEnoughBookiesError"):
-                marks.add("writer ran out of bookies")
+                yield "writer ran out of bookies"
             case WriterEnded(error="AddQuorumTimeoutError"):
-                marks.add("add timed out")
+                yield "add timed out"
             case Refused(operation="close", error="LedgerFencedError"):
-                marks.add("close refused")
+                yield "close refused"
             case Refused(error="NoSuchLedgerError"):
-                marks.add("ledger gone")
+                yield "ledger gone"
             case ReadUnconfirmed():
-                marks.add("read beyond what is confirmed")
+                yield "read beyond what is confirmed"
             case TailEnded(is_closed=True) if event.last >= 0:
-                marks.add("ledger tailed to its end")
+                yield "ledger tailed to its end"
             case LacSeen(is_closed=False) if event.lac >= 0:
-                marks.add("open ledger followed")
+                yield "open ledger followed"
             case _:
                 pass
-    return marks
 
 
 REACHABLE = (
-    "writer replaced a fragment",
-    "writer began a fragment",
-    "recovery closed a ledger",
-    "recovery replaced a bookie",
-    "recovery closed a striped ledger",
-    "recovery closed an empty ledger",
-    "unacknowledged entry kept",
-    "unacknowledged entry cut off",
-    "ledger of three fragments closed",
-    "recoveries met",
-    "recovery aborted on unknown",
-    "recovery adopted another's end",
-    "append during a recovery",
-    "ensemble change beside a recovery",
-    "entry written back",
-    "late add refused by a fence",
-    "duplicate add answered",
-    "unknown ledger fenced",
-    "torn tail replayed",
-    "groups replayed",
-    "ledger in limbo",
-    "start interrupted",
-    "bookie answered UNKNOWN",
-    "writer fenced",
-    "writer ran out of bookies",
-    "close refused",
-    "ledger gone",
-    "open ledger followed",
-    "ledger tailed to its end",
-    "read beyond what is confirmed",
-    "compare-and-set applied, reply lost",
-    "power lost everywhere",
-)
+    "writer replaced a fragment", "writer began a fragment", "recovery closed a ledger",
+    "recovery replaced a bookie", "recovery closed a striped ledger",
+    "recovery closed an empty ledger", "unacknowledged entry kept", "unacknowledged entry cut off",
+    "ledger of three fragments closed", "recoveries met", "recovery aborted on unknown",
+    "recovery adopted another's end", "append during a recovery",
+    "ensemble change beside a recovery", "entry written back", "late add refused by a fence",
+    "duplicate add answered", "unknown ledger fenced", "torn tail replayed", "groups replayed",
+    "ledger in limbo", "start interrupted", "bookie answered UNKNOWN", "writer fenced",
+    "writer ran out of bookies", "close refused", "ledger gone", "open ledger followed",
+    "ledger tailed to its end", "read beyond what is confirmed",
+    "compare-and-set applied, reply lost", "power lost everywhere",
+)  # fmt: skip
 _OF_FAULTS = {
     "F14 reply to a mutation lost": "compare-and-set applied, reply lost",
     "F3 power lost everywhere": "power lost everywhere",
 }
-_FINDERS: tuple[Callable[[Story], set[str]], ...] = (
+_FINDERS: tuple[Callable[[Story], Iterator[str]], ...] = (
     _of_metadata,
     _of_recovery,
     _of_bookies,

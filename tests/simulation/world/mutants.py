@@ -8,24 +8,17 @@ recovery, the reader.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import Any
 
 from bookie_server.bookie import Bookie
 from bookie_server.core.absence import status_of_absence
-from bookie_server.core.effects import Persist
-from bookie_server.core.records import Fence, JournalRecord
-from bookie_server.storage import checkpoint
-from bookie_server.storage.contents import Contents
-from bookie_server.storage.disk.group import GroupEnd
-from bookie_server.wire.messages import ReadRequest, Status, StoredReply
+from bookie_server.storage.checkpoint import _delete_below
+from bookie_server.storage.recovery import _Recovery
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
-from bookkeeper_metadata.model import LedgerMetadata, LedgerState
-from spark_bookkeeper.ledger import ensemble_change
 from tests.simulation.kit import kills
 from tests.simulation.kit.kills import Kill
-from tests.simulation.kit.patching import Mutant, Mutants, Patch
+from tests.simulation.kit.patching import Mutant, Mutants
 from tests.simulation.rules import mutants_of_bookies, mutants_of_writers
 from tests.simulation.world.run import run_seed
 
@@ -35,8 +28,15 @@ for _name, _of_the_rules, *_caught_by in (
     ("add_after_fence", mutants_of_bookies.MUTANTS["pending_fence_ignored"], "I8"),
     ("damage_is_absence", mutants_of_bookies.MUTANTS["corrupt_noentry"], "I12"),
     ("acknowledged_before_metadata", mutants_of_writers.MUTANTS["ack_before_meta"], "I17", "I15"),
+    # BOOKKEEPER-112
+    (
+        "change_overrides_recovery",
+        mutants_of_writers.MUTANTS["change_despite_recovery"],
+        "I14",
+        "I15",
+    ),
 ):
-    # Three of the rules' bugs have to be noticed here, too, and by these invariants.
+    # Some of the rules' bugs have to be noticed here, too, and by these invariants.
     MUTANTS.add(replace(_of_the_rules, name=_name, caught_by=tuple(_caught_by)))
 
 
@@ -55,104 +55,38 @@ def _labels_at(seed: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(re.split(r"[_: ]", finding)[0].upper() for finding in found))
 
 
-@mutant(
+_FENCE = "fence(ledger_id, request.master_key"
+mutant(
     "negative_before_durable_fence",
     "a fencing read is answered while its fence is still on the way to the disk",
     "I9",
+).edit(
+    Bookie.read,
+    {
+        f"await self.{_FENCE})": f"Status.OK\nself._run(self._admission.{_FENCE}, lambda _: None))",
+    },
 )
-def _negative_before_durable_fence(patch: Patch) -> None:
-    read = Bookie.read
 
-    async def hasty(self: Bookie, request: ReadRequest) -> StoredReply:
-        if request.is_fencing:
-            self._run(self._admission.fence(request.ledger_id, request.master_key, lambda _: None))
-        return await read(self, replace(request, is_fencing=False))
-
-    patch.method(Bookie, "read", hasty)
-
-
-@mutant(
+_OTHERS = '[record for record in group.records if type(record).__name__ != "Fence"]'
+mutant(
     "fence_forgotten_in_replay",
     "a fence that only the journal holds is lost with the process (BOOKKEEPER-500)",
     "S2",
-)
-def _fence_forgotten_in_replay(patch: Patch) -> None:
-    apply = Contents._apply
+).edit(_Recovery.replay, {"apply(group.records": f"apply({_OTHERS}"})
 
-    def forgetful(self: Contents, record: JournalRecord, journal_index: int) -> None:
-        is_replay = not getattr(self, "journals", ())
-        if not (is_replay and isinstance(record, Fence)):
-            apply(self, record, journal_index)
-
-    patch.method(Contents, "_apply", forgetful)
-
-
-@mutant(
+_IN_DOUBT = "is_storage_damaged or (handle is not None and handle.is_limbo)"
+mutant(
     "limbo_denies", "a bookie whose files were damaged answers as if nothing had happened", "I12"
-)
-def _limbo_denies(patch: Patch) -> None:
-    def sure(facts: object, *, is_storage_damaged: bool) -> Status:
-        return Status.NO_LEDGER if facts is None else Status.NO_ENTRY
+).edit(status_of_absence, {_IN_DOUBT: "False"})
 
-    patch.function(status_of_absence, sure, source="4cf3557c")
-
-
-@mutant(
+mutant(
     "answered_before_sync",
     "replies go out when the group is submitted, not when it is synced",
     "S1",
-)
-def _answered_before_sync(patch: Patch) -> None:
-    run = Bookie._run
+).edit(Bookie._run, {".submit(effect)": ".submit(effect)\nself._run(effect.then)"})
 
-    def hasty(self: Bookie, effects: Sequence[Any]) -> None:
-        run(self, effects)
-        for effect in effects:
-            if isinstance(effect, Persist):
-                run(self, effect.then)
-
-    patch.method(Bookie, "_run", hasty)
-
-
-@mutant(
+mutant(
     "journal_deleted_too_early",
     "a checkpoint deletes journal files beyond its marks (Apache #3329, #1255)",
     "S2",
-)
-def _journal_deleted_too_early(patch: Patch) -> None:
-    delete = checkpoint._delete_below
-
-    def eager(files: Any, directory: str, mark: GroupEnd) -> None:
-        delete(files, directory, replace(mark, file_id=mark.file_id + 1))
-
-    patch.function(delete, eager)
-
-
-@mutant(
-    "change_overrides_recovery",
-    "the writer's ensemble change does not care that somebody recovers (BOOKKEEPER-112)",
-    "I14",
-    "I15",
-)
-def _change_overrides_recovery(patch: Patch) -> None:
-    commit = ensemble_change._commit
-
-    async def stubborn(cluster: Any, ledger_id: int, known: Any, change: Any, how: Any) -> Any:
-        update = cluster.update
-
-        async def reopen(at: int, transform: Any, believed: Any) -> Any:
-            def careless(metadata: LedgerMetadata) -> Any:
-                if metadata.state is LedgerState.IN_RECOVERY:
-                    open_again = replace(metadata, state=LedgerState.OPEN)
-                    return replace(transform(open_again), state=LedgerState.IN_RECOVERY)
-                return transform(metadata)
-
-            return await update(at, careless, believed)
-
-        cluster.update = reopen
-        try:
-            return await commit(cluster, ledger_id, known, change, how)
-        finally:
-            cluster.update = update
-
-    patch.function(commit, stubborn)
+).edit(_delete_below, {"id < mark.file_id": "id <= mark.file_id"})

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.local import LocalBookieClient
@@ -63,19 +63,17 @@ class NetworkFaults:
     straggler_us: int = 100_000
 
 
+@dataclass(eq=False)
 class Network:
     """All edges of one world."""
 
-    def __init__(
-        self, loop: SimLoop, random: Random, faults: NetworkFaults, count: Callable[[str], None]
-    ) -> None:
-        self.loop = loop
-        self.random = random
-        self.faults = faults
-        self.count = count
-        """Called with each fault injected, by its class."""
-        self._blocked: dict[tuple[str, str], tuple[int, bool]] = {}
-        self._last_us: dict[tuple[str, str], int] = {}
+    loop: SimLoop
+    random: Random
+    faults: NetworkFaults
+    count: Callable[[str], None]
+    """Called with each fault injected, by its class."""
+    _blocked: dict[tuple[str, str], tuple[int, bool]] = field(default_factory=dict)
+    _last_us: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def block(self, source: str, target: str, until_us: int, *, loses: bool) -> None:
         """Cut one direction; ``loses`` says whether messages are lost or wait."""
@@ -126,24 +124,18 @@ class Network:
         return delay_us
 
 
+@dataclass(eq=False)
 class SimBookieClient(BookieClient):
     """One client process' connection to one bookie, over the network."""
 
-    def __init__(
-        self,
-        network: Network,
-        owner: Owner,
-        bookie: SimBookie,
-        *,
-        history: History,
-        timeout_us: int,
-    ) -> None:
-        self.bookie_id = bookie.name
-        self._network = network
-        self._owner = owner
-        self._bookie = bookie
-        self._history = history
-        self._timeout_us = timeout_us
+    _network: Network
+    _owner: Owner
+    _bookie: SimBookie
+    _history: History
+    _timeout_us: int
+
+    def __post_init__(self) -> None:
+        self.bookie_id = self._bookie.name
 
     # -- adds: callbacks, as there are many ---------------------------------------------------------
 
@@ -154,7 +146,7 @@ class SimBookieClient(BookieClient):
             nonlocal is_done
             if not is_done:
                 is_done = True
-                self._to_owner(partial(done, status))
+                self._owner.run(partial(done, status))
 
         def answered(status: Status) -> None:
             self._network.send(self._bookie.owner, self._owner.name, partial(finish, status))
@@ -200,7 +192,7 @@ class SimBookieClient(BookieClient):
             self._note(ReadReplied(since, self.bookie_id, who, ledger, *how, found, missing))
             return reply
 
-        reply: ReadReply = await self._ask(serve) or unreachable(request)
+        reply = await self._ask(serve) or unreachable(request)
         missing = tuple((m.first_entry, m.last_entry, m.status) for m in reply.missing)
         event = ReadReceived(who, self.bookie_id, ledger, request.is_fencing, missing)
         self._history.record(event)
@@ -216,42 +208,34 @@ class SimBookieClient(BookieClient):
             self._note(LacReplied(since, self.bookie_id, who, ledger_id, is_fencing, status))
             return reply
 
-        answered = await self._ask(serve, request.waits_ms * 1000)
-        reply: ReadLacReply = answered or ReadLacReply(Status.UNREACHABLE)
+        patience_us = request.waits_ms * 1000
+        reply = await self._ask(serve, patience_us) or ReadLacReply(Status.UNREACHABLE)
         self._history.record(LacReceived(who, self.bookie_id, ledger_id, is_fencing, reply.status))
         return reply
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
-        async def serve(bookie: LocalBookieClient) -> Status:
-            return await bookie.write_lac(ledger_id, master_key, packet)
-
-        status: Status = await self._ask(serve) or Status.UNREACHABLE
-        return status
+        status = await self._ask(lambda bookie: bookie.write_lac(ledger_id, master_key, packet))
+        return status or Status.UNREACHABLE
 
     async def info(self) -> BookieInfo | None:
-        async def serve(bookie: LocalBookieClient) -> BookieInfo | None:
-            return await bookie.info()
-
-        info: BookieInfo | None = await self._ask(serve)
-        return info
+        return await self._ask(lambda bookie: bookie.info())
 
     async def list_entries(self, ledger_id: int) -> EntryList:
-        async def serve(bookie: LocalBookieClient) -> EntryList:
-            return await bookie.list_entries(ledger_id)
-
-        held: EntryList = await self._ask(serve) or EntryList(Status.UNREACHABLE)
-        return held
+        held = await self._ask(lambda bookie: bookie.list_entries(ledger_id))
+        return held or EntryList(Status.UNREACHABLE)
 
     async def close(self) -> None:
         """Nothing is held; answers still under way reach nobody."""
 
-    async def _ask(self, serve: Callable[[LocalBookieClient], Any], patience_us: int = 0) -> Any:
+    async def _ask(
+        self, serve: Callable[[LocalBookieClient], Awaitable[T]], patience_us: int = 0
+    ) -> T | None:
         """The answer, or None when none came in time."""
         loop = self._network.loop
-        answer: asyncio.Future[Any] = loop.create_future()
+        answer: asyncio.Future[T | None] = loop.create_future()
 
-        def resolve(outcome: object) -> None:
-            self._to_owner(lambda: None if answer.done() else answer.set_result(outcome))
+        def resolve(outcome: T | None) -> None:
+            self._owner.run(lambda: None if answer.done() else answer.set_result(outcome))
 
         async def serve_and_reply(bookie: LocalBookieClient) -> None:
             owner = self._bookie.owner
@@ -278,18 +262,8 @@ class SimBookieClient(BookieClient):
         paused_us = owner.paused_until_us - self._network.loop.now_us
         if paused_us > 0:
             self._network.loop.after(paused_us, self._to_bookie, serve)
-            return
-        owner.context.run(serve, self._bookie.local)
-
-    def _to_owner(self, hear: Callable[[], object]) -> None:
-        owner = self._owner
-        if owner.is_dead:
-            return
-        paused_us = owner.paused_until_us - self._network.loop.now_us
-        if paused_us > 0:
-            self._network.loop.after(paused_us, self._to_owner, hear)
         else:
-            owner.context.run(hear)
+            owner.context.run(serve, self._bookie.local)
 
     def _note(self, event: ReadReplied | LacReplied) -> None:
         if not self._bookie.owner.is_dead:

@@ -7,10 +7,11 @@ covered it returned, or a restart found it on the disk, whatever anybody was tol
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import LedgerMetadata, LedgerState
+from tests.simulation.kit.quorums import write_set
 from tests.simulation.world.history import (
     Acked,
     Appended,
@@ -84,11 +85,11 @@ class Story:
                 return commit.metadata
         return None
 
-    def steps(self, ledger: int) -> Iterator[tuple[LedgerMetadata, Committed]]:
+    def changes(self) -> Iterator[tuple[LedgerMetadata, Committed]]:
         """Each change of a ledger's metadata: what stood before, and the commit."""
-        versions = self.versions[ledger]
-        for before, after in pairwise(versions):
-            yield before.metadata, after
+        for versions in self.versions.values():
+            for before, after in pairwise(versions):
+                yield before.metadata, after
 
     def end(self, ledger: int) -> Committed | None:
         """The commit that closed a ledger."""
@@ -109,29 +110,3 @@ class Story:
         """How many of the entry's write set, by this metadata, had stored it by then."""
         holders = write_set(metadata, entry)
         return sum(self.is_durable(bookie, ledger, entry, at) for bookie in holders)
-
-
-def write_set(metadata: LedgerMetadata, entry: int) -> list[str]:
-    """The bookies that have to store an entry, worked out by hand."""
-    ensemble: tuple[str, ...] = ()
-    for fragment in metadata.fragments:
-        if fragment.first_entry <= entry:
-            ensemble = fragment.ensemble
-    return _cohort(metadata, ensemble, entry)
-
-
-def no_ack_quorum_without(metadata: LedgerMetadata, bookies: list[str]) -> bool:
-    """Whether every set of bookies that could acknowledge an entry of the last fragment holds one
-    of these: the wording of the specification, tried out.
-    """
-    ensemble = metadata.fragments[-1].ensemble
-    return all(
-        any(bookie in bookies for bookie in quorum)
-        for entry in range(metadata.ensemble_size)
-        for quorum in combinations(_cohort(metadata, ensemble, entry), metadata.ack_quorum)
-    )
-
-
-def _cohort(metadata: LedgerMetadata, ensemble: tuple[str, ...], entry: int) -> list[str]:
-    size = metadata.ensemble_size
-    return [ensemble[(entry + offset) % size] for offset in range(metadata.write_quorum)]
