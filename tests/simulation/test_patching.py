@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.kit.patching import Mutant, Patch, SourceChangedError, source_hash
+from tests.simulation.kit.patching import (
+    Mutant,
+    Patch,
+    SourceChangedError,
+    WordsGoneError,
+    source_hash,
+)
 from tests.simulation.mutants import FAMILIES, renew, stale
 
 
@@ -43,6 +49,13 @@ class Edited:
     def compute(self, asked: int) -> int:
         doubled = asked * 2
         return doubled + 2
+
+
+def compute(asked: int) -> int:
+    if asked:
+        doubled = 2 * asked
+        return 2 * doubled
+    return 0
 
 
 def copy(self: Code, asked: int) -> int:
@@ -106,6 +119,37 @@ def test_a_constant_copies_nothing_and_needs_no_hash() -> None:
     patch.undo()
     with pytest.raises(AttributeError):
         patch.constant(Code, "renamed_since", 7)
+
+
+def test_an_edit_leaves_the_rest_as_it_is() -> None:
+    patch = Patch()
+
+    patch.edit(
+        Code.compute, {"asked * 2": "asked * 3", "return": "if asked > 1:\n    return 0\nreturn"}
+    )
+
+    patch.edit(Code.value, {"return 1": "return 2"})
+
+    assert [Code().compute(asked) for asked in (1, 2)] == [4, 0]
+    assert Code().value == 2
+    patch.undo()
+    assert (Code().compute(2), Code().value) == (5, 1)
+
+
+def test_an_edited_function_is_edited_wherever_it_was_imported() -> None:
+    patch = Patch()
+
+    patch.edit(compute, {"asked\nreturn 2 * doubled": "asked\nreturn 0"})
+
+    assert compute(1) == 0
+    patch.undo()
+    assert compute(1) == 4
+
+
+@pytest.mark.parametrize("words", ["tripled", "doubled"])
+def test_what_is_edited_must_be_there_once(words: str) -> None:
+    with pytest.raises(WordsGoneError, match=f"compute says '{words}' [02] times"):
+        Patch().edit(Code.compute, {words: ""})
 
 
 def test_no_mutant_replaces_code_that_was_edited_since() -> None:

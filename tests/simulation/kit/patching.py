@@ -1,9 +1,12 @@
 """How a mutant changes the code under test: one name replaced, everything put back afterwards.
 
-A replacement that calls what it replaces changes with it. One that is a copy does not: after an edit of
-the product it would go on breaking the code of yesterday, and prove nothing about today's. So a copy
-names the hash of the source it was made from, and cannot be planted once that has changed; one that
-copies a part and calls the original otherwise may name it, too.
+A planted bug is best stated as an edit: which words of a function become which others. The rest is the
+product's function as it is today, and where the words are gone, the mutant cannot be planted.
+
+A replacement that calls what it replaces changes with it, too. One that is a copy does not: after an
+edit of the product it would go on breaking the code of yesterday, and prove nothing about today's. So
+a copy names the hash of the source it was made from, and cannot be planted once that has changed; one
+that copies a part and calls the original otherwise may name it, too.
 ``python -m tests.simulation.mutants --renew`` writes the new hashes, after the mutants were read again.
 """
 
@@ -11,13 +14,15 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Literal
+from types import CodeType, FunctionType
+from typing import Literal, Self
 
 Where = Literal["product", "product and model", "model"]
 _OURS = ("bookkeeper_metadata", "bookie_server", "spark_bookkeeper", "tests")
@@ -35,6 +40,15 @@ class SourceChangedError(AssertionError):
         )
         self.old = old
         self.new = new
+
+
+class WordsGoneError(AssertionError):
+    """A function does not say (once) what a mutant edits in it."""
+
+    def __init__(self, name: str, words: str, times: int) -> None:
+        super().__init__(
+            f"{name} says {words!r} {times} times: read the mutant that edits it again"
+        )
 
 
 class Always:
@@ -96,6 +110,32 @@ class Patch:
     changed: list[SourceChangedError] | None = None
     """Where to note that a source changed, instead of raising it."""
     _replaced: list[tuple[object, str, object]] = field(default_factory=list)
+
+    def edit(self, code: object, changes: Mapping[str, str]) -> None:
+        """Other words in the place of some, in a function, method or property: whoever holds it calls
+        the edited one. One change is made after the other.
+
+        Lines are written as if they began at the margin: the first line's indentation is put before
+        those that follow it.
+
+        Raises:
+            WordsGoneError: words that shall be changed are not there, or more than once.
+        """
+        function = _function_of(code)
+        assert isinstance(function, FunctionType)
+        source = textwrap.dedent(inspect.getsource(function))
+        for old, new in changes.items():
+            found = list(re.finditer(r"\n *".join(map(re.escape, old.split("\n"))), source))
+            if len(found) != 1:
+                raise WordsGoneError(function.__qualname__, old, len(found))
+            before, after = source[: found[0].start()], source[found[0].end() :]
+            line = before.rpartition("\n")[2]
+            indent = " " * (len(line) - len(line.lstrip()))
+            source = before + new.replace("\n", f"\n{indent}") + after
+        module = compile(source, f"<mutant of {function.__qualname__}>", "exec")
+        codes = [part for part in module.co_consts if isinstance(part, CodeType)]
+        self._replaced.append((function, "__code__", function.__code__))
+        (function.__code__,) = (code for code in codes if code.co_name == function.__name__)
 
     def method(self, owner: type, name: str, replacement: object, *, source: str = "") -> None:
         """A method, property or field of a class. The name must exist: mutants must not rot.
@@ -184,19 +224,42 @@ class Mutant:
         return patch.changed or []
 
 
+@dataclass(frozen=True, slots=True)
+class Planting:
+    """A bug whose mutant is made by what follows: a function that plants it, or edits."""
+
+    mutants: Mutants
+    name: str
+    stands_for: str
+    caught_by: tuple[str, ...]
+    where: Where
+    edits: list[tuple[object, Mapping[str, str]]] = field(default_factory=list)
+
+    def __call__(self, plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        """Register a function that plants it."""
+        self.mutants.add(Mutant(self.name, self.stands_for, self.caught_by, plant, self.where))
+        return plant
+
+    def edit(self, code: object, changes: Mapping[str, str]) -> Self:
+        """It is planted by :meth:`Patch.edit`, after the edits before this one."""
+        if not self.edits:
+            self(self._edit)
+        self.edits.append((code, changes))
+        return self
+
+    def _edit(self, patch: Patch) -> None:
+        for code, changes in self.edits:
+            patch.edit(code, changes)
+
+
 class Mutants(dict[str, Mutant]):
     """Mutants by name."""
 
     def planted(
         self, name: str, stands_for: str, *caught_by: str, where: Where = "product"
-    ) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
-        """Register a function that plants a bug."""
-
-        def register(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
-            self.add(Mutant(name, stands_for, caught_by, plant, where))
-            return plant
-
-        return register
+    ) -> Planting:
+        """Say which bug a mutant stands for; how it is planted comes next."""
+        return Planting(self, name, stands_for, caught_by, where)
 
     def add(self, mutant: Mutant) -> None:
         """Names are given once."""
