@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
@@ -30,7 +31,7 @@ async def collector(world: World, name: str) -> None:
         process = world.process(Actor(f"gc {name}.{number}", "gc"))
         if stream.one_in(6):
             process.kill_in(1_000 * stream.below(80))
-        await _tolerant(world, process, process.collect)
+        await _tolerant(process, process.collect())
 
 
 async def clock(world: World, swarm: Swarm) -> None:
@@ -55,11 +56,7 @@ async def truncator(world: World) -> None:
             process.kill_in(1_000 * stream.below(40))
         head = world.observer.head
         row = head.base_row + stream.below(head.next_row - head.base_row + 1)
-
-        async def truncate(process: Process = process, row: int = row) -> None:
-            await process.layer.truncate(world.log_id, LOG, row)
-
-        await _tolerant(world, process, truncate)
+        await _tolerant(process, process.truncate(row))
 
 
 class _Appender:
@@ -109,7 +106,7 @@ async def writer(world: World, name: str) -> None:
             await world.ledgers.close(ledger)
         await process.tail().close(only=frozenset(filter(None, own)))
 
-    await _tolerant(world, process, lead)
+    await _tolerant(process, lead())
 
 
 async def reader(world: World, name: str) -> None:
@@ -165,13 +162,9 @@ async def _later(world: World, delay_ms: int) -> None:
     await asyncio.sleep(delay_ms / 1000)
 
 
-async def _tolerant(world: World, process: Process, work: Callable[[], Awaitable[None]]) -> None:
+async def _tolerant(process: Process, work: Coroutine[Any, Any, None]) -> None:
     """Do it; what fails is tried again by others, another time."""
-
-    async def do() -> None:
-        await work()
-
     try:
-        await process.run(do())
+        await process.run(work)
     except (BookKeeperError, ProcessDied, ValueError) as failed:
-        world.history.note(f"{process.actor} failed: {failed!r}")
+        process.world.history.note(f"{process.actor} failed: {failed!r}")

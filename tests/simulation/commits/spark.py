@@ -83,6 +83,17 @@ class Write:
             self.world.loop.after(delay_us, self._die)
         return await self.driver.run(self._drive())
 
+    async def finish(self) -> bool:
+        """Run all of it; returns whether it succeeded, so that Spark never runs it again."""
+        history = self.world.history
+        try:
+            await self.run()
+        except (BookKeeperError, TaskFailed, ProcessDied) as failed:
+            history.note(f"{self.name} failed: {failed!r}")
+            return False
+        history.record(BatchDone(self.order.key))
+        return True
+
     def _die(self) -> None:
         for process in self.others:
             process.kill_in(0)
@@ -343,14 +354,9 @@ class Query:
         """One start of the query, from its batch ``first``, until it fails or is through."""
         for batch in range(first, len(self.orders)):
             self._runs += 1
-            order = self.orders[batch]
-            write = Write(self.world, self.swarm, order, f"{self.name}.{batch}#{self._runs}")
-            try:
-                await write.run()
-            except (BookKeeperError, TaskFailed, ProcessDied) as failed:
-                self.world.history.note(f"{write.name} failed: {failed!r}")
+            name = f"{self.name}.{batch}#{self._runs}"
+            if not await Write(self.world, self.swarm, self.orders[batch], name).finish():
                 return
-            self.world.history.record(BatchDone(order.key))
             self.done = max(self.done, batch + 1)
             await asyncio.sleep(0.001 * (1 + self.stream.below(40)))
 
@@ -358,10 +364,4 @@ class Query:
 async def write_once(world: World, swarm: Swarm, order: Order, name: str) -> None:
     """A batch write that nobody repeats."""
     world.history.record(JobBegun(order.key, order.rows, order.column))
-    write = Write(world, swarm, order, name)
-    try:
-        await write.run()
-    except (BookKeeperError, TaskFailed, ProcessDied) as failed:
-        world.history.note(f"{name} failed: {failed!r}")
-        return
-    world.history.record(BatchDone(order.key))
+    await Write(world, swarm, order, name).finish()

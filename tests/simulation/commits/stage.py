@@ -13,7 +13,7 @@ from tests.simulation.commits.history import Actor, History, JobBegun
 from tests.simulation.commits.script import Hold
 from tests.simulation.commits.spark import Order, Write
 from tests.simulation.commits.swarm import Swarm
-from tests.simulation.commits.world import LOG, Process, World
+from tests.simulation.commits.world import Process, World
 
 PATIENCE_S = 3.0
 """Virtual time a hold is waited for; a mutant may never come there."""
@@ -125,14 +125,23 @@ class Stage:
     async def truncate(self, name: str, before_row: int) -> None:
         """A truncation by process ``truncate NAME``."""
         process = self.world.process(Actor(f"truncate {name}", "truncate"))
-        await process.run(process.layer.truncate(self.world.log_id, LOG, before_row))
+        await process.run(process.truncate(before_row))
 
-    async def reached(self, hold: Hold) -> None:
-        """Wait until somebody waits there; not for ever, for wrong code may never come."""
+    async def held(
+        self, who: str, operation: str, where: str = "", *, after: Hold | None = None
+    ) -> Hold:
+        """Wait until somebody waits before such an operation, let go ``after`` an earlier one.
+
+        Not for ever: wrong code may never come there.
+        """
+        hold = self.script.hold(who, operation, where)
+        if after is not None:
+            after.release()
         try:
-            await asyncio.wait_for(hold.reached(), PATIENCE_S)
+            await asyncio.wait_for(hold.reached.wait(), PATIENCE_S)
         except TimeoutError:
             self.world.history.note("nobody came to where it was waited for")
+        return hold
 
     def leap(self, hours: int) -> None:
         """The clock leaps."""
