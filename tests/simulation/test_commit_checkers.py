@@ -214,7 +214,7 @@ CONTROLS: dict[Checker, dict[str, list[Event]]] = {
 
 
 def story_of(events: Sequence[Event]) -> Story:
-    return Story(History(events=list(events), times_us=[0] * len(events)))
+    return Story(History(events=list(events)))
 
 
 @pytest.mark.parametrize(
@@ -253,5 +253,5 @@ def test_every_checker_has_a_negative_control() -> None:
 
 def test_a_finding_begins_with_its_promise() -> None:
     assert label_of(checkers.x1_each_write_once) == "X1"
-    found = violations_of(History(events=[Stuck("q0")], times_us=[0]))
+    found = violations_of(History(events=[Stuck("q0")]))
     assert found == ("L1: q0",)

@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TaskMessage
-from tests.simulation.commits.checkers import violations_of
 from tests.simulation.commits.history import Actor
-from tests.simulation.commits.model import run_world
+from tests.simulation.commits.model import Outcome, run_world
 from tests.simulation.commits.others import writer
 from tests.simulation.commits.script import Fate
-from tests.simulation.commits.stage import Directed, DirectedOutcome, Stage
+from tests.simulation.commits.stage import Directed, Stage
 from tests.simulation.commits.world import LOG, World
 from tests.simulation.kit.choices import Choices
 
@@ -34,14 +33,13 @@ def directed(clause: str, *, inline_bytes: int = 64 * 1024) -> Callable[[Play], 
     """Register a schedule under its function's name."""
 
     def register(play: Play) -> Play:
-        name = play.__name__
-        DIRECTED[name] = Directed(name, clause, play, inline_bytes)
+        DIRECTED[play.__name__] = Directed(clause, play, inline_bytes)
         return play
 
     return register
 
 
-def run_directed(name: str, *, is_traced: bool = False) -> DirectedOutcome:
+def run_directed(name: str, *, is_traced: bool = False) -> Outcome:
     """Play one schedule, heal, collect, check."""
     schedule = DIRECTED[name]
 
@@ -54,10 +52,7 @@ def run_directed(name: str, *, is_traced: bool = False) -> DirectedOutcome:
         for task in stage.begun:
             await task
 
-    history, _ = run_world(
-        Choices(0, {}), act, is_traced=is_traced, inline_bytes=schedule.inline_bytes
-    )
-    return DirectedOutcome(history, violations_of(history))
+    return run_world(Choices(0, {}), act, is_traced=is_traced, inline_bytes=schedule.inline_bytes)
 
 
 # -- commits -----------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from spark_bookkeeper.log.rules import transitions
 from tests.simulation.commits import others
 from tests.simulation.commits.checkers import violations_of
 from tests.simulation.commits.history import Actor, Escaped, History, Left, Stuck
-from tests.simulation.commits.sessions import Weather
 from tests.simulation.commits.spark import Order, Query, write_once
 from tests.simulation.commits.swarm import Swarm, draw_swarm
 from tests.simulation.commits.world import DAY_MS, Process, ProcessDied, World
@@ -61,14 +60,13 @@ def run_schedule(seed: int, *, record: Record | None = None, is_traced: bool = F
         world.ledgers.failing = swarm.bookies_away
         await _chaos(world, swarm)
 
-    history, steps = run_world(choices, act, is_traced=is_traced, inline_bytes=swarm.inline_bytes)
-    return Outcome(seed, choices.record, history, violations_of(history), steps)
+    return run_world(choices, act, is_traced=is_traced, inline_bytes=swarm.inline_bytes)
 
 
 def run_world(
     choices: Choices, act: Act, *, is_traced: bool = False, inline_bytes: int = 150
-) -> tuple[History, int]:
-    """Found a log, let ``act`` happen to it, heal, collect; what was seen, and in how many steps."""
+) -> Outcome:
+    """Found a log, let ``act`` happen to it, heal, collect, check."""
     loop = SimLoop()
     loop.steps_max = STEPS_MAX
     asyncio.set_event_loop(loop)
@@ -89,7 +87,8 @@ def run_world(
         loop.close()
     for failure in loop.failures:
         world.history.record(Escaped(f"from a callback: {failure}"))
-    return world.history, loop.steps
+    history = world.history
+    return Outcome(choices.seed, choices.record, history, violations_of(history), loop.steps)
 
 
 async def _everything(world: World, act: Act) -> None:
@@ -109,9 +108,8 @@ async def _everything(world: World, act: Act) -> None:
 
 def _heal(world: World) -> None:
     # Sessions hold the weather they were born into, so it is changed and not replaced.
-    calm = Weather()
-    for name in ("slow", "lost", "late", "stale"):
-        setattr(world.weather, name, getattr(calm, name))
+    weather = world.weather
+    weather.slow = weather.lost = weather.late = weather.stale = 0
     world.ledgers.failing = 0
     world.script.holds.clear()
     world.script.fates.clear()

@@ -324,20 +324,19 @@ class Observer:
         missing: list[str] = []
         found: list[LedgerRange] = []
 
-        def descend(ref: ChunkRef) -> None:
-            names.add(ref.name)
-            path = self._log.chunk(ref.name)
-            node = self._tree.node(path)
-            if node is None:
-                missing.append(ref.name)
-                return
-            chunk = parse_chunk(path, node.value)
-            found.extend(chunk.ranges)
-            for below in chunk.chunks:
-                descend(below)
+        def descend(refs: Sequence[ChunkRef]) -> None:
+            for ref in refs:
+                names.add(ref.name)
+                path = self._log.chunk(ref.name)
+                node = self._tree.node(path)
+                if node is None:
+                    missing.append(ref.name)
+                    continue
+                chunk = parse_chunk(path, node.value)
+                found.extend(chunk.ranges)
+                descend(chunk.chunks)
 
-        for ref in refs:
-            descend(ref)
+        descend(refs)
         return _Below(frozenset(names), (*found, *ranges), tuple(missing))
 
     # -- what is left ----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.log.format.epoch import Job, TaskMessage
-from tests.simulation.commits.history import Actor, History, JobBegun
+from tests.simulation.commits.history import Actor, JobBegun
 from tests.simulation.commits.script import Hold
 from tests.simulation.commits.spark import Order, Write
 from tests.simulation.commits.swarm import Swarm
@@ -23,20 +23,11 @@ PATIENCE_S = 3.0
 class Directed:
     """One schedule, played the same way every time."""
 
-    name: str
     clause: str
     """What must hold, in the words of the protocol."""
     play: Callable[[Stage], Awaitable[None]]
     inline_bytes: int
     """Ranges a head holds, in bytes; 1: every commit writes chunks."""
-
-
-@dataclass(frozen=True, slots=True)
-class DirectedOutcome:
-    """What a directed schedule led to."""
-
-    history: History
-    violations: tuple[str, ...]
 
 
 class Stage:
