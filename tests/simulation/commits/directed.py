@@ -204,8 +204,7 @@ async def newer_driver_stands_in_its_claim(stage: Stage) -> None:
     newer = await stage.planned("B", job, ROWS)
     claiming = stage.begin(newer.attempt(0, ROWS))
     listing = await stage.held("task B", "children", "/jobs/")
-    worker = write.worker("commit")
-    await worker.run(stage.committed_and_swept(write, worker, messages))
+    await stage.commit_and_sweep(write, messages)
     listing.release()
     await claiming
 
@@ -227,15 +226,13 @@ async def overwrite_while_references_are_read(stage: Stage) -> None:
 
 async def _ledger_in_two_ranges(stage: Stage) -> None:
     """One commit that names one ledger twice, as compaction and shared ledgers will; swept."""
-    rows = ("r0", "r1")
-    write, messages = await stage.written("A", Job.of_batch("a"), rows + rows)
+    write, messages = await stage.written("A", Job.of_batch("a"), ROWS + ROWS)
     first = messages[0]
     assert first is not None
     assert first.written is not None
     half = LedgerWritten(first.written.ledger_id, 1, 2, 200)
     twice = [replace(first, written=half), replace(first, partition=1, written=half)]
-    worker = write.worker("commit")
-    await worker.run(stage.committed_and_swept(write, worker, twice))
+    await stage.commit_and_sweep(write, twice)
 
 
 @directed("a ledger goes only if neither the log nor other garbage names it")

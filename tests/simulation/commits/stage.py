@@ -77,12 +77,11 @@ class Stage:
         await worker.run(write.commit_only(worker, messages))
         return write
 
-    async def committed_and_swept(
-        self, write: Write, worker: Process, messages: Sequence[TaskMessage | None]
-    ) -> None:
+    async def commit_and_sweep(self, write: Write, messages: Sequence[TaskMessage | None]) -> None:
         """A commit and its sweep, by one process."""
-        summary = await write.commit_only(worker, messages)
-        await write.sweep(worker, summary)
+        worker = write.worker("commit")
+        summary = await worker.run(write.commit_only(worker, messages))
+        await worker.run(write.sweep(worker, summary))
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Let it happen beside what follows; an error of the product is its own affair."""
