@@ -19,27 +19,18 @@ from tests.simulation.commits.mutants import (
     violations_of_record,
 )
 from tests.simulation.kit.kills import PAGE, part_of
-from tests.simulation.kit.patching import Mutant
 from tests.simulation.kit.shrink import fails_with, load
 
 SEEDS_PINNED = 400
 """Schedules from seed 0 on within which a mutant must be noticed if its saved schedule rotted."""
 
 
-def everyone() -> list[Mutant]:
-    return [MUTANTS[name] for name in sorted(MUTANTS)]
-
-
-def name_of(mutant: Mutant) -> str:
-    return mutant.name
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", everyone(), ids=name_of)
-def test_the_mutant_is_noticed(mutant: Mutant) -> None:
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_the_mutant_is_noticed(name: str) -> None:
     """By a directed schedule, by its shrunk one, or, where that is stale, by the first seeds."""
-    path = SCHEDULES / f"{mutant.name}.txt"
-    directed = [line.directed[:1] for line in TABLE.read() if line.name == mutant.name]
+    mutant, path = MUTANTS[name], SCHEDULES / f"{name}.txt"
+    directed = [line.directed[:1] for line in TABLE.read() if line.name == name]
 
     is_noticed = any(directed_at(mutant, names) for names in directed)
     if not is_noticed and path.exists():
@@ -81,7 +72,7 @@ def test_the_table_in_the_documents_is_of_these_mutants() -> None:
 def test_a_planted_mutant_is_gone_afterwards() -> None:
     before = run_schedule(3).history.hash()
 
-    for mutant in everyone():
+    for mutant in MUTANTS.values():
         with mutant.planted():
             pass
 

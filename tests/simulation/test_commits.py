@@ -104,7 +104,7 @@ def test_the_clause_of_a_directed_schedule_holds(name: str) -> None:
 
     assert played.violations == ()
     # Otherwise the schedule is not played as it was written, and checks nothing.
-    assert not any("nobody came" in line for line in played.history.trace())
+    assert not any("nobody came" in line for line in played.history.trace)
 
 
 def test_the_record_of_a_schedule_replays_it() -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from tests.simulation.commits.campaign import Report, run_seeds, seed_base
 from tests.simulation.commits.directed import DIRECTED, run_directed
-from tests.simulation.commits.history import History
 from tests.simulation.commits.model import Outcome, run_schedule
 from tests.simulation.commits.mutants import MUTANTS, SHRINK_RUNS, violations_of_record
 from tests.simulation.kit.shrink import explain, load
@@ -30,17 +29,15 @@ def main() -> int:
     planted = MUTANTS[arguments.mutant].planted() if arguments.mutant else nullcontext()
     with planted:
         if arguments.directed is not None:
-            played = run_directed(arguments.directed, is_traced=True)
-            return _show(played.history, played.violations)
+            return _show(run_directed(arguments.directed, is_traced=True))
         if arguments.replay is not None:
-            outcome = run_schedule(0, record=load(arguments.replay), is_traced=True)
-            return _show(outcome.history, outcome.violations)
+            return _show(run_schedule(0, record=load(arguments.replay), is_traced=True))
         seed = seed_base() if arguments.seed is None else arguments.seed
         if arguments.count == 1 and not arguments.minutes:
             outcome = run_schedule(seed, is_traced=arguments.trace)
             if outcome.violations and not arguments.trace:
                 return _explain(outcome, arguments.save)
-            return _show(outcome.history, outcome.violations)
+            return _show(outcome)
         return _many(seed, arguments.count, arguments.minutes, arguments.save)
 
 
@@ -80,17 +77,16 @@ def _explain(outcome: Outcome, save_to: Path | None) -> int:
     record = explain(
         outcome.seed, outcome.record, violations_of_record, runs_max=SHRINK_RUNS, save_to=save_to
     )
-    shrunk = run_schedule(0, record=record, is_traced=True)
-    _show(shrunk.history, shrunk.violations)
+    _show(run_schedule(0, record=record, is_traced=True))
     say(f"again: python -m tests.simulation.commits --seed {outcome.seed}\n")
     return 1
 
 
-def _show(history: History, violations: tuple[str, ...]) -> int:
-    if history.is_traced:
-        say("".join(f"{line}\n" for line in history.trace()))
-    say("".join(f"VIOLATED {violation}\n" for violation in violations) or "nothing violated\n")
-    return int(bool(violations))
+def _show(outcome: Outcome) -> int:
+    say("".join(f"{line}\n" for line in outcome.history.trace))
+    found = (f"VIOLATED {violation}\n" for violation in outcome.violations)
+    say("".join(found) or "nothing violated\n")
+    return int(bool(outcome.violations))
 
 
 if __name__ == "__main__":

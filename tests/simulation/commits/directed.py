@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TaskMessage
-from tests.simulation.commits.checkers import violations_of
 from tests.simulation.commits.history import Actor
-from tests.simulation.commits.model import run_world
+from tests.simulation.commits.model import Outcome, run_world
 from tests.simulation.commits.others import writer
 from tests.simulation.commits.script import Fate
-from tests.simulation.commits.stage import Directed, DirectedOutcome, Stage
+from tests.simulation.commits.stage import Directed, Stage
 from tests.simulation.commits.world import LOG, World
 from tests.simulation.kit.choices import Choices
 
@@ -34,14 +33,13 @@ def directed(clause: str, *, inline_bytes: int = 64 * 1024) -> Callable[[Play], 
     """Register a schedule under its function's name."""
 
     def register(play: Play) -> Play:
-        name = play.__name__
-        DIRECTED[name] = Directed(name, clause, play, inline_bytes)
+        DIRECTED[play.__name__] = Directed(clause, play, inline_bytes)
         return play
 
     return register
 
 
-def run_directed(name: str, *, is_traced: bool = False) -> DirectedOutcome:
+def run_directed(name: str, *, is_traced: bool = False) -> Outcome:
     """Play one schedule, heal, collect, check."""
     schedule = DIRECTED[name]
 
@@ -54,10 +52,7 @@ def run_directed(name: str, *, is_traced: bool = False) -> DirectedOutcome:
         for task in stage.begun:
             await task
 
-    history, _ = run_world(
-        Choices(0, {}), act, is_traced=is_traced, inline_bytes=schedule.inline_bytes
-    )
-    return DirectedOutcome(history, violations_of(history))
+    return run_world(Choices(0, {}), act, is_traced=is_traced, inline_bytes=schedule.inline_bytes)
 
 
 # -- commits -----------------------------------------------------------------------------------------
@@ -70,12 +65,9 @@ async def own_late_multi(stage: Stage) -> None:
     """Once seeds 1017, 1921 and 2138 of random schedules: the only bug they found."""
     write, messages = await stage.written("A", Job.of_batch("a"), ROWS, is_overwrite=True)
     stage.script.doom(Fate.LATE, "commit A", "multi", "/head")
-    token = stage.script.hold("commit A", "get", "/tokens/")
     committing = stage.begin_commit(write, messages)
-    await stage.reached(token)
-    head = stage.script.hold("commit A", "get", "/head")
-    token.release()
-    await stage.reached(head)
+    token = await stage.held("commit A", "get", "/tokens/")
+    head = await stage.held("commit A", "get", "/head", after=token)
     stage.script.deliver()
     head.release()
     await committing
@@ -85,9 +77,8 @@ async def own_late_multi(stage: Stage) -> None:
 async def token_collected_before_the_retry(stage: Stage) -> None:
     write, messages = await stage.written("A", Job.of_batch("a"), ROWS)
     stage.script.doom(Fate.LOST_REPLY, "commit A", "multi", "/head")
-    token = stage.script.hold("commit A", "get", "/tokens/")
     committing = stage.begin_commit(write, messages)
-    await stage.reached(token)
+    token = await stage.held("commit A", "get", "/tokens/")
     stage.leap(JOB_TIMEOUT_HOURS)
     await stage.begin_collection("1")
     token.release()
@@ -98,12 +89,9 @@ async def token_collected_before_the_retry(stage: Stage) -> None:
 async def late_commit_after_its_abort(stage: Stage) -> None:
     write, messages = await stage.written("A", Job.of_stream("q", 0), ROWS)
     stage.script.doom(Fate.LATE, "commit A", "multi", "/head")
-    token = stage.script.hold("commit A", "sync")
     committing = stage.begin_commit(write, messages)
-    await stage.reached(token)
-    again = stage.script.hold("commit A", "get", "/tokens/")
-    token.release()
-    await stage.reached(again)
+    token = await stage.held("commit A", "sync")
+    again = await stage.held("commit A", "get", "/tokens/", after=token)
     await write.abort(messages)
     stage.script.deliver()
     again.release()
@@ -126,9 +114,8 @@ async def transaction_forgotten_between_tasks(stage: Stage) -> None:
 async def transaction_forgotten_and_stored_anew(stage: Stage) -> None:
     await stage.committed("Z", Job.of_stream("q", 0), ROWS)
     write, messages = await stage.written("B", Job.of_stream("q", 1), ROWS)
-    head = stage.script.hold("commit B", "get", "/head")
     committing = stage.begin_commit(write, messages)
-    await stage.reached(head)
+    head = await stage.held("commit B", "get", "/head")
     operator = stage.world.process(Actor("operator", "end"))
     await operator.run(operator.layer.catalog.forget_transaction(LOG, "q"))
     # Its node is new and has the version that the forgotten one had.
@@ -153,9 +140,8 @@ async def commit_by_a_follower_that_lags(stage: Stage) -> None:
 @directed("chunks carry names that no retry uses again", inline_bytes=1)
 async def retry_after_a_conflict(stage: Stage) -> None:
     write, messages = await stage.written("A", Job.of_batch("a"), ROWS)
-    sending = stage.script.hold("commit A", "multi", "/head")
     committing = stage.begin_commit(write, messages)
-    await stage.reached(sending)
+    sending = await stage.held("commit A", "multi", "/head")
     await stage.committed("B", Job.of_batch("b"), ("s0", "s1", "s2"))
     sending.release()
     await committing
@@ -164,12 +150,9 @@ async def retry_after_a_conflict(stage: Stage) -> None:
 @directed("a log with a writer outside Spark refuses the commit too, not only the plan")
 async def writer_comes_after_the_plan(stage: Stage) -> None:
     write, messages = await stage.written("A", Job.of_batch("a"), ROWS)
-    opening = stage.script.hold("writer W", "sequence", "/tokens/")
     leading = stage.begin(writer(stage.world, "W"))
-    await stage.reached(opening)
-    rolled = stage.script.hold("writer W", "sequence", "/tokens/")
-    opening.release()
-    await stage.reached(rolled)
+    opening = await stage.held("writer W", "sequence", "/tokens/")
+    rolled = await stage.held("writer W", "sequence", "/tokens/", after=opening)
     await stage.commit(write, messages)
     rolled.release()
     await leading
@@ -178,9 +161,8 @@ async def writer_comes_after_the_plan(stage: Stage) -> None:
 @directed("the head is guarded by the version it was read at", inline_bytes=1)
 async def commit_between_head_and_multi(stage: Stage) -> None:
     write, messages = await stage.written("A", Job.of_batch("a"), ROWS)
-    chunk = stage.script.hold("commit A", "create", "/chunks/")
     committing = stage.begin_commit(write, messages)
-    await stage.reached(chunk)
+    chunk = await stage.held("commit A", "create", "/chunks/")
     await stage.committed("B", Job.of_batch("b"), ("s0", "s1", "s2"))
     chunk.release()
     await committing
@@ -220,11 +202,9 @@ async def newer_driver_stands_in_its_claim(stage: Stage) -> None:
     job = Job.of_stream("q", 0)
     write, messages = await stage.written("A", job, ROWS)
     newer = await stage.planned("B", job, ROWS)
-    listing = stage.script.hold("task B", "children", "/jobs/")
     claiming = stage.begin(newer.attempt(0, ROWS))
-    await stage.reached(listing)
-    worker = write.worker("commit")
-    await worker.run(stage.committed_and_swept(write, worker, messages))
+    listing = await stage.held("task B", "children", "/jobs/")
+    await stage.commit_and_sweep(write, messages)
     listing.release()
     await claiming
 
@@ -233,12 +213,9 @@ async def newer_driver_stands_in_its_claim(stage: Stage) -> None:
 async def overwrite_while_references_are_read(stage: Stage) -> None:
     await stage.committed("A", Job.of_batch("a"), ROWS)
     stage.leap(JOB_TIMEOUT_HOURS)
-    children = stage.script.hold("gc 1", "children", "/tokens/0000000000")
     collecting = stage.begin_collection("1")
-    await stage.reached(children)
-    head = stage.script.hold("gc 1", "get", "/head")
-    children.release()
-    await stage.reached(head)
+    children = await stage.held("gc 1", "children", "/tokens/0000000000")
+    head = await stage.held("gc 1", "get", "/head", after=children)
     await stage.committed("B", Job.of_batch("b"), ("s0",), is_overwrite=True)
     head.release()
     await collecting
@@ -249,15 +226,13 @@ async def overwrite_while_references_are_read(stage: Stage) -> None:
 
 async def _ledger_in_two_ranges(stage: Stage) -> None:
     """One commit that names one ledger twice, as compaction and shared ledgers will; swept."""
-    rows = ("r0", "r1")
-    write, messages = await stage.written("A", Job.of_batch("a"), rows + rows)
+    write, messages = await stage.written("A", Job.of_batch("a"), ROWS + ROWS)
     first = messages[0]
     assert first is not None
     assert first.written is not None
     half = LedgerWritten(first.written.ledger_id, 1, 2, 200)
     twice = [replace(first, written=half), replace(first, partition=1, written=half)]
-    worker = write.worker("commit")
-    await worker.run(stage.committed_and_swept(write, worker, twice))
+    await stage.commit_and_sweep(write, twice)
 
 
 @directed("a ledger goes only if neither the log nor other garbage names it")
@@ -280,16 +255,12 @@ async def two_collections_of_shared_garbage(stage: Stage) -> None:
     stage.leap(-2 * RETENTION_HOURS)
     await stage.committed("B", Job.of_batch("b"), ("s0",), is_overwrite=True)
     stage.leap(RETENTION_HOURS)
-    forgetting = stage.script.hold("gc 1", "multi", "/garbage/")
     first = stage.begin_collection("1")
-    await stage.reached(forgetting)
+    forgetting = await stage.held("gc 1", "multi", "/garbage/")
     stage.leap(2 * RETENTION_HOURS)
-    other = stage.script.hold("gc 2", "multi", "/garbage/")
     second = stage.begin_collection("2")
-    await stage.reached(other)
-    further = stage.script.hold("gc 2", "get", "/garbage/")
-    other.release()
-    await stage.reached(further)
+    other = await stage.held("gc 2", "multi", "/garbage/")
+    further = await stage.held("gc 2", "get", "/garbage/", after=other)
     forgetting.release()
     await first
     further.release()
@@ -299,9 +270,8 @@ async def two_collections_of_shared_garbage(stage: Stage) -> None:
 @directed("a chunk goes only once its epoch's token was seen not LIVE", inline_bytes=1)
 async def collection_before_the_multi(stage: Stage) -> None:
     write, messages = await stage.written("A", Job.of_batch("a"), ROWS)
-    sending = stage.script.hold("commit A", "multi", "/head")
     committing = stage.begin_commit(write, messages)
-    await stage.reached(sending)
+    sending = await stage.held("commit A", "multi", "/head")
     await stage.begin_collection("1")
     sending.release()
     await committing
@@ -310,12 +280,10 @@ async def collection_before_the_multi(stage: Stage) -> None:
 @directed("references to a chunk are read after its epoch's token, in one session", inline_bytes=1)
 async def commit_while_chunks_are_listed(stage: Stage) -> None:
     write, messages = await stage.written("A", Job.of_batch("a"), ROWS)
-    sending = stage.script.hold("commit A", "multi", "/head")
     committing = stage.begin_commit(write, messages)
-    await stage.reached(sending)
-    listing = stage.script.hold("gc 1", "children", "/chunks")
+    sending = await stage.held("commit A", "multi", "/head")
     collecting = stage.begin_collection("1")
-    await stage.reached(listing)
+    listing = await stage.held("gc 1", "children", "/chunks")
     sending.release()
     await committing
     listing.release()
@@ -345,9 +313,8 @@ async def replay_after_a_truncation(stage: Stage) -> None:
 async def commit_within_a_truncation(stage: Stage) -> None:
     write = await stage.planned("A", Job.of_batch("a"), (*ROWS, *ROWS))
     await stage.commit(write, [await write.attempt(part, ROWS) for part in (0, 1)])
-    cutting = stage.script.hold("truncate 1", "get", "/chunks/")
     truncating = stage.begin(stage.truncate("1", len(ROWS)))
-    await stage.reached(cutting)
+    cutting = await stage.held("truncate 1", "get", "/chunks/")
     await stage.committed("B", Job.of_batch("b"), ("s0",))
     cutting.release()
     await truncating
@@ -360,12 +327,9 @@ async def late_truncation(stage: Stage) -> None:
     await stage.committed("A", Job.of_batch("a"), ROWS)
     await stage.committed("B", Job.of_batch("b"), ROWS)
     stage.script.doom(Fate.LATE, "truncate 1", "multi", "/head")
-    ending = stage.script.hold("truncate 1", "sequence", "/tokens/")
-    again = stage.script.hold("truncate 1", "sequence", "/tokens/")
     truncating = stage.begin(stage.truncate("1", 2))
-    await stage.reached(ending)
-    ending.release()
-    await stage.reached(again)
+    ending = await stage.held("truncate 1", "sequence", "/tokens/")
+    again = await stage.held("truncate 1", "sequence", "/tokens/", after=ending)
     stage.leap(RETENTION_HOURS)
     await stage.begin_collection("1")
     stage.script.deliver()

@@ -280,10 +280,9 @@ class History:
 
     now_us: Callable[[], int] = lambda: 0
     events: list[Event] = field(default_factory=list)
-    times_us: list[int] = field(default_factory=list)
     marks: Counter[str] = field(default_factory=Counter)
-    notes: list[tuple[int, str]] = field(default_factory=list)
-    """Metadata operations and faults, for the trace: the index of the next event, and a text."""
+    trace: list[str] = field(default_factory=list)
+    """If it is traced: events, metadata operations and faults in order, a line each."""
     is_traced: bool = False
     prefix: str = ""
     """Left out of notes: the path of the log all is about."""
@@ -291,25 +290,14 @@ class History:
     def record(self, event: Event) -> None:
         """Add an event that happens now."""
         self.events.append(event)
-        self.times_us.append(self.now_us())
+        if self.is_traced:
+            self.trace.append(f"{self.now_us() / 1e6:10.6f} {event}")
 
     def note(self, text: str) -> None:
         """Add a line to the trace."""
         if self.is_traced:
-            line = f"{self.now_us() / 1e6:10.6f}   {text.replace(self.prefix, '') if self.prefix else text}"
-            self.notes.append((len(self.events), line))
-
-    def trace(self) -> list[str]:
-        """Everything in order, a line each."""
-        lines: list[str] = []
-        notes = iter([*self.notes, (len(self.events) + 1, "")])
-        at, text = next(notes)
-        for index, (event, time_us) in enumerate(zip(self.events, self.times_us, strict=True)):
-            while at <= index:
-                lines.append(text)
-                at, text = next(notes)
-            lines.append(f"{time_us / 1e6:10.6f} {event}")
-        return lines
+            text = text.replace(self.prefix, "") if self.prefix else text
+            self.trace.append(f"{self.now_us() / 1e6:10.6f}   {text}")
 
     def hash(self) -> str:
         """Equal for equal runs."""

@@ -17,11 +17,9 @@ from bookkeeper_metadata.store.operations import Create
 from spark_bookkeeper.ledger.errors import LedgerFencedError, NotEnoughBookiesError
 from tests.simulation.commits.history import Actor, Fenced, History, LedgerClosed
 from tests.simulation.commits.sessions import Session
-from tests.simulation.commits.tree import PastTree
+from tests.simulation.commits.tree import PREFIX, PastTree
 from tests.simulation.kit.choices import Stream
 
-ROOT = "/ledgers"
-PREFIX = f"{ROOT}/L"
 CREATE_ATTEMPTS_MAX = 8
 
 

@@ -9,8 +9,9 @@ timeout, and collections run: then nothing may be left but what is visible.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 from unittest.mock import patch
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
@@ -19,7 +20,6 @@ from spark_bookkeeper.log.rules import transitions
 from tests.simulation.commits import others
 from tests.simulation.commits.checkers import violations_of
 from tests.simulation.commits.history import Actor, Escaped, History, Left, Stuck
-from tests.simulation.commits.sessions import Weather
 from tests.simulation.commits.spark import Order, Query, write_once
 from tests.simulation.commits.swarm import Swarm, draw_swarm
 from tests.simulation.commits.world import DAY_MS, Process, ProcessDied, World
@@ -60,14 +60,13 @@ def run_schedule(seed: int, *, record: Record | None = None, is_traced: bool = F
         world.ledgers.failing = swarm.bookies_away
         await _chaos(world, swarm)
 
-    history, steps = run_world(choices, act, is_traced=is_traced, inline_bytes=swarm.inline_bytes)
-    return Outcome(seed, choices.record, history, violations_of(history), steps)
+    return run_world(choices, act, is_traced=is_traced, inline_bytes=swarm.inline_bytes)
 
 
 def run_world(
     choices: Choices, act: Act, *, is_traced: bool = False, inline_bytes: int = 150
-) -> tuple[History, int]:
-    """Found a log, let ``act`` happen to it, heal, collect; what was seen, and in how many steps."""
+) -> Outcome:
+    """Found a log, let ``act`` happen to it, heal, collect, check."""
     loop = SimLoop()
     loop.steps_max = STEPS_MAX
     asyncio.set_event_loop(loop)
@@ -88,7 +87,8 @@ def run_world(
         loop.close()
     for failure in loop.failures:
         world.history.record(Escaped(f"from a callback: {failure}"))
-    return world.history, loop.steps
+    history = world.history
+    return Outcome(choices.seed, choices.record, history, violations_of(history), loop.steps)
 
 
 async def _everything(world: World, act: Act) -> None:
@@ -108,9 +108,8 @@ async def _everything(world: World, act: Act) -> None:
 
 def _heal(world: World) -> None:
     # Sessions hold the weather they were born into, so it is changed and not replaced.
-    calm = Weather()
-    for name in ("slow", "lost", "late", "stale"):
-        setattr(world.weather, name, getattr(calm, name))
+    weather = world.weather
+    weather.slow = weather.lost = weather.late = weather.stale = 0
     world.ledgers.failing = 0
     world.script.holds.clear()
     world.script.fates.clear()
@@ -131,12 +130,9 @@ async def _clean(world: World) -> None:
     await others.read_rows(world, reads, head.base_row, head.next_row)
 
 
-async def _must(world: World, process: Process, work: Awaitable[object]) -> None:
-    async def do() -> None:
-        await work
-
+async def _must(world: World, process: Process, work: Coroutine[Any, Any, object]) -> None:
     try:
-        await process.run(do())
+        await process.run(work)
     except (BookKeeperError, ProcessDied) as failed:
         world.history.record(Stuck(f"{process.actor} failed in a healed world: {failed!r}"))
 
@@ -174,25 +170,23 @@ async def _query(world: World, swarm: Swarm, name: str) -> None:
     stream = world.choices.stream(f"orders {name}")
     columns = world.choices.stream(f"columns {name}")
     orders = []
+
+    def job(query_id: str, batch: int) -> Job:
+        if swarm.is_foreach:
+            return Job.of_batch("unused", Txn(f"app {name}", batch, query_id=query_id))
+        return Job.of_stream(query_id, batch)
+
     for batch in range(swarm.batches):
         rows = tuple(f"{name}.{batch}.{i}" for i in range(stream.below(7)))
-        if swarm.is_foreach:
-            job = Job.of_batch("unused", Txn(f"app {name}", batch, query_id=name))
-        else:
-            job = Job.of_stream(name, batch)
         is_overwrite = stream.one_in(swarm.overwrites)
         column = f"c{name}" if columns.one_in(swarm.evolutions) else ""
-        orders.append(Order(f"{name}/{batch}", job, rows, is_overwrite, column))
+        orders.append(Order(f"{name}/{batch}", job(name, batch), rows, is_overwrite, column))
     await Query(world, swarm, name, orders).run()
     if stream.one_in(3):
         # The checkpoint was deleted: another query id, the same source from its beginning.
-        key, again = f"{name}again/0", orders[0]
-        if swarm.is_foreach:
-            job = Job.of_batch("unused", Txn(f"app {name}", 0, query_id=f"{name}again"))
-        else:
-            job = Job.of_stream(f"{name}again", 0)
-        rows = tuple(f"again {row}" for row in again.rows)
-        await write_once(world, swarm, Order(key, job, rows), f"{name}again")
+        again = f"{name}again"
+        rows = tuple(f"again {row}" for row in orders[0].rows)
+        await write_once(world, swarm, Order(f"{again}/0", job(again, 0), rows), again)
 
 
 async def _after(delay_ms: int, work: Awaitable[None]) -> None:

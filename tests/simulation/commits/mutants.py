@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.simulation.commits import (
-    mutants_of_claims,
-    mutants_of_cleaning,
-    mutants_of_commits,
-    mutants_of_garbage,
-)
+from tests.simulation.commits import mutants_of_cleaning, mutants_of_commits
 from tests.simulation.commits.directed import DIRECTED, run_directed
 from tests.simulation.commits.model import run_schedule
 from tests.simulation.kit import kills
@@ -27,12 +22,7 @@ from tests.simulation.kit.kills import DOCUMENTS, Kill, Table, labels_of
 from tests.simulation.kit.patching import Mutant, joined
 from tests.simulation.kit.shrink import save_mutant
 
-MUTANTS = joined(
-    mutants_of_claims.MUTANTS,
-    mutants_of_cleaning.MUTANTS,
-    mutants_of_commits.MUTANTS,
-    mutants_of_garbage.MUTANTS,
-)
+MUTANTS = joined(mutants_of_cleaning.MUTANTS, mutants_of_commits.MUTANTS)
 SCHEDULES = Path(__file__).resolve().parent / "schedules"
 """One shrunk schedule per mutant that no directed one notices: fails with it, passes without."""
 SEEDS_MAX = 100

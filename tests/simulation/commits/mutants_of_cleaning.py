@@ -1,27 +1,18 @@
-"""Mutants of sweeps and aborts: clauses of the protocol, broken one by one.
+"""Mutants of sweeps, collections and changes outside Spark: clauses of the protocol, broken one by one.
 
-The clauses are those of the log layer's modules ``sweep``, ``nodes`` and ``collect``.
+The clauses are those of the log layer's modules ``sweep``, ``nodes``, ``collect`` and ``change``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from contextlib import suppress
-from copy import copy
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
 
-from bookkeeper_metadata.errors import MetadataUnavailableError
-from bookkeeper_metadata.foundation.errors import BookKeeperError
-from bookkeeper_metadata.store.operations import StoreConflict
-from spark_bookkeeper.log.cleaning import sweep
+from spark_bookkeeper.log.cleaning import collect, sweep
 from spark_bookkeeper.log.cleaning.collect import Collector
 from spark_bookkeeper.log.cleaning.sweep import Sweeper, SweepReport
-from spark_bookkeeper.log.format.epoch import TaskMessage, TokenChild, TokenState
-from spark_bookkeeper.log.format.serde import encode_token
-from spark_bookkeeper.log.nodes.deletes import delete_node
-from spark_bookkeeper.log.nodes.paths import job_name
-from spark_bookkeeper.log.nodes.reads import LogNodes, TokenAt
+from spark_bookkeeper.log.commits.change import HeadChange
+from spark_bookkeeper.log.format.epoch import TaskMessage
+from spark_bookkeeper.log.nodes.reads import LogNodes
 from tests.simulation.kit.patching import Mutants, Patch
 
 MUTANTS = Mutants()
@@ -29,44 +20,21 @@ planted = MUTANTS.planted
 
 # -- ending tokens -----------------------------------------------------------------------------------
 
+_CLEANS = (
+    "children = await nodes.token_children(number)\n"
+    "await self.remove_children(nodes, number, children, set(children), report)\n"
+)
+planted("abort_without_killing", "an abort cleans under a token that is LIVE", "R2").edit(
+    Sweeper.abort, {"if await nodes.kill": f"{_CLEANS}if await nodes.kill"}
+)
 
-@planted("abort_without_killing", "an abort cleans under a token that is LIVE", "R2")
-def _abort_without_killing(patch: Patch) -> None:
-    async def abort(
-        self: Sweeper, messages: Sequence[TaskMessage | None], *, log: str
-    ) -> SweepReport:
-        report = SweepReport()
-        named = next((message for message in messages if message is not None), None)
-        if named is None:
-            return report
-        nodes = self.site.nodes(named.epoch.log_id, log)
-        number = named.epoch.number
-        try:
-            children = await nodes.token_children(number)
-            await self.remove_children(nodes, number, children, set(children), report)
-        except (BookKeeperError, StoreConflict):
-            return report
-        return report
-
-    patch.method(Sweeper, "abort", abort, source="45d648e3")
-
-
-@planted("abort_of_the_job", "an abort ends every epoch of its job", "R4")
-def _abort_of_the_job(patch: Patch) -> None:
-    abort = Sweeper.abort
-
-    async def all_epochs(
-        self: Sweeper, messages: Sequence[TaskMessage | None], *, log: str
-    ) -> SweepReport:
-        named = next((message for message in messages if message is not None), None)
-        if named is not None:
-            nodes = self.site.nodes(named.epoch.log_id, log)
-            with suppress(BookKeeperError, StoreConflict):
-                for epoch in await nodes.job_epochs(job_name(named.job)):
-                    await nodes.kill(epoch, self.site.clock_ms())
-        return await abort(self, messages, log=log)
-
-    patch.method(Sweeper, "abort", all_epochs)
+_KILLS = (
+    "for epoch in await nodes.job_epochs(job_name(named.job)):\n"
+    "    await nodes.kill(epoch, named.epoch.planned_ms)\n"
+)
+planted("abort_of_the_job", "an abort ends every epoch of its job", "R4").edit(
+    Sweeper.abort, {"if await nodes.kill": f"{_KILLS}if await nodes.kill"}
+)
 
 
 @planted(
@@ -87,166 +55,123 @@ def _abort_believes_it_failed(patch: Patch) -> None:
     patch.method(Sweeper, "abort", sure)
 
 
-@planted("kill_unguarded", "setting a token DEAD does not care what it is", "R4")
-def _kill_unguarded(patch: Patch) -> None:
-    async def kill(self: LogNodes, epoch: int, now_ms: int) -> TokenState | None:
-        found = await self.token(epoch)
-        if found is None:
-            return None
-        dead = replace(found.token, state=TokenState.DEAD, changed_ms=now_ms)
-        try:
-            await self.store.put(self.tree.token(epoch), encode_token(dead), found.version)
-        except StoreConflict:
-            return found.token.state
-        return TokenState.DEAD
+planted("kill_unguarded", "setting a token DEAD does not care what it is", "R4").edit(
+    LogNodes.kill,
+    {
+        "if found is None or found.token.state is not TokenState.LIVE:": "if found is None:",
+        "LIVE_TOKEN_VERSION": "found.version",
+    },
+)
 
-    patch.method(LogNodes, "kill", kill, source="ffe5fdd5")
+planted(
+    "kill_believed_done", "setting a token DEAD counts as done though no reply came", "R3"
+).edit(LogNodes.kill, {"if attempt == KILL_ATTEMPTS_MAX:\nraise": "return TokenState.DEAD"})
 
+planted("gc_kills_early", "a collection ends every LIVE token it finds", "R4").edit(
+    Collector._is_due, {"state is TokenState.DEAD": "state is not TokenState.COMMITTED"}
+)
 
-@planted("kill_believed_done", "setting a token DEAD counts as done though no reply came", "R3")
-def _kill_believed_done(patch: Patch) -> None:
-    kill = LogNodes.kill
-
-    async def sure(self: LogNodes, epoch: int, now_ms: int) -> TokenState | None:
-        found = await self.token(epoch)
-        if found is None or found.token.state is not TokenState.LIVE:
-            return await kill(self, epoch, now_ms)
-        dead = replace(found.token, state=TokenState.DEAD, changed_ms=now_ms)
-        with suppress(StoreConflict, MetadataUnavailableError):
-            await self.store.put(self.tree.token(epoch), encode_token(dead), found.version)
-        return TokenState.DEAD
-
-    patch.method(LogNodes, "kill", sure, source="ffe5fdd5")
-
-
-@planted("gc_kills_early", "a collection ends every LIVE token it finds", "R4")
-def _gc_kills_early(patch: Patch) -> None:
-    is_due = Collector._is_due
-
-    def impatient(self: Collector, found: TokenAt, *rest: Any) -> bool:
-        is_live = found.token.state is TokenState.LIVE
-        return is_live or is_due(self, found, *rest)
-
-    patch.method(Collector, "_is_due", impatient)
-
-
-@planted("gc_spares_live", "a collection never ends a LIVE token", "X5")
-def _gc_spares_live(patch: Patch) -> None:
-    is_due = Collector._is_due
-
-    def patient(self: Collector, found: TokenAt, *rest: Any) -> bool:
-        is_live = found.token.state is TokenState.LIVE
-        return not is_live and is_due(self, found, *rest)
-
-    patch.method(Collector, "_is_due", patient)
-
+planted("gc_spares_live", "a collection never ends a LIVE token", "X5").edit(
+    Collector._is_due,
+    {"if any(_is_stored(txn, stored) for txn in txns):\nreturn True": "return False"},
+)
 
 # -- what goes with an epoch -------------------------------------------------------------------------
 
+planted("sweep_under_live", "a sweep cleans under whatever token it finds", "R2").edit(
+    LogNodes.kill, {"dead = ": "return found.token.state\ndead = "}
+).edit(Sweeper.sweep_epoch, {"if state is TokenState.LIVE and not is_dry_run:": "if False:"})
 
-@planted("sweep_under_live", "a sweep cleans under whatever token it finds", "R2")
-def _sweep_under_live(patch: Patch) -> None:
-    async def spare(self: LogNodes, epoch: int, now_ms: int) -> TokenState | None:
-        found = await self.token(epoch)
-        return None if found is None else found.token.state
-
-    token = LogNodes.token
-
-    async def sweep_epoch(
-        self: Sweeper, nodes: LogNodes, epoch: int, *rest: Any, **how: Any
-    ) -> None:
-        async def as_dead(asked: int) -> TokenAt | None:
-            found = await token(nodes, asked)
-            if found is None or found.token.state is not TokenState.LIVE:
-                return found
-            return replace(found, token=replace(found.token, state=TokenState.DEAD))
-
-        blind = copy(nodes)
-        blind.token = as_dead  # type: ignore[method-assign, assignment]
-        await original(self, blind, epoch, *rest, **how)
-
-    original = Sweeper.sweep_epoch
-    patch.method(LogNodes, "kill", spare, source="ffe5fdd5")
-    patch.method(Sweeper, "sweep_epoch", sweep_epoch)
-
-
-@planted(
+planted(
     "sweep_of_committed_unread",
     "a sweep deletes under COMMITTED what its messages do not name",
     "X7",
-)
-def _sweep_of_committed_unread(patch: Patch) -> None:
-    async def nothing(*asked: Any, **how: Any) -> set[int]:
-        return set()
+).edit(Sweeper.sweep_epoch, {"if state is TokenState.COMMITTED and doomed:": "if False:"})
 
-    patch.function(sweep.find_referenced, nothing, source="50163e92")
-
-
-@planted(
+planted(
     "garbage_not_looked_at", "only what the log names is spared, not what its garbage does", "X7"
-)
-def _garbage_not_looked_at(patch: Patch) -> None:
-    async def nothing(*asked: Any, **how: Any) -> set[int]:
-        return set()
+).edit(sweep._find_named_by_garbage, {"garbage = await ": "return set()\ngarbage = await "})
 
-    patch.function(sweep._find_named_by_garbage, nothing, source="92d50ae9")
-
-
-@planted(
+_HEAD, _EPOCHS = "head = (await nodes.head()).head", "await nodes.garbage_epochs()"
+planted(
     "garbage_read_before_head", "a range that moves to the garbage meanwhile is seen nowhere", "X7"
+).edit(
+    sweep.find_referenced,
+    {f"in {_EPOCHS}:": "in epochs:", _HEAD: f"epochs = {_EPOCHS}\n{_HEAD}"},
 )
-def _garbage_read_before_head(patch: Patch) -> None:
-    find_referenced = sweep.find_referenced
 
-    async def reversed_(
-        nodes: LogNodes, ledger_ids: Collection[int], *, besides: int | None = None
-    ) -> set[int]:
-        epochs = await nodes.garbage_epochs()
-        earlier = copy(nodes)
+_FORGETS_CHILD = "await delete_node(nodes.store, nodes.tree.token_child(epoch, child))\n"
+planted("child_before_ledger", "a ledger is forgotten before it is deleted", "R5").edit(
+    Sweeper.remove_children, {"if child in doomed": f"{_FORGETS_CHILD}if child in doomed"}
+)
 
-        async def as_read() -> list[int]:
-            return epochs
+planted("failed_delete_forgotten", "a ledger that could not be deleted is forgotten", "R5").edit(
+    Sweeper.remove_ledger, {"return False": "return True"}
+)
 
-        earlier.garbage_epochs = as_read  # type: ignore[method-assign]
-        return await find_referenced(earlier, ledger_ids, besides=besides)
+planted("own_epoch_only", "a sweep leaves the job's other epochs alone", "R11").edit(
+    Sweeper._after_commit, {"in await nodes.job_epochs(job):": "in ():"}
+)
 
-    patch.function(find_referenced, reversed_)
-
-
-@planted("child_before_ledger", "a ledger is forgotten before it is deleted", "R5")
-def _child_before_ledger(patch: Patch) -> None:
-    remove = Sweeper.remove_children
-
-    async def hasty(
-        self: Sweeper, nodes: LogNodes, epoch: int, children: Sequence[TokenChild], *rest: Any
-    ) -> bool:
-        for child in children:
-            await delete_node(nodes.store, nodes.tree.token_child(epoch, child))
-        return await remove(self, nodes, epoch, children, *rest)
-
-    patch.method(Sweeper, "remove_children", hasty)
+# -- garbage and chunks ------------------------------------------------------------------------------
 
 
-@planted("failed_delete_forgotten", "a ledger that could not be deleted is forgotten", "R5")
-def _failed_delete_forgotten(patch: Patch) -> None:
-    remove = Sweeper.remove_ledger
-
-    async def optimistic(self: Sweeper, *asked: Any, **how: Any) -> bool:
-        await remove(self, *asked, **how)
-        return True
-
-    patch.method(Sweeper, "remove_ledger", optimistic)
+@planted("garbage_never_kept", "garbage goes at once, with readers still at it", "X7")
+def _garbage_never_kept(patch: Patch) -> None:
+    patch.constant(Collector, "_is_expired", True)
 
 
-@planted("own_epoch_only", "a sweep leaves the job's other epochs alone", "R11")
-def _own_epoch_only(patch: Patch) -> None:
-    after = Sweeper._after_commit
+planted("shared_garbage", "garbage takes a ledger that other garbage names", "X7").edit(
+    sweep.find_referenced, {"if epoch != besides:": "if besides is None:"}
+)
 
-    async def alone(self: Sweeper, nodes: LogNodes, *rest: Any) -> None:
-        async def none(job: str) -> list[int]:
-            return []
+planted(
+    "garbage_forgotten_alone", "garbage leaves a ledger to other garbage that may be gone", "R5"
+).edit(collect._forget_garbage, {"for other in others]": "for other in ()]"})
 
-        nodes.job_epochs = none  # type: ignore[method-assign]
-        await after(self, nodes, *rest)
+_FORGETS_GARBAGE = "await delete_node(nodes.store, nodes.tree.garbage_entry(epoch))\n"
+planted("garbage_before_ledgers", "a garbage entry goes before its ledgers do", "R5").edit(
+    Collector._garbage, {"others = [": f"{_FORGETS_GARBAGE}others = ["}
+)
 
-    patch.method(Sweeper, "_after_commit", alone)
+planted(
+    "chunk_under_live", "a chunk goes though its epoch may still commit", "R2", "X7", "X6"
+).edit(Collector._chunks, {"found is None or found.token.state is not TokenState.LIVE": "True"})
+
+_READS = "kept = await referenced_chunks(nodes)\n"
+planted("chunks_read_before_tokens", "references are read before the tokens are", "X7").edit(
+    Collector._chunks, {f"{_READS}doomed": "doomed", "names = ": f"{_READS}names = "}
+)
+
+planted("chunks_of_garbage_forgotten", "only the head keeps chunks, not garbage", "X7").edit(
+    sweep.referenced_chunks, {"epochs = await nodes.garbage_epochs()": "epochs = []"}
+)
+
+# -- changes of the head outside Spark ---------------------------------------------------------------
+
+_FORGETS_TXNS = (
+    "for name in await self._nodes.store.children(self._nodes.tree.txns) or []:\n"
+    "    if transition.garbage is not None:\n"
+    "        await self._nodes.store.delete(f'{self._nodes.tree.txns}/{name}')\n"
+)
+planted(
+    "txn_forgotten_by_truncation", "a truncation forgets who committed what it drops", "X1"
+).edit(HeadChange.apply, {"await self.write": f"{_FORGETS_TXNS}await self.write"})
+
+
+@planted("change_without_token", "a change of the head does not take its token along", "R10")
+def _change_without_token(patch: Patch) -> None:
+    make = HeadChange.operations
+    patch.method(
+        HeadChange,
+        "operations",
+        lambda *asked: [part for part in make(*asked) if "/tokens/" not in part.path],
+    )
+
+
+_LATE = "await self._nodes.sync()\nfound = await self._nodes.head()\n"
+planted(
+    "change_without_head_version",
+    "a change of the head is built upon one and guarded by another",
+    "R8",
+).edit(HeadChange.apply, {"await self.write": f"{_LATE}await self.write"})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bookkeeper_metadata.store.operations import Node
-from spark_bookkeeper.log.format.epoch import TokenState, Txn
+from spark_bookkeeper.log.format.epoch import StoredTxn, TokenState, Txn
 from spark_bookkeeper.log.format.model import ChunkRef, LedgerRange, LogHead
 from spark_bookkeeper.log.format.serde import (
     parse_chunk,
@@ -36,8 +36,7 @@ from tests.simulation.commits.history import (
     TokenEnded,
     Unnamed,
 )
-from tests.simulation.commits.ledgers import PREFIX, ROOT
-from tests.simulation.commits.tree import PastTree
+from tests.simulation.commits.tree import PREFIX, ROOT, PastTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ class Observer:
 
     def __init__(self, tree: PastTree, history: History, clock_ms: Callable[[], int]) -> None:
         self._tree = tree
-        self._history = history
+        self.history = history
         self._clock_ms = clock_ms
         self._retention = RetentionSettings()
         self._ledgers: set[int] = set()
@@ -105,19 +104,14 @@ class Observer:
 
     def is_stored(self, txn: Txn | None) -> bool:
         """Whether this is what its application and query committed last."""
-        if txn is None:
+        stored = None if txn is None else self._txn(txn.app_id)
+        if txn is None or stored is None:
             return False
-        path = self._log.txn(txn.app_id)
-        node = self._tree.node(path)
-        if node is None:
-            return False
-        stored = parse_txn(path, node.value)
         return (stored.version, stored.query_id) == (txn.version, txn.query_id)
 
     def live_siblings(self, epoch: int) -> tuple[int, ...]:
         """Other epochs of the same job, announced and LIVE."""
-        siblings = self._siblings(self._job_of.get(epoch, ""), epoch)
-        return tuple(other for other in siblings if self.token(other) == "LIVE")
+        return tuple(other for other in self._siblings(epoch) if self.token(other) == "LIVE")
 
     @property
     def head(self) -> LogHead:
@@ -141,14 +135,14 @@ class Observer:
     def sent(self, actor: Actor, operation: str, path: str) -> None:
         """A process sends a request."""
         if actor.kind == "commit" and operation == "multi" and path.startswith(self._log.head):
-            self._history.record(CommitSent(actor, actor.epoch))
+            self.history.record(CommitSent(actor, actor.epoch))
 
     def on_answer(self, actor: Actor, path: str, value: object) -> None:
         """A process gets an answer."""
         if actor.kind != "commit" or not path.startswith(f"{self._log.tokens}/"):
             return
         if isinstance(value, Node) and parse_token(path, value.value).state is TokenState.DEAD:
-            self._history.record(DeadRead(actor, int(path.rpartition("/")[2])))
+            self.history.record(DeadRead(actor, int(path.rpartition("/")[2])))
 
     # -- changes ---------------------------------------------------------------------------------
 
@@ -174,7 +168,7 @@ class Observer:
             elif path.startswith(f"{log.chunks}/"):
                 self._chunk(actor, path.rpartition("/")[2], path)
         for ledger_id in suspects & self._ledgers - self._named():
-            self._history.record(Unnamed(actor, ledger_id))
+            self.history.record(Unnamed(actor, ledger_id))
 
     def _named(self) -> set[int]:
         named = {*self._child_of, *self.visible}
@@ -207,18 +201,21 @@ class Observer:
         assert known is not None
         known.state = state
         if was and state != was:
-            self._history.record(TokenEnded(actor, epoch, was, state, self._is_due(known)))
+            self.history.record(TokenEnded(actor, epoch, was, state, self._is_due(known)))
         return set()
 
     def _is_due(self, token: _Token) -> bool:
         if self._clock_ms() - token.created_ms >= self._retention.job_timeout_ms:
             return True
-        for app_id, version in token.txns:
-            path = self._log.txn(app_id)
-            node = self._tree.node(path)
-            if node is not None and parse_txn(path, node.value).version >= version:
-                return True
-        return False
+        committed = ((self._txn(app_id), version) for app_id, version in token.txns)
+        return any(
+            stored is not None and stored.version >= version for stored, version in committed
+        )
+
+    def _txn(self, app_id: str) -> StoredTxn | None:
+        path = self._log.txn(app_id)
+        node = self._tree.node(path)
+        return None if node is None else parse_txn(path, node.value)
 
     def _dropped(self, path: str) -> set[int]:
         epoch = int(path.rpartition("/")[2])
@@ -252,7 +249,7 @@ class Observer:
             )
             for item in below.ranges
         )
-        self._history.record(
+        self.history.record(
             HeadMoved(
                 actor,
                 node.version,
@@ -279,9 +276,8 @@ class Observer:
         if self._tree.node(f"{PREFIX}{ledger_id}") is not None:
             self._ledgers.add(ledger_id)
             epoch = self._child_of.get(ledger_id, -1)
-            siblings = self._siblings(self._job_of.get(epoch, ""), epoch)
-            token = self.token_of(ledger_id)
-            self._history.record(LedgerMade(actor, ledger_id, epoch, token, siblings))
+            token, siblings = self.token_of(ledger_id), self._siblings(epoch)
+            self.history.record(LedgerMade(actor, ledger_id, epoch, token, siblings))
             return
         self._ledgers.discard(ledger_id)
         oldest_ms = self._clock_ms() - self._retention.deleted_ledger_retention_ms
@@ -289,11 +285,8 @@ class Observer:
             ledger_id in below.ledgers and dropped_ms > oldest_ms
             for below, dropped_ms in self._garbage.values()
         )
-        self._history.record(
-            LedgerGone(
-                actor, ledger_id, self.token_of(ledger_id), ledger_id in self.visible, is_kept
-            )
-        )
+        token, is_visible = self.token_of(ledger_id), ledger_id in self.visible
+        self.history.record(LedgerGone(actor, ledger_id, token, is_visible, is_kept))
 
     def _index(self, name: str, path: str) -> None:
         job, _, epoch_name = name.partition("/")
@@ -310,10 +303,11 @@ class Observer:
             job, _, epoch_name = path.removeprefix(f"{self._log.jobs}/").partition("/")
             if path.startswith(f"{self._log.jobs}/") and epoch_name:
                 epoch = int(epoch_name)
-                self._history.record(Announced(actor, epoch, self._siblings(job, epoch)))
+                self.history.record(Announced(actor, epoch, self._siblings(epoch, job)))
 
-    def _siblings(self, job: str, epoch: int) -> tuple[int, ...]:
-        names = self._tree.children(self._log.job(job)) or []
+    def _siblings(self, epoch: int, job: str = "") -> tuple[int, ...]:
+        """Other epochs announced under the job; by default the one this was announced under."""
+        names = self._tree.children(self._log.job(job or self._job_of.get(epoch, ""))) or []
         return tuple(int(name) for name in names if int(name) != epoch)
 
     def _chunk(self, actor: Actor, name: str, path: str) -> None:
@@ -323,28 +317,26 @@ class Observer:
             name in below.chunks for below, _ in self._garbage.values()
         )
         token = self._tokens.get(int(name.partition("-")[0]))
-        state = token.state if token is not None else ""
-        self._history.record(ChunkGone(actor, name, state, is_referenced))
+        self.history.record(ChunkGone(actor, name, token.state if token else "", is_referenced))
 
     def _open(self, refs: Sequence[ChunkRef], ranges: Sequence[LedgerRange]) -> _Below:
         names: set[str] = set()
         missing: list[str] = []
         found: list[LedgerRange] = []
 
-        def descend(ref: ChunkRef) -> None:
-            names.add(ref.name)
-            path = self._log.chunk(ref.name)
-            node = self._tree.node(path)
-            if node is None:
-                missing.append(ref.name)
-                return
-            chunk = parse_chunk(path, node.value)
-            found.extend(chunk.ranges)
-            for below in chunk.chunks:
-                descend(below)
+        def descend(refs: Sequence[ChunkRef]) -> None:
+            for ref in refs:
+                names.add(ref.name)
+                path = self._log.chunk(ref.name)
+                node = self._tree.node(path)
+                if node is None:
+                    missing.append(ref.name)
+                    continue
+                chunk = parse_chunk(path, node.value)
+                found.extend(chunk.ranges)
+                descend(chunk.chunks)
 
-        for ref in refs:
-            descend(ref)
+        descend(refs)
         return _Below(frozenset(names), (*found, *ranges), tuple(missing))
 
     # -- what is left ----------------------------------------------------------------------------
@@ -352,15 +344,12 @@ class Observer:
     def left(self) -> dict[str, tuple[str, ...]]:
         """Everything but the log itself: empty once all is collected."""
         log, tree = self._log, self._tree
-        chunks = [
-            name for name in tree.children(log.chunks) or [] if name not in self._below.chunks
-        ]
-        orphans = sorted(self._ledgers - self.visible)
+        chunks = tree.children(log.chunks) or []
         found = {
-            "ledgers": tuple(map(str, orphans)),
+            "ledgers": tuple(map(str, sorted(self._ledgers - self.visible))),
             "tokens": tuple(tree.children(log.tokens) or []),
             "jobs": tuple(tree.children(log.jobs) or []),
             "garbage": tuple(tree.children(log.garbage) or []),
-            "chunks": tuple(chunks),
+            "chunks": tuple(name for name in chunks if name not in self._below.chunks),
         }
         return {what: names for what, names in found.items() if names}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
@@ -26,18 +27,18 @@ async def collector(world: World, name: str) -> None:
     """Collects a few times, and may die in the middle."""
     stream = world.choices.stream(f"collector {name}")
     for number in range(8):
-        await _later(world, stream.below(SPAN_MS // 3))
+        await asyncio.sleep(stream.below(SPAN_MS // 3) / 1000)
         process = world.process(Actor(f"gc {name}.{number}", "gc"))
         if stream.one_in(6):
             process.kill_in(1_000 * stream.below(80))
-        await _tolerant(world, process, process.collect)
+        await _tolerant(process, process.collect())
 
 
 async def clock(world: World, swarm: Swarm) -> None:
     """Leaps past the retention of garbage, or past the time any job may take."""
     stream = world.choices.stream("clock")
     for _ in range(4):
-        await _later(world, stream.below(SPAN_MS))
+        await asyncio.sleep(stream.below(SPAN_MS) / 1000)
         if stream.one_in(swarm.clock_jumps):
             leap_ms = (2 * HOUR_MS, 8 * DAY_MS)[stream.below(2)]
             world.history.note(f"the clock leaps by {leap_ms // HOUR_MS} hours")
@@ -49,17 +50,13 @@ async def truncator(world: World) -> None:
     """Drops the oldest rows now and then."""
     stream = world.choices.stream("truncator")
     for number in range(3):
-        await _later(world, stream.below(SPAN_MS))
+        await asyncio.sleep(stream.below(SPAN_MS) / 1000)
         process = world.process(Actor(f"truncate {number}", "truncate"))
         if stream.one_in(4):
             process.kill_in(1_000 * stream.below(40))
         head = world.observer.head
         row = head.base_row + stream.below(head.next_row - head.base_row + 1)
-
-        async def truncate(process: Process = process, row: int = row) -> None:
-            await process.layer.truncate(world.log_id, LOG, row)
-
-        await _tolerant(world, process, truncate)
+        await _tolerant(process, process.truncate(row))
 
 
 class _Appender:
@@ -84,7 +81,7 @@ class _Appender:
 async def writer(world: World, name: str) -> None:
     """A writer outside Spark: takes the log over, appends, rolls, and resigns or dies."""
     stream = world.choices.stream(f"writer {name}")
-    await _later(world, stream.below(SPAN_MS))
+    await asyncio.sleep(stream.below(SPAN_MS) / 1000)
     process = world.process(Actor(f"writer {name}", "writer", f"writer-{name}"))
     if stream.one_in(2):
         process.kill_in(1_000 * stream.below(300))
@@ -109,7 +106,7 @@ async def writer(world: World, name: str) -> None:
             await world.ledgers.close(ledger)
         await process.tail().close(only=frozenset(filter(None, own)))
 
-    await _tolerant(world, process, lead)
+    await _tolerant(process, lead())
 
 
 async def reader(world: World, name: str) -> None:
@@ -118,7 +115,7 @@ async def reader(world: World, name: str) -> None:
     plans = world.process(Actor(f"reader {name}", "reader"))
     position = 0
     for number in range(10):
-        await _later(world, stream.below(SPAN_MS // 2))
+        await asyncio.sleep(stream.below(SPAN_MS // 2) / 1000)
         try:
             end = await plans.run(plans.layer.view(world.log_id, LOG).pin("latest"))
         except BookKeeperError:
@@ -161,17 +158,9 @@ async def _read(process: Process, from_row: int, to_row: int) -> tuple[str, ...]
     return tuple(rows)
 
 
-async def _later(world: World, delay_ms: int) -> None:
-    await asyncio.sleep(delay_ms / 1000)
-
-
-async def _tolerant(world: World, process: Process, work: Callable[[], Awaitable[None]]) -> None:
+async def _tolerant(process: Process, work: Coroutine[Any, Any, None]) -> None:
     """Do it; what fails is tried again by others, another time."""
-
-    async def do() -> None:
-        await work()
-
     try:
-        await process.run(do())
+        await process.run(work)
     except (BookKeeperError, ProcessDied, ValueError) as failed:
-        world.history.note(f"{process.actor} failed: {failed!r}")
+        process.world.history.note(f"{process.actor} failed: {failed!r}")

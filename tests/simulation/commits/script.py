@@ -43,26 +43,18 @@ class Match:
         return is_theirs and operation == self.operation and self.where in path
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Hold:
     """The first operation that matches waits here, its process with it."""
 
-    def __init__(self, match: Match) -> None:
-        self.match = match
-        self._reached = asyncio.Event()
-        self._released = asyncio.Event()
-
-    async def reached(self) -> None:
-        """Wait until somebody waits here."""
-        await self._reached.wait()
+    match: Match
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    """Somebody waits here."""
+    released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def release(self) -> None:
         """Let it go on."""
-        self._released.set()
-
-    async def wait(self) -> None:
-        """Come here, and wait to be let go."""
-        self._reached.set()
-        await self._released.wait()
+        self.released.set()
 
 
 @dataclass(slots=True)
@@ -96,7 +88,8 @@ class Script:
         for hold in self.holds:
             if hold.match(actor, operation, path):
                 self.holds.remove(hold)
-                await hold.wait()
+                hold.reached.set()
+                await hold.released.wait()
                 return
 
     def fate(self, actor: Actor, operation: str, path: str) -> Fate | None:

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import ClientClosedError
@@ -28,23 +28,14 @@ from bookkeeper_metadata.store.operations import (
     StoreConflict,
     check_request,
 )
-from tests.simulation.commits.history import Actor, History
+from tests.simulation.commits.history import Actor
+from tests.simulation.commits.observer import Observer
 from tests.simulation.commits.script import Fate, Script
 from tests.simulation.commits.tree import PastTree
 from tests.simulation.kit.choices import Stream
-from tests.simulation.kit.loop import Owner, SimLoop
+from tests.simulation.kit.loop import SimLoop
 
 T = TypeVar("T")
-
-
-class Spy(Protocol):
-    """Called with what a process does and sees."""
-
-    def sent(self, actor: Actor, operation: str, path: str) -> None:
-        """A request leaves."""
-
-    def on_answer(self, actor: Actor, path: str, value: object) -> None:
-        """A read's or mutation's answer arrived."""
 
 
 MUTATIONS = frozenset(("create", "put", "delete", "multi", "sequence"))
@@ -75,23 +66,20 @@ class Session(MemoryStore):
         self,
         tree: PastTree,
         actor: Actor,
-        owner: Owner,
         stream: Stream,
         *,
         weather: Weather,
         script: Script,
-        history: History,
-        spy: Spy,
+        observer: Observer,
     ) -> None:
         super().__init__(tree)
         self.actor = actor
         self._past = tree
-        self._owner = owner
         self._stream = stream
         self._weather = weather
         self._script = script
-        self._history = history
-        self._spy = spy
+        self._history = observer.history
+        self._observer = observer
         self._loop: SimLoop = asyncio.get_running_loop()  # type: ignore[assignment]
         self._seen = tree.change
         self._stale_reads = 0
@@ -124,7 +112,7 @@ class Session(MemoryStore):
         fate = self._script.fate(self.actor, operation, path) or self._draw(operation)
         if fate is not Fate.OK:
             self._history.marks[fate.value] += 1
-        self._spy.sent(self.actor, operation, path)
+        self._observer.sent(self.actor, operation, path)
         reply: asyncio.Future[T] = self._loop.create_future()
         call = _Call(operation, path, apply, reply, fate)
         self._history.note(f"{self.actor} {operation} {path}{fate.shown}")
@@ -137,7 +125,7 @@ class Session(MemoryStore):
         elif fate is not Fate.LOST_REQUEST:
             self._loop.after(self._travel_us(), self._arrive, call)
         value = await reply
-        self._spy.on_answer(self.actor, path, value)
+        self._observer.on_answer(self.actor, path, value)
         return value
 
     def _look(self) -> int:

@@ -83,6 +83,17 @@ class Write:
             self.world.loop.after(delay_us, self._die)
         return await self.driver.run(self._drive())
 
+    async def finish(self) -> bool:
+        """Run all of it; returns whether it succeeded, so that Spark never runs it again."""
+        history = self.world.history
+        try:
+            await self.run()
+        except (BookKeeperError, TaskFailed, ProcessDied) as failed:
+            history.note(f"{self.name} failed: {failed!r}")
+            return False
+        history.record(BatchDone(self.order.key))
+        return True
+
     def _die(self) -> None:
         for process in self.others:
             process.kill_in(0)
@@ -177,42 +188,27 @@ class Write:
                 self.world.history.note(f"task failed: {failed!r}")
         return None
 
-    async def attempt(self, partition: int, rows: Sequence[str], name: str = "") -> TaskMessage:
+    async def attempt(self, partition: int, rows: Sequence[str]) -> TaskMessage:
         """One task attempt, in a process of its own that may outlive everybody who waits for it."""
         self._attempts += 1
         number = self._attempts
-        actor = Actor(
-            f"task {name or f'{self.name} p{partition} a{number}'}",
-            "task",
-            self.order.key,
-            self.epoch.number,
-            partition,
-            number,
-        )
+        name = f"task {self.name} p{partition} a{number}"
+        actor = Actor(name, "task", self.order.key, self.epoch.number, partition, number)
         task = self.world.process(actor)
         if task.stream.one_in(self.swarm.task_dies):
             task.kill_in(1_000 * task.stream.below(60))
         return await task.run(self._attempt(task, rows))
 
     async def _attempt(self, task: Process, rows: Sequence[str]) -> TaskMessage:
-        actor, stream = task.actor, task.stream
+        epoch, job, stream = self.epoch, self.order.job, task.stream
+        partition, number = task.actor.partition, task.actor.task_attempt_id
         if stream.one_in(self.swarm.task_late):
             await asyncio.sleep(0.01 * stream.below(200))
-        message = TaskMessage(
-            epoch=self.epoch,
-            job=self.order.job,
-            partition=actor.partition,
-            task_attempt_id=actor.task_attempt_id,
-        )
+        message = TaskMessage(epoch=epoch, job=job, partition=partition, task_attempt_id=number)
         if not rows:
             return message
         jobs, ledgers = task.layer.jobs, self.world.ledgers
-        claim = await jobs.claim(
-            self.epoch,
-            self.order.job,
-            partition=actor.partition,
-            task_attempt_id=actor.task_attempt_id,
-        )
+        claim = await jobs.claim(epoch, job, partition=partition, task_attempt_id=number)
         if claim is None:
             self.world.history.marks["task found its transaction stored"] += 1
             return replace(message, is_already_committed=True)
@@ -226,8 +222,8 @@ class Write:
             await asyncio.wait_for(jobs.fence_predecessors(claim), FENCE_PREDECESSORS_S)
         except (BookKeeperError, TimeoutError):
             self.world.history.marks["predecessors not fenced"] += 1
-        count, schema_id = len(rows), self.epoch.schema_id
-        written = LedgerWritten(ledger.ledger_id, count - 1, count, 100 * count, schema_id)
+        count = len(rows)
+        written = LedgerWritten(ledger.ledger_id, count - 1, count, 100 * count, epoch.schema_id)
         return replace(message, written=written)
 
     # -- the driver's other processes ------------------------------------------------------------
@@ -343,14 +339,9 @@ class Query:
         """One start of the query, from its batch ``first``, until it fails or is through."""
         for batch in range(first, len(self.orders)):
             self._runs += 1
-            order = self.orders[batch]
-            write = Write(self.world, self.swarm, order, f"{self.name}.{batch}#{self._runs}")
-            try:
-                await write.run()
-            except (BookKeeperError, TaskFailed, ProcessDied) as failed:
-                self.world.history.note(f"{write.name} failed: {failed!r}")
+            name = f"{self.name}.{batch}#{self._runs}"
+            if not await Write(self.world, self.swarm, self.orders[batch], name).finish():
                 return
-            self.world.history.record(BatchDone(order.key))
             self.done = max(self.done, batch + 1)
             await asyncio.sleep(0.001 * (1 + self.stream.below(40)))
 
@@ -358,10 +349,4 @@ class Query:
 async def write_once(world: World, swarm: Swarm, order: Order, name: str) -> None:
     """A batch write that nobody repeats."""
     world.history.record(JobBegun(order.key, order.rows, order.column))
-    write = Write(world, swarm, order, name)
-    try:
-        await write.run()
-    except (BookKeeperError, TaskFailed, ProcessDied) as failed:
-        world.history.note(f"{name} failed: {failed!r}")
-        return
-    world.history.record(BatchDone(order.key))
+    await Write(world, swarm, order, name).finish()

@@ -9,11 +9,11 @@ from typing import Any
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.log.format.epoch import Job, TaskMessage
-from tests.simulation.commits.history import Actor, History, JobBegun
+from tests.simulation.commits.history import Actor, JobBegun
 from tests.simulation.commits.script import Hold
 from tests.simulation.commits.spark import Order, Write
 from tests.simulation.commits.swarm import Swarm
-from tests.simulation.commits.world import LOG, Process, World
+from tests.simulation.commits.world import Process, World
 
 PATIENCE_S = 3.0
 """Virtual time a hold is waited for; a mutant may never come there."""
@@ -23,20 +23,11 @@ PATIENCE_S = 3.0
 class Directed:
     """One schedule, played the same way every time."""
 
-    name: str
     clause: str
     """What must hold, in the words of the protocol."""
     play: Callable[[Stage], Awaitable[None]]
     inline_bytes: int
     """Ranges a head holds, in bytes; 1: every commit writes chunks."""
-
-
-@dataclass(frozen=True, slots=True)
-class DirectedOutcome:
-    """What a directed schedule led to."""
-
-    history: History
-    violations: tuple[str, ...]
 
 
 class Stage:
@@ -86,12 +77,11 @@ class Stage:
         await worker.run(write.commit_only(worker, messages))
         return write
 
-    async def committed_and_swept(
-        self, write: Write, worker: Process, messages: Sequence[TaskMessage | None]
-    ) -> None:
+    async def commit_and_sweep(self, write: Write, messages: Sequence[TaskMessage | None]) -> None:
         """A commit and its sweep, by one process."""
-        summary = await write.commit_only(worker, messages)
-        await write.sweep(worker, summary)
+        worker = write.worker("commit")
+        summary = await worker.run(write.commit_only(worker, messages))
+        await worker.run(write.sweep(worker, summary))
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Let it happen beside what follows; an error of the product is its own affair."""
@@ -125,14 +115,23 @@ class Stage:
     async def truncate(self, name: str, before_row: int) -> None:
         """A truncation by process ``truncate NAME``."""
         process = self.world.process(Actor(f"truncate {name}", "truncate"))
-        await process.run(process.layer.truncate(self.world.log_id, LOG, before_row))
+        await process.run(process.truncate(before_row))
 
-    async def reached(self, hold: Hold) -> None:
-        """Wait until somebody waits there; not for ever, for wrong code may never come."""
+    async def held(
+        self, who: str, operation: str, where: str = "", *, after: Hold | None = None
+    ) -> Hold:
+        """Wait until somebody waits before such an operation, let go ``after`` an earlier one.
+
+        Not for ever: wrong code may never come there.
+        """
+        hold = self.script.hold(who, operation, where)
+        if after is not None:
+            after.release()
         try:
-            await asyncio.wait_for(hold.reached(), PATIENCE_S)
+            await asyncio.wait_for(hold.reached.wait(), PATIENCE_S)
         except TimeoutError:
             self.world.history.note("nobody came to where it was waited for")
+        return hold
 
     def leap(self, hours: int) -> None:
         """The clock leaps."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.simulation.commits.history import (
+    NOBODY,
     Actor,
     BatchDone,
     CommitCalled,
@@ -115,8 +116,8 @@ class Story:
             if (part.ledger, part.first_row) in seen:
                 continue
             seen.add((part.ledger, part.first_row))
-            maker = self.makers.get(part.ledger)
-            is_outside = maker is None or part.ledger in self.outside
+            is_outside = part.ledger in self.outside
+            maker = NOBODY if is_outside else self.makers.get(part.ledger, NOBODY)
             rows = self.content.get(part.ledger, ())[: part.rows]
             for number, row in enumerate(rows, part.first_row):
                 self._rows.setdefault(number, row)
@@ -127,8 +128,8 @@ class Story:
                     part.ledger,
                     part.first_row,
                     rows,
-                    "" if is_outside or maker is None else maker.job,
-                    -1 if is_outside or maker is None else maker.epoch,
+                    maker.job,
+                    maker.epoch,
                     event.committed,
                     event.was,
                 )

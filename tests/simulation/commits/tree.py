@@ -8,23 +8,26 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bookkeeper_metadata.store.memory_tree import MemoryTree, parent_of
 from bookkeeper_metadata.store.operations import Node, Operation
 from tests.simulation.commits.history import NOBODY, Actor
 
+ROOT = "/ledgers"
+PREFIX = f"{ROOT}/L"
+"""Of a ledger's node."""
 Observe = Callable[[Actor, Sequence[str]], None]
 """Called with who changed which paths, once the change is in the tree."""
 
 
-@dataclass(slots=True)
-class _Past:
-    """One path's states, each with the change it came about in."""
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What was at one path, and the change since which it was."""
 
-    since: list[int] = field(default_factory=list)
-    nodes: list[Node | None] = field(default_factory=list)
-    children: list[list[str] | None] = field(default_factory=list)
+    since: int = 0
+    node: Node | None = None
+    children: list[str] | None = None
 
 
 class PastTree(MemoryTree):
@@ -38,7 +41,7 @@ class PastTree(MemoryTree):
         self.observe: Observe = lambda actor, paths: None
         self.tried: Observe = lambda actor, paths: None
         """Called with every creation that was asked for, refused ones too."""
-        self._pasts: dict[str, _Past] = {}
+        self._pasts: dict[str, list[_State]] = {}
 
     def create(self, path: str, value: bytes, owner: int | None = None) -> None:
         self.tried(self.actor, (path,))
@@ -60,16 +63,17 @@ class PastTree(MemoryTree):
 
     def node_at(self, path: str, change: int) -> Node | None:
         """The node after that change."""
-        past = self._pasts.get(path)
-        index = bisect_right(past.since, change) - 1 if past is not None else -1
-        return past.nodes[index] if past is not None and index >= 0 else None
+        return self._at(path, change).node
 
     def children_at(self, path: str, change: int) -> list[str] | None:
         """Its children's names after that change."""
-        past = self._pasts.get(path)
-        index = bisect_right(past.since, change) - 1 if past is not None else -1
-        found = past.children[index] if past is not None and index >= 0 else None
+        found = self._at(path, change).children
         return None if found is None else list(found)
+
+    def _at(self, path: str, change: int) -> _State:
+        past = self._pasts.get(path, [])
+        index = bisect_right(past, change, key=lambda state: state.since)
+        return past[index - 1] if index else _State()
 
     def _changed(self, paths: Sequence[str]) -> None:
         self.change += 1
@@ -78,7 +82,5 @@ class PastTree(MemoryTree):
 
     def _remember(self, paths: Iterable[str]) -> None:
         for path in paths:
-            past = self._pasts.setdefault(path, _Past())
-            past.since.append(self.change)
-            past.nodes.append(self.node(path))
-            past.children.append(self.children(path))
+            state = _State(self.change, self.node(path), self.children(path))
+            self._pasts.setdefault(path, []).append(state)

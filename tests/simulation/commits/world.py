@@ -21,11 +21,11 @@ from spark_bookkeeper.log.nodes.reads import LogNodes
 from spark_bookkeeper.log.settings import RetentionSettings
 from spark_bookkeeper.log.writing.tail import LogTail
 from tests.simulation.commits.history import Actor, History
-from tests.simulation.commits.ledgers import PREFIX, ROOT, Ledgers
+from tests.simulation.commits.ledgers import Ledgers
 from tests.simulation.commits.observer import Observer
 from tests.simulation.commits.script import Script
 from tests.simulation.commits.sessions import Session, Weather
-from tests.simulation.commits.tree import PastTree
+from tests.simulation.commits.tree import PREFIX, ROOT, PastTree
 from tests.simulation.kit.choices import Choices
 from tests.simulation.kit.loop import Owner, SimLoop
 
@@ -99,12 +99,10 @@ class Process:
         self.store = Session(
             world.tree,
             actor,
-            self.owner,
             self.stream,
             weather=world.weather,
             script=world.script,
-            history=world.history,
-            spy=world.observer,
+            observer=world.observer,
         )
         self.layer = LogLayer(
             self.store,
@@ -146,6 +144,10 @@ class Process:
     async def collect(self) -> None:
         """Collect what the log no longer needs."""
         await self.layer.collector.collect(self.world.log_id, log=LOG)
+
+    async def truncate(self, before_row: int) -> None:
+        """Drop the log's oldest rows."""
+        await self.layer.truncate(self.world.log_id, LOG, before_row)
 
     def tail(self) -> LogTail:
         """The log's open end."""

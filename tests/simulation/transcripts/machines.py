@@ -63,14 +63,10 @@ class WriterDesk(Desk):
         return self._state.on_section_answer(position, number, int(first_entry), Status[status])
 
     def _changed(self, ensemble: list[str]) -> list[Effect]:
-        if not ensemble:
-            self._number += 1
-            return self._state.on_ensemble_changed(self._state.ensemble, ())
-        kept = [bookie_id for bookie_id in ensemble if not bookie_id.endswith("!")]
-        members = tuple(bookie_id.rstrip("!") for bookie_id in ensemble)
         before = self._state.ensemble
+        members = tuple(bookie_id.rstrip("!") for bookie_id in ensemble) or before
         # "b1!" came back to its own position: it is replaced by itself.
-        replaced = [i for i, b in enumerate(members) if b != before[i] or b not in kept]
+        replaced = [i for i, b in enumerate(members) if b != before[i] or f"{b}!" in ensemble]
         self._number += 1
         self._positions.update({b: i for i, b in enumerate(members)})
         return self._state.on_ensemble_changed(members, replaced)

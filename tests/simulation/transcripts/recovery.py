@@ -51,7 +51,7 @@ class RecoveryDesk(CoroutineDesk):
         super().__init__()
         metadata = created(words[0])
         tree = MemoryTree()
-        self._waiting: dict[str, deque[Callable[[Any], None]]] = defaultdict(deque)
+        self.waiting: dict[str, deque[Callable[[Any], None]]] = defaultdict(deque)
         """By command and bookie, who waits for that answer."""
         self.run(_found(MemoryStore(tree), metadata))
         self._cluster = LedgerContext(
@@ -61,7 +61,7 @@ class RecoveryDesk(CoroutineDesk):
             random=Random(0),
             make_client=lambda bookie_id, *_: cast(BookieClient, _Bookie(bookie_id, self)),
         )
-        self._asked: dict[str, ReadRequest] = {}
+        self.asked: dict[str, ReadRequest] = {}
 
     def perform(self, name: str, words: list[str]) -> Lines:
         match name:
@@ -71,7 +71,7 @@ class RecoveryDesk(CoroutineDesk):
             case "lac":
                 self._answer(name, words[0], _lac_reply(words[1]))
             case "read":
-                self._answer(name, words[0], _read_reply(self._asked[words[0]], words[1:]))
+                self._answer(name, words[0], _read_reply(self.asked[words[0]], words[1:]))
             case "stored":
                 self._answer(name, words[0], Status[words[1]])
             case _:
@@ -83,35 +83,16 @@ class RecoveryDesk(CoroutineDesk):
         """Send a request; the answer is a command's."""
         self.lines.append(line)
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[f"{what} {bookie_id}"].append(reply.set_result)
+        self.waiting[f"{what} {bookie_id}"].append(reply.set_result)
         try:
             return await reply
         except asyncio.CancelledError:
-            self._waiting[f"{what} {bookie_id}"].remove(reply.set_result)
+            self.waiting[f"{what} {bookie_id}"].remove(reply.set_result)
             self.lines.append(f"wait for {bookie_id} no longer")
             raise
 
-    async def read(self, bookie_id: str, request: ReadRequest) -> ReadReply:
-        """The same for entries."""
-        self._asked[bookie_id] = request
-        entries = span(range(request.first_entry, request.last_entry + 1))
-        fences = " and fence" if request.is_fencing else ""
-        reply: ReadReply = await self.ask(
-            "read", bookie_id, f"read {bookie_id} entries {entries}{fences}"
-        )
-        return reply
-
-    def write(
-        self, bookie_id: str, section: EncodedSection, done: Callable[[Status], None]
-    ) -> None:
-        """The same for what is written back."""
-        entries = span(range(section.first_entry, section.last_entry + 1))
-        kind = "recovery add" if section.is_recovery else "add"
-        self.lines.append(f"{kind} {bookie_id} entries {entries}")
-        self._waiting[f"stored {bookie_id}"].append(done)
-
     def _answer(self, what: str, bookie_id: str, answer: object) -> None:
-        waiting = self._waiting[f"{what} {bookie_id}"]
+        waiting = self.waiting[f"{what} {bookie_id}"]
         assert waiting, f"nobody waits for {what} of {bookie_id}"
         waiting.popleft()(answer)
 
@@ -140,15 +121,26 @@ class _Bookie:
         self._desk = desk
 
     def write(self, section: EncodedSection, done: Callable[[Status], None]) -> None:
-        self._desk.write(self.bookie_id, section, done)
+        entries = span(range(section.first_entry, section.last_entry + 1))
+        kind = "recovery add" if section.is_recovery else "add"
+        self._desk.lines.append(f"{kind} {self.bookie_id} entries {entries}")
+        self._desk.waiting[f"stored {self.bookie_id}"].append(done)
 
     async def read(self, request: ReadRequest) -> ReadReply:
-        return await self._desk.read(self.bookie_id, request)
+        self._desk.asked[self.bookie_id] = request
+        entries = span(range(request.first_entry, request.last_entry + 1))
+        line = f"read {self.bookie_id} entries {entries}{_fences(request.is_fencing)}"
+        reply: ReadReply = await self._desk.ask("read", self.bookie_id, line)
+        return reply
 
     async def read_lac(self, request: ReadLacRequest) -> ReadLacReply:
-        line = f"read the LAC of {self.bookie_id}{' and fence' if request.is_fencing else ''}"
+        line = f"read the LAC of {self.bookie_id}{_fences(request.is_fencing)}"
         reply: ReadLacReply = await self._desk.ask("lac", self.bookie_id, line)
         return reply
+
+
+def _fences(is_fencing: bool) -> str:
+    return " and fence" if is_fencing else ""
 
 
 async def _found(store: MemoryStore, metadata: LedgerMetadata) -> None:

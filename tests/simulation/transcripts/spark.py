@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -42,9 +43,8 @@ class SparkDesk(CoroutineDesk):
             random=Random(0),
         )
         settings = LogSettings(payload_format="raw")
-        log_id = self.run(self._layer.catalog.create(LOG, settings, b"schema"))
-        self._log = self._layer.nodes(log_id, LOG).tree
-        self._log_id = log_id
+        self._log_id = self.run(self._layer.catalog.create(LOG, settings, b"schema"))
+        self._log = self._layer.nodes(self._log_id, LOG).tree
         self.lines.clear()
         self._epochs: dict[str, Epoch] = {}
         """By driver."""
@@ -52,8 +52,7 @@ class SparkDesk(CoroutineDesk):
         self._messages: dict[str, dict[int, TaskMessage]] = {}
         """By driver and partition: the newest attempt's."""
         self._summaries: dict[str, CommitSummary] = {}
-        self._attempts = 0
-        self._ledgers = 0
+        self._attempts, self._ledgers = count(1), count()
 
     def perform(self, name: str, words: list[str]) -> Lines:
         match name:
@@ -86,11 +85,9 @@ class SparkDesk(CoroutineDesk):
         self.lines.append(f"planned: epoch {epoch.number}")
 
     async def _task(self, driver: str, partition: int, rows: int) -> None:
-        self._attempts += 1
-        epoch, job, number = self._epochs[driver], self._jobs[driver], self._attempts
-        claim = await self._layer.jobs.claim(
-            epoch, job, partition=partition, task_attempt_id=number
-        )
+        epoch, job, jobs = self._epochs[driver], self._jobs[driver], self._layer.jobs
+        number = next(self._attempts)
+        claim = await jobs.claim(epoch, job, partition=partition, task_attempt_id=number)
         written = None
         if claim is None:
             self.lines.append("skipped: its transaction is stored")
@@ -98,7 +95,7 @@ class SparkDesk(CoroutineDesk):
             with claim.explain_refusals():
                 ledger = await self._create(claim.extra_operations)
             self.lines.append(f"write {rows} rows to ledger {ledger} and close it")
-            await self._layer.jobs.fence_predecessors(claim)
+            await jobs.fence_predecessors(claim)
             written = LedgerWritten(ledger, rows - 1, rows, rows, epoch.schema_id)
         self._messages[driver][partition] = TaskMessage(
             epoch=epoch,
@@ -116,7 +113,7 @@ class SparkDesk(CoroutineDesk):
         self.lines.append(f"{summary.outcome.name}: {summary.rows} rows")
 
     async def _create(self, extra_operations: ExtraOperations) -> int:
-        ledger, self._ledgers = self._ledgers, self._ledgers + 1
+        ledger = next(self._ledgers)
         await self._store.multi([Create(f"{ROOT}/{ledger}", b""), *extra_operations(ledger)])
         return ledger
 
