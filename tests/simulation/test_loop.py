@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
@@ -78,10 +77,6 @@ def test_executors_work_on_the_spot(loop: SimLoop) -> None:
     assert loop.run_until_complete(main()) == (7, ValueError)
 
 
-def owned(owner: Owner, act: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
-    return owner.start(act(), "test")
-
-
 def test_a_killed_process_ends_with_all_it_started(loop: SimLoop) -> None:
     heard: list[str] = []
 
@@ -97,7 +92,7 @@ def test_a_killed_process_ends_with_all_it_started(loop: SimLoop) -> None:
 
     async def main() -> None:
         owner = Owner("victim")
-        owned(owner, parent)
+        owner.start(parent(), "test")
         await asyncio.sleep(0.7)
         owner.kill()
         await asyncio.sleep(1)
@@ -121,7 +116,7 @@ def test_a_dead_process_starts_nothing(loop: SimLoop) -> None:
 
     async def main() -> None:
         owner = Owner("victim")
-        owned(owner, stubborn)
+        owner.start(stubborn(), "test")
         await asyncio.sleep(1)
         owner.kill()
         await asyncio.sleep(1)

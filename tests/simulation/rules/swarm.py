@@ -19,16 +19,9 @@ QUORUMS = (
 """E, WQ, AQ. The configuration people use comes up more often than the others."""
 
 TRIGGERS = (
-    "nothing",
-    "fence admitted",
-    "fence durable",
-    "fence answered",
-    "negative answered",
-    "add admitted",
-    "add answered",
-    "recovery covered",
-    "restarted",
-)
+    "nothing", "fence admitted", "fence durable", "fence answered", "negative answered",
+    "add admitted", "add answered", "recovery covered", "restarted",
+)  # fmt: skip
 """Moments at which a bookie may lose its power, or something held back is let go."""
 
 CHAOS_US = 30_000

@@ -134,15 +134,8 @@ class SimBookie:
             )
             if storage.contents.is_damaged:
                 await put_ledgers_in_limbo(storage, store, ROOT, self.name)
-            self._workers = SimWorkers(
-                self.name,
-                self.files,
-                owner=owner,
-                pace=self._pace,
-                random=self._random,
-                history=world.history,
-            )
-            self._workers.crashed = self.lose_power
+            disk = self.files, owner, self._pace, self._random
+            self._workers = SimWorkers(self.name, *disk, world.history, self.lose_power)
             bookie = Bookie(storage, settings, self._workers)
             await bookie.start()
         except SimulatedCrash:

@@ -53,13 +53,9 @@ class SimClient:
         self._world.tree.end_session(self.store.session_id)
 
     def _connect(self, bookie_id: str, address: str, settings: ClientSettings) -> BookieClient:
-        return SimBookieClient(
-            self._world.network,
-            self.owner,
-            self._world.bookies[bookie_id],
-            history=self._world.history,
-            timeout_us=settings.connection.add_timeout_ms * 1000,
-        )
+        world, timeout_us = self._world, settings.connection.add_timeout_ms * 1000
+        bookie = world.bookies[bookie_id]
+        return SimBookieClient(world.network, self.owner, bookie, world.history, timeout_us)
 
 
 class World:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from random import Random
 
 from tests.simulation.world.bookies import BookiePlan, SimBookie
@@ -69,9 +69,6 @@ class Swarm:
     plan: BookiePlan
     keeps_one_down: bool
     """Whether a bookie stays dead after the chaos, if every ledger can do without."""
-
-    def __str__(self) -> str:
-        return " ".join(f"{spec.name}={getattr(self, spec.name)}" for spec in fields(self))
 
 
 def draw_swarm(random: Random) -> Swarm:

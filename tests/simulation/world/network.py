@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
@@ -63,19 +63,17 @@ class NetworkFaults:
     straggler_us: int = 100_000
 
 
+@dataclass(eq=False)
 class Network:
     """All edges of one world."""
 
-    def __init__(
-        self, loop: SimLoop, random: Random, faults: NetworkFaults, count: Callable[[str], None]
-    ) -> None:
-        self.loop = loop
-        self.random = random
-        self.faults = faults
-        self.count = count
-        """Called with each fault injected, by its class."""
-        self._blocked: dict[tuple[str, str], tuple[int, bool]] = {}
-        self._last_us: dict[tuple[str, str], int] = {}
+    loop: SimLoop
+    random: Random
+    faults: NetworkFaults
+    count: Callable[[str], None]
+    """Called with each fault injected, by its class."""
+    _blocked: dict[tuple[str, str], tuple[int, bool]] = field(default_factory=dict)
+    _last_us: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def block(self, source: str, target: str, until_us: int, *, loses: bool) -> None:
         """Cut one direction; ``loses`` says whether messages are lost or wait."""
@@ -126,24 +124,18 @@ class Network:
         return delay_us
 
 
+@dataclass(eq=False)
 class SimBookieClient(BookieClient):
     """One client process' connection to one bookie, over the network."""
 
-    def __init__(
-        self,
-        network: Network,
-        owner: Owner,
-        bookie: SimBookie,
-        *,
-        history: History,
-        timeout_us: int,
-    ) -> None:
-        self.bookie_id = bookie.name
-        self._network = network
-        self._owner = owner
-        self._bookie = bookie
-        self._history = history
-        self._timeout_us = timeout_us
+    _network: Network
+    _owner: Owner
+    _bookie: SimBookie
+    _history: History
+    _timeout_us: int
+
+    def __post_init__(self) -> None:
+        self.bookie_id = self._bookie.name
 
     # -- adds: callbacks, as there are many ---------------------------------------------------------
 

@@ -103,15 +103,15 @@ class StoreFaults:
     lag_us: int = 300_000
 
 
+@dataclass(eq=False, slots=True)
 class StoreWeather:
     """What all sessions of a world suffer together; may change at any time."""
 
-    def __init__(self, random: Random, faults: StoreFaults, count: Callable[[str], None]) -> None:
-        self.random = random
-        self.faults = faults
-        self.count = count
-        self.out_until_us = 0
-        """Until then the service answers nobody (F13)."""
+    random: Random
+    faults: StoreFaults
+    count: Callable[[str], None]
+    out_until_us: int = 0
+    """Until then the service answers nobody (F13)."""
 
 
 class SimStore(MemoryStore):

@@ -11,7 +11,7 @@ import asyncio
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import TypeVar
@@ -43,35 +43,28 @@ class DiskPace:
     """Whether journal files are prepared ahead, as a thread of its own does in production."""
 
 
+@dataclass(eq=False)
 class SimWorkers(Workers):
     """Works for one bookie process on one disk; ``cut`` ends it."""
 
-    def __init__(
-        self,
-        bookie: str,
-        files: SimFileSystem,
-        *,
-        owner: Owner,
-        pace: DiskPace,
-        random: Random,
-        history: History,
-    ) -> None:
-        self.bookie = bookie
-        self._files = files
-        self._owner = owner
-        self.pace = pace
-        self.random = random
-        self.history = history
+    bookie: str
+    files: SimFileSystem
+    owner: Owner
+    pace: DiskPace
+    random: Random
+    history: History
+    crashed: Callable[[], None]
+    """Called when a crash set by call number strikes."""
+    _under_way: dict[int, Callable[[], object]] = field(default_factory=dict)
+    _count: int = 0
+
+    def __post_init__(self) -> None:
         self.loop: SimLoop = asyncio.get_running_loop()  # type: ignore[assignment]
-        self._under_way: dict[int, Callable[[], object]] = {}
-        self._count = 0
-        self.crashed: Callable[[], None] = lambda: None
-        """Called when a crash set by call number strikes."""
 
     def write_journal(
         self, journal: Journal, group_bytes_max: int, done: GroupDone, failed: GroupFailed
     ) -> JournalWriter:
-        return SimJournal(self, journal, group_bytes_max, done=done, failed=failed)
+        return SimJournal(self, journal, group_bytes_max, done, failed)
 
     def read(self, work: Callable[[], T]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self.loop.create_future()
@@ -112,7 +105,7 @@ class SimWorkers(Workers):
 
     def later(self, delay_us: int, work: Callable[[], None]) -> None:
         """As this process: not at all once it is dead, not yet while it is paused."""
-        self.loop.after(delay_us, self._owner.run, work)
+        self.loop.after(delay_us, self.owner.run, work)
 
     def cut(self) -> None:
         """The process dies: what was under way is done in part."""
@@ -120,7 +113,7 @@ class SimWorkers(Workers):
         self._under_way.clear()
         self.random.shuffle(works)
         for work in works:
-            self._files.crash_at = self._files.steps + self.random.randrange(_CALLS_BEFORE_CUT_MAX)
+            self.files.crash_at = self.files.steps + self.random.randrange(_CALLS_BEFORE_CUT_MAX)
             try:
                 work()
             except (Exception, SimulatedCrash):  # noqa: BLE001 - nobody is left to hear of it
@@ -144,26 +137,18 @@ class SimWorkers(Workers):
         return self.random.randrange(pace.sync_us // 2, 2 * pace.sync_us)
 
 
+@dataclass(eq=False)
 class SimJournal(JournalWriter):
     """Group commit as the journal thread's: what waits while one group is synced is the next."""
 
-    def __init__(
-        self,
-        workers: SimWorkers,
-        journal: Journal,
-        group_bytes_max: int,
-        *,
-        done: GroupDone,
-        failed: GroupFailed,
-    ) -> None:
-        self._workers = workers
-        self._journal = journal
-        self._group_bytes_max = group_bytes_max
-        self._done = done
-        self._failed = failed
-        self._waiting: deque[Persist] = deque()
-        self._is_busy = False
-        self._is_broken = False
+    _workers: SimWorkers
+    _journal: Journal
+    _group_bytes_max: int
+    _done: GroupDone
+    _failed: GroupFailed
+    _waiting: deque[Persist] = field(default_factory=deque)
+    _is_busy: bool = False
+    _is_broken: bool = False
 
     def submit(self, persist: Persist) -> None:
         self._waiting.append(persist)
