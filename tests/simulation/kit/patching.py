@@ -3,16 +3,13 @@
 A planted bug is best stated as an edit: which words of a function become which others. The rest is the
 product's function as it is today, and where the words are gone, the mutant cannot be planted.
 
-A replacement that calls what it replaces changes with it, too. One that is a copy does not: after an
-edit of the product it would go on breaking the code of yesterday, and prove nothing about today's. So
-a copy names the hash of the source it was made from, and cannot be planted once that has changed; one
-that copies a part and calls the original otherwise may name it, too.
-``python -m tests.simulation.mutants --renew`` writes the new hashes, after the mutants were read again.
+What takes more is a replacement that calls what it replaces, and so changes with it. A copy would go on
+breaking the code of yesterday after an edit of the product, and prove nothing about today's: it cannot
+be planted.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 import sys
@@ -20,7 +17,6 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from hashlib import sha256
 from types import CodeType, FunctionType
 from typing import Literal, Self
 
@@ -28,18 +24,12 @@ Where = Literal["product", "product and model", "model"]
 _OURS = ("bookkeeper_metadata", "bookie_server", "spark_bookkeeper", "tests")
 
 
-class SourceChangedError(AssertionError):
-    """What a mutant replaces is no longer what the mutant was written against."""
+class CopyError(AssertionError):
+    """A mutant replaces code by other code that does not call it."""
 
-    def __init__(self, name: str, old: str, new: str) -> None:
-        super().__init__(
-            f'{name} was edited: a mutant that replaces it says source="{old}", it is "{new}" now. '
-            "Read the mutant again; then python -m tests.simulation.mutants --renew"
-            if old
-            else f'{name} is replaced by a copy of it: say source="{new}"'
-        )
-        self.old = old
-        self.new = new
+    def __init__(self, original: object) -> None:
+        name = getattr(_function_of(original), "__qualname__", original)
+        super().__init__(f"{name} is replaced by a copy of it: say what becomes what, with edit()")
 
 
 class WordsGoneError(AssertionError):
@@ -64,29 +54,6 @@ class Always:
         return
 
 
-def source_hash(code: object) -> str:
-    """Of a function, method or property: what it says, without docstrings, comments and layout."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(_function_of(code))))  # type: ignore[arg-type]
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                if ast.get_docstring(node, clean=False) is not None:
-                    node.body = node.body[1:]
-            case _:
-                pass
-    return sha256(repr(_shape(tree)).encode()).hexdigest()[:8]
-
-
-def _shape(value: object) -> object:
-    """A syntax tree as plain lists; what is empty is left out, since it depends on the interpreter."""
-    if isinstance(value, ast.AST):
-        parts = [(name, _shape(part)) for name, part in ast.iter_fields(value)]
-        return type(value).__name__, [
-            (name, part) for name, part in parts if part not in (None, [])
-        ]
-    return [_shape(part) for part in value] if isinstance(value, list) else value
-
-
 def _function_of(code: object) -> object:
     return code.fget if isinstance(code, property) else getattr(code, "__func__", code)
 
@@ -107,8 +74,6 @@ def _own(owner: type, name: str) -> object:
 class Patch:
     """Replaces attributes, and remembers what they were."""
 
-    changed: list[SourceChangedError] | None = None
-    """Where to note that a source changed, instead of raising it."""
     _replaced: list[tuple[object, str, object]] = field(default_factory=list)
 
     def edit(self, code: object, changes: Mapping[str, str]) -> None:
@@ -137,47 +102,35 @@ class Patch:
         self._replaced.append((function, "__code__", function.__code__))
         (function.__code__,) = (code for code in codes if code.co_name == function.__name__)
 
-    def method(self, owner: type, name: str, replacement: object, *, source: str = "") -> None:
+    def method(self, owner: type, name: str, replacement: object) -> None:
         """A method, property or field of a class. The name must exist: mutants must not rot.
 
         Raises:
-            SourceChangedError: ``replacement`` does not call the method, whose hash is not ``source``.
+            CopyError: ``replacement`` does not call the method.
         """
         original = _own(owner, name)
-        if not isinstance(replacement, Always):
-            self._check(original, replacement, source)
+        if not isinstance(replacement, Always) and not _calls(replacement, original):
+            raise CopyError(original)
         self._set(owner, name, replacement)
 
     def constant(self, owner: type, name: str, value: object) -> None:
-        """A method that returns ``value`` whatever it is asked: copies nothing, so needs no hash."""
+        """A method that returns ``value`` whatever it is asked: copies nothing, so needs no call."""
         _own(owner, name)
         self._set(owner, name, lambda *asked, **how: value)
 
-    def function(
-        self, original: Callable[..., object], replacement: object, *, source: str = ""
-    ) -> None:
+    def function(self, original: Callable[..., object], replacement: object) -> None:
         """A function, in every module that imported it.
 
         Raises:
-            SourceChangedError: ``replacement`` does not call it, and its hash is not ``source``.
+            CopyError: ``replacement`` does not call it.
         """
-        self._check(original, replacement, source)
+        if not _calls(replacement, original):
+            raise CopyError(original)
         for name, module in list(sys.modules.items()):
             if name.split(".")[0] in _OURS:
                 for attribute, value in list(vars(module).items()):
                     if value is original:
                         self._set(module, attribute, replacement)
-
-    def _check(self, original: object, replacement: object, source: str) -> None:
-        if not source and _calls(replacement, original):
-            return
-        found = source_hash(original)
-        if found != source:
-            name = getattr(_function_of(original), "__qualname__", "")
-            error = SourceChangedError(name, source, found)
-            if self.changed is None:
-                raise error
-            self.changed.append(error)
 
     def _set(self, owner: object, name: str, replacement: object) -> None:
         self._replaced.append((owner, name, vars(owner)[name]))
@@ -213,15 +166,6 @@ class Mutant:
             yield
         finally:
             patch.undo()
-
-    def changed_sources(self) -> list[SourceChangedError]:
-        """What it replaces that has been edited since it was written."""
-        patch = Patch(changed=[])
-        try:
-            self.plant(patch)
-        finally:
-            patch.undo()
-        return patch.changed or []
 
 
 @dataclass(frozen=True, slots=True)
