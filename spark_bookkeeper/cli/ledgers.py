@@ -15,6 +15,7 @@ import click
 
 from spark_bookkeeper.cli.options import (
     cluster_options,
+    confirm,
     debug_option,
     open_client,
     password_option,
@@ -24,6 +25,7 @@ from spark_bookkeeper.cli.options import (
 from spark_bookkeeper.cli.output import (
     print_fields,
     print_json,
+    print_list,
     print_result,
     print_table,
     printable,
@@ -82,14 +84,9 @@ def list_ledgers(uri: str, as_json: bool) -> None:
             except NoSuchLedgerError:
                 continue  # deleted since it was listed
             found.append(_summary(ledger_id, metadata))
-    if as_json:
-        print_json({"ledgers": found})
-        return
-    keys = ("ledger_id", "state", "last_entry", "length", "quorums", "fragments")
-    print_table(
-        ("ledger", "state", "last entry", "bytes", "E/WQ/AQ", "fragments"),
-        ([each[key] for key in keys] for each in found),
-    )
+    columns = {"ledger": "ledger_id", "state": "state", "last entry": "last_entry"}
+    columns |= {"bytes": "length", "E/WQ/AQ": "quorums", "fragments": "fragments"}
+    print_list({"ledgers": found}, "ledgers", columns, as_json=as_json)
 
 
 @ledgers.command()
@@ -239,8 +236,7 @@ def verify(
 @debug_option
 def delete(ledger_id: int, is_sure: bool, uri: str) -> None:
     """Delete a ledger for ever; an open one is recovered first."""
-    if not is_sure:
-        click.confirm(f"Delete ledger {ledger_id} and all its entries?", abort=True)
+    confirm(f"Delete ledger {ledger_id} and all its entries?", is_sure)
     with open_client(uri) as client:
         client.delete_ledger(ledger_id)
     click.echo(f"deleted ledger {ledger_id}")

@@ -73,8 +73,20 @@ def yes_option(command: Function) -> Function:
     return click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")(command)
 
 
+def confirm(question: str, is_sure: bool) -> None:
+    """Ask unless ``--yes`` was given; any answer but yes ends the command."""
+    if not is_sure:
+        click.confirm(question, abort=True)
+
+
+def row_option(
+    *names: str, default: str, help: str = "Row number, or earliest or latest."
+) -> Callable[[Function], Function]:
+    """An option that says where in a log to begin or end: a row number or a word."""
+    return click.option(*names, type=row_place, default=default, show_default=True, help=help)
+
+
 def row_place(value: str) -> int | str:
-    """Type of an option that says where in a log to begin or end: a row number or a word."""
     if value in ("earliest", "latest"):
         return value
     if not re.fullmatch(r"[0-9]{1,18}", value):

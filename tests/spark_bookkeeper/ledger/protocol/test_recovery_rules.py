@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import product
+
 import pytest
 
 from bookie_server.wire.messages import Status
@@ -12,6 +15,7 @@ from spark_bookkeeper.ledger.protocol.read_rules import (
     DIGEST_MISMATCH,
     Answer,
     plan_attempt,
+    split_by_write_set,
     unreadable,
 )
 from spark_bookkeeper.ledger.protocol.recovery_rules import (
@@ -109,17 +113,16 @@ def test_only_the_write_set_may_testify() -> None:
 @pytest.mark.parametrize("config", [QuorumConfig(3, 3, 2), QuorumConfig(5, 3, 2)], ids=str)
 def test_wq_rounds_ask_every_replica_of_every_entry_once(config: QuorumConfig) -> None:
     ids = [3, 4, 5, 9]
-    asked: dict[int, list[int]] = {entry_id: [] for entry_id in ids}
+    asked = defaultdict[int, list[int]](list)
 
-    for attempt in range(config.write_quorum):
-        for request in plan_attempt(config, ids, attempt):
-            for entry_id in ids:
-                within = request.first_entry <= entry_id <= request.last_entry
-                if within and (request.stripe is None or request.stripe.wants(entry_id)):
-                    asked[entry_id].append(request.position)
+    for group, attempt in product(split_by_write_set(config, ids), range(config.write_quorum)):
+        request = plan_attempt(config, group, attempt)
+        for entry_id in range(request.first_entry, request.last_entry + 1):
+            if request.stripe is None or request.stripe.wants(entry_id):
+                asked[entry_id].append(request.position)
 
-    for entry_id, positions in asked.items():
-        assert sorted(positions) == sorted(config.write_set(entry_id))
+    for entry_id in ids:
+        assert sorted(asked[entry_id]) == sorted(config.write_set(entry_id))
 
 
 def test_damage_outweighs_silence_in_the_error() -> None:
