@@ -87,6 +87,7 @@ def row_option(
 
 
 def row_place(value: str) -> int | str:
+    """A row number or a word; click shows this function's name as the kind of value."""
     if value in ("earliest", "latest"):
         return value
     if not re.fullmatch(r"[0-9]{1,18}", value):

@@ -28,7 +28,7 @@ class ChildProcess(Protocol):
 
 
 Popen = Callable[..., ChildProcess]
-"""Spawns a process; same arguments as ``subprocess.Popen``."""
+"""Spawns a process; same arguments as ``subprocess.Popen``, but ``stdout`` is for errors too."""
 
 
 class LocalProcess:
@@ -92,7 +92,7 @@ class LocalProcess:
     def _spawn(self, command: Sequence[str], **options: Any) -> ChildProcess:
         self._is_stopping = False
         with self.log_path.open("ab") as log:
-            process = self._popen(command, stdout=log, stderr=subprocess.STDOUT, **options)
+            process = self._popen(command, stdout=log, **options)
         self._process = process
         return process
 

@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -68,7 +69,7 @@ class ZooKeeperProcess(LocalProcess):
         directory: str | Path,
         port: int | None = None,
         *,
-        popen: Popen = subprocess.Popen,
+        popen: Popen = partial(subprocess.Popen, stderr=subprocess.STDOUT),  # noqa: B008 - pure
     ) -> None:
         self.directory = Path(directory).absolute()
         self.port = free_port(set()) if port is None else port
