@@ -17,7 +17,7 @@ from spark_bookkeeper.ledger.errors import (
 )
 from spark_bookkeeper.ledger.verify import DIFFERENT, verify_ledger
 from tests.doubles.cluster import InProcessCluster
-from tests.spark_bookkeeper.ledger.ledgers import read_all
+from tests.spark_bookkeeper.ledger.scene import ACK_BY_ALL, Scene, read_all
 
 PAYLOADS = [b"%d" % i * 50 for i in range(200)]
 
@@ -115,21 +115,20 @@ async def test_a_confirmed_entry_nobody_returns_is_an_error(
 
 
 @pytest.mark.cluster(bookies=6)
+@ACK_BY_ALL
 async def test_a_reader_that_finds_the_ledger_closed_while_it_reads_knows_its_end(
-    cluster: InProcessCluster, client: LedgerClient
+    scene: Scene,
 ) -> None:
     """It looked at the metadata for moved replicas, and then ended at the LAC it had before."""
-    writer = await client.create_ledger(ack_quorum=3)
     for payload in PAYLOADS[:3]:
-        await writer.append(payload)
-    reader = await client.open_ledger(writer.ledger_id)
-    old = writer.metadata.last_fragment.ensemble
-    cluster.faults[old[0]].is_dead = True
+        await scene.writer.append(payload)
+    reader = await scene.client.open_ledger(scene.ledger_id)
+    old = scene.ensemble
+    scene.cluster.faults[old[0]].is_dead = True
     for payload in PAYLOADS[3:6]:
-        await writer.append(payload)
-    await writer.close()
-    for bookie_id in old:
-        cluster.faults[bookie_id].read_status = Status.UNKNOWN
+        await scene.writer.append(payload)
+    await scene.writer.close()
+    scene.cluster.set_faults(*old, read_status=Status.UNKNOWN)
 
     with pytest.raises(EntryUnreadableError):
         await read_all(reader)

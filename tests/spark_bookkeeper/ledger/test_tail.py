@@ -122,8 +122,7 @@ async def test_what_no_ack_quorum_holds_is_not_tailed(
     cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
 ) -> None:
     await append(writer, 3)
-    for bookie_id in writer.metadata.last_fragment.ensemble[1:]:
-        cluster.faults[bookie_id].drops_writes = True
+    cluster.set_faults(*writer.metadata.last_fragment.ensemble[1:], drops_writes=True)
     lost = writer.append_async(b"held by one bookie")
     holder = cluster.bookies[writer.metadata.last_fragment.ensemble[0]]
     await until(lambda: holder.storage.contents.last_entry(writer.ledger_id) == 3)

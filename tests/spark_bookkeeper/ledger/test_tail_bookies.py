@@ -95,8 +95,7 @@ async def test_one_honest_bookie_is_enough_to_follow(
     quorums: tuple[int, int, int],
     answer: Callable[[ReadLacReply], ReadLacReply],
 ) -> None:
-    for bookie_id in writer.metadata.last_fragment.ensemble[1:]:
-        cluster.faults[bookie_id].alter_lac = answer
+    cluster.set_faults(*writer.metadata.last_fragment.ensemble[1:], alter_lac=answer)
     follower = Follower(reader, 0)
     for entry_id in range(3):
         await append(writer, 1)
@@ -220,8 +219,7 @@ async def test_a_packet_that_is_true_but_ahead_of_its_bookie_is_checked_and_beli
     await append(writer, 3)
     packet = encode_lac_packet(DIGEST, 0, 2)
     await cluster.bookies[ensemble[0]].write_lac(0, master_key(b""), packet)
-    for bookie_id in ensemble[1:]:
-        cluster.faults[bookie_id].alter_lac = nothing_new
+    cluster.set_faults(*ensemble[1:], alter_lac=nothing_new)
 
     assert await Follower(reader, 0, timeout=0.5).ended() == [0, 1, 2]
     polled = cluster.faults[ensemble[0]].polls_seen
