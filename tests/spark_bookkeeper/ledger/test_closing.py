@@ -30,6 +30,7 @@ def append_counted(writer: WriteHandle, payload: bytes, told: Counter[int]) -> N
     writer.push([payload], complete)
 
 
+@pytest.mark.conformance("W19", "ClientClosesLedgerSuccess")
 async def test_a_close_with_adds_in_flight_acknowledges_them_first(scene: Scene) -> None:
     """Every add is told once, and the ledger ends at the last of them."""
     told: Counter[int] = Counter()
@@ -40,6 +41,8 @@ async def test_a_close_with_adds_in_flight_acknowledges_them_first(scene: Scene)
 
     assert told == Counter(range(300))
     assert scene.writer.metadata.last_entry == 299
+    with pytest.raises(LedgerClosedError):
+        await scene.writer.append(b"late")
 
 
 @pytest.mark.parametrize("turns", range(0, 24, 3))
@@ -156,7 +159,7 @@ async def test_failed_adds_leave_no_trace_in_length_or_last_entry(
 ) -> None:
     await scene.writer.append(b"abc")
     scene.cluster.set_faults(write_status=status)
-    with pytest.raises(NotEnoughBookiesError):
+    with pytest.raises(NotEnoughBookiesError, match=status.name):
         await scene.writer.append(b"lost")
     await scene.writer.close()
 

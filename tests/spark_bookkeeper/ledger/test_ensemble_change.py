@@ -134,19 +134,23 @@ async def test_one_failure_after_another_leaves_every_entry_readable(
 async def test_with_too_few_bookies_the_ledger_is_closed_at_its_last_acknowledged_entry(
     scene: Scene,
 ) -> None:
-    """W5: without anybody having to close it."""
+    """W5: without anybody having to close it. One dead bookie of three stops nobody."""
     await scene.writer.append(b"0")
-    scene.fail(0, 1)
+    scene.fail(0)
+    await scene.writer.append(b"1")
+    scene.fail(1)
 
-    with pytest.raises(NotEnoughBookiesError):
-        await scene.writer.append(b"1")
+    with pytest.raises(NotEnoughBookiesError, match="ends at entry 1"):
+        await scene.writer.append(b"2")
     await pass_turns(50)
 
     metadata = await scene.metadata()
-    assert (metadata.is_closed, metadata.last_entry, metadata.length) == (True, 0, 1)
+    assert (metadata.is_closed, metadata.last_entry, metadata.length) == (True, 1, 2)
     with pytest.raises(NotEnoughBookiesError):
-        await scene.writer.append(b"2")
+        await scene.writer.append(b"3")
     await scene.writer.close()
+    scene.fail(1, is_dead=False)
+    assert await scene.read() == [b"0", b"1"]
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_REPLY])

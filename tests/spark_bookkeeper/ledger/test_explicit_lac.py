@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
@@ -143,34 +142,24 @@ class Heard:
         return Status.OK
 
 
-def on_a_clock_of_its_own(coroutine: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=SimLoop) as runner:
-        runner.run(coroutine)
-
-
-def test_a_writer_with_entries_in_flight_waits_for_their_acknowledgements() -> None:
+@pytest.mark.parametrize(
+    ("settled", "told"), [([False] * 4 + [True], (250, 4)), ([False], (100, 0))]
+)
+def test_a_writer_with_entries_in_flight_waits_for_them_but_only_for_ten_intervals(
+    settled: list[bool], told: tuple[int, int]
+) -> None:
     async def main() -> None:
         heard = Heard(interval_ms=10)
 
-        for lac in range(5):
-            heard.explicit_lac.on_acknowledged(lac, ENSEMBLE[:1], is_settled=lac == 4)
+        for lac, is_settled in enumerate(settled):
+            heard.explicit_lac.on_acknowledged(lac, ENSEMBLE[:1], is_settled=is_settled)
             await asyncio.sleep(0.06)
-
-        assert heard.told == [(250, 4)]
-
-    on_a_clock_of_its_own(main())
-
-
-def test_entries_that_stay_in_flight_keep_readers_waiting_for_ten_intervals_only() -> None:
-    async def main() -> None:
-        heard = Heard(interval_ms=10)
-
-        heard.explicit_lac.on_acknowledged(0, ENSEMBLE[:1], is_settled=False)
         await asyncio.sleep(1)
 
-        assert heard.told == [(100, 0)]
+        assert heard.told == [told]
 
-    on_a_clock_of_its_own(main())
+    with asyncio.Runner(loop_factory=SimLoop) as runner:
+        runner.run(main())
 
 
 @pytest.mark.cluster(explicit_lac_interval_ms=1)

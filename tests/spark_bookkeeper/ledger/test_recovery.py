@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -21,12 +19,23 @@ from spark_bookkeeper.ledger.errors import (
     UnauthorizedError,
 )
 from spark_bookkeeper.ledger.read_handle import ReadHandle
-from tests.doubles.cluster import running_cluster
 from tests.spark_bookkeeper.ledger.scene import Scene, read_all
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 2500])
-@pytest.mark.conformance("R1", "R2")
+def window_of(entries: int) -> pytest.MarkDecorator:
+    return pytest.mark.cluster(recovery_window_entries=entries)
+
+
+@pytest.mark.parametrize(
+    ("quorums", "count"),
+    [
+        *(((3, 3, 2), count) for count in (0, 1, 2, 2500)),
+        *(pytest.param((3, 3, 2), 40, marks=window_of(n)) for n in (1, 3, 13)),
+        *(pytest.param(q, 50, marks=window_of(7)) for q in ((3, 2, 2), (5, 3, 2), (4, 3, 3))),
+    ],
+)
+@pytest.mark.conformance("R1", "R2", "R8")
+@pytest.mark.cluster(bookies=5)
 async def test_recovery_closes_a_ledger_at_its_last_acknowledged_entry(
     scene: Scene, count: int
 ) -> None:
@@ -198,18 +207,6 @@ async def test_a_writer_that_lost_the_race_for_its_ack_quorum_stays_without(scen
     assert not late.done()
 
 
-@pytest.mark.parametrize(
-    "size",
-    [pytest.param(n, marks=pytest.mark.cluster(recovery_window_entries=n)) for n in (1, 3, 13)],
-)
-@pytest.mark.conformance("R8")
-async def test_windows_of_any_size_come_to_the_same_end(scene: Scene, size: int) -> None:
-    payloads = [b"%d" % i for i in range(40)]
-    await scene.writer.append_many(payloads)
-
-    assert await read_all(await scene.recover()) == payloads
-
-
 @pytest.mark.parametrize("recovery", [False, True])
 @pytest.mark.conformance("R25")
 async def test_one_that_never_saw_the_ledger_decides_nothing_when_the_others_are_away(
@@ -248,25 +245,21 @@ async def test_concurrent_recoveries_come_to_one_end(scene: Scene) -> None:
     assert metadata.last_entry in {1, 2}  # the tail was never acknowledged
 
 
+@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.conformance("R22")
-async def test_a_writers_close_and_a_recovery_agree(tmp_path: Path) -> None:
+async def test_a_writers_close_and_a_recovery_agree(scene: Scene, seed: int) -> None:
     """R22: whoever wins, both know the same last entry, or one is told it lost."""
+    await scene.writer.append_many([b"0", b"1", b"2"])
 
-    for seed in range(5):
-        async with running_cluster(tmp_path / str(seed)) as cluster:
-            writer = await cluster.client().create_ledger()
-            await writer.append_many([b"0", b"1", b"2"])
+    closed, reader = await asyncio.gather(
+        scene.writer.close(), scene.recover(seed), return_exceptions=True
+    )
 
-            outcomes = await asyncio.gather(
-                writer.close(),
-                cluster.client(seed).open_ledger(writer.ledger_id, recovery=True),
-                return_exceptions=True,
-            )
-
-            metadata = await cluster.client().ledger_metadata(writer.ledger_id)
-            assert (metadata.is_closed, metadata.last_entry) == (True, 2)
-            assert outcomes[0] is None or isinstance(outcomes[0], LedgerFencedError)
-            assert cast(ReadHandle, outcomes[1]).last_add_confirmed == 2
+    metadata = await scene.metadata()
+    assert (metadata.is_closed, metadata.last_entry) == (True, 2)
+    assert closed is None or isinstance(closed, LedgerFencedError)
+    assert isinstance(reader, ReadHandle)
+    assert reader.last_add_confirmed == 2
 
 
 @pytest.mark.conformance("R11", "RecoveryClientClosesLedger")
@@ -319,15 +312,3 @@ async def test_a_bookie_in_limbo_is_no_witness(scene: Scene) -> None:
         await scene.recover()
 
     assert not (await scene.metadata()).is_closed
-
-
-@pytest.mark.parametrize("quorums", [(3, 2, 2), (5, 3, 2), (4, 3, 3)])
-@pytest.mark.cluster(bookies=5, recovery_window_entries=7)
-async def test_striped_ledgers_recover_to_their_last_acknowledged_entry(scene: Scene) -> None:
-    payloads = [b"%d" % i for i in range(50)]
-    await scene.writer.append_many(payloads)
-
-    reader = await scene.recover()
-
-    assert await read_all(reader) == payloads
-    assert reader.length == sum(map(len, payloads))

@@ -122,34 +122,21 @@ async def test_where_no_bookie_is_honest_the_metadata_still_ends_the_tail(
     assert reader.last_add_confirmed == 2
 
 
-async def test_a_bookie_that_hangs_is_left_and_one_that_answers_late_is_forgotten(
-    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
+@pytest.mark.parametrize(
+    "fault",
+    [{"hangs": True}, {"drops_writes": True, "alter_lac": nothing_new}],
+    ids=["hangs", "is-behind"],
+)
+async def test_the_bookie_that_is_asked_is_left_when_it_has_no_news(
+    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle, fault: dict[str, object]
 ) -> None:
-    ensemble = writer.metadata.last_fragment.ensemble
     follower = Follower(reader, 0)
     await until(lambda: any(f.polls_seen for f in cluster.faults.values()))
-    polled = next(b for b in ensemble if cluster.faults[b].polls_seen)
-    cluster.faults[polled].hangs = True
+    cluster.set_faults(next(b for b, f in cluster.faults.items() if f.polls_seen), **fault)
 
     for entry_id in range(3):
         await append(writer, 1)
         await follower.seen(entry_id)
-    await writer.close()
-
-    assert await follower.ended() == [0, 1, 2]
-
-
-async def test_a_bookie_that_is_behind_is_not_listened_to_for_long(
-    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
-) -> None:
-    follower = Follower(reader, 0)
-    await until(lambda: any(f.polls_seen for f in cluster.faults.values()))
-    behind = next(f for f in cluster.faults.values() if f.polls_seen)
-    behind.drops_writes = True
-    behind.alter_lac = nothing_new
-
-    await append(writer, 3)
-    await follower.seen(2)
     await writer.close()
 
     assert await follower.ended() == [0, 1, 2]

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from bookie_server.wire.messages import Status
 from bookkeeper_metadata.errors import LedgerExistsError, MetadataConflictError, NoSuchLedgerError
 from bookkeeper_metadata.model import LedgerMetadata, LedgerState
 from spark_bookkeeper.ledger.client import LedgerClient
@@ -54,30 +53,6 @@ async def test_all_digest_types_round_trip(client: LedgerClient, digest_type: st
     assert [bytes(e.payload) async for e in reader.read(0, 1)] == [b"a", b"b"]
 
 
-async def test_a_dead_bookie_does_not_stop_a_writer_and_two_do(scene: Scene) -> None:
-    first, second, _ = scene.faults
-    await scene.writer.append(b"0")
-    first.is_dead = True
-    await scene.writer.append(b"1")
-    second.is_dead = True
-
-    with pytest.raises(NotEnoughBookiesError, match="ends at entry 1"):
-        await scene.writer.append(b"2")
-    with pytest.raises(NotEnoughBookiesError):
-        await scene.writer.append(b"3")
-    await scene.writer.close()
-
-    second.is_dead = False
-    assert await scene.read() == [b"0", b"1"]
-
-
-async def test_a_writer_on_read_only_bookies_fails_and_says_so(scene: Scene) -> None:
-    scene.cluster.set_faults(write_status=Status.READ_ONLY)
-
-    with pytest.raises(NotEnoughBookiesError, match="READ_ONLY"):
-        await scene.writer.append(b"x")
-
-
 @pytest.mark.cluster(max_in_flight_bytes=1000)
 async def test_appends_wait_when_the_bytes_in_flight_reach_their_bound(scene: Scene) -> None:
     scene.cluster.set_faults(drops_writes=True)
@@ -88,17 +63,6 @@ async def test_appends_wait_when_the_bytes_in_flight_reach_their_bound(scene: Sc
     scene.writer.abandon(LedgerClosedError(scene.ledger_id))
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     assert all(isinstance(outcome, LedgerClosedError) for outcome in outcomes)
-
-
-@pytest.mark.conformance("W19", "ClientClosesLedgerSuccess")
-async def test_close_waits_for_what_is_in_flight_and_is_idempotent(scene: Scene) -> None:
-    future = scene.writer.append_async(b"x")
-    await asyncio.gather(scene.writer.close(), scene.writer.close())
-
-    assert future.result() == 0
-    assert scene.writer.metadata.last_entry == 0
-    with pytest.raises(LedgerClosedError):
-        await scene.writer.append(b"y")
 
 
 @pytest.mark.conformance("D9")
