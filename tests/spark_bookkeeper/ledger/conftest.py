@@ -12,6 +12,7 @@ from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.doubles.cluster import InProcessCluster, running_cluster
 from tests.spark_bookkeeper.ledger.scene import Scene
+from tests.spark_bookkeeper.ledger.tails import Follower
 
 
 @pytest.fixture
@@ -53,3 +54,9 @@ def scene(cluster: InProcessCluster, client: LedgerClient, writer: WriteHandle) 
 async def reader(cluster: InProcessCluster, writer: WriteHandle) -> ReadHandle:
     """Of another client, opened before anything was written."""
     return await cluster.client(2).open_ledger(writer.ledger_id)
+
+
+@pytest.fixture
+async def follower(reader: ReadHandle) -> Follower:
+    """That reader, tailing in the background."""
+    return Follower(reader, 0)

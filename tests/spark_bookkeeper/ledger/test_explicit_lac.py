@@ -80,22 +80,15 @@ async def test_a_resting_writer_tells_every_bookie_once(tmp_path: Path) -> None:
         assert [told(each) for each in cluster.faults.values()] == [[5], [5], [5]]
 
 
-async def test_what_an_entry_carries_is_not_told_again(tmp_path: Path) -> None:
-    async with scene(tmp_path) as (cluster, explicit_lac):
-        explicit_lac.on_acknowledged(3, ENSEMBLE, is_settled=True)
-        explicit_lac.on_carried(3)  # entry 4 follows at once
-        await asyncio.sleep(REST_S)
-
-        assert all(each.lacs_seen == [] for each in cluster.faults.values())
-
-
-@pytest.mark.parametrize("how", ["off", "stopped"])
-async def test_a_writer_told_to_be_silent_is(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("how", ["off", "stopped", "carried by entry 4"])
+async def test_what_nobody_has_to_be_told_is_not(tmp_path: Path, how: str) -> None:
     async with scene(tmp_path, 0 if how == "off" else 1) as (cluster, explicit_lac):
         explicit_lac.on_acknowledged(3, ENSEMBLE, is_settled=True)
         if how == "stopped":
             explicit_lac.stop()
             explicit_lac.on_acknowledged(4, ENSEMBLE, is_settled=True)
+        elif how != "off":
+            explicit_lac.on_carried(3)
         await asyncio.sleep(REST_S)
 
         assert all(each.lacs_seen == [] for each in cluster.faults.values())

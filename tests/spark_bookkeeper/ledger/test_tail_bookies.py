@@ -17,6 +17,7 @@ from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.doubles.cluster import InProcessCluster
 from tests.doubles.records import records
 from tests.doubles.waits import until
+from tests.spark_bookkeeper.ledger.scene import Scene
 from tests.spark_bookkeeper.ledger.tails import SLOW_POLLS, Follower, append, told
 
 pytestmark = SLOW_POLLS
@@ -128,16 +129,17 @@ async def test_where_no_bookie_is_honest_the_metadata_still_ends_the_tail(
     ids=["hangs", "is-behind"],
 )
 async def test_the_bookie_that_is_asked_is_left_when_it_has_no_news(
-    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle, fault: dict[str, object]
+    scene: Scene, follower: Follower, fault: dict[str, object]
 ) -> None:
-    follower = Follower(reader, 0)
-    await until(lambda: any(f.polls_seen for f in cluster.faults.values()))
-    cluster.set_faults(next(b for b, f in cluster.faults.items() if f.polls_seen), **fault)
+    await until(lambda: any(f.polls_seen for f in scene.cluster.faults.values()))
+    scene.cluster.set_faults(
+        next(b for b, f in scene.cluster.faults.items() if f.polls_seen), **fault
+    )
 
     for entry_id in range(3):
-        await append(writer, 1)
+        await append(scene.writer, 1)
         await follower.seen(entry_id)
-    await writer.close()
+    await scene.writer.close()
 
     assert await follower.ended() == [0, 1, 2]
 

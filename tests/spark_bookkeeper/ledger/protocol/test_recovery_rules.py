@@ -73,34 +73,29 @@ def test_recovery_never_starts_below_the_last_fragment() -> None:
     assert first_entry_to_recover(-1, 0) == 0
 
 
-def test_one_copy_is_enough() -> None:
-    entry = EntryReadResult(QUORUM, 4)
-    entry.no_copy(0, Status.NO_ENTRY)
-    entry.no_copy(2, Status.NO_ENTRY)
-    entry.copy(1)
-
-    assert entry.result is ReadResult.EXISTS
-
-
-def test_absence_needs_a_coverage_of_explicit_negatives() -> None:
-    entry = EntryReadResult(QUORUM, 4)
-    entry.no_copy(0, Status.NO_ENTRY)
-    before = entry.result
-
-    entry.no_copy(1, Status.NO_LEDGER)
-
-    assert (before, entry.result) == (ReadResult.OPEN, ReadResult.NEVER_EXISTED)
-
-
-@pytest.mark.parametrize("status", [Status.UNKNOWN, Status.UNREACHABLE, Status.NOT_REACHED])
+@pytest.mark.parametrize(
+    ("answers", "result"),
+    [
+        ({0: Status.NO_ENTRY, 2: Status.NO_ENTRY, 1: Status.OK}, ReadResult.EXISTS),
+        ({0: Status.NO_ENTRY}, ReadResult.OPEN),
+        ({0: Status.NO_ENTRY, 1: Status.NO_LEDGER}, ReadResult.NEVER_EXISTED),
+        ({0: Status.UNKNOWN, 1: Status.UNKNOWN, 2: Status.NO_ENTRY}, ReadResult.OPEN),
+        ({0: Status.UNREACHABLE, 1: Status.UNREACHABLE, 2: Status.NO_ENTRY}, ReadResult.OPEN),
+        ({0: Status.NOT_REACHED, 1: Status.NOT_REACHED, 2: Status.NO_ENTRY}, ReadResult.OPEN),
+    ],
+)
 @pytest.mark.conformance("ClientReceivesRecoveryReadResponse")
-def test_dont_know_is_never_no(status: Status) -> None:
+def test_one_copy_is_enough_absence_needs_a_coverage_and_dont_know_is_never_no(
+    answers: dict[int, Status], result: ReadResult
+) -> None:
     entry = EntryReadResult(QUORUM, 4)
-    entry.no_copy(0, status)
-    entry.no_copy(1, status)
-    entry.no_copy(2, Status.NO_ENTRY)
+    for position, status in answers.items():
+        if status is Status.OK:
+            entry.copy(position)
+        else:
+            entry.no_copy(position, status)
 
-    assert entry.result is ReadResult.OPEN
+    assert entry.result is result
 
 
 def test_only_the_write_set_may_testify() -> None:
