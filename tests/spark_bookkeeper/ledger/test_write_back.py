@@ -11,29 +11,24 @@ import pytest
 from bookie_server.wire.messages import ReadReply, Status
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState
 from bookkeeper_metadata.store.memory import Fault
-from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.errors import LedgerClosedError, LedgerFencedError, LedgerRecoveryError
-from tests.doubles.cluster import InProcessCluster, running_cluster
+from tests.doubles.cluster import running_cluster
 from tests.doubles.stores import Script
 from tests.doubles.waits import pass_turns
 from tests.patience import seconds
 from tests.spark_bookkeeper.ledger.scene import ACK_BY_ALL, Scene, assert_at_ack_quorum, read_all
 
 
-async def open_ledger_left_behind(
-    cluster: InProcessCluster, entries: int, *, ack_quorum: int = 3
-) -> LedgerMetadata:
-    """A ledger whose writer went away after acknowledging ``entries``; all but one are known."""
-    writer = await cluster.client().create_ledger(ack_quorum=ack_quorum)
-    for number in range(entries):
-        await writer.append(b"%d" % number)
-    return writer.metadata
+async def leave_behind(scene: Scene, entries: int) -> LedgerMetadata:
+    """The writer goes away after acknowledging ``entries``; all but one are known."""
+    for payload in numbers(entries):
+        await scene.writer.append(payload)
+    return scene.writer.metadata
 
 
-async def recovered(client: LedgerClient, ledger_id: int) -> tuple[LedgerMetadata, list[bytes]]:
-    reader = await client.open_ledger(ledger_id, recovery=True)
-    entries = await read_all(reader)
-    return await client.ledger_metadata(ledger_id), entries
+async def recovered(scene: Scene, seed: int = 2) -> tuple[LedgerMetadata, list[bytes]]:
+    entries = await read_all(await scene.recover(seed))
+    return await scene.metadata(), entries
 
 
 def numbers(count: int) -> list[bytes]:
@@ -44,15 +39,15 @@ def numbers(count: int) -> list[bytes]:
 @pytest.mark.parametrize(("count", "first_entries"), [(1, [0]), (3, [0, 2])])
 @pytest.mark.conformance("R7", "R13", "R14", "R15", "RecoveryClientSendsPendingAddOp")
 @pytest.mark.cluster(bookies=5)
+@ACK_BY_ALL
 async def test_bookies_that_take_nothing_back_are_replaced_when_the_ledger_closes(
-    cluster: InProcessCluster, failing: tuple[int, ...], count: int, first_entries: list[int]
+    scene: Scene, failing: tuple[int, ...], count: int, first_entries: list[int]
 ) -> None:
     """R7, R13, R14, R15: in place at the fragment's first entry, else as one new fragment."""
-    left = await open_ledger_left_behind(cluster, count)
-    before = left.last_fragment.ensemble
-    cluster.set_faults(*(before[position] for position in failing), write_status=Status.READ_ONLY)
+    before = (await leave_behind(scene, count)).last_fragment.ensemble
+    scene.fail(*failing, write_status=Status.READ_ONLY)
 
-    metadata, entries = await recovered(cluster.client(2), 0)
+    metadata, entries = await recovered(scene)
 
     assert entries == numbers(count)
     assert metadata.last_entry == count - 1
@@ -64,27 +59,25 @@ async def test_bookies_that_take_nothing_back_are_replaced_when_the_ledger_close
 
 @pytest.mark.cluster(bookies=5)
 async def test_a_bookie_that_takes_nothing_back_stays_while_the_ack_quorum_does_without(
-    cluster: InProcessCluster,
+    scene: Scene,
 ) -> None:
-    left = await open_ledger_left_behind(cluster, 3, ack_quorum=2)
-    cluster.faults[left.last_fragment.ensemble[1]].is_dead = True
+    left = await leave_behind(scene, 3)
+    scene.fail(1)
 
-    metadata, entries = await recovered(cluster.client(2), 0)
+    metadata, entries = await recovered(scene)
 
     assert entries == numbers(3)
     assert metadata.fragments == left.fragments
 
 
 @pytest.mark.cluster(bookies=6, recovery_window_entries=1)
-async def test_bookies_that_fail_one_after_another_leave_a_fragment_each(
-    cluster: InProcessCluster,
-) -> None:
-    writer = await cluster.client().create_ledger(ack_quorum=3)
-    await writer.append_many(numbers(4))
-    before = writer.metadata.last_fragment.ensemble
+@ACK_BY_ALL
+async def test_bookies_that_fail_one_after_another_leave_a_fragment_each(scene: Scene) -> None:
+    await scene.writer.append_many(numbers(4))
+    before = scene.ensemble
 
     def fail_from(entry_id: int, bookie_id: str) -> None:
-        faults = cluster.faults[bookie_id]
+        faults = scene.cluster.faults[bookie_id]
 
         def alter(reply: ReadReply) -> ReadReply:
             if faults.reads_seen[-1].first_entry == entry_id:
@@ -95,7 +88,7 @@ async def test_bookies_that_fail_one_after_another_leave_a_fragment_each(
 
     fail_from(2, before[0])
     fail_from(3, before[2])
-    metadata, entries = await recovered(cluster.client(2), writer.ledger_id)
+    metadata, entries = await recovered(scene)
 
     assert entries == numbers(4)
     ensembles = [f.ensemble for f in metadata.fragments]
@@ -112,7 +105,7 @@ async def test_striped_ledgers_are_written_back_to_each_write_set(scene: Scene) 
     await scene.writer.append_many(numbers(30)[1:])
     scene.fail(0, 2, write_status=Status.READ_ONLY)
 
-    metadata, entries = await recovered(scene.cluster.client(2), scene.ledger_id)
+    metadata, entries = await recovered(scene)
 
     assert entries == numbers(30)
     assert metadata.last_entry == 29
@@ -121,28 +114,27 @@ async def test_striped_ledgers_are_written_back_to_each_write_set(scene: Scene) 
 
 @pytest.mark.conformance("R6", "RecoveryClientChangesEnsemble")
 @pytest.mark.cluster(bookies=5, recovery_window_entries=1)
+@ACK_BY_ALL
 async def test_an_attempt_that_failed_after_replacing_a_bookie_leaves_no_trace(
-    cluster: InProcessCluster,
+    scene: Scene,
 ) -> None:
     """R6, BOOKKEEPER-355: the next attempt asks the bookies the writer wrote to."""
-    left = await open_ledger_left_behind(cluster, 3)
-    cluster.faults[left.last_fragment.ensemble[1]].write_status = Status.READ_ONLY
+    left = await leave_behind(scene, 3)
+    scene.fail(1, write_status=Status.READ_ONLY)
 
     def unsure_about_the_end(reply: ReadReply) -> ReadReply:
         missing = tuple(replace(part, status=Status.UNKNOWN) for part in reply.missing)
         return replace(reply, missing=missing)
 
-    cluster.set_faults(*left.last_fragment.ensemble, alter_read=unsure_about_the_end)
-
+    scene.fail(0, 1, 2, alter_read=unsure_about_the_end)
     with pytest.raises(LedgerRecoveryError):
-        await recovered(cluster.client(2), 0)
+        await recovered(scene)
 
-    client = cluster.client(3)
-    metadata = await client.ledger_metadata(0)
+    metadata = await scene.metadata()
     assert metadata.state is LedgerState.IN_RECOVERY
     assert metadata.fragments == left.fragments
-    cluster.set_faults(alter_read=None, write_status=None)
-    metadata, entries = await recovered(client, 0)
+    scene.cluster.set_faults(alter_read=None, write_status=None)
+    metadata, entries = await recovered(scene, 3)
     assert entries == numbers(3)
     assert metadata.fragments == left.fragments
 
@@ -174,8 +166,7 @@ async def test_fragments_moved_while_a_ledger_is_recovered_are_kept(
     moving: list[asyncio.Future[None]] = []
 
     async def move() -> None:
-        known = await scene.client.cluster.ledgers.read(0)
-        await scene.client.cluster.update(0, lambda m: move_position(m, number, spare), known)
+        await scene.change(lambda metadata: move_position(metadata, number, spare))
 
     def move_meanwhile(reply: ReadReply) -> ReadReply:
         if not moving:
@@ -183,7 +174,7 @@ async def test_fragments_moved_while_a_ledger_is_recovered_are_kept(
         return reply
 
     scene.fail(0, 1, 2, alter_read=move_meanwhile)
-    metadata, entries = await recovered(scene.cluster.client(2), 0)
+    metadata, entries = await recovered(scene)
 
     assert entries == numbers(4)
     assert spare in metadata.fragments[number].ensemble
@@ -202,7 +193,7 @@ async def test_a_recovery_that_overtakes_an_ensemble_change_ends_the_writer(scen
     late = scene.writer.append_async(b"1")
     while not script.paths("put"):
         await pass_turns(1)
-    recovering = asyncio.ensure_future(recovered(scene.cluster.client(2), scene.ledger_id))
+    recovering = asyncio.ensure_future(recovered(scene))
 
     with pytest.raises((LedgerFencedError, LedgerClosedError)):
         await late
@@ -215,16 +206,13 @@ async def test_a_recovery_that_overtakes_an_ensemble_change_ends_the_writer(scen
 @pytest.mark.parametrize("hanging", [0, 1, 2])
 @pytest.mark.conformance("R5", "R24", "F7")
 @pytest.mark.cluster(bookies=4)
-async def test_a_bookie_that_never_answers_delays_no_recovery(
-    cluster: InProcessCluster, hanging: int
-) -> None:
+async def test_a_bookie_that_never_answers_delays_no_recovery(scene: Scene, hanging: int) -> None:
     """R5, R24, F7: enough copies or enough negatives end the wait."""
-    left = await open_ledger_left_behind(cluster, 3, ack_quorum=2)
-    cluster.faults[left.last_fragment.ensemble[hanging]].hangs = True
-    client = cluster.client(2)
+    await leave_behind(scene, 3)
+    scene.fail(hanging, hangs=True)
 
     async with asyncio.timeout(seconds(5)):
-        reader = await client.open_ledger(0, recovery=True)
+        reader = await scene.recover()
 
     assert reader.last_add_confirmed == 2
 
@@ -236,7 +224,7 @@ async def test_a_thousand_entries_in_flight_are_read_and_written_back_in_one_rou
     for fault in scene.cluster.faults.values():
         fault.writes_seen.clear()
 
-    metadata, _ = await recovered(scene.cluster.client(2), scene.ledger_id)
+    metadata, _ = await recovered(scene)
 
     assert metadata.last_entry == 999
     for fault in scene.cluster.faults.values():
@@ -249,15 +237,17 @@ async def test_a_recovery_that_dies_anywhere_is_simply_repeated(tmp_path: Path) 
 
     async def attempt(place: Path, turns: int) -> bool:
         async with running_cluster(place, bookies=5, recovery_window_entries=2) as cluster:
-            left = await open_ledger_left_behind(cluster, 5)
-            cluster.faults[left.last_fragment.ensemble[1]].write_status = Status.READ_ONLY
-            dying = asyncio.ensure_future(recovered(cluster.client(2), 0))
+            client = cluster.client()
+            scene = Scene(cluster, client, await client.create_ledger(ack_quorum=3))
+            await leave_behind(scene, 5)
+            scene.fail(1, write_status=Status.READ_ONLY)
+            dying = asyncio.ensure_future(recovered(scene))
             await pass_turns(turns)
             had_ended = dying.done()
             dying.cancel()
             await asyncio.gather(dying, return_exceptions=True)
 
-            metadata, entries = await recovered(cluster.client(3), 0)
+            metadata, entries = await recovered(scene, 3)
 
             assert entries == numbers(5)
             assert metadata.last_entry == 4
