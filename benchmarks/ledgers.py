@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.disk import REPLICA_WRITES, file_read_mb_per_s, synced_write_mb_per_s
 from benchmarks.figures import Figure, percentile
 from spark_bookkeeper import BookKeeper, LocalCluster, WriteHandle, aio
+from spark_bookkeeper.blocking.add_future import AddFuture
 from spark_bookkeeper.blocking.loop_thread import shared_loop_thread
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -62,6 +63,15 @@ async def _many(cluster: LocalCluster, size: int, count: int, window: int) -> Fi
     return Figure("P4", f"append_many {size} B, {window} in flight", rate, "adds/s", notes=notes)
 
 
+def _append(writer: WriteHandle, payload: bytes, latencies: list[float] | None) -> AddFuture[int]:
+    """Append, and note how long the acknowledgement took where that is wanted."""
+    began = time.perf_counter()
+    future = writer.append_async(payload)
+    if latencies is not None:
+        future.add_done_callback(lambda _: latencies.append(time.perf_counter() - began))
+    return future
+
+
 def _async(cluster: LocalCluster, size: int, count: int, window: int) -> Figure:
     notes: dict[str, float] = {}
     with BookKeeper(cluster.metadata_service_uri) as bk, bk.create_ledger() as writer:
@@ -72,12 +82,7 @@ def _async(cluster: LocalCluster, size: int, count: int, window: int) -> Figure:
             slots = threading.Semaphore(window)
             for index in range(count):
                 slots.acquire()
-                began = time.perf_counter()
-                future = writer.append_async(payload)
-                if index % 16 == 0:
-                    future.add_done_callback(
-                        lambda _, began=began: latencies.append(time.perf_counter() - began)  # type: ignore[misc]
-                    )
+                future = _append(writer, payload, latencies if index % 16 == 0 else None)
                 future.add_done_callback(lambda _: slots.release())
             writer.flush()
 
@@ -110,10 +115,7 @@ def _paced_latencies(
         due += step
         time.sleep(max(0.0, due - time.perf_counter()))
         for _ in range(10):
-            began = time.perf_counter()
-            writer.append_async(payload).add_done_callback(
-                lambda _, began=began: latencies.append(time.perf_counter() - began)  # type: ignore[misc]
-            )
+            _append(writer, payload, latencies)
     writer.flush()
     return latencies
 
@@ -172,10 +174,8 @@ def p6(seconds: float) -> list[Figure]:
             ledger_id = shared_loop_thread().run(
                 _write_for_reading(uri, size, int(seconds * 64) << 20)
             )
-            for (
-                bookie
-            ) in cluster.bookies:  # a stop checkpoints; written directly, nothing is cached
-                bookie.stop()
+            for bookie in cluster.bookies:
+                bookie.stop()  # it checkpoints; written directly, nothing is cached
                 bookie.start()
             for when in ("cold", "warm"):
                 rate = shared_loop_thread().run(_read(uri, ledger_id))

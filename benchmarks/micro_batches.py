@@ -51,8 +51,9 @@ class _Dropper(DataSourceStreamArrowWriter):
         return
 
 
-def p7(batches: int) -> list[Figure]:
+def p7(seconds: float) -> list[Figure]:
     """Milliseconds of a micro-batch, sinks in turn so that all meet the same machine."""
+    batches = max(3, round(5 * seconds))
     with (
         TemporaryDirectory() as temporary,
         LocalCluster(bookies=3) as cluster,
@@ -60,11 +61,7 @@ def p7(batches: int) -> list[Figure]:
     ):
         spark.dataSource.register(ThrowAwayStream)
         target = {"metadataServiceUri": cluster.metadata_service_uri, "log": "micro"}
-        sinks: dict[str, dict[str, str]] = {
-            "bookkeeper": target,
-            "throwawaystream": {},
-            "noop": {},
-        }
+        sinks = {"bookkeeper": target, "throwawaystream": {}, "noop": {}}
         taken: dict[str, list[float]] = {name: [] for name in sinks}
         for round_number in range(ROUNDS):
             for name, options in sinks.items():

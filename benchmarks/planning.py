@@ -142,8 +142,7 @@ async def _largest_node(store: MetadataStore, path: str) -> int:
 
 
 async def _in_zookeeper(service: str, seconds: float) -> list[Figure]:
-    store = await ZooKeeperStore.connect([service])
-    try:
+    async with await ZooKeeperStore.connect([service]) as store:
         await initialize(store, ROOT)
         figures = [
             await _planning(store, "ZooKeeper", max(1_000, round(25_000 * seconds))),
@@ -153,8 +152,6 @@ async def _in_zookeeper(service: str, seconds: float) -> list[Figure]:
         largest = await _largest_node(store, f"{ROOT}-logs")
         figures.append(Figure("P10", "largest znode of all these", largest / 1024, "KiB"))
         return figures
-    finally:
-        await store.close()
 
 
 async def _in_memory(seconds: float) -> Figure:

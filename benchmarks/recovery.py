@@ -81,7 +81,7 @@ async def _metadata_writes(uri: str, rounds: int) -> float:
     """Median milliseconds of the two metadata writes a ledger's life needs, and nothing else."""
     store, root = await connect(uri)
     root = f"{root}-benchmark"
-    try:
+    async with store:
         await store.create(root, b"")
         taken: list[float] = []
         for number in range(rounds):
@@ -90,8 +90,6 @@ async def _metadata_writes(uri: str, rounds: int) -> float:
             await store.put(f"{root}/{number}", bytes(200), 0)
             taken.append(time.perf_counter() - began)
         return percentile(sorted(taken), 0.5) * 1e3
-    finally:
-        await store.close()
 
 
 def p9(seconds: float) -> list[Figure]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -88,8 +89,9 @@ def _seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def p1_p2(scale: float, cores: int) -> list[Figure]:
+def p1_p2(scale: float) -> list[Figure]:
     """Write and full scan of ``lineitem``; every figure is the better of two after a warm-up."""
+    cores = os.cpu_count() or 2
     with (
         TemporaryDirectory() as temporary,
         LocalCluster(bookies=3) as cluster,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from spark_bookkeeper.cli.options import cluster_options, open_client
@@ -18,10 +20,7 @@ def bookies() -> None:
 def list_bookies(uri: str, as_json: bool) -> None:
     """List the bookies registered now."""
     with open_client(uri) as client:
-        found = [
-            {"bookie_id": each.bookie_id, "address": each.address, "writable": each.writable}
-            for each in client.bookies()
-        ]
+        found = [asdict(each) for each in client.bookies()]
     if as_json:
         print_json({"bookies": found})
     else:

@@ -43,10 +43,8 @@ async def _init(uri: str) -> str:
 
     layout = parse_uri(uri).layout or LedgerLayout.HIERARCHICAL
     store, root = await connect(uri)
-    try:
+    async with store:
         return await initialize(store, root, layout=layout)
-    finally:
-        await store.close()
 
 
 async def _info(uri: str) -> dict[str, Any]:
@@ -55,7 +53,7 @@ async def _info(uri: str) -> dict[str, Any]:
     from bookkeeper_metadata.store.connect import connect
 
     store, root = await connect(uri)
-    try:
+    async with store:
         registry = BookieRegistry(store, root)
         return {
             "metadata_service": store.service,
@@ -65,8 +63,6 @@ async def _info(uri: str) -> dict[str, Any]:
             "bookies_writable": sorted(await registry.writable()),
             "bookies_readonly": sorted(await registry.readonly()),
         }
-    finally:
-        await store.close()
 
 
 def _text(value: Any) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from spark_bookkeeper.cli.options import (
     cluster_options,
+    confirm,
     debug_option,
     open_client,
     password_option,
@@ -24,6 +26,7 @@ from spark_bookkeeper.cli.options import (
 from spark_bookkeeper.cli.output import (
     print_fields,
     print_json,
+    print_list,
     print_result,
     print_table,
     printable,
@@ -38,7 +41,7 @@ from spark_bookkeeper.cli.records import (
 
 if TYPE_CHECKING:
     from bookkeeper_metadata.model import LedgerMetadata
-    from spark_bookkeeper import Entry
+    from spark_bookkeeper import Entry, ReadHandle
 
 APPEND_BATCH_BYTES_MAX = 4 * 1024 * 1024
 APPEND_BATCH_ENTRIES_MAX = 1_000
@@ -82,14 +85,9 @@ def list_ledgers(uri: str, as_json: bool) -> None:
             except NoSuchLedgerError:
                 continue  # deleted since it was listed
             found.append(_summary(ledger_id, metadata))
-    if as_json:
-        print_json({"ledgers": found})
-        return
-    keys = ("ledger_id", "state", "last_entry", "length", "quorums", "fragments")
-    print_table(
-        ("ledger", "state", "last entry", "bytes", "E/WQ/AQ", "fragments"),
-        ([each[key] for key in keys] for each in found),
-    )
+    columns = {"ledger": "ledger_id", "state": "state", "last entry": "last_entry"}
+    columns |= {"bytes": "length", "E/WQ/AQ": "quorums", "fragments": "fragments"}
+    print_list({"ledgers": found}, "ledgers", columns, as_json=as_json)
 
 
 @ledgers.command()
@@ -154,10 +152,7 @@ def read(
     ledger_id: int, *, uri: str, as_json: bool, raw: bool, recover: bool, **wanted: Any
 ) -> None:
     """Print entries, one per line; with --json one document per line."""
-    with (
-        open_client(uri) as client,
-        client.open_ledger(ledger_id, password=wanted["password"], recovery=recover) as reader,
-    ):
+    with _open_ledger(uri, ledger_id, wanted["password"], recovery=recover) as reader:
         first = wanted["first"]
         last = reader.last_add_confirmed if wanted["last"] is None else wanted["last"]
         for entry in reader.read(first, last) if first <= last else ():
@@ -179,10 +174,7 @@ def read(
 @cluster_options
 def tail(ledger_id: int, *, uri: str, as_json: bool, raw: bool, **wanted: Any) -> None:
     """Print entries as they are confirmed, until the ledger is closed; Ctrl-C ends it too."""
-    with (
-        open_client(uri) as client,
-        client.open_ledger(ledger_id, password=wanted["password"]) as reader,
-    ):
+    with _open_ledger(uri, ledger_id, wanted["password"]) as reader:
         for entry in reader.tail(wanted["first"], timeout=wanted["timeout"]):
             _print_entry(entry, as_json=as_json, raw=raw)
             sys.stdout.flush()
@@ -194,10 +186,7 @@ def tail(ledger_id: int, *, uri: str, as_json: bool, raw: bool, **wanted: Any) -
 @cluster_options
 def recover(ledger_id: int, password: bytes, uri: str, as_json: bool) -> None:
     """Fence a ledger's writer and close the ledger at its last entry."""
-    with (
-        open_client(uri) as client,
-        client.open_ledger(ledger_id, password=password, recovery=True) as reader,
-    ):
+    with _open_ledger(uri, ledger_id, password, recovery=True) as reader:
         document = {"ledger_id": ledger_id, "last_entry": reader.last_add_confirmed}
     line = f"ledger {ledger_id} is closed; last entry {document['last_entry']}"
     print_result(document, line, as_json=as_json)
@@ -239,11 +228,18 @@ def verify(
 @debug_option
 def delete(ledger_id: int, is_sure: bool, uri: str) -> None:
     """Delete a ledger for ever; an open one is recovered first."""
-    if not is_sure:
-        click.confirm(f"Delete ledger {ledger_id} and all its entries?", abort=True)
+    confirm(f"Delete ledger {ledger_id} and all its entries?", is_sure)
     with open_client(uri) as client:
         client.delete_ledger(ledger_id)
     click.echo(f"deleted ledger {ledger_id}")
+
+
+@contextmanager
+def _open_ledger(
+    uri: str, ledger_id: int, password: bytes, *, recovery: bool = False
+) -> Iterator[ReadHandle]:
+    with open_client(uri) as client:
+        yield client.open_ledger(ledger_id, password=password, recovery=recovery)
 
 
 def describe(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:

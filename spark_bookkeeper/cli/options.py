@@ -30,37 +30,32 @@ def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) 
         context.ensure_object(State).is_debug = True
 
 
-def debug_option(command: Function) -> Function:
-    """``--debug``: errors come with their traceback."""
-    return click.option(
-        "--debug",
-        is_flag=True,
-        expose_value=False,
-        is_eager=True,
-        callback=_set_debug,
-        help="Show the traceback of an error.",
-    )(command)
+debug_option = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_set_debug,
+    help="Show the traceback of an error.",
+)
+"""``--debug``: errors come with their traceback."""
 
+uri_option = click.option(
+    "--metadata-service-uri",
+    "uri",
+    envvar=METADATA_URI_VARIABLE,
+    default=lambda: read_metadata_uri(os.environ),  # the old variable, with its warning
+    required=True,
+    show_envvar=True,
+    metavar="URI",
+    help="The cluster, e.g. zk+hierarchical://127.0.0.1:2181/ledgers.",
+)
+"""``--metadata-service-uri``, also from the environment, as parameter ``uri``."""
 
-def uri_option(command: Function) -> Function:
-    """``--metadata-service-uri``, also from the environment, as parameter ``uri``."""
-    return click.option(
-        "--metadata-service-uri",
-        "uri",
-        envvar=METADATA_URI_VARIABLE,
-        default=lambda: read_metadata_uri(os.environ),  # the old variable, with its warning
-        required=True,
-        show_envvar=True,
-        metavar="URI",
-        help="The cluster, e.g. zk+hierarchical://127.0.0.1:2181/ledgers.",
-    )(command)
-
-
-def json_option(command: Function) -> Function:
-    """``--json``: one document for machines, as parameter ``as_json``."""
-    return click.option(
-        "--json", "as_json", is_flag=True, help="Print one JSON document instead of text."
-    )(command)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document instead of text."
+)
+"""``--json``: one document for machines, as parameter ``as_json``."""
 
 
 def cluster_options(command: Function) -> Function:
@@ -68,13 +63,25 @@ def cluster_options(command: Function) -> Function:
     return uri_option(json_option(debug_option(command)))
 
 
-def yes_option(command: Function) -> Function:
-    """``--yes``: a destructive command does not ask, as parameter ``is_sure``."""
-    return click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")(command)
+yes_option = click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+"""``--yes``: a destructive command does not ask, as parameter ``is_sure``."""
+
+
+def confirm(question: str, is_sure: bool) -> None:
+    """Ask unless ``--yes`` was given; any answer but yes ends the command."""
+    if not is_sure:
+        click.confirm(question, abort=True)
+
+
+def row_option(
+    *names: str, default: str, help: str = "Row number, or earliest or latest."
+) -> Callable[[Function], Function]:
+    """An option that says where in a log to begin or end: a row number or a word."""
+    return click.option(*names, type=row_place, default=default, show_default=True, help=help)
 
 
 def row_place(value: str) -> int | str:
-    """Type of an option that says where in a log to begin or end: a row number or a word."""
+    """A row number or a word; click shows this function's name as the kind of value."""
     if value in ("earliest", "latest"):
         return value
     if not re.fullmatch(r"[0-9]{1,18}", value):
@@ -82,15 +89,14 @@ def row_place(value: str) -> int | str:
     return int(value)
 
 
-def password_option(command: Function) -> Function:
-    """``--password``, as parameter ``password`` of bytes."""
-    return click.option(
-        "--password",
-        envvar="BOOKKEEPER_PASSWORD",
-        default="",
-        callback=lambda _context, _parameter, value: value.encode(),
-        help="The ledger's password.  [env: BOOKKEEPER_PASSWORD; default: empty]",
-    )(command)
+password_option = click.option(
+    "--password",
+    envvar="BOOKKEEPER_PASSWORD",
+    default="",
+    callback=lambda _context, _parameter, value: value.encode(),
+    help="The ledger's password.  [env: BOOKKEEPER_PASSWORD; default: empty]",
+)
+"""``--password``, as parameter ``password`` of bytes."""
 
 
 def open_client(uri: str) -> BookKeeper:

@@ -15,7 +15,7 @@ from spark_bookkeeper.log.errors import iso8601
 
 LINE_WIDTH_WITHOUT_TERMINAL = 200
 """Wide enough that nothing folds when a table is piped into another program."""
-TIME_KEYS = frozenset(("created_ms", "last_commit_ms"))
+TIME_KEYS = frozenset(("commit_ms", "created_ms", "last_commit_ms", "touched_ms"))
 """Keys of documents whose numbers are points in time; others in ms are durations."""
 
 
@@ -44,6 +44,22 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     _console().print(table)
 
 
+def print_documents(columns: Mapping[str, str], documents: Iterable[Mapping[str, Any]]) -> None:
+    """A table with a row for each document: under each heading what it says at that key."""
+    rows = [[_for_people(key, each[key]) for key in columns.values()] for each in documents]
+    print_table(tuple(columns), rows)
+
+
+def print_list(
+    document: Mapping[str, Any], name: str, columns: Mapping[str, str], *, as_json: bool
+) -> None:
+    """What a command found: the document with ``--json``, else the list of that name as a table."""
+    if as_json:
+        print_json(document)
+    else:
+        print_documents(columns, document[name])
+
+
 def print_fields(fields: Mapping[str, Any]) -> None:
     """One ``name  value`` per line."""
     width = max((len(name) for name in fields), default=0)
@@ -59,11 +75,13 @@ def printable_time(time_ms: int) -> str:
 def printable_fields(document: Mapping[str, Any]) -> dict[str, Any]:
     """A document for people: its keys as words, its points in time in ISO 8601."""
     return {
-        key.removesuffix("_ms").replace("_", " "): printable_time(value)
-        if key in TIME_KEYS
-        else value
+        key.removesuffix("_ms").replace("_", " "): _for_people(key, value)
         for key, value in document.items()
     }
+
+
+def _for_people(key: str, value: Any) -> Any:
+    return printable_time(value) if key in TIME_KEYS else value
 
 
 def printable(value: bytes) -> str:

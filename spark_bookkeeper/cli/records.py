@@ -6,27 +6,23 @@ import json
 import struct
 import sys
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import IO
 
 import click
 
 from spark_bookkeeper.cli.output import printable
 
+length_prefixed_option = click.option(
+    "--length-prefixed",
+    is_flag=True,
+    help="Records of a 4-byte big-endian length and that many bytes, instead of lines.",
+)
+"""``--length-prefixed``, as parameter of that name."""
 
-def length_prefixed_option(command: Any) -> Any:
-    """``--length-prefixed``, as parameter of that name."""
-    return click.option(
-        "--length-prefixed",
-        is_flag=True,
-        help="Records of a 4-byte big-endian length and that many bytes, instead of lines.",
-    )(command)
-
-
-def raw_option(command: Any) -> Any:
-    """``--raw``, as parameter of that name."""
-    return click.option(
-        "--raw", is_flag=True, help="Print the bytes alone, with nothing between records."
-    )(command)
+raw_option = click.option(
+    "--raw", is_flag=True, help="Print the bytes alone, with nothing between records."
+)
+"""``--raw``, as parameter of that name."""
 
 
 def print_record(

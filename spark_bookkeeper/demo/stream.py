@@ -26,7 +26,6 @@ from spark_bookkeeper.demo.stream_driver import StreamSettings
 from spark_bookkeeper.errors import NoSuchLogError
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.guard import Guard, GuardedProcess
-from spark_bookkeeper.log.cleaning.collect import Collector
 
 DRIVER_MODULE = "spark_bookkeeper.demo.stream_driver"
 BATCHES = 8
@@ -146,7 +145,7 @@ class StreamLog:
     def collect(self) -> None:
         """Collect the log as ``bookkeeper logs gc`` does."""
         nodes = self._session.run(self._session.catalog.open(self._name))
-        self._session.run(Collector(self._session.sweeper).collect(nodes.log_id, log=self._name))
+        self._session.run(self._session.collector.collect(nodes.log_id, log=self._name))
 
 
 @contextmanager

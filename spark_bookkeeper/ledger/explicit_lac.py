@@ -55,7 +55,7 @@ class ExplicitLac:
         self._ensemble = ensemble
         rest_s = self._interval_s if is_settled else self._interval_s * _UNSETTLED_INTERVALS
         self._due_s = self._loop.time() + rest_s
-        if last_add_confirmed <= self._known or not self._is_on:
+        if last_add_confirmed <= self._known or self._is_stopped or not self._interval_s:
             return
         if self._timer is not None and self._timer.when() > self._due_s:
             self._timer.cancel()
@@ -75,10 +75,6 @@ class ExplicitLac:
             self._timer = None
         for task in self._sending.values():
             task.cancel()
-
-    @property
-    def _is_on(self) -> bool:
-        return self._interval_s > 0 and not self._is_stopped
 
     def _on_rest(self) -> None:
         self._timer = None

@@ -121,7 +121,7 @@ class FragmentFetcher:
         asked: dict[asyncio.Task[_Reply], int] = {}
 
         def ask(attempt: int) -> None:
-            (replica,) = plan_attempt(self._quorum, result.missing, attempt)
+            replica = plan_attempt(self._quorum, result.missing, attempt)
             asked[asyncio.create_task(self._ask(fragment, replica))] = attempt
 
         try:
@@ -186,8 +186,7 @@ class FragmentFetcher:
         self._slow_until_s[self._bookie(fragment, wanted, attempt)] = until_s
 
     def _bookie(self, fragment: Fragment, wanted: Sequence[int], attempt: int) -> str:
-        (replica,) = plan_attempt(self._quorum, wanted[:1], attempt)
-        return fragment.ensemble[replica.position]
+        return fragment.ensemble[plan_attempt(self._quorum, wanted, attempt).position]
 
 
 @dataclass(frozen=True, slots=True)

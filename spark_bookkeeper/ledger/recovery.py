@@ -24,7 +24,6 @@ import asyncio
 from bookie_server.wire.digest import Digest, digest_for, master_key
 from bookie_server.wire.messages import ReadRequest, Status
 from bookie_server.wire.record import parse_header
-from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.foundation.backoff import back_off
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.model import NO_ENTRY_ID, Fragment, LedgerMetadata, Stop, Versioned
@@ -147,15 +146,11 @@ class _Recovery:
     async def _ask(
         self, position: int, first_entry: int, last_entry: int
     ) -> tuple[int, BookieAnswer]:
-        quorum = self._quorum
-        stripe = Stripe(quorum.ensemble_size, quorum.write_quorum, position)
         request = ReadRequest(
             ledger_id=self._ledger_id,
             first_entry=first_entry,
             last_entry=last_entry,
-            stripe=stripe if quorum.is_striped else None,
-            # A bookie that was down during step 2 may be back by now: its first answer here fences
-            # it.
+            stripe=self._quorum.stripe_of(position),
             is_fencing=True,
             master_key=self._key,
             size_bytes_max=self._cluster.settings.read_size_bytes,

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from bookie_server.wire.digest import digest_for
 from bookie_server.wire.messages import ReadReply, ReadRequest, Status
 from bookie_server.wire.record import RECORD_OVERHEAD, parse_header
-from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.fetch import verified_runs
@@ -110,15 +109,13 @@ class _Window:
         self, position: int, first_entry: int, last_entry: int
     ) -> dict[int, tuple[int, bytes] | str]:
         """By entry id: (cumulative length, payload), or why this position did not return it."""
-        quorum = self._quorum
-        stripe = Stripe(quorum.ensemble_size, quorum.write_quorum, position)
         found: dict[int, tuple[int, bytes] | str] = {}
         while first_entry <= last_entry:
             request = ReadRequest(
                 ledger_id=self._ledger_id,
                 first_entry=first_entry,
                 last_entry=last_entry,
-                stripe=stripe if quorum.is_striped else None,
+                stripe=self._quorum.stripe_of(position),
             )
             reply = await self._cluster.client(self._fragment.ensemble[position]).read(request)
             first_entry = self._take(reply, request, found)

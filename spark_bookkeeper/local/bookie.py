@@ -8,8 +8,6 @@ a registration left over by the process before it proves nothing.
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -18,9 +16,10 @@ from typing import Any
 
 from bookkeeper_metadata.foundation.invariant import invariant
 from spark_bookkeeper.local.environment import child_environment
-from spark_bookkeeper.local.errors import LocalStartError, log_tail
-from spark_bookkeeper.local.guard import Guard, GuardedProcess
+from spark_bookkeeper.local.errors import LocalStartError
+from spark_bookkeeper.local.guard import Guard
 from spark_bookkeeper.local.ports import LOOPBACK
+from spark_bookkeeper.local.process import LocalProcess
 from spark_bookkeeper.local.readiness import wait_until_ready
 
 START_TIMEOUT_S = 60.0
@@ -30,7 +29,7 @@ STOP_TIMEOUT_S = 15.0
 """Longest a bookie may take to end after SIGTERM (it drains for 10 s at most)."""
 
 
-class LocalBookie:
+class LocalBookie(LocalProcess):
     """A bookie process that can be killed, stopped, paused and started again; see the module.
 
     Made by :class:`spark_bookkeeper.local.cluster.LocalCluster`, which owns the guard.
@@ -47,16 +46,15 @@ class LocalBookie:
     ) -> None:
         self.port = port
         self.bookie_id = f"{LOOPBACK}:{port}"
+        log_path = directory / "bookie.log"
+        super().__init__(f"bookie {self.bookie_id}", log_path, STOP_TIMEOUT_S, guard.popen)
         self.directory = directory
         """Configuration, log, journal and ledgers of this bookie."""
-        self._guard = guard
         self.metadata_service_uri = metadata_service_uri
         """The cluster it registers with."""
         self._settings = settings
-        self._process: GuardedProcess | None = None
         self.spawned_ms = 0
         """Wall clock of the last spawn, milliseconds since the epoch."""
-        self._is_stopping = False
 
     def __repr__(self) -> str:
         state = f"pid={self.pid}" if self.is_running else "down"
@@ -66,16 +64,6 @@ class LocalBookie:
     def pid(self) -> int | None:
         """The process id, ``None`` while it is down."""
         return self._process.pid if self._process is not None and self.is_running else None
-
-    @property
-    def is_running(self) -> bool:
-        """Whether its process exists, paused or not."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def log_path(self) -> Path:
-        """What it prints; restarts append to it."""
-        return self.directory / "bookie.log"
 
     def start(self) -> None:
         """Start it on its directory and port and wait until it serves; nothing if it runs.
@@ -94,53 +82,8 @@ class LocalBookie:
         config = self.directory / "bookie.toml"
         config.write_text(self._config(), encoding="utf-8")
         self.spawned_ms = int(time.time() * 1000)
-        self._is_stopping = False
-        with self.log_path.open("ab") as log:
-            self._process = self._guard.popen(
-                [sys.executable, "-m", "bookie_server", "--config", str(config)],
-                stdout=log,
-                env=child_environment(),
-                cwd=self.directory,
-            )
-
-    def stop(self) -> None:
-        """Send SIGTERM and wait until the bookie has finished its requests and ended.
-
-        A paused bookie is resumed first. One that does not end in time is killed.
-        """
-        if self._process is None:
-            return
-        self.begin_stop()
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-
-    def begin_stop(self) -> None:
-        """The first half of :meth:`stop`, so that several bookies drain at the same time.
-
-        Sends SIGTERM once per process: a second one would cut its draining short.
-        """
-        if self._process is not None and not self._is_stopping:
-            self._is_stopping = True
-            self._process.terminate()
-            self._process.send_signal(signal.SIGCONT)  # a paused one takes the SIGTERM only now
-
-    def kill(self) -> None:
-        """SIGKILL, like a crash: what was not synced is lost. Returns once the process is gone."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def pause(self) -> None:
-        """SIGSTOP: its connections stay open and it answers no request until :meth:`resume`."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
+        command = [sys.executable, "-m", "bookie_server", "--config", str(config)]
+        self._spawn(command, env=child_environment(), cwd=self.directory)
 
     def failure(self) -> LocalStartError | None:
         """Why the process is gone, if it is."""
@@ -148,10 +91,6 @@ class LocalBookie:
             return None
         code = self._process.returncode if self._process is not None else None
         return self.start_error(f"its process ended with exit code {code}")
-
-    def start_error(self, detail: str) -> LocalStartError:
-        """The error of a start of this bookie that failed because of ``detail``."""
-        return LocalStartError(f"bookie {self.bookie_id}", detail, log_tail(self.log_path))
 
     def _config(self) -> str:
         settings = {

@@ -108,15 +108,14 @@ class Guard:
         self,
         command: Sequence[str],
         *,
-        stdout: IO[Any] | int = subprocess.DEVNULL,
-        stderr: IO[Any] | int = subprocess.STDOUT,
+        stdout: IO[Any] | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
     ) -> GuardedProcess:
         """Start ``command`` as a child of the guard, with an empty standard input.
 
-        ``stdout`` and ``stderr`` are open files (the child gets its own duplicates),
-        ``subprocess.DEVNULL``, or for ``stderr`` ``subprocess.STDOUT``. ``env`` of ``None`` is ours.
+        ``stdout`` is an open file for all that it prints, errors included (the child gets its own
+        duplicate); ``None``: nobody reads it. ``env`` of ``None`` is ours.
 
         Raises:
             OSError: the command could not be started, or the guard is gone.
@@ -128,11 +127,7 @@ class Guard:
             "cwd": os.fspath(cwd) if cwd is not None else os.getcwd(),
         }
         with open(os.devnull, "wb") as devnull:
-            out = devnull if stdout == subprocess.DEVNULL else stdout
-            err = out if stderr == subprocess.STDOUT else stderr
-            err = devnull if err == subprocess.DEVNULL else err
-            fds = [item if isinstance(item, int) else item.fileno() for item in (out, err)]
-            pid = self.request(request, fds)["pid"]
+            pid = self.request(request, [(stdout or devnull).fileno()])["pid"]
         return GuardedProcess(self, command, pid)
 
     def request(self, request: Mapping[str, Any], fds: Sequence[int] = ()) -> dict[str, Any]:

@@ -10,8 +10,8 @@ temporary directory and ends. When the guard itself is killed, the kernel kills 
 It decides nothing else: no restarts, no readiness. It is run by its path, isolated and on the
 standard library alone, so it starts in some ten milliseconds and has no threads.
 
-One request at a time arrives as a JSON line on the socket given by its number, with the child's
-stdout and stderr attached to ``spawn``; each is answered with one JSON line.
+One request at a time arrives as a JSON line on the socket given by its number, with the file
+for the child's output attached to ``spawn``; each is answered with one JSON line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARENT_CHECK_INTERVAL_S = 0.5
 """How often the guard checks that its launcher lives: a fork of it may hold the socket open."""
 
 _PR_SET_PDEATHSIG = 1
-_FDS_PER_REQUEST_MAX = 2
+_FDS_PER_REQUEST_MAX = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
@@ -91,7 +91,7 @@ class _Guard:
                 env=request["env"],
                 stdin=subprocess.DEVNULL,
                 stdout=fds[0],
-                stderr=fds[1],
+                stderr=subprocess.STDOUT,
                 preexec_fn=self._die_with_the_guard,
             )
             self._children[child.pid] = child

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from bookkeeper_metadata.cluster import initialize
@@ -52,30 +52,18 @@ def initialize_once(metadata_service_uri: str) -> None:
 
 def run_in_thread(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine to its end on a fresh loop in a fresh thread; its error is raised here."""
-    results: list[Result] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(asyncio.run(coroutine))
-        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread, all of it
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="local-cluster")
-    thread.start()
-    thread.join()
-    for error in errors:
-        raise error
-    return results[0]
+    # Not as a context manager: an interrupted caller must not wait for the thread.
+    executor = ThreadPoolExecutor(1, "local-cluster")
+    outcome = executor.submit(asyncio.run, coroutine)
+    executor.shutdown(wait=False)
+    return outcome.result()
 
 
 async def _initialize_once(uri: str) -> None:
     store, root = await connect(uri)
-    try:
+    async with store:
         with contextlib.suppress(ClusterExistsError):
             await initialize(store, root)
-    finally:
-        await store.close()
 
 
 async def _ready(
@@ -83,7 +71,7 @@ async def _ready(
 ) -> dict[str, str]:
     deadline = time.monotonic() + timeout_s
     store, root = await connect(uri)
-    try:
+    async with store:
         missing = dict.fromkeys(spawned_ms, "not asked yet")
         while missing:
             check()
@@ -98,8 +86,6 @@ async def _ready(
             if missing:
                 await asyncio.sleep(POLL_INTERVAL_S)
         return missing
-    finally:
-        await store.close()
 
 
 async def _missing(

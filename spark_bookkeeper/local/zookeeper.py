@@ -8,21 +8,21 @@ and stays, so clients find the server again.
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Self
 
-from spark_bookkeeper.local.errors import LocalStartError, log_tail
+from spark_bookkeeper.local.errors import LocalStartError
 from spark_bookkeeper.local.java import find_java, pyspark_jars
 from spark_bookkeeper.local.ports import LOOPBACK, free_port, is_listening
+from spark_bookkeeper.local.process import LocalProcess, Popen
 
 START_TIMEOUT_MS = 60_000
 """How long a start may take on a busy machine; an idle one needs about a second."""
-STOP_TIMEOUT_MS = 10_000
+STOP_TIMEOUT_S = 10.0
 """How long a SIGTERM may take before SIGKILL follows."""
 TICK_MS = 500
 """ZooKeeper's unit of time: sessions end at a multiple of it, at the earliest after two."""
@@ -61,22 +61,7 @@ logger.connections.level=warn
 """
 
 
-class ChildProcess(Protocol):
-    """The part of ``subprocess.Popen`` that is used here, which a substitute must have."""
-
-    pid: int
-
-    def poll(self) -> int | None:
-        """The exit code, ``None`` while it runs."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """The exit code once it has one; ``subprocess.TimeoutExpired`` after ``timeout`` seconds."""
-
-    def send_signal(self, sig: int, /) -> None:
-        """Send a signal; nothing happens to a process that has ended."""
-
-
-class ZooKeeperProcess:
+class ZooKeeperProcess(LocalProcess):
     """One server on ``directory``; ``popen`` spawns it (same arguments as ``subprocess.Popen``)."""
 
     def __init__(
@@ -84,13 +69,11 @@ class ZooKeeperProcess:
         directory: str | Path,
         port: int | None = None,
         *,
-        popen: Callable[..., ChildProcess] = subprocess.Popen,
+        popen: Popen = partial(subprocess.Popen, stderr=subprocess.STDOUT),  # noqa: B008 - pure
     ) -> None:
         self.directory = Path(directory).absolute()
         self.port = free_port(set()) if port is None else port
-        self.log_path = self.directory / "zookeeper.log"
-        self._popen = popen
-        self._process: ChildProcess | None = None
+        super().__init__("zookeeper", self.directory / "zookeeper.log", STOP_TIMEOUT_S, popen)
 
     @property
     def service(self) -> str:
@@ -101,11 +84,6 @@ class ZooKeeperProcess:
     def pid(self) -> int | None:
         """Process id of the server started last, ``None`` before the first start."""
         return None if self._process is None else self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the process lives; that it answers, :meth:`start` has waited for."""
-        return self._process is not None and self._process.poll() is None
 
     def start(self, *, timeout_ms: int = START_TIMEOUT_MS) -> None:
         """Start on what the directory holds and wait until it answers; nothing if it runs.
@@ -124,52 +102,22 @@ class ZooKeeperProcess:
         config = self._write("zoo.cfg", text)
         logging = self._write("log4j2.properties", _LOGGING)
         command = [str(find_java()), *_jvm_options(logging), _MAIN, str(config)]
-        with self.log_path.open("ab") as log:
-            self._process = self._popen(command, stdout=log, stderr=subprocess.STDOUT)
+        process = self._spawn(command)
         deadline = time.monotonic() + timeout_ms / 1000
         while not self._answers():
-            if self._process.poll() is not None:
-                raise self._failure("the process ended")
+            if process.poll() is not None:
+                raise self.start_error("the process ended")
             if time.monotonic() > deadline:
                 self.kill()
-                raise self._failure(f"no answer on {self.service} within {timeout_ms} ms")
+                raise self.start_error(f"no answer on {self.service} within {timeout_ms} ms")
             time.sleep(_POLL_S)  # noqa: TID251 - waits for a foreign process, with a deadline
 
-    def stop(self) -> None:
-        """SIGTERM and wait; SIGKILL when that is ignored. Idempotent."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """SIGKILL and wait: for the process the same as a power cut. Idempotent."""
-        self._end(signal.SIGKILL)
-
-    def pause(self) -> None:
-        """SIGSTOP: connections stay open and nothing is answered, until :meth:`resume`."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-
-    def __enter__(self) -> ZooKeeperProcess:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
-
-    def _end(self, sig: signal.Signals) -> None:
-        if self._process is None:
-            return
-        self._process.send_signal(sig)
-        self._process.send_signal(signal.SIGCONT)  # a paused one takes SIGTERM only then
-        try:
-            self._process.wait(STOP_TIMEOUT_MS / 1000)
-        except subprocess.TimeoutExpired:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait(STOP_TIMEOUT_MS / 1000)
 
     def _write(self, name: str, text: str) -> Path:
         path = self.directory / name
@@ -185,9 +133,6 @@ class ZooKeeperProcess:
                     return b"Mode: " in answer.read()
         except OSError:
             return False
-
-    def _failure(self, detail: str) -> LocalStartError:
-        return LocalStartError("zookeeper", detail, log_tail(self.log_path))
 
 
 def _jvm_options(logging: Path) -> list[str]:

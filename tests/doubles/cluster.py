@@ -78,12 +78,12 @@ class InProcessCluster:
         )
         return LedgerClient(cluster)
 
-    def set_faults(self, **changes: object) -> None:
-        """Change the faults of every bookie alike."""
-        for faults in self.faults.values():
+    def set_faults(self, *bookie_ids: str, **changes: object) -> None:
+        """Change the faults of these bookies alike, or of all."""
+        for bookie_id in bookie_ids or self.faults:
             for name, value in changes.items():
-                assert hasattr(faults, name)
-                setattr(faults, name, value)
+                assert hasattr(self.faults[bookie_id], name)
+                setattr(self.faults[bookie_id], name, value)
 
     def copies(self, ledger_id: int, entry_id: int) -> dict[str, bytes]:
         """By bookie: the record it holds of an entry, whoever should."""

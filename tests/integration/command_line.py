@@ -35,6 +35,16 @@ class CommandLine:
     def json(self, *arguments: object, stdin: bytes = b"") -> Any:
         return json.loads(self(*arguments, "--json", stdin=stdin))
 
+    def lines(self, *arguments: object) -> list[Any]:
+        """The documents of a command that prints one per line."""
+        return [json.loads(line) for line in self(*arguments).splitlines()]
+
+    def refused(self, *arguments: object, code: int = 1, stdin: bytes = b"") -> str:
+        """Standard error of a command that fails with this exit code."""
+        found, _, err = self.outcome(*arguments, stdin=stdin)
+        assert found == code, err
+        return err
+
     def outcome(self, *arguments: object, stdin: bytes = b"") -> tuple[int, str, str]:
         """Exit code and both outputs."""
         self._capfd.readouterr()

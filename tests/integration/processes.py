@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from spark_bookkeeper.local.bookie import LocalBookie
+from spark_bookkeeper.local.environment import child_environment
 from tests.patience import Deadline
 
+SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
+"""A command that ends when it is made to."""
 GONE_WITHIN_S = 5.0
 """After whoever started it was killed, no process of a local cluster may live longer."""
 
@@ -21,6 +28,35 @@ def eventually(condition: Callable[[], bool], timeout_s: float = GONE_WITHIN_S) 
             return False
         time.sleep(0.02)
     return True
+
+
+@contextmanager
+def paused(bookies: Sequence[LocalBookie]) -> Iterator[None]:
+    """These bookies answer nothing for the block."""
+    for bookie in bookies:
+        bookie.pause()
+    try:
+        yield
+    finally:
+        for bookie in bookies:
+            bookie.resume()
+
+
+def python(script: str, *arguments: object, stdin: int | None = None) -> subprocess.Popen[str]:
+    """Run a script in a process of its own, whose output is read; it imports what we do."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        env=child_environment(),
+        text=True,
+    )
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    """What it prints once it is ready."""
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
 def is_alive(pid: int) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
+from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.errors import NotEnoughBookiesError
 from tests.integration.processes import eventually
@@ -32,8 +32,7 @@ def lose(cluster: LocalCluster, writer: WriteHandle) -> str:
 @pytest.mark.slow
 def test_a_writer_a_tail_and_a_recovery_go_on_without_two_of_five(cluster: LocalCluster) -> None:
     """W14, D8, R7 end to end; AQ = 3, so that each loss needs a replacement."""
-    settings = ClientSettings()
-    with BookKeeper(cluster.metadata_service_uri, settings=settings) as bk:
+    with BookKeeper(cluster.metadata_service_uri) as bk:
         writer = bk.create_ledger(ack_quorum=3)
         followed: list[bytes] = []
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,8 +12,8 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedE
 from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
 from spark_bookkeeper.blocking.add_future import AddFuture
 from spark_bookkeeper.ledger.errors import EntryTooLargeError, LedgerClosedError, UnauthorizedError
-from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.log.errors import LogExistsError, NoSuchLogError
+from tests.integration.processes import first_line, paused, python
 from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
@@ -42,11 +40,8 @@ def test_several_threads_share_one_writer_without_losing_an_entry(bk: BookKeeper
         futures = [writer.append_async(b"%d-%d" % (name, i)) for i in range(300)]
         ids.extend(future.result(seconds(30)) for future in futures)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     writer.close()
 
     assert sorted(ids) == list(range(1200))
@@ -107,14 +102,9 @@ def test_a_small_window_slows_appends_and_loses_none(cluster: LocalCluster) -> N
 def test_closing_the_client_fails_what_is_pending_and_hangs_nobody(cluster: LocalCluster) -> None:
     client = BookKeeper(cluster.metadata_service_uri)
     writer = client.create_ledger()
-    for bookie in cluster.bookies:
-        bookie.pause()
-    try:
+    with paused(cluster.bookies):
         future = writer.append_async(b"x")
         client.close()
-    finally:
-        for bookie in cluster.bookies:
-            bookie.resume()
 
     with pytest.raises(BookKeeperError):
         future.result(seconds(10))
@@ -138,21 +128,13 @@ for number in range(50):
 
 
 def test_an_interpreter_that_exits_tells_every_add_that_waits(cluster: LocalCluster) -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-c", _EXITS_WITH_ADDS_PENDING, cluster.metadata_service_uri],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    uri = cluster.metadata_service_uri
+    child = python(_EXITS_WITH_ADDS_PENDING, uri, stdin=subprocess.PIPE)
     try:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-        for bookie in cluster.bookies:
-            bookie.pause()
-        out, _ = child.communicate("\n", timeout=seconds(60))
+        assert first_line(child) == "ready\n"
+        with paused(cluster.bookies):
+            out, _ = child.communicate("\n", timeout=seconds(60))
     finally:
-        for bookie in cluster.bookies:
-            bookie.resume()
         child.kill()
 
     assert out.splitlines() == [f"{number} ClientClosedError" for number in range(50)]
@@ -218,7 +200,7 @@ if pid == 0:
         bk.close()
         os._exit(0 if entries == written else 3)
     except BaseException as error:
-        print(repr(error), file=sys.stderr, flush=True)
+        print(repr(error), flush=True)
         os._exit(4)
 _, status = os.waitpid(pid, 0)
 with bk.create_ledger() as after:
@@ -235,13 +217,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 @pytest.mark.parametrize("parent", ["fresh", "connected"])
 def test_a_forked_child_makes_its_own_connections(cluster: LocalCluster, parent: str) -> None:
     """Also when its parent had used gRPC, which works in no child of such a process."""
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORK, cluster.metadata_service_uri, parent],
-        timeout=seconds(60),
-        check=False,
-        capture_output=True,
-        text=True,
-        env=child_environment(),
-    )
+    with python(FORK, cluster.metadata_service_uri, parent) as run:
+        out, _ = run.communicate(timeout=seconds(60))
 
-    assert run.returncode == 0, run.stderr
+    assert run.returncode == 0, out

@@ -19,7 +19,7 @@ from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
 from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.ledger.verify import EntryReport, verify_ledger
 from spark_bookkeeper.local.bookie import wait_until_serving
-from tests.integration.processes import eventually
+from tests.integration.processes import eventually, paused
 from tests.patience import seconds
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -94,9 +94,9 @@ def crash_and_check(cluster: LocalCluster, kills: int, seed: int) -> None:
                 victims = choose.choice([cluster.bookies, [choose.choice(cluster.bookies)]])
                 for bookie in victims:
                     bookie.kill()
-                done += len(victims)
                 for bookie in victims:
                     bookie.spawn()
+                done += len(victims)
             assert load.grows(), load.errors
         finally:
             load.stop()
@@ -127,11 +127,8 @@ def test_fifty_sigkills_under_load_lose_nothing_acknowledged(cluster: LocalClust
 def test_a_paused_bookie_only_delays(cluster: LocalCluster) -> None:
     with BookKeeper(cluster.metadata_service_uri) as bk:
         writer = bk.create_ledger()
-        cluster.bookies[0].pause()
-        try:
+        with paused(cluster.bookies[:1]):
             ids = writer.append_many([payload(i) for i in range(1000)])
-        finally:
-            cluster.bookies[0].resume()
         writer.close()
 
         assert ids == range(1000)

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from spark_bookkeeper import LocalCluster
-from spark_bookkeeper.cli import run
 from spark_bookkeeper.demo.lineitem import generate
 from spark_bookkeeper.demo.queries import as_published
 from spark_bookkeeper.demo.report import Report
 from spark_bookkeeper.demo.run import LOG, STREAM_LOG, DemoSettings
 from spark_bookkeeper.demo.stream import BATCHES, kill_session
 from spark_bookkeeper.local.environment import child_environment
+from tests.integration.command_line import CommandLine
 from tests.integration.processes import is_alive, processes_of
 from tests.patience import seconds
 
@@ -53,10 +53,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def kept(demo: tuple[Path, dict[str, Any]]) -> Iterator[str]:
-    """The metadata service URI of the kept cluster, started again."""
-    with LocalCluster(3, directory=demo[0] / "cluster") as cluster:
-        yield cluster.metadata_service_uri
+def cluster(demo: tuple[Path, dict[str, Any]]) -> Iterator[LocalCluster]:
+    """The kept cluster, started again."""
+    with LocalCluster(3, directory=demo[0] / "cluster") as kept:
+        yield kept
 
 
 @pytest.mark.spark
@@ -90,22 +90,12 @@ class TestRun:
             each["comparison"] for each in document["comparisons"]
         }
 
-    def test_the_log_it_leaves_can_be_listed_shown_and_read(
-        self, kept: str, capfd: pytest.CaptureFixture[str]
-    ) -> None:
-        capfd.readouterr()
-        uri = ["--metadata-service-uri", kept]
-
-        assert run(["logs", "list", "--json", *uri]) == 0
-        listed = json.loads(capfd.readouterr().out)["logs"]
-        assert run(["logs", "show", LOG, "--json", *uri]) == 0
-        shown = json.loads(capfd.readouterr().out)
-        assert run(["logs", "show", LOG, *uri]) == 0
-        text = capfd.readouterr().out
-        assert run(["logs", "read", LOG, "--first-row", "100", "--limit", "3", *uri]) == 0
-        rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-        assert run(["logs", "read", LOG, "--first-row", "soon", *uri]) == 2  # wrong use
-        complaint = capfd.readouterr().err
+    def test_the_log_it_leaves_can_be_listed_shown_and_read(self, bookkeeper: CommandLine) -> None:
+        listed = bookkeeper.json("logs", "list")["logs"]
+        shown = bookkeeper.json("logs", "show", LOG)
+        text = bookkeeper("logs", "show", LOG)
+        rows = bookkeeper.lines("logs", "read", LOG, "--first-row", 100, "--limit", 3)
+        complaint = bookkeeper.refused("logs", "read", LOG, "--first-row", "soon", code=2)
 
         assert [(each["log"], each["rows"]) for each in listed] == [(LOG, ROWS), (STREAM_LOG, ROWS)]
         assert (shown["rows"], shown["next_row"]) == (ROWS, ROWS)
@@ -116,50 +106,31 @@ class TestRun:
         assert "'--first-row': 'soon' is no row number" in complaint
         assert set(rows[0]) == {each["column"] for each in shown["schema"]}
 
-    def test_its_end_can_be_followed(self, kept: str, capfd: pytest.CaptureFixture[str]) -> None:
-        uri = ["--metadata-service-uri", kept]
-        read = ["logs", "read", LOG, "--first-row", str(ROWS - 3), *uri]
-        tail = ["logs", "tail", LOG, "--timeout", str(seconds(0.3)), *uri]
-        capfd.readouterr()
+    def test_its_end_can_be_followed(self, bookkeeper: CommandLine) -> None:
+        last_rows = bookkeeper("logs", "read", LOG, "--first-row", ROWS - 3)
+        tail = ("logs", "tail", LOG, "--timeout", seconds(0.3))
 
-        assert run(read) == 0
-        last_rows = capfd.readouterr().out
-        assert run([*tail, "--from", str(ROWS - 3)]) == 0
-        assert capfd.readouterr().out == last_rows
-        assert run([*tail, "--from", str(ROWS - 3), "--limit", "2"]) == 0
-        assert capfd.readouterr().out.splitlines() == last_rows.splitlines()[:2]
-        assert run(tail) == 0
-        assert capfd.readouterr().out == ""
+        assert bookkeeper(*tail, "--from", ROWS - 3) == last_rows
+        first = bookkeeper(*tail, "--from", ROWS - 3, "--limit", 2)
+        assert first.splitlines() == last_rows.splitlines()[:2]
+        assert bookkeeper(*tail) == ""
 
-    def test_every_row_is_read_once(self, kept: str, capfd: pytest.CaptureFixture[str]) -> None:
-        capfd.readouterr()
+    def test_every_row_is_read_once(self, bookkeeper: CommandLine) -> None:
+        rows = bookkeeper.lines("logs", "read", LOG)
 
-        assert run(["logs", "read", LOG, "--metadata-service-uri", kept]) == 0
-
-        rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
         keys = {(row["l_orderkey"], row["l_linenumber"]) for row in rows}
         assert (len(rows), len(keys)) == (ROWS, ROWS)
 
-    def test_nothing_is_left_to_collect(self, kept: str, capfd: pytest.CaptureFixture[str]) -> None:
-        capfd.readouterr()
-        uri = ["--metadata-service-uri", kept]
+    def test_nothing_is_left_to_collect(self, bookkeeper: CommandLine) -> None:
+        report = bookkeeper.json("logs", "gc", LOG, "--dry-run")
 
-        assert run(["logs", "gc", LOG, "--dry-run", "--json", *uri]) == 0
-
-        report = json.loads(capfd.readouterr().out)
         assert (report["dry_run"], report["ledgers_deleted"]) == (True, [])
-        assert run(["logs", "gc", LOG, *uri]) == 0
-        assert "ledgers deleted" in capfd.readouterr().out
+        assert "ledgers deleted" in bookkeeper("logs", "gc", LOG)
 
-    def test_a_ledger_of_it_verifies(self, kept: str, capfd: pytest.CaptureFixture[str]) -> None:
-        uri = ["--metadata-service-uri", kept]
-        capfd.readouterr()
-        assert run(["ledgers", "list", "--json", *uri]) == 0
-        ledger_id = json.loads(capfd.readouterr().out)["ledgers"][0]["ledger_id"]
+    def test_a_ledger_of_it_verifies(self, bookkeeper: CommandLine) -> None:
+        ledger_id = bookkeeper.json("ledgers", "list")["ledgers"][0]["ledger_id"]
 
-        assert run(["ledgers", "verify", str(ledger_id), "--json", *uri]) == 0
-
-        assert json.loads(capfd.readouterr().out)["passed"] is True
+        assert bookkeeper.json("ledgers", "verify", ledger_id)["passed"] is True
 
 
 FAMILY = """

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
+from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.errors import BookKeeperError
 from spark_bookkeeper.local.bookie import LocalBookie
 
@@ -25,8 +25,7 @@ def test_recovery_does_not_close_below_what_the_emptied_bookie_acknowledged() ->
     # given entries that two of three bookies acknowledged, the third being down
     with LocalCluster(bookies=3) as cluster:
         emptied, away, missed = cluster.bookies
-        settings = ClientSettings()
-        with BookKeeper(cluster.metadata_service_uri, settings=settings) as bk:
+        with BookKeeper(cluster.metadata_service_uri) as bk:
             writer = bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
             missed.kill()
             payloads = [b"%d" % number for number in range(5)]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spark_bookkeeper.local.guard import Guard
-from tests.integration.processes import eventually, is_alive
+from tests.integration.processes import SLEEPS, eventually, first_line, is_alive, python
 from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
@@ -35,21 +35,10 @@ def guard() -> Iterator[Guard]:
     guard.close()
 
 
-def sleeper(guard: Guard) -> int:
-    return guard.popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
-
-
-def launch(repository: Path, directory: Path) -> tuple[subprocess.Popen[str], int, int]:
-    """A launcher of its own with one child: the launcher, its guard's pid and the child's."""
-    launcher = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, str(directory)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=repository,
-    )
-    assert launcher.stdout is not None
-    guard_pid, child_pid = map(int, launcher.stdout.readline().split())
-    return launcher, guard_pid, child_pid
+def launch(directory: Path, script: str = LAUNCHER) -> tuple[subprocess.Popen[str], list[int]]:
+    """A launcher of its own with one child: the launcher, and the process ids it prints."""
+    launcher = python(script, directory)
+    return launcher, [int(pid) for pid in first_line(launcher).split()]
 
 
 def test_exit_codes_and_output_arrive_like_those_of_own_children(
@@ -68,7 +57,7 @@ def test_exit_codes_and_output_arrive_like_those_of_own_children(
 
 
 def test_a_signalled_child_reports_the_signal(guard: Guard) -> None:
-    child = guard.popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    child = guard.popen(SLEEPS)
 
     child.terminate()
 
@@ -82,7 +71,7 @@ def test_a_command_that_does_not_exist_is_an_error_here(guard: Guard, tmp_path: 
 
 
 def test_waiting_for_a_running_child_times_out(guard: Guard) -> None:
-    child = guard.popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    child = guard.popen(SLEEPS)
 
     with pytest.raises(subprocess.TimeoutExpired):
         child.wait(0.05)
@@ -92,7 +81,7 @@ def test_closing_the_guard_kills_its_children_and_removes_the_directory(tmp_path
     directory = tmp_path / "temporary"
     directory.mkdir()
     guard = Guard(remove=directory)
-    pid = sleeper(guard)
+    pid = guard.popen(SLEEPS).pid
 
     guard.close()
     guard.close()
@@ -100,47 +89,44 @@ def test_closing_the_guard_kills_its_children_and_removes_the_directory(tmp_path
     assert not is_alive(pid)
     assert not directory.exists()
     with pytest.raises(OSError, match="closed"):
-        sleeper(guard)
+        guard.popen(SLEEPS)
 
 
 def test_a_large_environment_passes_whole(guard: Guard, tmp_path: Path) -> None:
     large = "x" * 100_000
+    command = [sys.executable, "-c", "import os; print(len(os.environ['LARGE']))"]
     with (tmp_path / "log").open("wb") as log:
-        child = guard.popen(
-            [sys.executable, "-c", "import os; print(len(os.environ['LARGE']))"],
-            stdout=log,
-            env={**os.environ, "LARGE": large},
-        )
+        child = guard.popen(command, stdout=log, env={**os.environ, "LARGE": large})
 
     assert child.wait(seconds(10)) == 0
     assert (tmp_path / "log").read_text() == "100000\n"
 
 
-def test_children_die_with_a_launcher_killed_by_sigkill(repository: Path, tmp_path: Path) -> None:
+def test_children_die_with_a_launcher_killed_by_sigkill(tmp_path: Path) -> None:
     directory = tmp_path / "temporary"
     directory.mkdir()
-    launcher, guard_pid, child_pid = launch(repository, directory)
+    launcher, pids = launch(directory)
 
     launcher.kill()
     launcher.communicate()
 
-    assert eventually(lambda: not is_alive(child_pid) and not is_alive(guard_pid))
+    assert eventually(lambda: not any(map(is_alive, pids)))
     assert eventually(lambda: not directory.exists())
 
 
-def test_paused_children_die_with_their_launcher_too(repository: Path, tmp_path: Path) -> None:
-    launcher, guard_pid, child_pid = launch(repository, tmp_path / "unused")
-    os.kill(child_pid, signal.SIGSTOP)
+def test_paused_children_die_with_their_launcher_too(tmp_path: Path) -> None:
+    launcher, pids = launch(tmp_path / "unused")
+    os.kill(pids[1], signal.SIGSTOP)
 
     launcher.kill()
     launcher.communicate()
 
-    assert eventually(lambda: not is_alive(child_pid) and not is_alive(guard_pid))
+    assert eventually(lambda: not any(map(is_alive, pids)))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
-def test_children_die_with_the_guard_itself(repository: Path, tmp_path: Path) -> None:
-    launcher, guard_pid, child_pid = launch(repository, tmp_path / "unused")
+def test_children_die_with_the_guard_itself(tmp_path: Path) -> None:
+    launcher, (guard_pid, child_pid) = launch(tmp_path / "unused")
 
     os.kill(guard_pid, signal.SIGKILL)
 
@@ -150,27 +136,18 @@ def test_children_die_with_the_guard_itself(repository: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_fork_that_holds_the_control_socket_saves_nobody(
-    repository: Path, tmp_path: Path
-) -> None:
+def test_a_fork_that_holds_the_control_socket_saves_nobody(tmp_path: Path) -> None:
     forking = LAUNCHER.replace(
         "print(",
         "import os\nif (fork := os.fork()) == 0: time.sleep(20); os._exit(0)\nprint(fork, ",
     )
-    launcher = subprocess.Popen(
-        [sys.executable, "-c", forking, str(tmp_path / "unused")],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=repository,
-    )
-    assert launcher.stdout is not None
-    fork_pid, guard_pid, child_pid = map(int, launcher.stdout.readline().split())
+    launcher, (fork_pid, *pids) = launch(tmp_path / "unused", forking)
 
     launcher.kill()
     launcher.wait()
 
     try:
-        assert eventually(lambda: not is_alive(child_pid) and not is_alive(guard_pid))
+        assert eventually(lambda: not any(map(is_alive, pids)))
     finally:
         os.kill(fork_pid, signal.SIGKILL)
-        launcher.stdout.close()
+        launcher.communicate()

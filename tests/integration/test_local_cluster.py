@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +13,14 @@ import pytest
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.local.errors import LocalDirectoryInUseError, LocalStartError
 from spark_bookkeeper.local.ports import free_port
-from tests.integration.processes import eventually, is_alive, processes_of
+from tests.integration.processes import (
+    eventually,
+    first_line,
+    is_alive,
+    paused,
+    processes_of,
+    python,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.zookeeper, pytest.mark.slow]
 
@@ -50,10 +53,8 @@ def write(cluster: LocalCluster, *payloads: bytes) -> int:
 
 
 def read(cluster: LocalCluster, ledger_id: int) -> list[bytes]:
-    with (
-        BookKeeper(cluster.metadata_service_uri) as client,
-        client.open_ledger(ledger_id) as reader,
-    ):
+    with BookKeeper(cluster.metadata_service_uri) as client:
+        reader = client.open_ledger(ledger_id)
         return [bytes(entry.payload) for entry in reader.read(0, reader.last_add_confirmed)]
 
 
@@ -76,13 +77,8 @@ def test_a_killed_bookie_comes_back_as_itself_with_its_data(cluster: LocalCluste
 
     assert bookie.bookie_id == before[0]
     assert bookie.pid != before[1]
-    for other in others:  # so that only the killed one can answer
-        other.pause()
-    try:
+    with paused(others):  # so that only the killed one can answer
         assert read(cluster, ledger_id) == [b"kept"]
-    finally:
-        for other in others:
-            other.resume()
 
 
 def test_a_stopped_bookie_withdraws_and_exits_cleanly(cluster: LocalCluster) -> None:
@@ -189,21 +185,13 @@ def test_a_bookie_that_cannot_start_says_why_and_takes_the_cluster_down(tmp_path
     assert processes_of(tmp_path) == []
 
 
-def test_nothing_lives_five_seconds_after_its_launcher_was_killed(
-    repository: Path, tmp_path: Path
-) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, str(tmp_path)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=repository,
-    ) as launcher:
-        assert launcher.stdout is not None
-        assert launcher.stdout.readline() == "ready\n"
+def test_nothing_lives_five_seconds_after_its_launcher_was_killed(tmp_path: Path) -> None:
+    with python(LAUNCHER, tmp_path) as launcher:
+        assert first_line(launcher) == "ready\n"
         pids = [pid for pid in processes_of(tmp_path) if pid != launcher.pid]
         assert len(pids) >= 3  # a JVM and two bookies, one of them paused
 
-        os.kill(launcher.pid, signal.SIGKILL)
+        launcher.kill()
         launcher.wait()
 
         assert eventually(lambda: not any(is_alive(pid) for pid in pids))

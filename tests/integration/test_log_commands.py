@@ -25,24 +25,17 @@ pytestmark = [pytest.mark.integration, pytest.mark.zookeeper, pytest.mark.slow]
 def test_lines_become_rows_of_a_log_that_is_made_for_them(bookkeeper: CommandLine) -> None:
     out = bookkeeper("logs", "append", "lines", stdin=b"one\ntwo\n\nfour")
     assert out == "appended 4 rows to lines; next row 4\n"
-    more = bookkeeper(
-        "logs",
-        "append",
-        "lines",
-        "--length-prefixed",
-        "--json",
-        stdin=struct.pack(">I", 2) + b"\n\0",
-    )
-    assert json.loads(more) == {"log": "lines", "rows": 1, "next_row": 5}
+    binary = struct.pack(">I", 2) + b"\n\0"
+    more = bookkeeper.json("logs", "append", "lines", "--length-prefixed", stdin=binary)
+    assert more == {"log": "lines", "rows": 1, "next_row": 5}
 
     tailed = bookkeeper("logs", "tail", "lines", "--from", "earliest", "--timeout", seconds(0.3))
     assert tailed == "one\ntwo\n\nfour\n0x0a00\n"
-    (line,) = bookkeeper("logs", "tail", "lines", "--from", 1, "--limit", 1, "--json").splitlines()
-    document = json.loads(line)
+    (document,) = bookkeeper.lines("logs", "tail", "lines", "--from", 1, "--limit", 1, "--json")
     assert (document["row"], document["entry_id"], document["value"]) == (1, 1, "two")
     assert bookkeeper("logs", "tail", "lines", "--timeout", seconds(0.3)) == ""
     # The data source reads the same rows as a column of bytes.
-    rows = [json.loads(row) for row in bookkeeper("logs", "read", "lines").splitlines()]
+    rows = bookkeeper.lines("logs", "read", "lines")
     assert [bytes.fromhex(row["value"]) for row in rows] == [b"one", b"two", b"", b"four", b"\n\0"]
 
 
@@ -52,12 +45,8 @@ def test_people_read_names_ids_and_times_and_machines_the_same_numbers_as_ever(
     bookkeeper("logs", "append", "timed", stdin=b"one\n")
     bk.create_log("never-written")
 
-    (listed,) = (
-        each
-        for each in json.loads(bookkeeper("logs", "list", "--json"))["logs"]
-        if each["log"] == "timed"
-    )
-    shown = json.loads(bookkeeper("logs", "show", "timed", "--json"))
+    listed = {each["log"]: each for each in bookkeeper.json("logs", "list")["logs"]}["timed"]
+    shown = bookkeeper.json("logs", "show", "timed")
     time = iso8601(listed["last_commit_ms"])
     lines = [line.split() for line in bookkeeper("logs", "list").splitlines()]
     rows = {line[0]: line for line in lines if line}
@@ -75,9 +64,8 @@ def test_people_read_names_ids_and_times_and_machines_the_same_numbers_as_ever(
 
 
 def test_no_log_is_made_where_none_is_wanted(bookkeeper: CommandLine) -> None:
-    code, _, err = bookkeeper.outcome("logs", "append", "nowhere", "--no-create", stdin=b"x\n")
+    err = bookkeeper.refused("logs", "append", "nowhere", "--no-create", stdin=b"x\n")
 
-    assert code == 1
     assert err.startswith("BK_NO_SUCH_LOG")
 
 
@@ -86,35 +74,31 @@ def test_logs_are_truncated_recovered_and_deleted_by_command(
 ) -> None:
     for text in (b"0\n1\n", b"2\n3\n"):
         bookkeeper("logs", "append", "operated", stdin=text)
-    assert bookkeeper("logs", "truncate", "operated", "--before", 3, "--yes") == (
-        "first row of operated is 2\n"
-    )
+    truncated = bookkeeper("logs", "truncate", "operated", "--before", 3, "--yes")
+    assert truncated == "first row of operated is 2\n"
     writer = bk.open_log("operated").writer()
     writer.append(b"4")
     shown = bookkeeper.json("logs", "show", "operated")
     assert shown["open_ledger"]["ledger_id"] == writer.ledger_id
-    assert f"ledger {writer.ledger_id} is open from row 4 on" in bookkeeper(
-        "logs", "show", "operated"
-    )
+    for_people = bookkeeper("logs", "show", "operated")
+    assert f"ledger {writer.ledger_id} is open from row 4 on" in for_people
 
     assert bookkeeper("logs", "recover", "operated") == "operated has no writer; 3 rows\n"
     with pytest.raises(LogFencedError):
         writer.append(b"lost")
     assert bookkeeper.json("logs", "show", "operated")["open_ledger"] is None
 
-    code, _, err = bookkeeper.outcome("logs", "read", "operated", "--first-row", 0)
-    assert code == 1
+    err = bookkeeper.refused("logs", "read", "operated", "--first-row", 0)
     assert err.startswith("BK_DATA_LOSS: wanted rows are not in the log")
     assert len(err.splitlines()) == 1
-    code, _, err = bookkeeper.outcome("logs", "read", "operated", "--password", "wrong")
+    err = bookkeeper.refused("logs", "read", "operated", "--password", "wrong")
     assert err.startswith("BK_UNAUTHORIZED: wrong ledger password; pass the one")
     assert "option" not in err
 
-    code, _, err = bookkeeper.outcome("logs", "truncate", "operated", "--before", 10**6, "--yes")
-    assert code == 2
+    err = bookkeeper.refused("logs", "truncate", "operated", "--before", 10**6, "--yes", code=2)
     assert "has no row 1000000" in err
     assert bookkeeper("logs", "delete", "operated", "--yes") == "deleted log operated\n"
-    assert bookkeeper.outcome("logs", "tail", "operated")[0] == 1
+    bookkeeper.refused("logs", "tail", "operated")
 
 
 def test_rows_every_live_consumer_has_read_are_dropped_by_command(
@@ -124,8 +108,8 @@ def test_rows_every_live_consumer_has_read_are_dropped_by_command(
         bookkeeper("logs", "append", "consumed", stdin=text)
     session = session_with(cluster.metadata_service_uri)
     consumers = session.consumers(bk.open_log("consumed").log_id, "consumed")
-    code, _, err = bookkeeper.outcome("logs", "truncate", "consumed", "--consumed", "--yes")
-    assert (code, err.split()[0]) == (1, "BK_NO_CONSUMER:")
+    err = bookkeeper.refused("logs", "truncate", "consumed", "--consumed", "--yes")
+    assert err.startswith("BK_NO_CONSUMER: ")
 
     session.run(consumers.advance("fast", 5, 3_600_000))
     session.run(consumers.advance("slow", 3, 3_600_000))
@@ -136,16 +120,10 @@ def test_rows_every_live_consumer_has_read_are_dropped_by_command(
         ("slow", 3, 2, True),
     ]
     assert "slow" in bookkeeper("logs", "show", "consumed")
-    assert bookkeeper.json("logs", "truncate", "consumed", "--consumed", "--yes") == {
-        "log": "consumed",
-        "before": 3,
-        "first_row": 2,
-    }
-    assert bookkeeper.outcome("logs", "truncate", "consumed", "--yes")[0] == 2
-    assert (
-        bookkeeper.outcome("logs", "truncate", "consumed", "--consumed", "--before", 1, "--yes")[0]
-        == 2
-    )
+    dropped = bookkeeper.json("logs", "truncate", "consumed", "--consumed", "--yes")
+    assert dropped == {"log": "consumed", "before": 3, "first_row": 2}
+    for wrong in ((), ("--consumed", "--before", 1)):
+        bookkeeper.refused("logs", "truncate", "consumed", *wrong, "--yes", code=2)
 
 
 def test_consumers_are_listed_and_forgotten_by_command(
@@ -162,22 +140,14 @@ def test_consumers_are_listed_and_forgotten_by_command(
         ("gone", 1, 2),
         ("kept", 2, 1),
     ]
-    assert bookkeeper.outcome("logs", "consumers", "forget", "reported", "gone", stdin=b"n\n")[0]
-    assert bookkeeper("logs", "consumers", "forget", "reported", "gone", "--yes") == (
-        "forgot gone at row 1 of reported\n"
-    )
-    assert bookkeeper("logs", "consumers", "forget", "reported", "gone", "--yes") == (
-        "reported has no consumer gone\n"
-    )
-    assert bookkeeper.json("logs", "consumers", "forget", "reported", "kept", "--yes") == {
-        "log": "reported",
-        "consumer": "kept",
-        "forgotten_row": 2,
-    }
-    assert bookkeeper.json("logs", "consumers", "list", "reported") == {
-        "log": "reported",
-        "consumers": [],
-    }
+    forget = ("logs", "consumers", "forget", "reported")
+    bookkeeper.refused(*forget, "gone", stdin=b"n\n")
+    assert bookkeeper(*forget, "gone", "--yes") == "forgot gone at row 1 of reported\n"
+    assert bookkeeper(*forget, "gone", "--yes") == "reported has no consumer gone\n"
+    forgotten = bookkeeper.json(*forget, "kept", "--yes")
+    assert forgotten == {"log": "reported", "consumer": "kept", "forgotten_row": 2}
+    left = bookkeeper.json("logs", "consumers", "list", "reported")
+    assert left == {"log": "reported", "consumers": []}
 
 
 def test_a_deletion_that_was_interrupted_is_finished_by_a_collection_of_all_logs(
@@ -192,14 +162,14 @@ def test_a_deletion_that_was_interrupted_is_finished_by_a_collection_of_all_logs
 
     with monkeypatch.context() as patch:
         patch.setattr(LogDeletion, "finish", interrupted)
-        assert bookkeeper.outcome("logs", "delete", "doomed", "--yes")[0] == 1
+        bookkeeper.refused("logs", "delete", "doomed", "--yes")
         code, out, _ = bookkeeper.outcome("logs", "gc", "--json")
         assert code == 1
         (failed,) = json.loads(out)["failed"]
         assert failed["what"] == f"deleted log {log_id}"
         assert "interrupted on purpose" in failed["cause"]
-        assert "interrupted on purpose" in bookkeeper.outcome("logs", "gc")[2]
-    assert bookkeeper.outcome("logs", "show", "doomed")[0] == 1
+        assert "interrupted on purpose" in bookkeeper.refused("logs", "gc")
+    bookkeeper.refused("logs", "show", "doomed")
     assert set(bk.list_ledgers()) > kept
 
     dry = bookkeeper.json("logs", "gc", "--dry-run")

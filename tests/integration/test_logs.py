@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from bookkeeper_metadata.foundation.errors import ClientClosedError
 from spark_bookkeeper import BookKeeper, LocalCluster, LogWriterSettings, Position
 from spark_bookkeeper.errors import DataLossError, LogFencedError, LogHasWriterError
-from spark_bookkeeper.local.environment import child_environment
+from tests.integration.processes import first_line, python
 from tests.patience import seconds
 
 pytestmark = [pytest.mark.integration, pytest.mark.zookeeper, pytest.mark.slow]
@@ -66,11 +65,8 @@ def test_several_threads_share_a_writer_that_holds_little(bk: BookKeeper) -> Non
         )
 
     with log.writer(settings=LogWriterSettings(roll_entries=90, max_in_flight_bytes=50)) as writer:
-        threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(seconds(60))
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(4)))
         writer.flush()
 
     rows = payloads(bk, "threads")
@@ -173,18 +169,10 @@ def test_the_second_writer_wins_and_spark_has_to_wait(
 
 def test_what_a_killed_writer_was_told_is_in_the_log(cluster: LocalCluster, bk: BookKeeper) -> None:
     log = bk.create_log("killed")
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLED_WRITER, cluster.metadata_service_uri, "killed"],
-        stdout=subprocess.PIPE,
-        env=child_environment(),
-        text=True,
-    )
-    assert process.stdout is not None
-    told = [process.stdout.readline() for _ in range(120)]
-    process.kill()
-    told += process.stdout.readlines()
-    process.stdout.close()
-    process.wait()
+    with python(KILLED_WRITER, cluster.metadata_service_uri, "killed") as process:
+        told = [first_line(process) for _ in range(120)]
+        process.kill()
+        told += process.communicate()[0].splitlines(keepends=True)
 
     with log.writer() as writer:
         last = writer.append(b"successor")

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from spark_bookkeeper import BookKeeper, LocalCluster
-from tests.integration.processes import eventually
+from tests.integration.processes import eventually, paused
 from tests.patience import seconds
 
 pytestmark = [pytest.mark.integration, pytest.mark.zookeeper, pytest.mark.slow]
@@ -59,12 +59,9 @@ def test_a_tail_goes_on_beside_a_paused_bookie_and_a_killed_one(
         writer.append(b"0")
         assert reader.has(1)
         for number, bookie in enumerate(cluster.bookies, start=1):
-            bookie.pause()
-            try:
+            with paused([bookie]):
                 writer.append(b"%d" % number)
                 assert reader.has(number + 1)
-            finally:
-                bookie.resume()
         cluster.bookies[0].kill()
         try:
             writer.append(b"4")

@@ -20,6 +20,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 
+from bookkeeper_metadata.foundation.closing import AsyncClosing
 from bookkeeper_metadata.store.operations import Node, Operation
 
 
@@ -35,7 +36,7 @@ class Registration(ABC):
         """Delete the node and stop re-creating it."""
 
 
-class MetadataStore(ABC):
+class MetadataStore(AsyncClosing):
     """What the project needs of ZooKeeper; see the module for the three outcomes of a mutation.
 
     Every method may raise :class:`bookkeeper_metadata.errors.MetadataUnavailableError`, after ``close`` also

@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spark_bookkeeper.cli.logs.consumers import consumers, print_consumers
+from spark_bookkeeper.cli.logs.consumers import COLUMNS, consumers
 from spark_bookkeeper.cli.logs.gc import gc
 from spark_bookkeeper.cli.logs.transactions import txns
 from spark_bookkeeper.cli.options import (
     cluster_options,
+    confirm,
     debug_option,
     open_client,
     password_option,
-    row_place,
+    row_option,
     uri_option,
     yes_option,
 )
 from spark_bookkeeper.cli.output import (
+    print_documents,
     print_fields,
     print_json,
+    print_list,
     print_result,
     print_table,
     printable_fields,
@@ -62,14 +65,9 @@ def list_logs(uri: str, as_json: bool) -> None:
     from spark_bookkeeper.admin import log_documents
 
     found = log_documents.list_logs(log_documents.session_with(uri))
-    if as_json:
-        print_json({"logs": found})
-        return
-    keys = ("log", "log_id", "rows", "size_bytes", "base_row", "next_row")
-    print_table(
-        ("log", "id", "rows", "bytes", "first row", "next row", "last commit"),
-        ([*(each[key] for key in keys), printable_time(each["last_commit_ms"])] for each in found),
-    )
+    columns = {"log": "log", "id": "log_id", "rows": "rows", "bytes": "size_bytes"}
+    columns |= {"first row": "base_row", "next row": "next_row", "last commit": "last_commit_ms"}
+    print_list({"logs": found}, "logs", columns, as_json=as_json)
 
 
 @logs.command()
@@ -87,12 +85,10 @@ def show(log: str, uri: str, as_json: bool) -> None:
     transactions, readers = document.pop("transactions"), document.pop("consumers")
     opened, settings = document.pop("open_ledger"), document.pop("settings")
     print_fields(printable_fields({**document, **settings}))
-    print_table(("column", "type"), ((each["column"], each["type"]) for each in columns))
-    keys = ("ledger_id", "first_entry", "last_entry", "first_row", "rows", "size_bytes")
-    print_table(
-        ("ledger", "first entry", "last entry", "first row", "rows", "bytes", "committed"),
-        ([*(each[key] for key in keys), printable_time(each["commit_ms"])] for each in ranges),
-    )
+    print_documents({"column": "column", "type": "type"}, columns)
+    places = {"ledger": "ledger_id", "first entry": "first_entry", "last entry": "last_entry"}
+    sizes = {"first row": "first_row", "rows": "rows", "bytes": "size_bytes"}
+    print_documents({**places, **sizes, "committed": "commit_ms"}, ranges)
     if opened:
         click.echo(
             f"ledger {opened['ledger_id']} is open from row {opened['first_row']} on, since "
@@ -101,25 +97,13 @@ def show(log: str, uri: str, as_json: bool) -> None:
     if transactions:
         print_table(("transaction", "last version"), transactions.items())
     if readers:
-        print_consumers(readers)
+        print_documents(COLUMNS, readers)
 
 
 @logs.command()
 @click.argument("log")
-@click.option(
-    "--first-row",
-    type=row_place,
-    default="earliest",
-    show_default=True,
-    help="Row number, or earliest or latest.",
-)
-@click.option(
-    "--end-row",
-    type=row_place,
-    default="latest",
-    show_default=True,
-    help="The first row left out, as --first-row.",
-)
+@row_option("--first-row", default="earliest")
+@row_option("--end-row", default="latest", help="The first row left out, as --first-row.")
 @click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
 @click.option("--password", default="", envvar="BOOKKEEPER_PASSWORD", help="Of the log's ledgers.")
 @uri_option
@@ -165,14 +149,7 @@ def append(
 
 @logs.command()
 @click.argument("log")
-@click.option(
-    "--from",
-    "start",
-    type=row_place,
-    default="latest",
-    show_default=True,
-    help="Row number, or earliest or latest.",
-)
+@row_option("--from", "start", default="latest")
 @click.option("--timeout", type=float, help="End when no row arrives for this many seconds.")
 @click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
 @raw_option
@@ -218,8 +195,7 @@ def truncate(
     log_id = session.run(session.catalog.open(log)).log_id
     consumed_row = session.consumers(log_id, log).consumed_row
     row = session.run(consumed_row()) if before is None else before
-    if not is_sure:
-        click.confirm(f"Drop the rows of {log} before row {row} for ever?", abort=True)
+    confirm(f"Drop the rows of {log} before row {row} for ever?", is_sure)
     first_row = session.run(session.truncate(log_id, log, row))
     document = {"log": log, "before": row, "first_row": first_row}
     print_result(document, f"first row of {log} is {first_row}", as_json=as_json)
@@ -245,8 +221,7 @@ def recover(log: str, uri: str, as_json: bool) -> None:
 @debug_option
 def delete(log: str, is_sure: bool, uri: str) -> None:
     """Delete a log with all its ledgers for ever; its writer is fenced."""
-    if not is_sure:
-        click.confirm(f"Delete log {log} and all its rows?", abort=True)
+    confirm(f"Delete log {log} and all its rows?", is_sure)
     with open_client(uri) as client:
         client.delete_log(log)
     click.echo(f"deleted log {log}")

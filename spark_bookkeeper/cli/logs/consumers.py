@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 import click
 
-from spark_bookkeeper.cli.options import cluster_options, yes_option
-from spark_bookkeeper.cli.output import print_json, print_result, print_table, printable_time
+from spark_bookkeeper.cli.options import cluster_options, confirm, yes_option
+from spark_bookkeeper.cli.output import print_list, print_result
+
+COLUMNS = {
+    "consumer": "consumer",
+    "row": "row",
+    "lag": "lag",
+    "live": "is_live",
+    "last moved": "touched_ms",
+}
+"""Of the table of consumers."""
 
 
 @click.group()
@@ -27,10 +33,7 @@ def list_consumers(log: str, uri: str, as_json: bool) -> None:
     nodes = session.run(session.catalog.find(log))
     next_row = session.run(nodes.head()).head.next_row
     found = describe_consumers(session.run(nodes.cursors()), next_row, session.clock_ms())
-    if as_json:
-        print_json({"log": log, "consumers": found})
-    else:
-        print_consumers(found)
+    print_list({"log": log, "consumers": found}, "consumers", COLUMNS, as_json=as_json)
 
 
 @consumers.command()
@@ -48,23 +51,12 @@ def forget(log: str, consumer: str, *, is_sure: bool, uri: str, as_json: bool) -
 
     session = session_with(uri)
     log_id = session.run(session.catalog.open(log)).log_id
-    if not is_sure:
-        click.confirm(
-            f"Forget how far {consumer} has read {log}? Rows it needs may be dropped then.",
-            abort=True,
-        )
+    confirm(
+        f"Forget how far {consumer} has read {log}? Rows it needs may be dropped then.", is_sure
+    )
     forgotten = session.run(session.consumers(log_id, log).forget(consumer))
     row, line = None, f"{log} has no consumer {consumer}"
     if forgotten is not None:
         row, line = forgotten.row, f"forgot {consumer} at row {forgotten.row} of {log}"
     document = {"log": log, "consumer": consumer, "forgotten_row": row}
     print_result(document, line, as_json=as_json)
-
-
-def print_consumers(found: Iterable[Mapping[str, Any]]) -> None:
-    """Print cursors as a table."""
-    keys = ("consumer", "row", "lag", "is_live")
-    print_table(
-        ("consumer", "row", "lag", "live", "last moved"),
-        ((*(each[key] for key in keys), printable_time(each["touched_ms"])) for each in found),
-    )

@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import click
 
-from spark_bookkeeper.cli.options import cluster_options, yes_option
-from spark_bookkeeper.cli.output import print_json, print_result, print_table, printable_time
+from spark_bookkeeper.cli.options import cluster_options, confirm, yes_option
+from spark_bookkeeper.cli.output import print_list, print_result
 
 
 @click.group()
@@ -25,14 +25,9 @@ def list_transactions(log: str, uri: str, as_json: bool) -> None:
     session = session_with(uri)
     stored = session.run(session.run(session.catalog.open(log)).txns())
     found = [{"app_id": app_id, **asdict(stored[app_id])} for app_id in sorted(stored)]
-    if as_json:
-        print_json({"log": log, "transactions": found})
-        return
-    keys = ("app_id", "version", "query_id", "epoch")
-    print_table(
-        ("application", "last version", "query", "epoch", "committed"),
-        ([*(each[key] for key in keys), printable_time(each["commit_ms"])] for each in found),
-    )
+    columns = {"application": "app_id", "last version": "version", "query": "query_id"}
+    columns |= {"epoch": "epoch", "committed": "commit_ms"}
+    print_list({"log": log, "transactions": found}, "transactions", columns, as_json=as_json)
 
 
 @txns.command()
@@ -47,11 +42,9 @@ def forget(log: str, app_id: str, *, is_sure: bool, uri: str, as_json: bool) -> 
     """
     from spark_bookkeeper.admin.log_documents import session_with
 
-    if not is_sure:
-        click.confirm(
-            f"Forget what {app_id} committed to {log}? What it repeats is then written twice.",
-            abort=True,
-        )
+    confirm(
+        f"Forget what {app_id} committed to {log}? What it repeats is then written twice.", is_sure
+    )
     session = session_with(uri)
     forgotten = session.run(session.catalog.forget_transaction(log, app_id))
     version, line = None, f"{log} has no transaction of {app_id}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.model import LedgerMetadata
 
@@ -38,6 +39,10 @@ class QuorumConfig:
     def is_striped(self) -> bool:
         """Whether some bookie of the ensemble holds only part of the entries."""
         return self.ensemble_size > self.write_quorum
+
+    def stripe_of(self, position: int) -> Stripe | None:
+        """The entries that the bookie at this position holds; ``None``: all of them."""
+        return Stripe(self.ensemble_size, self.write_quorum, position) if self.is_striped else None
 
     @property
     def coverage(self) -> int:

@@ -46,26 +46,18 @@ def split_by_write_set(quorum: QuorumConfig, entry_ids: Sequence[int]) -> list[S
     return [[each for each in entry_ids if each % size == residue] for residue in residues]
 
 
-def plan_attempt(
-    quorum: QuorumConfig, entry_ids: Sequence[int], attempt: int
-) -> list[ReplicaRequest]:
-    """Which bookies to ask for these ids in the ``attempt``-th round (0 .. WQ-1).
+def plan_attempt(quorum: QuorumConfig, entry_ids: Sequence[int], attempt: int) -> ReplicaRequest:
+    """Which bookie to ask for these ids of one write set in the ``attempt``-th round (0 .. WQ-1).
 
-    Round ``attempt`` asks each entry's write set at that place, so after WQ rounds every replica
-    of every entry was asked once. Without striping one bookie holds everything: one request.
+    Round ``attempt`` asks the write set at that place, so after WQ rounds every replica was asked
+    once. Without striping every bookie holds everything.
     """
     first, last = entry_ids[0], entry_ids[-1]
     if not quorum.is_striped:
-        return [ReplicaRequest(attempt % quorum.ensemble_size, first, last, None)]
-    requests: list[ReplicaRequest] = []
-    residues = sorted({entry_id % quorum.ensemble_size for entry_id in entry_ids})
-    for residue in residues:
-        mine = [entry_id for entry_id in entry_ids if entry_id % quorum.ensemble_size == residue]
-        position = (residue + attempt) % quorum.ensemble_size
-        # A stripe of width 1 selects exactly the ids of this residue.
-        stripe = Stripe(quorum.ensemble_size, 1, residue)
-        requests.append(ReplicaRequest(position, mine[0], mine[-1], stripe))
-    return requests
+        return ReplicaRequest(attempt % quorum.ensemble_size, first, last, None)
+    # A stripe of width 1 selects exactly the ids of this residue.
+    stripe = Stripe(quorum.ensemble_size, 1, first % quorum.ensemble_size)
+    return ReplicaRequest((first + attempt) % quorum.ensemble_size, first, last, stripe)
 
 
 @dataclass(frozen=True, slots=True)

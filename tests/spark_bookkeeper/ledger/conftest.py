@@ -11,6 +11,8 @@ from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.doubles.cluster import InProcessCluster, running_cluster
+from tests.spark_bookkeeper.ledger.scene import Scene
+from tests.spark_bookkeeper.ledger.tails import Follower
 
 
 @pytest.fixture
@@ -31,15 +33,30 @@ def client(cluster: InProcessCluster) -> LedgerClient:
 
 
 @pytest.fixture
-async def writer(request: pytest.FixtureRequest, client: LedgerClient) -> WriteHandle:
-    """Of a new ledger, with the test's parameter ``quorums`` if it has one."""
-    if "quorums" not in request.fixturenames:
-        return await client.create_ledger()
-    e, w, a = request.getfixturevalue("quorums")
+def quorums() -> tuple[int, int, int]:
+    """E, WQ and AQ of the writer's ledger, where a test has no others as its parameter."""
+    return 3, 3, 2
+
+
+@pytest.fixture
+async def writer(client: LedgerClient, quorums: tuple[int, int, int]) -> WriteHandle:
+    """Of a new ledger."""
+    e, w, a = quorums
     return await client.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
+
+
+@pytest.fixture
+def scene(cluster: InProcessCluster, client: LedgerClient, writer: WriteHandle) -> Scene:
+    return Scene(cluster, client, writer)
 
 
 @pytest.fixture
 async def reader(cluster: InProcessCluster, writer: WriteHandle) -> ReadHandle:
     """Of another client, opened before anything was written."""
     return await cluster.client(2).open_ledger(writer.ledger_id)
+
+
+@pytest.fixture
+async def follower(reader: ReadHandle) -> Follower:
+    """That reader, tailing in the background."""
+    return Follower(reader, 0)

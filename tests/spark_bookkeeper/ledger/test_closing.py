@@ -11,13 +11,11 @@ from bookie_server.wire.messages import Status
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import LedgerMetadata
-from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.errors import LedgerClosedError, NotEnoughBookiesError
 from spark_bookkeeper.ledger.write_handle import WriteHandle
-from tests.doubles.cluster import InProcessCluster
 from tests.doubles.waits import pass_turns, until
 from tests.patience import seconds
-from tests.spark_bookkeeper.ledger.ledgers import read_all
+from tests.spark_bookkeeper.ledger.scene import ACK_BY_ALL, Scene, read_all
 
 
 def append_counted(writer: WriteHandle, payload: bytes, told: Counter[int]) -> None:
@@ -32,145 +30,138 @@ def append_counted(writer: WriteHandle, payload: bytes, told: Counter[int]) -> N
     writer.push([payload], complete)
 
 
-async def test_a_close_with_adds_in_flight_acknowledges_them_first(writer: WriteHandle) -> None:
+@pytest.mark.conformance("W19", "ClientClosesLedgerSuccess")
+async def test_a_close_with_adds_in_flight_acknowledges_them_first(scene: Scene) -> None:
     """Every add is told once, and the ledger ends at the last of them."""
     told: Counter[int] = Counter()
     for number in range(300):
-        append_counted(writer, b"%d" % number, told)
+        append_counted(scene.writer, b"%d" % number, told)
 
-    await asyncio.gather(*(writer.close() for _ in range(3)))
+    await asyncio.gather(*(scene.writer.close() for _ in range(3)))
 
     assert told == Counter(range(300))
-    assert writer.metadata.last_entry == 299
+    assert scene.writer.metadata.last_entry == 299
+    with pytest.raises(LedgerClosedError):
+        await scene.writer.append(b"late")
 
 
 @pytest.mark.parametrize("turns", range(0, 24, 3))
 @pytest.mark.conformance("W21")
+@ACK_BY_ALL
 async def test_a_close_that_races_with_the_loss_of_all_bookies_tells_everybody_once(
-    cluster: InProcessCluster, client: LedgerClient, turns: int
+    scene: Scene, turns: int
 ) -> None:
     """The length leaves out what was not acknowledged."""
-    writer = await client.create_ledger(ack_quorum=3)
     told: Counter[int] = Counter()
-    append_counted(writer, b"first", told)
-    await writer.flush()
+    append_counted(scene.writer, b"first", told)
+    await scene.writer.flush()
     for number in range(50):
-        append_counted(writer, b"%d" % number, told)
+        append_counted(scene.writer, b"%d" % number, told)
     await pass_turns(turns)
-    closing = asyncio.ensure_future(writer.close())
-    cluster.set_faults(is_dead=True)
+    closing = asyncio.ensure_future(scene.writer.close())
+    scene.cluster.set_faults(is_dead=True)
     await asyncio.gather(closing, return_exceptions=True)
 
     assert told == Counter(range(51))
-    metadata = await client.ledger_metadata(writer.ledger_id)
+    metadata = await scene.metadata()
     assert metadata.is_closed
-    assert metadata.last_entry == writer.last_add_confirmed
+    assert metadata.last_entry == scene.writer.last_add_confirmed
     acknowledged = [b"first", *(b"%d" % n for n in range(50))][: metadata.last_entry + 1]
     assert metadata.length == sum(map(len, acknowledged))
 
 
-async def test_an_abandoned_writer_tells_everybody_once_and_closes_nothing(
-    cluster: InProcessCluster, client: LedgerClient, writer: WriteHandle
-) -> None:
-    cluster.set_faults(drops_writes=True)
+async def test_an_abandoned_writer_tells_everybody_once_and_closes_nothing(scene: Scene) -> None:
+    scene.cluster.set_faults(drops_writes=True)
     told: Counter[int] = Counter()
     for number in range(20):
-        append_counted(writer, b"%d" % number, told)
+        append_counted(scene.writer, b"%d" % number, told)
 
-    writer.abandon(LedgerClosedError(writer.ledger_id))
-    writer.abandon(LedgerClosedError(writer.ledger_id))
+    scene.writer.abandon(LedgerClosedError(scene.ledger_id))
+    scene.writer.abandon(LedgerClosedError(scene.ledger_id))
 
     assert told == Counter(range(20))
-    assert not (await client.ledger_metadata(writer.ledger_id)).is_closed
+    assert not (await scene.metadata()).is_closed
 
 
 @pytest.mark.conformance("W18", "W22")
 @pytest.mark.cluster(bookies=4)
-async def test_a_closed_ledger_with_an_empty_last_fragment_reads_to_its_end(
-    cluster: InProcessCluster, client: LedgerClient
-) -> None:
+@ACK_BY_ALL
+async def test_a_closed_ledger_with_an_empty_last_fragment_reads_to_its_end(scene: Scene) -> None:
     """An ensemble changed for entries that never came (#3917 asks for the LAC of such a one)."""
-    writer = await client.create_ledger(ack_quorum=3)
-    await writer.append_many([b"0", b"1", b"2"])
-    dead = writer.metadata.last_fragment.ensemble[0]
-    cluster.faults[dead].is_dead = True
-    waiting = writer.append_async(b"3")
-    cluster.set_faults(drops_writes=True)
-    await until(lambda: len(writer.metadata.fragments) == 2)
-    writer.abandon(LedgerClosedError(writer.ledger_id))
+    await scene.writer.append_many([b"0", b"1", b"2"])
+    dead = scene.ensemble[0]
+    scene.cluster.faults[dead].is_dead = True
+    waiting = scene.writer.append_async(b"3")
+    scene.cluster.set_faults(drops_writes=True)
+    await until(lambda: len(scene.writer.metadata.fragments) == 2)
+    scene.writer.abandon(LedgerClosedError(scene.ledger_id))
     await asyncio.gather(waiting, return_exceptions=True)
-    await writer.close()
-    cluster.faults[dead].is_dead = False
+    await scene.writer.close()
+    scene.cluster.faults[dead].is_dead = False
 
-    metadata = await client.ledger_metadata(writer.ledger_id)
+    metadata = await scene.metadata()
     assert metadata.last_fragment.first_entry == metadata.last_entry + 1
-    reader = await client.open_ledger(writer.ledger_id)
+    reader = await scene.client.open_ledger(scene.ledger_id)
     entries = await read_all(reader)
     assert entries == [b"0", b"1", b"2"]
 
 
 @pytest.mark.conformance("W23")
 @pytest.mark.cluster(max_in_flight_bytes=1_000)
-async def test_a_bookie_that_never_answers_stops_nobody_but_fills_the_window(
-    cluster: InProcessCluster, writer: WriteHandle
-) -> None:
+async def test_a_bookie_that_never_answers_stops_nobody_but_fills_the_window(scene: Scene) -> None:
     """Appends go on at the ack quorum; what the slow bookie still has to store bounds them."""
-    slow = cluster.faults[writer.metadata.last_fragment.ensemble[0]]
+    slow = scene.faults[0]
     slow.drops_writes = True
     for _ in range(4):
-        await writer.append(bytes(300))
-    waiting = asyncio.ensure_future(writer.append(bytes(300)))
+        await scene.writer.append(bytes(300))
+    waiting = asyncio.ensure_future(scene.writer.append(bytes(300)))
     await asyncio.wait([waiting], timeout=0.02)
-    assert (writer.last_add_confirmed, writer.last_add_pushed) == (3, 3)
+    assert (scene.writer.last_add_confirmed, scene.writer.last_add_pushed) == (3, 3)
 
-    writer.abandon(LedgerClosedError(writer.ledger_id))
+    scene.writer.abandon(LedgerClosedError(scene.ledger_id))
     await asyncio.gather(waiting, return_exceptions=True)
 
 
 @pytest.mark.conformance("F3")
 @pytest.mark.cluster(max_in_flight_entries=2)
-async def test_entries_acknowledged_make_room_whoever_has_not_answered(
-    cluster: InProcessCluster, writer: WriteHandle
-) -> None:
+async def test_entries_acknowledged_make_room_whoever_has_not_answered(scene: Scene) -> None:
     """The count of entries in flight is of those not acknowledged; only bytes are still held."""
-    slow = cluster.faults[writer.metadata.last_fragment.ensemble[0]]
+    slow = scene.faults[0]
     slow.drops_writes = True
 
     async with asyncio.timeout(seconds(5)):
-        await asyncio.gather(*(writer.append(b"%d" % number) for number in range(20)))
+        await asyncio.gather(*(scene.writer.append(b"%d" % number) for number in range(20)))
 
-    writer.abandon(LedgerClosedError(writer.ledger_id))
+    scene.writer.abandon(LedgerClosedError(scene.ledger_id))
 
 
-async def test_fencing_and_deleting_at_once_leave_no_ledger_and_no_writer(
-    cluster: InProcessCluster, writer: WriteHandle
-) -> None:
-    await writer.append(b"0")
+async def test_fencing_and_deleting_at_once_leave_no_ledger_and_no_writer(scene: Scene) -> None:
+    await scene.writer.append(b"0")
 
     outcomes = await asyncio.gather(
-        cluster.client(2).open_ledger(writer.ledger_id, recovery=True),
-        cluster.client(3).delete_ledger(writer.ledger_id),
+        scene.recover(),
+        scene.cluster.client(3).delete_ledger(scene.ledger_id),
         return_exceptions=True,
     )
 
     assert outcomes[1] is None
     assert isinstance(outcomes[0], NoSuchLedgerError) or not isinstance(outcomes[0], BaseException)
     with pytest.raises(BookKeeperError) as caught:
-        await writer.append(b"1")
+        await scene.writer.append(b"1")
     assert not isinstance(caught.value, NotEnoughBookiesError)
     with pytest.raises(NoSuchLedgerError):
-        await cluster.client(4).open_ledger(writer.ledger_id)
+        await scene.open(4)
 
 
 @pytest.mark.parametrize("status", [Status.UNREACHABLE, Status.UNKNOWN, Status.READ_ONLY])
 async def test_failed_adds_leave_no_trace_in_length_or_last_entry(
-    cluster: InProcessCluster, client: LedgerClient, writer: WriteHandle, status: Status
+    scene: Scene, status: Status
 ) -> None:
-    await writer.append(b"abc")
-    cluster.set_faults(write_status=status)
-    with pytest.raises(NotEnoughBookiesError):
-        await writer.append(b"lost")
-    await writer.close()
+    await scene.writer.append(b"abc")
+    scene.cluster.set_faults(write_status=status)
+    with pytest.raises(NotEnoughBookiesError, match=status.name):
+        await scene.writer.append(b"lost")
+    await scene.writer.close()
 
-    metadata: LedgerMetadata = await client.ledger_metadata(writer.ledger_id)
+    metadata: LedgerMetadata = await scene.metadata()
     assert (metadata.last_entry, metadata.length) == (0, 3)

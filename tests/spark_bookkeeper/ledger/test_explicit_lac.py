@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
@@ -81,22 +80,15 @@ async def test_a_resting_writer_tells_every_bookie_once(tmp_path: Path) -> None:
         assert [told(each) for each in cluster.faults.values()] == [[5], [5], [5]]
 
 
-async def test_what_an_entry_carries_is_not_told_again(tmp_path: Path) -> None:
-    async with scene(tmp_path) as (cluster, explicit_lac):
-        explicit_lac.on_acknowledged(3, ENSEMBLE, is_settled=True)
-        explicit_lac.on_carried(3)  # entry 4 follows at once
-        await asyncio.sleep(REST_S)
-
-        assert all(each.lacs_seen == [] for each in cluster.faults.values())
-
-
-@pytest.mark.parametrize("how", ["off", "stopped"])
-async def test_a_writer_told_to_be_silent_is(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("how", ["off", "stopped", "carried by entry 4"])
+async def test_what_nobody_has_to_be_told_is_not(tmp_path: Path, how: str) -> None:
     async with scene(tmp_path, 0 if how == "off" else 1) as (cluster, explicit_lac):
         explicit_lac.on_acknowledged(3, ENSEMBLE, is_settled=True)
         if how == "stopped":
             explicit_lac.stop()
             explicit_lac.on_acknowledged(4, ENSEMBLE, is_settled=True)
+        elif how != "off":
+            explicit_lac.on_carried(3)
         await asyncio.sleep(REST_S)
 
         assert all(each.lacs_seen == [] for each in cluster.faults.values())
@@ -143,34 +135,24 @@ class Heard:
         return Status.OK
 
 
-def on_a_clock_of_its_own(coroutine: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=SimLoop) as runner:
-        runner.run(coroutine)
-
-
-def test_a_writer_with_entries_in_flight_waits_for_their_acknowledgements() -> None:
+@pytest.mark.parametrize(
+    ("settled", "told"), [([False] * 4 + [True], (250, 4)), ([False], (100, 0))]
+)
+def test_a_writer_with_entries_in_flight_waits_for_them_but_only_for_ten_intervals(
+    settled: list[bool], told: tuple[int, int]
+) -> None:
     async def main() -> None:
         heard = Heard(interval_ms=10)
 
-        for lac in range(5):
-            heard.explicit_lac.on_acknowledged(lac, ENSEMBLE[:1], is_settled=lac == 4)
+        for lac, is_settled in enumerate(settled):
+            heard.explicit_lac.on_acknowledged(lac, ENSEMBLE[:1], is_settled=is_settled)
             await asyncio.sleep(0.06)
-
-        assert heard.told == [(250, 4)]
-
-    on_a_clock_of_its_own(main())
-
-
-def test_entries_that_stay_in_flight_keep_readers_waiting_for_ten_intervals_only() -> None:
-    async def main() -> None:
-        heard = Heard(interval_ms=10)
-
-        heard.explicit_lac.on_acknowledged(0, ENSEMBLE[:1], is_settled=False)
         await asyncio.sleep(1)
 
-        assert heard.told == [(100, 0)]
+        assert heard.told == [told]
 
-    on_a_clock_of_its_own(main())
+    with asyncio.Runner(loop_factory=SimLoop) as runner:
+        runner.run(main())
 
 
 @pytest.mark.cluster(explicit_lac_interval_ms=1)

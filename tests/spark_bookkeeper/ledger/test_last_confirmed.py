@@ -11,10 +11,9 @@ from bookie_server.wire.messages import ReadLacReply, Status
 from bookie_server.wire.record import encode_lac_packet
 from spark_bookkeeper.ledger.errors import EntryUnreadableError
 from spark_bookkeeper.ledger.last_confirmed import LacEvidence, believable_claim, lac_evidence
-from spark_bookkeeper.ledger.write_handle import WriteHandle
-from tests.doubles.cluster import InProcessCluster
 from tests.doubles.records import records
 from tests.doubles.waits import until
+from tests.spark_bookkeeper.ledger.scene import Scene
 
 DIGEST = Crc32cDigest()
 LEDGER = 7
@@ -81,22 +80,20 @@ def test_a_hint_is_believed_as_far_as_entries_reach(
 
 @pytest.mark.parametrize("away", [(0,), (1,), (2,), (0, 1), (0, 1, 2)], ids=str)
 async def test_the_lac_is_known_while_a_coverage_answers(
-    cluster: InProcessCluster, writer: WriteHandle, away: tuple[int, ...]
+    scene: Scene, away: tuple[int, ...]
 ) -> None:
     for _ in range(4):
-        await writer.append(b"x")
-    ensemble = writer.metadata.last_fragment.ensemble
-    for position in away:
-        cluster.faults[ensemble[position]].is_dead = True
-    opening = cluster.client(2).open_ledger(writer.ledger_id)
+        await scene.writer.append(b"x")
+    scene.fail(*away)
+    opening = scene.open()
 
     if len(away) == 1:
         assert (await opening).last_add_confirmed == 2
     else:
         with pytest.raises(EntryUnreadableError, match="UNREACHABLE"):
             await opening
-    cluster.set_faults(is_dead=False)
-    await writer.close()
+    scene.cluster.set_faults(is_dead=False)
+    await scene.writer.close()
 
 
 def damaged(reply: ReadLacReply) -> ReadLacReply:
@@ -109,22 +106,18 @@ def beyond(reply: ReadLacReply) -> ReadLacReply:
 
 @pytest.mark.parametrize(("alter", "is_sure"), [(damaged, False), (beyond, True)])
 async def test_two_bookies_that_lie_can_keep_the_lac_back_but_never_raise_it(
-    cluster: InProcessCluster,
-    writer: WriteHandle,
-    alter: Callable[[ReadLacReply], ReadLacReply],
-    is_sure: bool,
+    scene: Scene, alter: Callable[[ReadLacReply], ReadLacReply], is_sure: bool
 ) -> None:
     for _ in range(4):
-        await writer.append(b"x")
+        await scene.writer.append(b"x")
     # Whoever has nothing yet says so, and there is nothing in that to alter.
-    await until(lambda: len(cluster.copies(writer.ledger_id, 3)) == 3)
-    for bookie_id in writer.metadata.last_fragment.ensemble[:2]:
-        cluster.faults[bookie_id].alter_lac = alter
-    opening = cluster.client(2).open_ledger(writer.ledger_id)
+    await until(lambda: len(scene.cluster.copies(scene.ledger_id, 3)) == 3)
+    scene.cluster.set_faults(*scene.ensemble[:2], alter_lac=alter)
+    opening = scene.open()
 
     if is_sure:
         assert (await opening).last_add_confirmed == 2
-        recovered = await cluster.client(3).open_ledger(writer.ledger_id, recovery=True)
+        recovered = await scene.recover(3)
         assert recovered.last_add_confirmed == 3
     else:
         with pytest.raises(EntryUnreadableError, match="UNKNOWN"):

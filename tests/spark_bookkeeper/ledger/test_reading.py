@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from bookie_server.wire.messages import ReadReply, Status
 from bookie_server.wire.record import Run, parse_run
 from bookkeeper_metadata.errors import NoSuchLedgerError
-from spark_bookkeeper.ledger.client import LedgerClient
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.ledger.errors import (
     DigestMismatchError,
     EntryUnreadableError,
     NoSuchEntryError,
 )
+from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.verify import DIFFERENT, verify_ledger
-from tests.doubles.cluster import InProcessCluster
-from tests.spark_bookkeeper.ledger.ledgers import read_all
+from tests.spark_bookkeeper.ledger.scene import ACK_BY_ALL, Scene, read_all
 
 PAYLOADS = [b"%d" % i * 50 for i in range(200)]
 
 
-async def written(client: LedgerClient, **how: int) -> int:
-    writer = await client.create_ledger(**how)  # type: ignore[arg-type]
-    await writer.append_many(PAYLOADS)
-    await writer.close()
-    return writer.ledger_id
+async def written(scene: Scene) -> ReadHandle:
+    """A reader of the ledger, which now has all payloads and is closed."""
+    await scene.writer.append_many(PAYLOADS)
+    await scene.writer.close()
+    return await scene.client.open_ledger(scene.ledger_id)
 
 
 def damage(reply: ReadReply) -> ReadReply:
@@ -53,8 +54,8 @@ def foreign(reply: ReadReply) -> ReadReply:
 
 
 @pytest.mark.cluster(read_size_bytes=700, reads_in_flight=3)
-async def test_sizes_limits_and_prefetch_do_not_change_what_is_read(client: LedgerClient) -> None:
-    reader = await client.open_ledger(await written(client))
+async def test_sizes_limits_and_prefetch_do_not_change_what_is_read(scene: Scene) -> None:
+    reader = await written(scene)
 
     assert await read_all(reader) == PAYLOADS
     middle = [e.entry_id async for e in reader.read(50, 60)]
@@ -66,70 +67,58 @@ async def test_sizes_limits_and_prefetch_do_not_change_what_is_read(client: Ledg
 @pytest.mark.conformance("D3", "D4")
 @pytest.mark.cluster(bookies=5)
 async def test_what_one_replica_spoils_another_returns(
-    cluster: InProcessCluster,
-    client: LedgerClient,
-    quorums: tuple[int, int, int],
-    misbehave: object,
+    scene: Scene, misbehave: Callable[[ReadReply], ReadReply]
 ) -> None:
-    e, w, a = quorums
-    ledger_id = await written(client, ensemble_size=e, write_quorum=w, ack_quorum=a)
-    reader = await client.open_ledger(ledger_id)
-    spoiler = reader.metadata.last_fragment.ensemble[0]
-    cluster.faults[spoiler].alter_read = misbehave  # type: ignore[assignment]
+    reader = await written(scene)
+    scene.fail(0, alter_read=misbehave)
 
     for _ in range(3):
         assert await read_all(reader) == PAYLOADS
 
 
 @pytest.mark.conformance("D1")
-async def test_a_dead_bookie_costs_nothing_but_time(
-    cluster: InProcessCluster, client: LedgerClient
-) -> None:
-    reader = await client.open_ledger(await written(client))
-    cluster.faults[reader.metadata.last_fragment.ensemble[1]].is_dead = True
+async def test_a_dead_bookie_costs_nothing_but_time(scene: Scene) -> None:
+    reader = await written(scene)
+    scene.fail(1)
 
     assert await read_all(reader) == PAYLOADS
 
 
-@pytest.mark.conformance("D3")
-async def test_damage_on_every_replica_is_a_digest_error_never_a_shorter_result(
-    cluster: InProcessCluster, client: LedgerClient
+@pytest.mark.parametrize(
+    ("fault", "error", "said"),
+    [
+        ({"alter_read": damage}, DigestMismatchError, "DIGEST_MISMATCH"),
+        ({"read_status": Status.NO_ENTRY}, EntryUnreadableError, "NO_ENTRY"),
+        ({"read_status": Status.NO_LEDGER}, EntryUnreadableError, "NO_LEDGER"),
+        ({"read_status": Status.UNKNOWN}, EntryUnreadableError, "UNKNOWN"),
+    ],
+)
+@pytest.mark.conformance("D3", "D9")
+async def test_a_confirmed_entry_nobody_returns_is_an_error_never_a_shorter_result(
+    scene: Scene, fault: dict[str, object], error: type[BookKeeperError], said: str
 ) -> None:
-    reader = await client.open_ledger(await written(client))
-    cluster.set_faults(alter_read=damage)
+    reader = await written(scene)
+    scene.cluster.set_faults(**fault)
 
-    with pytest.raises(DigestMismatchError, match="DIGEST_MISMATCH"):
-        await read_all(reader)
-
-
-@pytest.mark.parametrize("status", [Status.NO_ENTRY, Status.NO_LEDGER, Status.UNKNOWN])
-@pytest.mark.conformance("D9")
-async def test_a_confirmed_entry_nobody_returns_is_an_error(
-    cluster: InProcessCluster, client: LedgerClient, status: Status
-) -> None:
-    reader = await client.open_ledger(await written(client))
-    cluster.set_faults(read_status=status)
-
-    with pytest.raises(EntryUnreadableError, match=status.name):
+    with pytest.raises(error, match=said):
         await read_all(reader)
 
 
 @pytest.mark.cluster(bookies=6)
+@ACK_BY_ALL
 async def test_a_reader_that_finds_the_ledger_closed_while_it_reads_knows_its_end(
-    cluster: InProcessCluster, client: LedgerClient
+    scene: Scene,
 ) -> None:
     """It looked at the metadata for moved replicas, and then ended at the LAC it had before."""
-    writer = await client.create_ledger(ack_quorum=3)
     for payload in PAYLOADS[:3]:
-        await writer.append(payload)
-    reader = await client.open_ledger(writer.ledger_id)
-    old = writer.metadata.last_fragment.ensemble
-    cluster.faults[old[0]].is_dead = True
+        await scene.writer.append(payload)
+    reader = await scene.client.open_ledger(scene.ledger_id)
+    old = scene.ensemble
+    scene.cluster.faults[old[0]].is_dead = True
     for payload in PAYLOADS[3:6]:
-        await writer.append(payload)
-    await writer.close()
-    for bookie_id in old:
-        cluster.faults[bookie_id].read_status = Status.UNKNOWN
+        await scene.writer.append(payload)
+    await scene.writer.close()
+    scene.cluster.set_faults(*old, read_status=Status.UNKNOWN)
 
     with pytest.raises(EntryUnreadableError):
         await read_all(reader)
@@ -137,47 +126,42 @@ async def test_a_reader_that_finds_the_ledger_closed_while_it_reads_knows_its_en
     assert await reader.read_last_add_confirmed() == 5
 
 
-async def test_a_read_beyond_the_last_entry_reads_nothing(client: LedgerClient) -> None:
-    reader = await client.open_ledger(await written(client))
+async def test_a_read_beyond_the_last_entry_reads_nothing(scene: Scene) -> None:
+    reader = await written(scene)
     for first, last in ((0, 200), (-1, 5)):
         with pytest.raises(NoSuchEntryError):
             await anext(reader.read(first, last))
     with pytest.raises(NoSuchLedgerError, match="ledger_id=999"):
-        await client.open_ledger(999)
+        await scene.client.open_ledger(999)
 
 
-async def reports(
-    cluster: InProcessCluster, ledger_id: int
-) -> tuple[set[tuple[int, str, str]], int]:
+async def reports(scene: Scene) -> tuple[set[tuple[int, str, str]], int]:
     defects: set[tuple[int, str, str]] = set()
     checked = 0
-    async for report in verify_ledger(cluster.client(3), ledger_id):
+    async for report in verify_ledger(scene.cluster.client(3), scene.ledger_id):
         checked += report.replicas_checked
         defects |= {(d.entry_id, d.bookie_id, d.what) for d in report.defects}
     return defects, checked
 
 
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (5, 2, 2)])
 @pytest.mark.cluster(bookies=5)
 async def test_verify_finds_nothing_wrong_with_a_sound_ledger(
-    cluster: InProcessCluster, client: LedgerClient
+    scene: Scene, quorums: tuple[int, int, int]
 ) -> None:
-    for e, w in ((3, 3), (5, 2)):
-        ledger_id = await written(client, ensemble_size=e, write_quorum=w)
-        await asyncio.sleep(0.2)  # the slowest replica may still be syncing
+    await written(scene)
+    await asyncio.sleep(0.2)  # the slowest replica may still be syncing
 
-        assert await reports(cluster, ledger_id) == (set(), len(PAYLOADS) * w)
+    assert await reports(scene) == (set(), len(PAYLOADS) * quorums[1])
 
 
-async def test_verify_names_the_replica_that_is_wrong(
-    cluster: InProcessCluster, client: LedgerClient
-) -> None:
-    ledger_id = await written(client)
-    ensemble = (await client.ledger_metadata(ledger_id)).last_fragment.ensemble
-    cluster.faults[ensemble[0]].alter_read = damage
-    cluster.faults[ensemble[1]].read_status = Status.NO_ENTRY
+async def test_verify_names_the_replica_that_is_wrong(scene: Scene) -> None:
+    await written(scene)
+    scene.fail(0, alter_read=damage)
+    scene.fail(1, read_status=Status.NO_ENTRY)
 
-    defects, _ = await reports(cluster, ledger_id)
+    defects, _ = await reports(scene)
 
     whats = {(bookie, what) for _, bookie, what in defects}
-    assert whats == {(ensemble[0], "DIGEST_MISMATCH"), (ensemble[1], "NO_ENTRY")}
+    assert whats == {(scene.ensemble[0], "DIGEST_MISMATCH"), (scene.ensemble[1], "NO_ENTRY")}
     assert DIFFERENT not in {what for _, what in whats}

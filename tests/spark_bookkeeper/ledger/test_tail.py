@@ -16,6 +16,7 @@ from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.doubles.cluster import InProcessCluster
 from tests.doubles.stores import Script
 from tests.doubles.waits import until
+from tests.spark_bookkeeper.ledger.scene import Scene
 from tests.spark_bookkeeper.ledger.tails import QUORUMS, SLOW_POLLS, Follower, append, payload
 
 pytestmark = SLOW_POLLS
@@ -24,10 +25,8 @@ pytestmark = SLOW_POLLS
 @pytest.mark.parametrize("quorums", QUORUMS, ids=str)
 @pytest.mark.cluster(bookies=6)
 async def test_a_tail_sees_each_entry_without_waiting_for_the_next(
-    writer: WriteHandle, reader: ReadHandle, quorums: tuple[int, int, int]
+    writer: WriteHandle, follower: Follower
 ) -> None:
-    follower = Follower(reader, 0)
-
     for entry_id in range(8):
         await append(writer, 1)
         await follower.seen(entry_id)
@@ -42,25 +41,21 @@ async def test_a_tail_sees_each_entry_without_waiting_for_the_next(
 @pytest.mark.parametrize("quorums", QUORUMS, ids=str)
 @pytest.mark.cluster(bookies=6)
 async def test_a_tail_goes_on_over_ensemble_changes(
-    cluster: InProcessCluster,
-    writer: WriteHandle,
-    reader: ReadHandle,
-    quorums: tuple[int, int, int],
+    scene: Scene, follower: Follower, quorums: tuple[int, int, int]
 ) -> None:
-    follower = Follower(reader, 0)
-    await append(writer, 5)
+    await append(scene.writer, 5)
     for position in (0, 1, 2):
-        away = writer.metadata.last_fragment.ensemble[position % quorums[0]]
-        cluster.faults[away].is_dead = True
-        await append(writer, 5)
-        await until(lambda away=away: away not in writer.metadata.last_fragment.ensemble)  # type: ignore[misc]
-        await append(writer, 5)
-        await follower.seen(writer.last_add_confirmed - 1)
-        cluster.faults[away].is_dead = False
-    await writer.close()
+        away = scene.ensemble[position % quorums[0]]
+        scene.cluster.faults[away].is_dead = True
+        await append(scene.writer, 5)
+        await until(lambda away=away: away not in scene.ensemble)  # type: ignore[misc]
+        await append(scene.writer, 5)
+        await follower.seen(scene.writer.last_add_confirmed - 1)
+        scene.cluster.faults[away].is_dead = False
+    await scene.writer.close()
 
     assert await follower.ended() == list(range(35))
-    assert len(writer.metadata.fragments) > 2
+    assert len(scene.writer.metadata.fragments) > 2
 
 
 async def test_a_tail_of_a_closed_ledger_is_a_read_that_ends(
@@ -92,29 +87,25 @@ async def test_an_idle_tail_ends_after_its_timeout_and_an_active_one_does_not(
     assert not reader.is_closed
 
 
-async def test_a_tail_of_a_ledger_that_is_deleted_says_so(
-    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
-) -> None:
-    follower = Follower(reader, 0)
-    await append(writer, 2)
+async def test_a_tail_of_a_ledger_that_is_deleted_says_so(scene: Scene, follower: Follower) -> None:
+    await append(scene.writer, 2)
     await follower.seen(1)
 
-    await cluster.client(3).delete_ledger(writer.ledger_id, force=True)
+    await scene.cluster.client(3).delete_ledger(scene.ledger_id, force=True)
 
     with pytest.raises(NoSuchLedgerError):
         await follower.ended()
 
 
 async def test_a_tail_ends_where_a_recovery_ends_the_ledger(
-    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
+    scene: Scene, follower: Follower
 ) -> None:
-    follower = Follower(reader, 0)
-    await append(writer, 6)
+    await append(scene.writer, 6)
 
-    recovered = await cluster.client(3).open_ledger(writer.ledger_id, recovery=True)
+    recovered = await scene.recover(3)
 
     assert await follower.ended() == list(range(recovered.last_add_confirmed + 1))
-    assert reader.last_add_confirmed == 5
+    assert follower.reader.last_add_confirmed == 5
 
 
 @pytest.mark.slow
@@ -122,8 +113,7 @@ async def test_what_no_ack_quorum_holds_is_not_tailed(
     cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
 ) -> None:
     await append(writer, 3)
-    for bookie_id in writer.metadata.last_fragment.ensemble[1:]:
-        cluster.faults[bookie_id].drops_writes = True
+    cluster.set_faults(*writer.metadata.last_fragment.ensemble[1:], drops_writes=True)
     lost = writer.append_async(b"held by one bookie")
     holder = cluster.bookies[writer.metadata.last_fragment.ensemble[0]]
     await until(lambda: holder.storage.contents.last_entry(writer.ledger_id) == 3)
@@ -155,11 +145,8 @@ async def test_an_iteration_that_is_left_leaves_nothing_behind(
 
 
 @pytest.mark.cluster(long_poll_timeout_ms=20)
-async def test_a_tail_goes_on_while_the_metadata_is_away(
-    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
-) -> None:
-    follower = Follower(reader, 0)
-    await append(writer, 1)
+async def test_a_tail_goes_on_while_the_metadata_is_away(scene: Scene, follower: Follower) -> None:
+    await append(scene.writer, 1)
     await follower.seen(0)
     lost: list[str] = []
 
@@ -167,15 +154,15 @@ async def test_a_tail_goes_on_while_the_metadata_is_away(
         lost.append(path)
         return Fault.LOST_REQUEST
 
-    cluster.store.fault = lose
-    ensemble = writer.metadata.last_fragment.ensemble
-    cluster.faults[ensemble[0]].is_dead = True  # and so is a bookie
+    scene.cluster.store.fault = lose
+    ensemble = scene.ensemble
+    scene.cluster.faults[ensemble[0]].is_dead = True  # and so is a bookie
     await until(lambda: len(lost) > 3)
-    await append(writer, 3)
+    await append(scene.writer, 3)
     await follower.seen(3)
 
-    cluster.store.fault = None
-    await writer.close()
+    scene.cluster.store.fault = None
+    await scene.writer.close()
     assert await follower.ended() == [0, 1, 2, 3]
 
 

@@ -17,6 +17,7 @@ from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.doubles.cluster import InProcessCluster
 from tests.doubles.records import records
 from tests.doubles.waits import until
+from tests.spark_bookkeeper.ledger.scene import Scene
 from tests.spark_bookkeeper.ledger.tails import SLOW_POLLS, Follower, append, told
 
 pytestmark = SLOW_POLLS
@@ -95,8 +96,7 @@ async def test_one_honest_bookie_is_enough_to_follow(
     quorums: tuple[int, int, int],
     answer: Callable[[ReadLacReply], ReadLacReply],
 ) -> None:
-    for bookie_id in writer.metadata.last_fragment.ensemble[1:]:
-        cluster.faults[bookie_id].alter_lac = answer
+    cluster.set_faults(*writer.metadata.last_fragment.ensemble[1:], alter_lac=answer)
     follower = Follower(reader, 0)
     for entry_id in range(3):
         await append(writer, 1)
@@ -123,35 +123,23 @@ async def test_where_no_bookie_is_honest_the_metadata_still_ends_the_tail(
     assert reader.last_add_confirmed == 2
 
 
-async def test_a_bookie_that_hangs_is_left_and_one_that_answers_late_is_forgotten(
-    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
+@pytest.mark.parametrize(
+    "fault",
+    [{"hangs": True}, {"drops_writes": True, "alter_lac": nothing_new}],
+    ids=["hangs", "is-behind"],
+)
+async def test_the_bookie_that_is_asked_is_left_when_it_has_no_news(
+    scene: Scene, follower: Follower, fault: dict[str, object]
 ) -> None:
-    ensemble = writer.metadata.last_fragment.ensemble
-    follower = Follower(reader, 0)
-    await until(lambda: any(f.polls_seen for f in cluster.faults.values()))
-    polled = next(b for b in ensemble if cluster.faults[b].polls_seen)
-    cluster.faults[polled].hangs = True
+    await until(lambda: any(f.polls_seen for f in scene.cluster.faults.values()))
+    scene.cluster.set_faults(
+        next(b for b, f in scene.cluster.faults.items() if f.polls_seen), **fault
+    )
 
     for entry_id in range(3):
-        await append(writer, 1)
+        await append(scene.writer, 1)
         await follower.seen(entry_id)
-    await writer.close()
-
-    assert await follower.ended() == [0, 1, 2]
-
-
-async def test_a_bookie_that_is_behind_is_not_listened_to_for_long(
-    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
-) -> None:
-    follower = Follower(reader, 0)
-    await until(lambda: any(f.polls_seen for f in cluster.faults.values()))
-    behind = next(f for f in cluster.faults.values() if f.polls_seen)
-    behind.drops_writes = True
-    behind.alter_lac = nothing_new
-
-    await append(writer, 3)
-    await follower.seen(2)
-    await writer.close()
+    await scene.writer.close()
 
     assert await follower.ended() == [0, 1, 2]
 
@@ -220,8 +208,7 @@ async def test_a_packet_that_is_true_but_ahead_of_its_bookie_is_checked_and_beli
     await append(writer, 3)
     packet = encode_lac_packet(DIGEST, 0, 2)
     await cluster.bookies[ensemble[0]].write_lac(0, master_key(b""), packet)
-    for bookie_id in ensemble[1:]:
-        cluster.faults[bookie_id].alter_lac = nothing_new
+    cluster.set_faults(*ensemble[1:], alter_lac=nothing_new)
 
     assert await Follower(reader, 0, timeout=0.5).ended() == [0, 1, 2]
     polled = cluster.faults[ensemble[0]].polls_seen

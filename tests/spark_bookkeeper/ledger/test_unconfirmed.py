@@ -6,11 +6,9 @@ import pytest
 
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.errors import EntryUnreadableError, NoSuchEntryError
 from spark_bookkeeper.ledger.read_handle import ReadHandle
-from spark_bookkeeper.ledger.write_handle import WriteHandle
-from tests.doubles.cluster import InProcessCluster
+from tests.spark_bookkeeper.ledger.scene import Scene
 
 QUORUMS = [(3, 3, 2), (5, 3, 2), (4, 2, 2)]
 
@@ -30,15 +28,10 @@ async def read_until_error(
 @pytest.mark.conformance("D5")
 @pytest.mark.parametrize("quorums", QUORUMS, ids=str)
 @pytest.mark.cluster(bookies=5)
-async def test_entries_beyond_the_lac_are_read_and_tell_of_it(
-    cluster: InProcessCluster, quorums: tuple[int, int, int]
-) -> None:
-    e, w, a = quorums
-    client = cluster.client()
-    writer = await client.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
-    reader = await client.open_ledger(writer.ledger_id)
+async def test_entries_beyond_the_lac_are_read_and_tell_of_it(scene: Scene) -> None:
+    reader = await scene.client.open_ledger(scene.ledger_id)
     for number in range(30):
-        await writer.append(b"%d" % number)
+        await scene.writer.append(b"%d" % number)
     assert reader.last_add_confirmed == -1
 
     ids, error = await read_until_error(reader, 0, 29)
@@ -49,22 +42,20 @@ async def test_entries_beyond_the_lac_are_read_and_tell_of_it(
     assert ids == [25, 26, 27, 28, 29]
     assert isinstance(error, NoSuchEntryError)
     assert (error.entry_id, error.last_add_confirmed) == (30, 28)
-    await writer.close()
+    await scene.writer.close()
 
 
 @pytest.mark.parametrize("quorums", QUORUMS, ids=str)
 @pytest.mark.parametrize("silent", ["UNKNOWN", "UNREACHABLE", "says nothing"])
 @pytest.mark.cluster(bookies=5)
 async def test_absence_takes_the_word_of_the_whole_write_set(
-    cluster: InProcessCluster, quorums: tuple[int, int, int], silent: str
+    scene: Scene, quorums: tuple[int, int, int], silent: str
 ) -> None:
-    e, w, a = quorums
-    client = cluster.client()
-    writer = await client.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
-    await writer.append_many([b"x"] * 5)
-    reader = await client.open_ledger(writer.ledger_id)
+    e, w, _ = quorums
+    await scene.writer.append_many([b"x"] * 5)
+    reader = await scene.client.open_ledger(scene.ledger_id)
     position = (5 + w - 1) % e  # the last of entry 5's write set
-    doubtful = cluster.faults[writer.metadata.last_fragment.ensemble[position]]
+    doubtful = scene.faults[position]
     if silent == "says nothing":
         doubtful.alter_read = lambda reply: type(reply)((), (), -1)
     else:
@@ -77,32 +68,28 @@ async def test_absence_takes_the_word_of_the_whole_write_set(
     doubtful.read_status = Status.NO_LEDGER
     doubtful.alter_read = None
     assert isinstance((await read_until_error(reader, 5, 5))[1], NoSuchEntryError)
-    await writer.close()
+    await scene.writer.close()
 
 
 @pytest.mark.parametrize("status", [Status.NO_ENTRY, Status.NO_LEDGER])
-async def test_a_confirmed_entry_is_never_called_absent(
-    cluster: InProcessCluster, client: LedgerClient, writer: WriteHandle, status: Status
-) -> None:
-    await writer.append_many([b"x"] * 5)
-    await writer.append(b"tells of them")
-    reader = await client.open_ledger(writer.ledger_id)
+async def test_a_confirmed_entry_is_never_called_absent(scene: Scene, status: Status) -> None:
+    await scene.writer.append_many([b"x"] * 5)
+    await scene.writer.append(b"tells of them")
+    reader = await scene.client.open_ledger(scene.ledger_id)
     assert reader.last_add_confirmed == 4
-    cluster.set_faults(read_status=status)
+    scene.cluster.set_faults(read_status=status)
 
     assert isinstance((await read_until_error(reader, 3, 3))[1], EntryUnreadableError)
     assert isinstance((await read_until_error(reader, 5, 5))[1], NoSuchEntryError)
-    cluster.set_faults(read_status=None)
-    await writer.close()
+    scene.cluster.set_faults(read_status=None)
+    await scene.writer.close()
 
 
-async def test_a_closed_ledger_ends_where_its_metadata_says(
-    cluster: InProcessCluster, client: LedgerClient, writer: WriteHandle
-) -> None:
-    reader = await client.open_ledger(writer.ledger_id)  # while it is open
-    await writer.append_many([b"x"] * 5)
-    await writer.close()
-    for faults in list(cluster.faults.values())[:1]:
+async def test_a_closed_ledger_ends_where_its_metadata_says(scene: Scene) -> None:
+    reader = await scene.client.open_ledger(scene.ledger_id)  # while it is open
+    await scene.writer.append_many([b"x"] * 5)
+    await scene.writer.close()
+    for faults in list(scene.cluster.faults.values())[:1]:
         faults.read_status = Status.UNKNOWN
 
     ids, error = await read_until_error(reader, 0, 9)
@@ -114,16 +101,13 @@ async def test_a_closed_ledger_ends_where_its_metadata_says(
 
 
 @pytest.mark.cluster(bookies=6)
-async def test_a_read_follows_an_ensemble_change_it_did_not_know_of(
-    cluster: InProcessCluster, client: LedgerClient, writer: WriteHandle
-) -> None:
-    await writer.append_many([b"x"] * 5)
-    reader = await client.open_ledger(writer.ledger_id)
-    for bookie_id in writer.metadata.last_fragment.ensemble:
-        cluster.faults[bookie_id].write_status = Status.READ_ONLY
-    await writer.append_many([b"y"] * 5)
-    assert len(writer.metadata.fragments) == 2
+async def test_a_read_follows_an_ensemble_change_it_did_not_know_of(scene: Scene) -> None:
+    await scene.writer.append_many([b"x"] * 5)
+    reader = await scene.client.open_ledger(scene.ledger_id)
+    scene.cluster.set_faults(*scene.ensemble, write_status=Status.READ_ONLY)
+    await scene.writer.append_many([b"y"] * 5)
+    assert len(scene.writer.metadata.fragments) == 2
     assert len(reader.metadata.fragments) == 1
 
     assert (await read_until_error(reader, 3, 9))[0] == [3, 4, 5, 6, 7, 8, 9]
-    await writer.close()
+    await scene.writer.close()

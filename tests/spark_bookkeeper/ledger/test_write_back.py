@@ -8,33 +8,27 @@ from pathlib import Path
 
 import pytest
 
-from bookie_server.wire.messages import IdRange, ReadReply, Status
+from bookie_server.wire.messages import ReadReply, Status
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState
 from bookkeeper_metadata.store.memory import Fault
-from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.errors import LedgerClosedError, LedgerFencedError, LedgerRecoveryError
-from spark_bookkeeper.ledger.write_handle import WriteHandle
-from tests.doubles.cluster import InProcessCluster, running_cluster
+from tests.doubles.cluster import running_cluster
 from tests.doubles.stores import Script
 from tests.doubles.waits import pass_turns
 from tests.patience import seconds
-from tests.spark_bookkeeper.ledger.ledgers import read_all
+from tests.spark_bookkeeper.ledger.scene import ACK_BY_ALL, Scene, assert_at_ack_quorum, read_all
 
 
-async def open_ledger_left_behind(
-    cluster: InProcessCluster, entries: int, *, ack_quorum: int = 3
-) -> LedgerMetadata:
-    """A ledger whose writer went away after acknowledging ``entries``; all but one are known."""
-    writer = await cluster.client().create_ledger(ack_quorum=ack_quorum)
-    for number in range(entries):
-        await writer.append(b"%d" % number)
-    return writer.metadata
+async def leave_behind(scene: Scene, entries: int) -> LedgerMetadata:
+    """The writer goes away after acknowledging ``entries``; all but one are known."""
+    for payload in numbers(entries):
+        await scene.writer.append(payload)
+    return scene.writer.metadata
 
 
-async def recovered(client: LedgerClient, ledger_id: int) -> tuple[LedgerMetadata, list[bytes]]:
-    reader = await client.open_ledger(ledger_id, recovery=True)
-    entries = await read_all(reader)
-    return await client.ledger_metadata(ledger_id), entries
+async def recovered(scene: Scene, seed: int = 2) -> tuple[LedgerMetadata, list[bytes]]:
+    entries = await read_all(await scene.recover(seed))
+    return await scene.metadata(), entries
 
 
 def numbers(count: int) -> list[bytes]:
@@ -45,16 +39,15 @@ def numbers(count: int) -> list[bytes]:
 @pytest.mark.parametrize(("count", "first_entries"), [(1, [0]), (3, [0, 2])])
 @pytest.mark.conformance("R7", "R13", "R14", "R15", "RecoveryClientSendsPendingAddOp")
 @pytest.mark.cluster(bookies=5)
+@ACK_BY_ALL
 async def test_bookies_that_take_nothing_back_are_replaced_when_the_ledger_closes(
-    cluster: InProcessCluster, failing: tuple[int, ...], count: int, first_entries: list[int]
+    scene: Scene, failing: tuple[int, ...], count: int, first_entries: list[int]
 ) -> None:
     """R7, R13, R14, R15: in place at the fragment's first entry, else as one new fragment."""
-    left = await open_ledger_left_behind(cluster, count)
-    before = left.last_fragment.ensemble
-    for position in failing:
-        cluster.faults[before[position]].write_status = Status.READ_ONLY
+    before = (await leave_behind(scene, count)).last_fragment.ensemble
+    scene.fail(*failing, write_status=Status.READ_ONLY)
 
-    metadata, entries = await recovered(cluster.client(2), 0)
+    metadata, entries = await recovered(scene)
 
     assert entries == numbers(count)
     assert metadata.last_entry == count - 1
@@ -66,27 +59,25 @@ async def test_bookies_that_take_nothing_back_are_replaced_when_the_ledger_close
 
 @pytest.mark.cluster(bookies=5)
 async def test_a_bookie_that_takes_nothing_back_stays_while_the_ack_quorum_does_without(
-    cluster: InProcessCluster,
+    scene: Scene,
 ) -> None:
-    left = await open_ledger_left_behind(cluster, 3, ack_quorum=2)
-    cluster.faults[left.last_fragment.ensemble[1]].is_dead = True
+    left = await leave_behind(scene, 3)
+    scene.fail(1)
 
-    metadata, entries = await recovered(cluster.client(2), 0)
+    metadata, entries = await recovered(scene)
 
     assert entries == numbers(3)
     assert metadata.fragments == left.fragments
 
 
 @pytest.mark.cluster(bookies=6, recovery_window_entries=1)
-async def test_bookies_that_fail_one_after_another_leave_a_fragment_each(
-    cluster: InProcessCluster,
-) -> None:
-    writer = await cluster.client().create_ledger(ack_quorum=3)
-    await writer.append_many(numbers(4))
-    before = writer.metadata.last_fragment.ensemble
+@ACK_BY_ALL
+async def test_bookies_that_fail_one_after_another_leave_a_fragment_each(scene: Scene) -> None:
+    await scene.writer.append_many(numbers(4))
+    before = scene.ensemble
 
     def fail_from(entry_id: int, bookie_id: str) -> None:
-        faults = cluster.faults[bookie_id]
+        faults = scene.cluster.faults[bookie_id]
 
         def alter(reply: ReadReply) -> ReadReply:
             if faults.reads_seen[-1].first_entry == entry_id:
@@ -97,7 +88,7 @@ async def test_bookies_that_fail_one_after_another_leave_a_fragment_each(
 
     fail_from(2, before[0])
     fail_from(3, before[2])
-    metadata, entries = await recovered(cluster.client(2), writer.ledger_id)
+    metadata, entries = await recovered(scene)
 
     assert entries == numbers(4)
     ensembles = [f.ensemble for f in metadata.fragments]
@@ -109,56 +100,41 @@ async def test_bookies_that_fail_one_after_another_leave_a_fragment_each(
 
 @pytest.mark.parametrize("quorums", [(3, 2, 2), (5, 3, 3), (4, 3, 2)])
 @pytest.mark.cluster(bookies=8, recovery_window_entries=9)
-async def test_striped_ledgers_are_written_back_to_each_write_set(
-    cluster: InProcessCluster, quorums: tuple[int, int, int]
-) -> None:
-    e, w, a = quorums
-    writer = await cluster.client().create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
-    await writer.append(b"0")
-    await writer.append_many([b"%d" % n for n in range(1, 30)])
-    before = writer.metadata.last_fragment.ensemble
-    for position in (0, 2):
-        cluster.faults[before[position]].write_status = Status.READ_ONLY
+async def test_striped_ledgers_are_written_back_to_each_write_set(scene: Scene) -> None:
+    await scene.writer.append(b"0")
+    await scene.writer.append_many(numbers(30)[1:])
+    scene.fail(0, 2, write_status=Status.READ_ONLY)
 
-    metadata, entries = await recovered(cluster.client(2), writer.ledger_id)
+    metadata, entries = await recovered(scene)
 
     assert entries == numbers(30)
     assert metadata.last_entry == 29
-    for entry_id in range(30):
-        fragment = metadata.fragment_of(entry_id)
-        write_set = {fragment.ensemble[(entry_id + i) % e] for i in range(w)}
-        assert len(write_set & cluster.copies(writer.ledger_id, entry_id).keys()) >= a
+    assert_at_ack_quorum(scene.cluster, scene.ledger_id, metadata)
 
 
 @pytest.mark.conformance("R6", "RecoveryClientChangesEnsemble")
 @pytest.mark.cluster(bookies=5, recovery_window_entries=1)
+@ACK_BY_ALL
 async def test_an_attempt_that_failed_after_replacing_a_bookie_leaves_no_trace(
-    cluster: InProcessCluster,
+    scene: Scene,
 ) -> None:
     """R6, BOOKKEEPER-355: the next attempt asks the bookies the writer wrote to."""
-    left = await open_ledger_left_behind(cluster, 3)
-    faults = cluster.ensemble_faults(left.last_fragment.ensemble)
-    faults[1].write_status = Status.READ_ONLY
-    for fault in faults:
+    left = await leave_behind(scene, 3)
+    scene.fail(1, write_status=Status.READ_ONLY)
 
-        def unsure_about_the_end(reply: ReadReply) -> ReadReply:
-            missing = tuple(
-                IdRange(p.first_entry, p.last_entry, Status.UNKNOWN) for p in reply.missing
-            )
-            return ReadReply(reply.runs, missing, reply.last_add_confirmed)
+    def unsure_about_the_end(reply: ReadReply) -> ReadReply:
+        missing = tuple(replace(part, status=Status.UNKNOWN) for part in reply.missing)
+        return replace(reply, missing=missing)
 
-        fault.alter_read = unsure_about_the_end
-
+    scene.fail(0, 1, 2, alter_read=unsure_about_the_end)
     with pytest.raises(LedgerRecoveryError):
-        await recovered(cluster.client(2), 0)
+        await recovered(scene)
 
-    client = cluster.client(3)
-    metadata = await client.ledger_metadata(0)
+    metadata = await scene.metadata()
     assert metadata.state is LedgerState.IN_RECOVERY
     assert metadata.fragments == left.fragments
-    for fault in faults:
-        fault.alter_read = fault.write_status = None
-    metadata, entries = await recovered(client, 0)
+    scene.cluster.set_faults(alter_read=None, write_status=None)
+    metadata, entries = await recovered(scene, 3)
     assert entries == numbers(3)
     assert metadata.fragments == left.fragments
 
@@ -175,33 +151,30 @@ def move_position(metadata: LedgerMetadata, number: int, spare: str) -> LedgerMe
 @pytest.mark.conformance("R12", "R19")
 @pytest.mark.cluster(bookies=6)
 async def test_fragments_moved_while_a_ledger_is_recovered_are_kept(
-    cluster: InProcessCluster, client: LedgerClient, number: int
+    scene: Scene, number: int
 ) -> None:
     """R12, R19: an older one is merged; if it is the last, the recovery starts over."""
-    writer = await client.create_ledger(ack_quorum=2)
-    await writer.append(b"0")
-    cluster.faults[writer.metadata.last_fragment.ensemble[0]].is_dead = True
+    await scene.writer.append(b"0")
+    scene.faults[0].is_dead = True
     for n in (1, 2, 3):
-        await writer.append(b"%d" % n)
+        await scene.writer.append(b"%d" % n)
         await asyncio.sleep(0.05)
-    left = writer.metadata
+    left = scene.writer.metadata
     assert len(left.fragments) == 2
     members = {b for f in left.fragments for b in f.ensemble}
-    spare = next(b for b in cluster.bookies if b not in members)
+    spare = next(b for b in scene.cluster.bookies if b not in members)
     moving: list[asyncio.Future[None]] = []
 
     async def move() -> None:
-        known = await client.cluster.ledgers.read(0)
-        await client.cluster.update(0, lambda m: move_position(m, number, spare), known)
+        await scene.change(lambda metadata: move_position(metadata, number, spare))
 
     def move_meanwhile(reply: ReadReply) -> ReadReply:
         if not moving:
             moving.append(asyncio.ensure_future(move()))
         return reply
 
-    for bookie_id in left.last_fragment.ensemble:
-        cluster.faults[bookie_id].alter_read = move_meanwhile
-    metadata, entries = await recovered(cluster.client(2), 0)
+    scene.fail(0, 1, 2, alter_read=move_meanwhile)
+    metadata, entries = await recovered(scene)
 
     assert entries == numbers(4)
     assert spare in metadata.fragments[number].ensemble
@@ -210,19 +183,17 @@ async def test_fragments_moved_while_a_ledger_is_recovered_are_kept(
 
 @pytest.mark.conformance("R18")
 @pytest.mark.cluster(bookies=5)
-async def test_a_recovery_that_overtakes_an_ensemble_change_ends_the_writer(
-    cluster: InProcessCluster, client: LedgerClient
-) -> None:
+@ACK_BY_ALL
+async def test_a_recovery_that_overtakes_an_ensemble_change_ends_the_writer(scene: Scene) -> None:
     """R18: the change had not reached the metadata; nothing it would have covered is acked."""
-    writer = await client.create_ledger(ack_quorum=3)
-    await writer.append(b"0")
-    cluster.store.fault = script = Script()
+    await scene.writer.append(b"0")
+    scene.cluster.store.fault = script = Script()
     script.lose("put", 1, Fault.LOST_REQUEST)
-    cluster.faults[writer.metadata.last_fragment.ensemble[2]].write_status = Status.UNKNOWN
-    late = writer.append_async(b"1")
+    scene.faults[2].write_status = Status.UNKNOWN
+    late = scene.writer.append_async(b"1")
     while not script.paths("put"):
         await pass_turns(1)
-    recovering = asyncio.ensure_future(recovered(cluster.client(2), writer.ledger_id))
+    recovering = asyncio.ensure_future(recovered(scene))
 
     with pytest.raises((LedgerFencedError, LedgerClosedError)):
         await late
@@ -235,31 +206,28 @@ async def test_a_recovery_that_overtakes_an_ensemble_change_ends_the_writer(
 @pytest.mark.parametrize("hanging", [0, 1, 2])
 @pytest.mark.conformance("R5", "R24", "F7")
 @pytest.mark.cluster(bookies=4)
-async def test_a_bookie_that_never_answers_delays_no_recovery(
-    cluster: InProcessCluster, hanging: int
-) -> None:
+async def test_a_bookie_that_never_answers_delays_no_recovery(scene: Scene, hanging: int) -> None:
     """R5, R24, F7: enough copies or enough negatives end the wait."""
-    left = await open_ledger_left_behind(cluster, 3, ack_quorum=2)
-    cluster.faults[left.last_fragment.ensemble[hanging]].hangs = True
-    client = cluster.client(2)
+    await leave_behind(scene, 3)
+    scene.fail(hanging, hangs=True)
 
     async with asyncio.timeout(seconds(5)):
-        reader = await client.open_ledger(0, recovery=True)
+        reader = await scene.recover()
 
     assert reader.last_add_confirmed == 2
 
 
 async def test_a_thousand_entries_in_flight_are_read_and_written_back_in_one_round_each(
-    cluster: InProcessCluster, writer: WriteHandle
+    scene: Scene,
 ) -> None:
-    await writer.append_many(numbers(1_000))
-    for fault in cluster.faults.values():
+    await scene.writer.append_many(numbers(1_000))
+    for fault in scene.cluster.faults.values():
         fault.writes_seen.clear()
 
-    metadata, _ = await recovered(cluster.client(2), writer.ledger_id)
+    metadata, _ = await recovered(scene)
 
     assert metadata.last_entry == 999
-    for fault in cluster.faults.values():
+    for fault in scene.cluster.faults.values():
         assert len([r for r in fault.reads_seen if r.is_fencing]) == 1
         assert len(fault.writes_seen) == 1
 
@@ -269,15 +237,17 @@ async def test_a_recovery_that_dies_anywhere_is_simply_repeated(tmp_path: Path) 
 
     async def attempt(place: Path, turns: int) -> bool:
         async with running_cluster(place, bookies=5, recovery_window_entries=2) as cluster:
-            left = await open_ledger_left_behind(cluster, 5)
-            cluster.faults[left.last_fragment.ensemble[1]].write_status = Status.READ_ONLY
-            dying = asyncio.ensure_future(recovered(cluster.client(2), 0))
+            client = cluster.client()
+            scene = Scene(cluster, client, await client.create_ledger(ack_quorum=3))
+            await leave_behind(scene, 5)
+            scene.fail(1, write_status=Status.READ_ONLY)
+            dying = asyncio.ensure_future(recovered(scene))
             await pass_turns(turns)
             had_ended = dying.done()
             dying.cancel()
             await asyncio.gather(dying, return_exceptions=True)
 
-            metadata, entries = await recovered(cluster.client(3), 0)
+            metadata, entries = await recovered(scene, 3)
 
             assert entries == numbers(5)
             assert metadata.last_entry == 4

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from bookie_server.wire.messages import Status
 from bookkeeper_metadata.errors import LedgerExistsError, MetadataConflictError, NoSuchLedgerError
 from bookkeeper_metadata.model import LedgerMetadata, LedgerState
 from spark_bookkeeper.ledger.client import LedgerClient
@@ -17,37 +16,30 @@ from spark_bookkeeper.ledger.errors import (
     LedgerInUseError,
     NotEnoughBookiesError,
 )
-from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.doubles.cluster import InProcessCluster
 from tests.doubles.waits import pass_turns
-from tests.spark_bookkeeper.ledger.ledgers import read_ledger
+from tests.spark_bookkeeper.ledger.scene import Scene
 
 
-async def test_what_is_appended_is_read_back_in_order(
-    client: LedgerClient, writer: WriteHandle
-) -> None:
-    ids = [await writer.append(b"0"), await writer.append_async(b"1")]
-    ids += await writer.append_many([b"2", b"3", b"4"])
-    await writer.close()
+async def test_what_is_appended_is_read_back_in_order(scene: Scene) -> None:
+    ids = [await scene.writer.append(b"0"), await scene.writer.append_async(b"1")]
+    ids += await scene.writer.append_many([b"2", b"3", b"4"])
+    await scene.writer.close()
 
     assert ids == [0, 1, 2, 3, 4]
-    assert await read_ledger(client, writer.ledger_id) == [b"0", b"1", b"2", b"3", b"4"]
-    metadata = await client.ledger_metadata(writer.ledger_id)
+    assert await scene.read() == [b"0", b"1", b"2", b"3", b"4"]
+    metadata = await scene.metadata()
     assert (metadata.state, metadata.last_entry, metadata.length) == (LedgerState.CLOSED, 4, 5)
 
 
 @pytest.mark.parametrize("quorums", [(1, 1, 1), (3, 2, 2), (5, 3, 2), (4, 4, 3)])
 @pytest.mark.cluster(bookies=5)
-async def test_all_shapes_of_quorums_round_trip(
-    client: LedgerClient, quorums: tuple[int, int, int]
-) -> None:
-    e, w, a = quorums
-    writer = await client.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
+async def test_all_shapes_of_quorums_round_trip(scene: Scene) -> None:
     payloads = [bytes([i]) * (i % 7) for i in range(100)]
-    await writer.append_many(payloads)
-    await writer.close()
+    await scene.writer.append_many(payloads)
+    await scene.writer.close()
 
-    assert await read_ledger(client, writer.ledger_id) == payloads
+    assert await scene.read() == payloads
 
 
 @pytest.mark.parametrize("digest_type", ["CRC32", "CRC32C", "HMAC", "DUMMY"])
@@ -61,70 +53,27 @@ async def test_all_digest_types_round_trip(client: LedgerClient, digest_type: st
     assert [bytes(e.payload) async for e in reader.read(0, 1)] == [b"a", b"b"]
 
 
-async def test_a_dead_bookie_does_not_stop_a_writer_and_two_do(
-    cluster: InProcessCluster, client: LedgerClient, writer: WriteHandle
-) -> None:
-    first, second, _ = cluster.ensemble_faults(writer.metadata.last_fragment.ensemble)
-    await writer.append(b"0")
-    first.is_dead = True
-    await writer.append(b"1")
-    second.is_dead = True
-
-    with pytest.raises(NotEnoughBookiesError, match="ends at entry 1"):
-        await writer.append(b"2")
-    with pytest.raises(NotEnoughBookiesError):
-        await writer.append(b"3")
-    await writer.close()
-
-    second.is_dead = False
-    assert await read_ledger(client, writer.ledger_id) == [b"0", b"1"]
-
-
-async def test_a_writer_on_read_only_bookies_fails_and_says_so(
-    cluster: InProcessCluster, writer: WriteHandle
-) -> None:
-    cluster.set_faults(write_status=Status.READ_ONLY)
-
-    with pytest.raises(NotEnoughBookiesError, match="READ_ONLY"):
-        await writer.append(b"x")
-
-
 @pytest.mark.cluster(max_in_flight_bytes=1000)
-async def test_appends_wait_when_the_bytes_in_flight_reach_their_bound(
-    cluster: InProcessCluster, writer: WriteHandle
-) -> None:
-    cluster.set_faults(drops_writes=True)
-    futures = [asyncio.ensure_future(writer.append(bytes(400))) for _ in range(10)]
+async def test_appends_wait_when_the_bytes_in_flight_reach_their_bound(scene: Scene) -> None:
+    scene.cluster.set_faults(drops_writes=True)
+    futures = [asyncio.ensure_future(scene.writer.append(bytes(400))) for _ in range(10)]
     await pass_turns(20)
 
-    assert writer.last_add_pushed == 2
-    writer.abandon(LedgerClosedError(writer.ledger_id))
+    assert scene.writer.last_add_pushed == 2
+    scene.writer.abandon(LedgerClosedError(scene.ledger_id))
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     assert all(isinstance(outcome, LedgerClosedError) for outcome in outcomes)
 
 
-@pytest.mark.conformance("W19", "ClientClosesLedgerSuccess")
-async def test_close_waits_for_what_is_in_flight_and_is_idempotent(writer: WriteHandle) -> None:
-    future = writer.append_async(b"x")
-    await asyncio.gather(writer.close(), writer.close())
-
-    assert future.result() == 0
-    assert writer.metadata.last_entry == 0
-    with pytest.raises(LedgerClosedError):
-        await writer.append(b"y")
-
-
 @pytest.mark.conformance("D9")
-async def test_an_entry_over_the_limit_is_refused_and_the_writer_goes_on(
-    client: LedgerClient, writer: WriteHandle
-) -> None:
-    largest = writer.payload_size_max
+async def test_an_entry_over_the_limit_is_refused_and_the_writer_goes_on(scene: Scene) -> None:
+    largest = scene.writer.payload_size_max
     with pytest.raises(EntryTooLargeError, match=f"size_bytes_max={largest}"):
-        await writer.append(bytes(largest + 1))
+        await scene.writer.append(bytes(largest + 1))
 
-    assert await writer.append(bytes(largest)) == 0
-    await writer.close()
-    (entry,) = await read_ledger(client, writer.ledger_id)
+    assert await scene.writer.append(bytes(largest)) == 0
+    await scene.writer.close()
+    (entry,) = await scene.read()
     assert len(entry) == largest
 
 
@@ -152,51 +101,43 @@ async def test_impossible_arguments_are_named(
 
 
 @pytest.mark.conformance("ClientClosesLedgerFail")
-async def test_closing_a_ledger_in_recovery_is_refused(
-    cluster: InProcessCluster, client: LedgerClient, writer: WriteHandle
-) -> None:
+async def test_closing_a_ledger_in_recovery_is_refused(scene: Scene) -> None:
     """The protocol page's rule; Apache's writer overrides the recovery (W20, third case)."""
-    await writer.append(b"x")
-    await client.cluster.ledgers.update(writer.ledger_id, LedgerMetadata.in_recovery)
+    await scene.writer.append(b"x")
+    await scene.client.cluster.ledgers.update(scene.ledger_id, LedgerMetadata.in_recovery)
 
     with pytest.raises(LedgerFencedError):
-        await writer.close()
-    assert not (await client.ledger_metadata(writer.ledger_id)).is_closed
+        await scene.writer.close()
+    assert not (await scene.metadata()).is_closed
 
 
 @pytest.mark.parametrize(("closed_at", "succeeds"), [(0, True), (-1, False)])
 @pytest.mark.conformance("W20")
 async def test_a_close_that_finds_the_ledger_closed_succeeds_only_at_its_own_end(
-    cluster: InProcessCluster,
-    client: LedgerClient,
-    writer: WriteHandle,
-    closed_at: int,
-    succeeds: bool,
+    scene: Scene, closed_at: int, succeeds: bool
 ) -> None:
     """W20: same end is success whatever the length says, another end is a conflict."""
-    await writer.append(b"x")
-    await client.cluster.ledgers.update(
-        writer.ledger_id, lambda metadata: metadata.closed(closed_at, 99)
+    await scene.writer.append(b"x")
+    await scene.client.cluster.ledgers.update(
+        scene.ledger_id, lambda metadata: metadata.closed(closed_at, 99)
     )
 
     if succeeds:
-        await writer.close()
+        await scene.writer.close()
     else:
         with pytest.raises(MetadataConflictError, match="closed at -1, written to 0"):
-            await writer.close()
+            await scene.writer.close()
 
 
-async def test_deleting_an_open_ledger_recovers_it_first(
-    client: LedgerClient, writer: WriteHandle
-) -> None:
-    await writer.append(b"x")
+async def test_deleting_an_open_ledger_recovers_it_first(scene: Scene) -> None:
+    await scene.writer.append(b"x")
 
-    await client.delete_ledger(writer.ledger_id)
+    await scene.client.delete_ledger(scene.ledger_id)
 
     with pytest.raises(LedgerFencedError):
-        await writer.append(b"y")
+        await scene.writer.append(b"y")
     with pytest.raises(NoSuchLedgerError):
-        await client.open_ledger(writer.ledger_id)
+        await scene.client.open_ledger(scene.ledger_id)
 
 
 async def test_a_ledger_of_a_log_is_not_deleted_under_it(client: LedgerClient) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import product
+
 import pytest
 
 from bookie_server.wire.messages import Status
@@ -12,6 +15,7 @@ from spark_bookkeeper.ledger.protocol.read_rules import (
     DIGEST_MISMATCH,
     Answer,
     plan_attempt,
+    split_by_write_set,
     unreadable,
 )
 from spark_bookkeeper.ledger.protocol.recovery_rules import (
@@ -69,34 +73,29 @@ def test_recovery_never_starts_below_the_last_fragment() -> None:
     assert first_entry_to_recover(-1, 0) == 0
 
 
-def test_one_copy_is_enough() -> None:
-    entry = EntryReadResult(QUORUM, 4)
-    entry.no_copy(0, Status.NO_ENTRY)
-    entry.no_copy(2, Status.NO_ENTRY)
-    entry.copy(1)
-
-    assert entry.result is ReadResult.EXISTS
-
-
-def test_absence_needs_a_coverage_of_explicit_negatives() -> None:
-    entry = EntryReadResult(QUORUM, 4)
-    entry.no_copy(0, Status.NO_ENTRY)
-    before = entry.result
-
-    entry.no_copy(1, Status.NO_LEDGER)
-
-    assert (before, entry.result) == (ReadResult.OPEN, ReadResult.NEVER_EXISTED)
-
-
-@pytest.mark.parametrize("status", [Status.UNKNOWN, Status.UNREACHABLE, Status.NOT_REACHED])
+@pytest.mark.parametrize(
+    ("answers", "result"),
+    [
+        ({0: Status.NO_ENTRY, 2: Status.NO_ENTRY, 1: Status.OK}, ReadResult.EXISTS),
+        ({0: Status.NO_ENTRY}, ReadResult.OPEN),
+        ({0: Status.NO_ENTRY, 1: Status.NO_LEDGER}, ReadResult.NEVER_EXISTED),
+        ({0: Status.UNKNOWN, 1: Status.UNKNOWN, 2: Status.NO_ENTRY}, ReadResult.OPEN),
+        ({0: Status.UNREACHABLE, 1: Status.UNREACHABLE, 2: Status.NO_ENTRY}, ReadResult.OPEN),
+        ({0: Status.NOT_REACHED, 1: Status.NOT_REACHED, 2: Status.NO_ENTRY}, ReadResult.OPEN),
+    ],
+)
 @pytest.mark.conformance("ClientReceivesRecoveryReadResponse")
-def test_dont_know_is_never_no(status: Status) -> None:
+def test_one_copy_is_enough_absence_needs_a_coverage_and_dont_know_is_never_no(
+    answers: dict[int, Status], result: ReadResult
+) -> None:
     entry = EntryReadResult(QUORUM, 4)
-    entry.no_copy(0, status)
-    entry.no_copy(1, status)
-    entry.no_copy(2, Status.NO_ENTRY)
+    for position, status in answers.items():
+        if status is Status.OK:
+            entry.copy(position)
+        else:
+            entry.no_copy(position, status)
 
-    assert entry.result is ReadResult.OPEN
+    assert entry.result is result
 
 
 def test_only_the_write_set_may_testify() -> None:
@@ -109,17 +108,16 @@ def test_only_the_write_set_may_testify() -> None:
 @pytest.mark.parametrize("config", [QuorumConfig(3, 3, 2), QuorumConfig(5, 3, 2)], ids=str)
 def test_wq_rounds_ask_every_replica_of_every_entry_once(config: QuorumConfig) -> None:
     ids = [3, 4, 5, 9]
-    asked: dict[int, list[int]] = {entry_id: [] for entry_id in ids}
+    asked = defaultdict[int, list[int]](list)
 
-    for attempt in range(config.write_quorum):
-        for request in plan_attempt(config, ids, attempt):
-            for entry_id in ids:
-                within = request.first_entry <= entry_id <= request.last_entry
-                if within and (request.stripe is None or request.stripe.wants(entry_id)):
-                    asked[entry_id].append(request.position)
+    for group, attempt in product(split_by_write_set(config, ids), range(config.write_quorum)):
+        request = plan_attempt(config, group, attempt)
+        for entry_id in range(request.first_entry, request.last_entry + 1):
+            if request.stripe is None or request.stripe.wants(entry_id):
+                asked[entry_id].append(request.position)
 
-    for entry_id, positions in asked.items():
-        assert sorted(positions) == sorted(config.write_set(entry_id))
+    for entry_id in ids:
+        assert sorted(asked[entry_id]) == sorted(config.write_set(entry_id))
 
 
 def test_damage_outweighs_silence_in_the_error() -> None:

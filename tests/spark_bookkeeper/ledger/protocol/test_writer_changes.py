@@ -12,6 +12,7 @@ from tests.spark_bookkeeper.ledger.protocol.writers import (
     answer,
     changes,
     sends,
+    store,
     writer,
     writer_of,
 )
@@ -19,8 +20,7 @@ from tests.spark_bookkeeper.ledger.protocol.writers import (
 
 def test_a_bookie_nobody_can_replace_is_left_out_while_an_ack_quorum_is_left() -> None:
     state = writer_of(b"a")
-    answer(state, 0, 0, Status.OK)
-    answer(state, 2, 0, Status.OK)
+    store(state, 0, on=(0, 2))
     (change,) = changes(answer(state, 1, 0, Status.UNREACHABLE))
     assert not change.is_needed
 
@@ -76,8 +76,7 @@ def test_a_change_begins_behind_the_last_acknowledged_entry() -> None:
     (first,) = changes(answer(state, 0, 0, Status.UNREACHABLE))
     assert (first.first_entry, first.failed) == (0, {0: "b0"})
     state.on_ensemble_changed(("b9", "b1", "b2"), (0,))
-    answer(state, 1, 0, Status.OK)
-    answer(state, 2, 0, Status.OK)
+    store(state, 0, on=(1, 2))
 
     (second,) = changes(answer(state, 0, 0, Status.UNREACHABLE))
 
@@ -93,8 +92,7 @@ def test_replaced_bookies_lose_their_acknowledgements_and_get_the_same_bytes() -
         for send in sends(state.append([payload]))
     }
     for entry in (1, 2):  # stored by AQ, not acknowledged: entry 0 is first
-        answer(state, 0, entry, Status.OK)
-        answer(state, 1, entry, Status.OK)
+        store(state, entry, on=(0, 1))
     answer(state, 0, 0, Status.OK)
     answer(state, 1, 0, Status.UNREACHABLE)
 
@@ -161,13 +159,11 @@ def test_a_failure_during_a_change_begins_another_before_anything_is_acknowledge
     """W2."""
     state = writer(4, 4, 2)
     state.append([b"a"])
-    answer(state, 0, 0, Status.OK)
-    answer(state, 1, 0, Status.OK)
+    store(state, 0, on=(0, 1))
     state.append([b"b"])
     (first,) = changes(answer(state, 2, 1, Status.UNREACHABLE))
     answer(state, 3, 1, Status.UNREACHABLE)
-    answer(state, 0, 1, Status.OK)
-    answer(state, 1, 1, Status.OK)
+    store(state, 1, on=(0, 1))
 
     effects = state.on_ensemble_changed(("b0", "b1", "b8", "b3"), (2,))
 
@@ -199,8 +195,7 @@ def test_a_partial_replacement_keeps_the_rest_in_mind() -> None:
 def test_a_failure_outside_the_write_set_still_releases_what_is_complete() -> None:
     state = writer(3, 2, 2)
     state.append([b"a"])  # on 0 and 1
-    answer(state, 0, 0, Status.OK)
-    answer(state, 1, 0, Status.OK)
+    store(state, 0, on=(0, 1))
     state.append([b"b"])  # on 1 and 2
     answer(state, 2, 1, Status.UNREACHABLE)
     answer(state, 1, 1, Status.OK)
@@ -215,8 +210,7 @@ def test_a_failure_outside_the_write_set_still_releases_what_is_complete() -> No
 def test_a_failure_after_the_last_acknowledgement_changes_the_ensemble_for_what_follows() -> None:
     """W15: nothing is resent, for acknowledged entries stay in the fragment they are in."""
     state = writer_of(b"a")
-    answer(state, 0, 0, Status.OK)
-    answer(state, 1, 0, Status.OK)
+    store(state, 0, on=(0, 1))
 
     (change,) = changes(answer(state, 2, 0, Status.UNREACHABLE))
     assert change.first_entry == 1
@@ -228,8 +222,7 @@ def test_a_failure_after_the_last_acknowledgement_changes_the_ensemble_for_what_
 def test_a_sealed_and_settled_writer_changes_nothing_any_more() -> None:
     """W6: the close decides, and nobody is waiting for an entry."""
     state = writer_of(b"a")
-    answer(state, 0, 0, Status.OK)
-    answer(state, 1, 0, Status.OK)
+    store(state, 0, on=(0, 1))
     state.seal()
 
     assert changes(answer(state, 2, 0, Status.UNREACHABLE)) == []

@@ -8,9 +8,17 @@ from bookie_server.wire.codec import parse_frame
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import parse_header, run_verifies, split_records
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.ledger.errors import LedgerFencedError, UnauthorizedError
 from spark_bookkeeper.ledger.protocol.events import FailPending, Release
-from tests.spark_bookkeeper.ledger.protocol.writers import acked, answer, sends, writer, writer_of
+from tests.spark_bookkeeper.ledger.protocol.writers import (
+    acked,
+    answer,
+    sends,
+    store,
+    writer,
+    writer_of,
+)
 
 
 def test_every_bookie_of_the_write_set_gets_the_same_bytes() -> None:
@@ -81,37 +89,34 @@ def test_large_adds_keep_a_few_runs_in_flight_and_no_more() -> None:
     assert {send.run_first_entry for send in more} == {3}
 
 
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(Status.FENCED, LedgerFencedError), (Status.UNAUTHORIZED, UnauthorizedError)],
+)
 @pytest.mark.conformance("ClientReceivesAddFencedResponse")
-def test_a_fenced_writer_never_acknowledges_again() -> None:
-    """F1, I20: one FENCED answer ends the writer, whatever the others say later."""
+def test_a_writer_that_is_refused_never_acknowledges_again(
+    status: Status, error: type[BookKeeperError]
+) -> None:
+    """F1, I20: one such answer ends the writer, whatever the others say later."""
     state = writer_of(b"a")
     answer(state, 0, 0, Status.OK)
 
-    effects = answer(state, 1, 0, Status.FENCED)
+    effects = answer(state, 1, 0, status)
 
     assert isinstance(effects[0], FailPending)
-    assert isinstance(effects[0].error, LedgerFencedError)
+    assert isinstance(effects[0].error, error)
     assert acked(answer(state, 2, 0, Status.OK)) == []
     assert state.last_add_confirmed == -1
 
 
 def test_a_late_fenced_answer_ends_the_writer_too() -> None:
     state = writer_of(b"a")
-    answer(state, 0, 0, Status.OK)
-    answer(state, 1, 0, Status.OK)
+    store(state, 0, on=(0, 1))
 
     answer(state, 2, 0, Status.FENCED)
 
     assert isinstance(state.error, LedgerFencedError)
     assert state.last_add_confirmed == 0
-
-
-def test_a_wrong_key_ends_the_writer() -> None:
-    state = writer_of(b"a")
-
-    answer(state, 0, 0, Status.UNAUTHORIZED)
-
-    assert isinstance(state.error, UnauthorizedError)
 
 
 def test_a_striped_ledger_gives_each_bookie_its_stripe() -> None:

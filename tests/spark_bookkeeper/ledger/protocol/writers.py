@@ -37,6 +37,12 @@ def answer(state: WriterState, position: int, first_entry: int, status: Status) 
     return state.on_section_answer(position, number, first_entry, status)
 
 
+def store(state: WriterState, first_entry: int, *, on: tuple[int, ...]) -> None:
+    """The bookies that stand there now answer that they have stored it."""
+    for position in on:
+        answer(state, position, first_entry, Status.OK)
+
+
 def changes(effects: list[Effect]) -> list[ChangeEnsemble]:
     return [effect for effect in effects if isinstance(effect, ChangeEnsemble)]
 
