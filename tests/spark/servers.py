@@ -121,5 +121,5 @@ def _workers_alive(page: int) -> int:
     try:
         with urllib.request.urlopen(f"http://{LOOPBACK}:{page}/json/", timeout=seconds(5)) as facts:
             return int(json.load(facts)["aliveworkers"])
-    except OSError:
+    except (OSError, ValueError):  # for a moment it answers with the page for people
         return 0
