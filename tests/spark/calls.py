@@ -1,11 +1,20 @@
-"""What tests let a driver of another process do: each function gets its session first."""
+"""What tests let a driver of another process do: each function gets its session first.
+
+The cluster is the one that the environment names.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udf
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.patience import seconds
 from tests.spark.held_source import FORMAT, HeldSource
@@ -14,9 +23,7 @@ ROWS = 8_000
 PARTITIONS = 4
 
 
-def write_held(
-    spark: SparkSession, uri: str, log: str, hold: dict[str, str], folder: str | None
-) -> None:
+def write_held(spark: SparkSession, log: str, hold: dict[str, str], folder: str | None) -> None:
     """Append ``ROWS`` ids in ``PARTITIONS`` partitions; ``hold`` says which attempts are held.
 
     With a ``folder`` they are one micro-batch of a stream that keeps its files there. Its rows come
@@ -24,34 +31,83 @@ def write_held(
     """
     spark.dataSource.register(HeldSource)
     ids = spark.range(0, ROWS, 1, PARTITIONS)
-    options = {"metadataServiceUri": uri, "log": log, "entryBytes": "2k", **hold}
+    options = {"log": log, "entryBytes": "2k", **hold}
     if folder is None:
         ids.write.format(FORMAT).mode("append").options(**options).save()
         return
     ids.write.mode("ignore").parquet(f"{folder}/source")
-    source = spark.readStream.schema("id bigint").parquet(f"{folder}/source")
-    run_stream(source.repartition(PARTITIONS), FORMAT, {**options, "checkpointLocation": folder})
+    writer = ids_in(spark, folder).repartition(PARTITIONS).writeStream.format(FORMAT)
+    finish(writer.options(**options, checkpointLocation=folder))
 
 
-def run_stream(stream: DataFrame, sink: str, options: dict[str, str]) -> None:
+def write_with_retries(spark: SparkSession, log: str) -> None:
+    """Append the same ids; the first attempt at every partition fails in the middle of its input."""
+
+    def failing_once(ids: Iterable[int]) -> Iterator[tuple[int]]:
+        for number, row_id in enumerate(ids):
+            if number == ROWS // PARTITIONS // 2 and TaskContext.get().attemptNumber() == 0:  # type: ignore[union-attr]
+                raise RuntimeError("first attempt fails on purpose")
+            yield (row_id,)
+
+    # Rows of an RDD: mapInArrow would need pandas, which the product does not.
+    ids = spark.sparkContext.range(0, ROWS, 1, PARTITIONS).mapPartitions(failing_once)
+    writer = spark.createDataFrame(ids, "id bigint").write.format("bookkeeper").mode("append")
+    writer.options(log=log, entryBytes="2k").save()
+
+
+def ids_in(spark: SparkSession, folder: str, **options: int) -> DataFrame:
+    """The stream of the files in ``source`` there."""
+    return spark.readStream.schema("id bigint").options(**options).parquet(f"{folder}/source")
+
+
+def finish(writer: DataStreamWriter) -> StreamingQuery:
     """Write what is there now and wait for its end."""
-    query = stream.writeStream.format(sink).options(**options).trigger(availableNow=True).start()
+    return wait_for_end(writer.trigger(availableNow=True).start())
+
+
+def wait_for_end(query: StreamingQuery) -> StreamingQuery:
+    """The same query; raises what it failed of."""
     try:
         query.awaitTermination()
     finally:
         query.stop()
+    return query
 
 
-def read_ids(spark: SparkSession, uri: str, log: str) -> list[int]:
-    """The column ``id`` of a log."""
-    reader = spark.read.format("bookkeeper").option("metadataServiceUri", uri).option("log", log)
-    return [row.id for row in reader.load().select("id").collect()]
+def noted_batches(checkpoint: Path) -> list[int]:
+    """Those whose end Spark has noted in a checkpoint."""
+    return sorted(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
+
+
+def forget_the_last_commit(checkpoint: Path) -> None:
+    """As if the driver had died between our commit and Spark's note of it."""
+    last = noted_batches(checkpoint)[-1]
+    (checkpoint / "commits" / str(last)).unlink()
+    (checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+
+
+def read_ids(spark: SparkSession, log: str) -> list[int]:
+    """The column ``id`` of a log, sorted."""
+    found = spark.read.format("bookkeeper").option("log", log).load().select("id").collect()
+    return sorted(row.id for row in found)
 
 
 def append_ids(spark: SparkSession, log: str, rows: int, **options: str) -> None:
-    """Append the ids below ``rows`` to a log of the cluster in ``options``, else Spark's own."""
-    writer = spark.range(rows).write.format("bookkeeper").mode("append").options(**options)
-    writer.option("log", log).save()
+    """Append the ids below ``rows``."""
+    writer = spark.range(rows).write.format("bookkeeper").mode("append")
+    writer.options(log=log, **options).save()
+
+
+def owners_of_metadata(spark: SparkSession, log: str, module: str) -> list[str]:
+    """What ``metadata.OWNER`` is beside this driver, and, added to it, to each row of a log."""
+    spark.sparkContext.addPyFile(module)
+
+    @udf("string")
+    def owner(_: int) -> object:
+        return import_module("metadata").OWNER
+
+    rows = spark.read.format("bookkeeper").option("log", log).load().select(owner("id")).collect()
+    return [import_module("metadata").OWNER, *[row[0] for row in rows]]
 
 
 def client_kind(spark: SparkSession) -> str:
@@ -59,14 +115,13 @@ def client_kind(spark: SparkSession) -> str:
     return type(spark).__module__
 
 
-def stream_ids(spark: SparkSession, uri: str, log: str, rows: int, folder: str) -> None:
+def stream_ids(spark: SparkSession, log: str, rows: int, folder: str) -> None:
     """Append the ids below ``rows``, in two micro-batches of one stream, with a restart between."""
-    reader = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
     for half in range(2):
         ids = spark.range(rows * half // 2, rows * (half + 1) // 2, 1, 1)
         ids.write.mode("append").parquet(f"{folder}/source")
-        options = {"metadataServiceUri": uri, "log": log, "checkpointLocation": folder}
-        run_stream(reader.parquet(f"{folder}/source"), "bookkeeper", options)
+        writer = ids_in(spark, folder, maxFilesPerTrigger=1).writeStream.format("bookkeeper")
+        finish(writer.options(log=log, checkpointLocation=folder))
 
 
 def copy_log(spark: SparkSession, source: str, log: str, folder: str) -> list[str]:
@@ -86,9 +141,10 @@ def copy_log(spark: SparkSession, source: str, log: str, folder: str) -> list[st
     listener = LagListener(say)
     spark.streams.addListener(listener)
     try:
-        reader = spark.readStream.format("bookkeeper").option("log", source)
-        options = {"log": log, "checkpointLocation": folder}
-        run_stream(reader.option("startingOffsets", "earliest").load(), "bookkeeper", options)
+        reader = spark.readStream.format("bookkeeper")
+        frame = reader.options(log=source, startingOffsets="earliest").load()
+        writer = frame.writeStream.format("bookkeeper")
+        finish(writer.options(log=log, checkpointLocation=folder))
         if not is_told.wait(seconds(60)):
             raise TimeoutError("the listener was told nothing")
     finally:
@@ -97,7 +153,7 @@ def copy_log(spark: SparkSession, source: str, log: str, folder: str) -> list[st
 
 
 def append_for_each_batch(
-    spark: SparkSession, uri: str, log: str, rows: int, folder: str, fails: bool
+    spark: SparkSession, log: str, rows: int, folder: str, fails: bool
 ) -> None:
     """Append the ids below ``rows`` from ``foreachBatch``, named by the batch.
 
@@ -106,24 +162,16 @@ def append_for_each_batch(
     spark.range(rows).write.mode("ignore").parquet(f"{folder}/source")
 
     def append(batch: DataFrame, batch_id: int) -> None:
-        writer = batch.write.format("bookkeeper").mode("append").option("log", log)
-        writer = writer.option("metadataServiceUri", uri)
-        writer.option("txnAppId", "for-each").option("txnVersion", batch_id).save()
+        writer = batch.write.format("bookkeeper").mode("append")
+        writer.options(log=log, txnAppId="for-each", txnVersion=batch_id).save()
         if fails:
             raise RuntimeError("fails on purpose, after the append")
 
-    stream = spark.readStream.schema("id bigint").parquet(f"{folder}/source").writeStream
-    stream = stream.foreachBatch(append).option("checkpointLocation", f"{folder}/checkpoint")
-    query = stream.trigger(availableNow=True).start()
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
+    writer = ids_in(spark, folder).writeStream.foreachBatch(append)
+    finish(writer.option("checkpointLocation", f"{folder}/checkpoint"))
 
 
-def run_pipeline(
-    spark: SparkSession, uri: str, log: str, source: str, rows: int, folder: str
-) -> int:
+def run_pipeline(spark: SparkSession, log: str, source: str, rows: int, folder: str) -> int:
     """Run a pipeline of two flows; returns the number of rows of the table it makes.
 
     One goes from a folder of files, filled up to ``rows``, to a log; the other makes a table of all
@@ -146,16 +194,15 @@ def run_pipeline(
         graph_element_registration_context(SparkConnectGraphElementRegistry(spark, graph)),
         add_pipeline_analysis_context(spark=spark, dataflow_graph_id=graph, flow_name=None),
     ):
-        pipelines.create_sink("a_log", "bookkeeper", {"log": log, "metadataServiceUri": uri})
+        pipelines.create_sink("a_log", "bookkeeper", {"log": log})
 
         @pipelines.append_flow(target="a_log")
         def ids() -> DataFrame:
-            return spark.readStream.schema("id bigint").parquet(files)
+            return ids_in(spark, folder)
 
         @pipelines.materialized_view
         def rows_of_a_log() -> DataFrame:
-            reader = spark.read.format("bookkeeper").option("metadataServiceUri", uri)
-            return reader.option("log", source).load()
+            return spark.read.format("bookkeeper").option("log", source).load()
 
     storage = Path(folder) / "storage"
     storage.mkdir(exist_ok=True)

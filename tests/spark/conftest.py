@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -11,8 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.demo.session import spark_session
-from tests.spark.connect_server import ConnectServer
 from tests.spark.drivers import Driver
+from tests.spark.held_source import Hold
+from tests.spark.servers import connect_server
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 @pytest.fixture(scope="session")
@@ -40,47 +46,91 @@ def bk(cluster: LocalCluster) -> Iterator[BookKeeper]:
 
 
 class Logs:
-    """Reads and writes of one cluster's logs, in few words."""
+    """Reads and writes of one cluster's logs, of the test's own if no other is named."""
 
-    def __init__(self, spark: SparkSession, uri: str) -> None:
-        self._spark = spark
-        self._uri = uri
+    def __init__(self, spark: SparkSession, uri: str, log: str) -> None:
+        self.spark = spark
+        self.uri = uri
+        self.log = log
 
-    def write(self, frame: DataFrame, log: str, *, mode: str = "append", **options: object) -> None:
-        writer = frame.write.format("bookkeeper").mode(mode).option("log", log)
-        writer = writer.option("metadataServiceUri", self._uri)
-        for key, value in options.items():
-            writer = writer.option(key, str(value))
-        writer.save()
+    def options(self, log: str | None = None) -> dict[str, str]:
+        """What names a log to Spark."""
+        return {"log": log or self.log, "metadataServiceUri": self.uri}
 
-    def read(self, log: str | None = None, **options: object) -> DataFrame:
-        reader = self._spark.read.format("bookkeeper").option("metadataServiceUri", self._uri)
-        if log is not None:
-            reader = reader.option("log", log)
-        for key, value in options.items():
-            reader = reader.option(key, str(value))
-        return reader.load()
+    def write(
+        self,
+        frame: DataFrame | range,
+        log: str | None = None,
+        *,
+        mode: str = "append",
+        partitions: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Numbers are written as a column ``id``, in so many partitions."""
+        if isinstance(frame, range):
+            frame = self.spark.range(frame.start, frame.stop, 1, partitions)
+        writer = frame.write.format("bookkeeper").mode(mode)
+        writer.options(**self.options(log), **options).save()
+
+    def read(self, log: str | None = None, **options: Any) -> DataFrame:
+        reader = self.spark.read.format("bookkeeper")
+        return reader.options(**self.options(log), **options).load()
+
+    def read_ledgers(self, ledgers: int | str) -> DataFrame:
+        reader = self.spark.read.format("bookkeeper").option("metadataServiceUri", self.uri)
+        return reader.option("ledger", ledgers).load()
+
+    def stream(self, log: str | None = None, **options: Any) -> DataFrame:
+        reader = self.spark.readStream.format("bookkeeper")
+        return reader.options(**self.options(log), **options).load()
+
+    def ids(self, log: str | None = None) -> list[int]:
+        return sorted(row.id for row in self.read(log).collect())
+
+    def ledgers(self) -> set[int]:
+        """Those of the visible rows."""
+        found = self.read(includeMetadata=True).select("_ledger").distinct().collect()
+        return {row[0] for row in found}
 
 
 @pytest.fixture
-def logs(spark: SparkSession, cluster: LocalCluster) -> Logs:
-    return Logs(spark, cluster.metadata_service_uri)
+def logs(spark: SparkSession, cluster: LocalCluster, log: str) -> Logs:
+    return Logs(spark, cluster.metadata_service_uri, log)
+
+
+@pytest.fixture
+def log(request: pytest.FixtureRequest) -> str:
+    """The name of the test: of a log of its own."""
+    name = request.node.name.removeprefix("test_")
+    return re.sub(r"\W+", "-", name, flags=re.ASCII).strip("-")
+
+
+@pytest.fixture
+def hold(tmp_path: Path) -> Iterator[Hold]:
+    """Tasks held in a folder; a test that fails still lets them go."""
+    hold = Hold(tmp_path / "hold")
+    hold.folder.mkdir()
+    yield hold
+    hold.release()
+
+
+@contextmanager
+def conf(spark: SparkSession, key: str, value: str) -> Iterator[None]:
+    """The session has this setting for the block."""
+    before = spark.conf.get(key, None)
+    spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, before)
 
 
 def rows(frame: DataFrame) -> list[str]:
     """Every row as text, in an order of its own: for comparing as multisets."""
     return sorted(map(repr, frame.collect()))
-
-
-@pytest.fixture
-def parquet(tmp_path: Path, spark: SparkSession):  # type: ignore[no-untyped-def]
-    """What Spark itself makes of the same rows: written to Parquet and read back."""
-
-    def through(frame: DataFrame) -> DataFrame:
-        frame.write.parquet(str(tmp_path / "twin"))
-        return spark.read.parquet(str(tmp_path / "twin"))
-
-    return through
 
 
 @pytest.fixture(scope="session")
@@ -92,7 +142,7 @@ def connected(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -
     directory = tmp_path_factory.mktemp("connect")
     environment = {METADATA_URI_VARIABLE: cluster.metadata_service_uri}
     with (
-        ConnectServer(directory, environment) as server,
-        Driver({"remote": server.remote}, directory / "client.log", {}) as client,
+        connect_server(directory, environment) as remote,
+        Driver({"spark.remote": remote}, directory / "client.log") as client,
     ):
         yield client

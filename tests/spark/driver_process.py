@@ -20,24 +20,11 @@ from pyspark.sql import SparkSession
 def main(settings: dict[str, str]) -> None:
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)  # the JVM inherits standard output and would talk into the answers
-        spark = session(settings)
+        spark = SparkSession.builder.config(map={**settings}).getOrCreate()
         print(json.dumps({"result": "ready"}), file=answers, flush=True)
         for line in sys.stdin:
             print(json.dumps(answer(spark, json.loads(line))), file=answers, flush=True)
         spark.stop()
-
-
-def session(settings: dict[str, str]) -> SparkSession:
-    """A session with these settings; ``remote`` is a Connect server, ``master`` is Spark's own."""
-    rest = dict(settings)
-    builder = SparkSession.builder
-    if "remote" in rest:
-        builder = builder.remote(rest.pop("remote"))
-    else:
-        builder = builder.master(rest.pop("master"))
-    for key, value in rest.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
 
 
 def answer(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,7 @@ other processes than the one pytest runs in, and starting one for each test woul
 from __future__ import annotations
 
 import json
-import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from spark_bookkeeper.demo.session import BRIEF_JAVA_OPTIONS
 from spark_bookkeeper.demo.stream import kill_session
 from spark_bookkeeper.local.environment import child_environment
 from tests.patience import seconds
@@ -31,6 +30,17 @@ CALL_TIMEOUT_S = 240.0
 DRIVER_ENDED = "driver ended"
 """How the error of a call begins whose driver died."""
 LOG_TAIL_CHARS = 6000
+JAVA_OPTIONS = f"{BRIEF_JAVA_OPTIONS} -XX:+UseSerialGC"
+"""Of a JVM that does little: it starts sooner and never gets as fast."""
+SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "768m",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
 
 
 class DriverError(Exception):
@@ -40,9 +50,7 @@ class DriverError(Exception):
 class Driver:
     """One driver process; calls run one after the other. A ``with`` block starts and stops it."""
 
-    def __init__(
-        self, settings: Mapping[str, str], log: Path, environment: Mapping[str, str]
-    ) -> None:
+    def __init__(self, settings: Mapping[str, str], log: Path, **environment: str) -> None:
         self._settings = dict(settings)
         self._environment = {**spark_environment(), **environment}
         self._log = log
@@ -109,10 +117,6 @@ class Driver:
         """What the driver, its JVM and its Python workers printed."""
         return self._log.read_text(errors="replace")
 
-    def log_tail(self) -> str:
-        """The end of what the driver and its JVM printed."""
-        return self.log()[-LOG_TAIL_CHARS:]
-
     def _read_answers(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
@@ -124,8 +128,9 @@ class Driver:
                     outcome.set_exception(DriverError(answer["error"]))
                 else:
                     outcome.set_result(answer["result"])
+        ended = DriverError(f"{DRIVER_ENDED}:\n{self.log()[-LOG_TAIL_CHARS:]}")
         while not self._pending.empty():
-            self._pending.get().set_exception(DriverError(f"{DRIVER_ENDED}:\n{self.log_tail()}"))
+            self._pending.get().set_exception(ended)
 
     def _end(self) -> None:
         assert self._process is not None
@@ -135,7 +140,7 @@ class Driver:
         try:
             self._process.wait(seconds(STOP_TIMEOUT_S))
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            self.kill()
             self._process.wait()
         assert self._reader is not None
         self._reader.join(seconds(STOP_TIMEOUT_S))

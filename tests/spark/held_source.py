@@ -1,9 +1,9 @@
 """``format("held_bookkeeper")``: the product's source, whose write tasks can be stopped halfway.
 
 The first ``holdAttempts`` (1) attempts at each partition named in ``holdPartitions`` (``0,3`` or
-``all``) take in all of their rows, write the first batch, say so in ``holdFolder`` and wait there until they are released:
-by then their ledgers hold entries and are open. Everything else, plan and commit included, is the
-product's. What Spark does meanwhile it cannot notice, like a worker that swaps or a network that
+``all``) take in all of their rows, write the first batch, say so in ``holdFolder`` and wait there
+until they are released: by then their ledgers hold entries and are open. Everything else, plan and
+commit included, is the product's. What Spark does meanwhile it cannot notice, like a worker that swaps or a network that
 hangs: so it is a straggler, and once Spark has given it up a zombie.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -30,11 +29,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_bookkeeper import DefaultSource
-from tests.patience import Deadline
+from tests.spark.waits import wait_until
 
 FORMAT = "held_bookkeeper"
-HOLD_TIMEOUT_S = 120.0
-POLL_INTERVAL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +44,15 @@ class Held:
     executor_pid: int
 
 
+@dataclass(frozen=True, slots=True)
 class Hold:
     """The folder in which attempts say where they are, and tests say when they may go on."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
+    partitions: str = "none"
+    """Whose attempts are held."""
+    attempts: int = 1
+    """How many of each."""
 
     def held(self) -> list[Held]:
         """The attempts that were held so far."""
@@ -61,7 +62,7 @@ class Hold:
         self, count: int, is_running: Callable[[], bool] = lambda: True
     ) -> list[Held]:
         """``count`` attempts, once they are held, or fewer once ``is_running`` says no."""
-        _wait_until(lambda: len(self.held()) >= count or not is_running(), f"{count} held attempts")
+        wait_until(lambda: len(self.held()) >= count or not is_running(), f"{count} held attempts")
         return self.held()
 
     def release(self, *attempts: Held) -> None:
@@ -72,13 +73,15 @@ class Hold:
 
     def wait_for_end(self, attempt: Held) -> str:
         """How the write of a held attempt ended: ``finished``, the error it met, or ``killed``."""
-        path, process = self._end_path(attempt.task_attempt_id), Path(f"/proc/{attempt.worker_pid}")
-        _wait_until(lambda: path.exists() or not process.exists(), f"the end of {attempt}")
+        path = self._end_path(attempt.task_attempt_id)
+        wait_until(lambda: path.exists() or not _is_alive(attempt.worker_pid), f"end of {attempt}")
         return path.read_text() if path.exists() else "killed"
 
-    def enter(self, partition: int, attempts: int) -> bool:
-        """Whether the caller is one of the first ``attempts`` at its partition."""
-        for number in range(attempts):
+    def enter(self, partition: int) -> bool:
+        """Whether the caller's attempt is to be held; counts."""
+        if self.partitions != "all" and str(partition) not in self.partitions.split(","):
+            return False
+        for number in range(self.attempts):
             with suppress(FileExistsError):
                 (self.folder / f"attempt-{partition}-{number}").touch(exist_ok=False)
                 return True
@@ -86,14 +89,11 @@ class Hold:
 
     def wait(self, partition: int, task_attempt_id: int) -> None:
         """Say where we are; return when released."""
-        daemon_pid = os.getppid()
-        executor_pid = int(
-            Path(f"/proc/{daemon_pid}/stat").read_text().rpartition(")")[2].split()[1]
-        )
+        _, executor_pid = _state_and_parent(os.getppid())
         facts = Held(partition, task_attempt_id, os.getpid(), executor_pid)
         self._put(f"held-{task_attempt_id}", json.dumps(asdict(facts)))
         ours, everyones = self.folder / f"released-{task_attempt_id}", self.folder / "released"
-        _wait_until(lambda: ours.exists() or everyones.exists(), "a release")
+        wait_until(lambda: ours.exists() or everyones.exists(), "a release")
 
     def end(self, task_attempt_id: int, how: str) -> None:
         """Say how the write ended."""
@@ -108,41 +108,13 @@ class Hold:
         unnamed.rename(self.folder / name)
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """Which attempts are held, and where they say so."""
-
-    hold: Hold
-    partitions: str
-    attempts: int
-
-    def write(self, inner: Any, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """``inner.write(batches)``, held if this attempt is to be."""
-        context = TaskContext.get()
-        assert context is not None
-        partition, attempt = context.partitionId(), context.taskAttemptId()
-        named = self.partitions == "all" or str(partition) in self.partitions.split(",")
-        if not named or not self.hold.enter(partition, self.attempts):
-            return inner.write(batches)  # type: ignore[no-any-return, unused-ignore]
-        try:
-            message = inner.write(
-                _halfway(list(batches), lambda: self.hold.wait(partition, attempt))
-            )
-        except BaseException as error:
-            self.hold.end(attempt, f"{type(error).__name__}: {error}")
-            raise
-        self.hold.end(attempt, "finished")
-        return message  # type: ignore[no-any-return, unused-ignore]
-
-
 class HeldSource(DefaultSource):
     """The product's source with two options more."""
 
     def __init__(self, options: dict[str, str]) -> None:
         own = {key.lower(): value for key, value in options.items()}
-        self._hold = Hold(Path(own.pop("holdfolder")))
-        self._partitions = own.pop("holdpartitions")
-        self._attempts = int(own.pop("holdattempts", "1"))
+        folder, attempts = Path(own.pop("holdfolder")), int(own.pop("holdattempts", "1"))
+        self._hold = Hold(folder, own.pop("holdpartitions"), attempts)
         super().__init__(own)
 
     @classmethod
@@ -150,62 +122,65 @@ class HeldSource(DefaultSource):
         return FORMAT
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return HeldBatchWriter(super().writer(schema, overwrite), self._holding())
+        return HeldBatchWriter(super().writer(schema, overwrite), self._hold)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        return HeldStreamWriter(super().streamWriter(schema, overwrite), self._holding())
-
-    def _holding(self) -> Holding:
-        return Holding(self._hold, self._partitions, self._attempts)
+        return HeldStreamWriter(super().streamWriter(schema, overwrite), self._hold)
 
 
-class HeldBatchWriter(DataSourceArrowWriter):  # type: ignore[misc, unused-ignore]
-    """A batch write of the product whose attempts may be held."""
+class _HeldWriter:
+    """A write of the product whose attempts may be held."""
 
-    def __init__(self, inner: Any, holding: Holding) -> None:
+    def __init__(self, inner: Any, hold: Hold) -> None:
         self._inner = inner
-        self._holding = holding
+        self._hold = hold
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._holding.write(self._inner, iterator)
+        context, hold = TaskContext.get(), self._hold
+        assert context is not None
+        partition, attempt = context.partitionId(), context.taskAttemptId()
+        if not hold.enter(partition):
+            return self._inner.write(iterator)  # type: ignore[no-any-return, unused-ignore]
+        try:
+            batches = _halfway(list(iterator), lambda: hold.wait(partition, attempt))
+            message: WriterCommitMessage = self._inner.write(batches)
+        except BaseException as error:
+            hold.end(attempt, f"{type(error).__name__}: {error}")
+            raise
+        hold.end(attempt, "finished")
+        return message
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._inner.commit(messages)
+    def commit(self, *given: Any) -> None:
+        self._inner.commit(*given)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._inner.abort(messages)
-
-
-class HeldStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc, unused-ignore]
-    """A micro-batch's write of the product whose attempts may be held."""
-
-    def __init__(self, inner: Any, holding: Holding) -> None:
-        self._inner = inner
-        self._holding = holding
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._holding.write(self._inner, iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._inner.commit(messages, batchId)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._inner.abort(messages, batchId)
+    def abort(self, *given: Any) -> None:
+        self._inner.abort(*given)
 
 
-def _halfway(batches: list[pa.RecordBatch], wait: Any) -> Iterator[pa.RecordBatch]:
+class HeldBatchWriter(_HeldWriter, DataSourceArrowWriter):  # type: ignore[misc, unused-ignore]
+    """Of a batch write."""
+
+
+class HeldStreamWriter(_HeldWriter, DataSourceStreamArrowWriter):  # type: ignore[misc, unused-ignore]
+    """Of a micro-batch."""
+
+
+def _halfway(batches: list[pa.RecordBatch], wait: Callable[[], None]) -> Iterator[pa.RecordBatch]:
     assert len(batches) > 1, "nothing would be left to write after the wait"
     yield batches[0]
     wait()
     yield from batches[1:]
 
 
-def _wait_until(is_so: Any, what: str) -> None:
-    deadline = Deadline(HOLD_TIMEOUT_S)
-    while not is_so():
-        if deadline.has_passed:
-            raise TimeoutError(f"waited in vain for {what}")
-        with suppress(InterruptedError):
-            threading.Event().wait(POLL_INTERVAL_S)
+def _state_and_parent(pid: int) -> tuple[str, int]:
+    state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+    return state, int(parent)
+
+
+def _is_alive(pid: int) -> bool:
+    """Not so of one that ended, whether or not anyone has asked how."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return _state_and_parent(pid)[0] not in "ZX"
+    return False

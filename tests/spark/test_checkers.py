@@ -61,12 +61,8 @@ def test_rows_lost_doubled_or_foreign_are_refused(seen: list[int]) -> None:
 
 @pytest.mark.parametrize("seen", [[1], [1, 2, 3], [3, 4], [1, 2, 1, 2]])
 def test_a_batch_in_part_or_out_of_turn_is_refused(seen: list[int]) -> None:
-    batches = [[1, 2], [3, 4]]
-    assert [check_whole_batches(right, batches) for right in ([], [2, 1], [1, 2, 3, 4])] == [
-        0,
-        1,
-        2,
-    ]
+    batches, right = [[1, 2], [3, 4]], [[], [2, 1], [1, 2, 3, 4]]
+    assert [check_whole_batches(each, batches) for each in right] == [0, 1, 2]
 
     with pytest.raises(ViolationError, match="no whole number of batches"):
         check_whole_batches(seen, batches)

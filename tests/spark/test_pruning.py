@@ -11,11 +11,10 @@ from pyspark.sql.datasource import EqualTo, Filter
 
 from spark_bookkeeper import LocalCluster
 from spark_bookkeeper.datasource.source import BookKeeperSource
-from tests.spark.conftest import Logs, rows
+from tests.spark.conftest import PUSHDOWN, Logs, conf, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-CONF = "spark.sql.python.filterPushdown.enabled"
 COLUMNS = (
     "id",
     "if(id % 7 = 0, null, cast(id / 3 AS decimal(12, 2))) AS price",
@@ -54,25 +53,20 @@ CONDITIONS = (
 
 @pytest.fixture(params=["true", "false"])
 def pushdown(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[None]:
-    spark.conf.set(CONF, request.param)
-    try:
+    with conf(spark, PUSHDOWN, request.param):
         yield
-    finally:
-        spark.conf.unset(CONF)
 
 
 @pytest.fixture(scope="module")
 def written(spark: SparkSession, cluster: LocalCluster) -> str:
     frame = spark.range(0, 3000, 1, 4).selectExpr(*COLUMNS)
-    Logs(spark, cluster.metadata_service_uri).write(frame, "pruned", entryBytes="4k")
+    Logs(spark, cluster.metadata_service_uri, "pruned").write(frame, entryBytes="4k")
     return "pruned"
 
 
 @pytest.mark.usefixtures("pushdown")
-def test_filtered_reads_are_sparks_own_answer(
-    logs: Logs, spark: SparkSession, written: str
-) -> None:
-    twin = spark.range(0, 3000, 1, 4).selectExpr(*COLUMNS)
+def test_filtered_reads_are_sparks_own_answer(logs: Logs, written: str) -> None:
+    twin = logs.spark.range(0, 3000, 1, 4).selectExpr(*COLUMNS)
 
     for condition in CONDITIONS:
         assert rows(logs.read(written).where(condition)) == rows(twin.where(condition)), condition
@@ -111,23 +105,18 @@ def test_pruned_entries_are_not_fetched_from_bookies(
 
     assert all_rows == 3000
     assert 1 <= few_rows < 500
-    assert (
-        2 <= few_entries <= 3 < 12 < all_entries
-    )  # the footer, the entry, and a neighbour at most
+    # The footer, the entry, and a neighbour at most.
+    assert 2 <= few_entries <= 3 < 12 < all_entries
     assert (no_rows, no_entries) == (0, 0)
 
 
 def test_worker_logging_shows_the_entries_each_task_fetched(
     spark: SparkSession, logs: Logs, written: str
 ) -> None:
-    spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
-    spark.conf.set(CONF, "true")
-    try:
+    logging_conf = "spark.sql.pyspark.worker.logging.enabled"
+    with conf(spark, logging_conf, "true"), conf(spark, PUSHDOWN, "true"):
         assert logs.read(written).where("id = 1234").count() == 1
         told = [row.msg for row in spark.tvf.python_worker_logs().collect()]
-    finally:
-        spark.conf.unset("spark.sql.pyspark.worker.logging.enabled")
-        spark.conf.unset(CONF)
 
     assert any("read planned. log=pruned" in line and "ranges_pruned=3" in line for line in told)
     assert any("entries_fetched=" in line and "rows=" in line for line in told)

@@ -6,16 +6,16 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from spark_bookkeeper import BookKeeper, LocalCluster
-from tests.spark.conftest import Logs, rows
+from spark_bookkeeper import BookKeeper
+from tests.spark.conftest import Logs, conf, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def test_metadata_columns_number_every_row_once(logs: Logs, spark: SparkSession) -> None:
-    logs.write(spark.range(0, 3000, 1, 3), "numbered", entryBytes="2k")
+def test_metadata_columns_number_every_row_once(logs: Logs) -> None:
+    logs.write(range(3000), partitions=3, entryBytes="2k")
 
-    found = logs.read("numbered", includeMetadata="true")
+    found = logs.read(includeMetadata="true")
 
     assert found.columns[1:] == [
         "_ledger", "_entry", "_position", "_batch_id", "_query_id", "_timestamp",
@@ -27,33 +27,31 @@ def test_metadata_columns_number_every_row_once(logs: Logs, spark: SparkSession)
     assert tuple(facts) == (3000, 0, 2999, 3, 3000)
 
 
-def test_a_read_between_positions_is_exact(logs: Logs, spark: SparkSession) -> None:
-    logs.write(spark.range(0, 2000, 1, 2), "between", entryBytes="2k")
+def test_a_read_between_positions_is_exact(logs: Logs) -> None:
+    logs.write(range(2000), partitions=2, entryBytes="2k")
 
-    found = logs.read("between", startingOffsets='{"row":990}', endingOffsets='{"row":1010}')
+    found = logs.read(startingOffsets='{"row":990}', endingOffsets='{"row":1010}')
 
     assert sorted(row.id for row in found.collect()) == list(range(990, 1010))
 
 
 def test_a_read_since_a_time_begins_at_the_next_commit(logs: Logs, spark: SparkSession) -> None:
-    logs.write(spark.range(5), "times")
-    logs.write(spark.range(5, 8), "times")
-    found = logs.read("times", includeMetadata="true")
+    logs.write(range(5))
+    logs.write(range(5, 8))
+    found = logs.read(includeMetadata="true")
     (second,) = found.where("id = 5").selectExpr("unix_millis(_timestamp)").collect()[0]
 
-    assert rows(logs.read("times", startingTimestamp=second)) == rows(spark.range(5, 8))
-    assert rows(logs.read("times", endingTimestamp=second)) == rows(spark.range(5))
+    assert rows(logs.read(startingTimestamp=second)) == rows(spark.range(5, 8))
+    assert rows(logs.read(endingTimestamp=second)) == rows(spark.range(5))
     with pytest.raises(Exception, match=r"\[BK_NO_MATCHING_TIMESTAMP\].*last_commit=20"):
-        logs.read("times", startingTimestamp="2100-01-01").collect()
+        logs.read(startingTimestamp="2100-01-01").collect()
 
 
-def test_a_users_schema_reads_only_its_columns(
-    logs: Logs, spark: SparkSession, cluster: LocalCluster
-) -> None:
-    logs.write(spark.range(5).selectExpr("id", "id * 2 AS twice"), "part")
+def test_a_users_schema_reads_only_its_columns(logs: Logs, spark: SparkSession) -> None:
+    logs.write(spark.range(5).selectExpr("id", "id * 2 AS twice"))
 
-    reader = spark.read.schema("twice bigint").format("bookkeeper").option("log", "part")
-    found = reader.option("metadataServiceUri", cluster.metadata_service_uri).load()
+    reader = spark.read.schema("twice bigint").format("bookkeeper")
+    found = reader.options(**logs.options()).load()
 
     assert rows(found) == rows(spark.range(5).selectExpr("id * 2 AS twice"))
 
@@ -62,12 +60,10 @@ def test_a_ledger_of_a_log_is_read_by_its_id_with_its_columns(
     logs: Logs, spark: SparkSession
 ) -> None:
     frame = spark.range(10).selectExpr("id", "cast(id AS string) AS s").coalesce(1)
-    logs.write(frame, "by-ledger")
-    (ledger,) = (
-        logs.read("by-ledger", includeMetadata="true").select("_ledger").distinct().collect()
-    )
+    logs.write(frame)
+    (ledger_id,) = logs.ledgers()
 
-    assert rows(logs.read(ledger=ledger[0])) == rows(frame)
+    assert rows(logs.read_ledgers(ledger_id)) == rows(frame)
 
 
 def test_an_open_ledger_is_read_to_its_last_confirmed_entry(logs: Logs, bk: BookKeeper) -> None:
@@ -75,21 +71,19 @@ def test_an_open_ledger_is_read_to_its_last_confirmed_entry(logs: Logs, bk: Book
         for payload in (b"a", b"b", b"c"):
             writer.append(payload)
 
-        found = logs.read(ledger=writer.ledger_id).collect()
+        found = logs.read_ledgers(writer.ledger_id).collect()
 
         # The last confirmed entry travels with the next one, or a moment after the last.
         assert [bytes(row.value) for row in found] in ([b"a", b"b"], [b"a", b"b", b"c"])
         writer.append(b"d")
 
 
-def test_a_limit_stops_a_read_early_and_leaves_the_worker_usable(
-    logs: Logs, spark: SparkSession
-) -> None:
-    logs.write(spark.range(0, 200_000, 1, 2), "limited", entryBytes="4k")
+def test_a_limit_stops_a_read_early_and_leaves_the_worker_usable(logs: Logs) -> None:
+    logs.write(range(200_000), partitions=2, entryBytes="4k")
 
     for _ in range(3):
-        assert len(logs.read("limited").limit(3).collect()) == 3
-    assert logs.read("limited").count() == 200_000
+        assert len(logs.read().limit(3).collect()) == 3
+    assert logs.read().count() == 200_000
 
 
 def test_a_session_in_another_zone_stores_the_same_instants(
@@ -97,41 +91,35 @@ def test_a_session_in_another_zone_stores_the_same_instants(
 ) -> None:
     frame = spark.range(5).select(sf.timestamp_seconds(sf.col("id") * 100_000).alias("t"))
     expected = rows(frame.select(sf.unix_micros("t")))
-    spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
-    try:
-        logs.write(frame, "zones")
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
 
-    assert rows(logs.read("zones").select(sf.unix_micros("t"))) == expected
+    with conf(spark, "spark.sql.session.timeZone", "Asia/Kathmandu"):
+        logs.write(frame)
+
+    assert rows(logs.read().select(sf.unix_micros("t"))) == expected
 
 
 def test_large_arrow_types_store_the_same_rows(logs: Logs, spark: SparkSession) -> None:
     frame = spark.range(5).selectExpr(
         "cast(id AS string) AS s", "cast(cast(id AS string) AS binary) AS b"
     )
-    conf = "spark.sql.execution.arrow.useLargeVarTypes"
-    before = spark.conf.get(conf)
-    spark.conf.set(conf, "true")
-    try:
-        logs.write(frame, "large-types")
-    finally:
-        spark.conf.set(conf, before or "false")
 
-    assert rows(logs.read("large-types")) == rows(frame)
+    with conf(spark, "spark.sql.execution.arrow.useLargeVarTypes", "true"):
+        logs.write(frame)
+
+    assert rows(logs.read()) == rows(frame)
 
 
 def test_an_entry_that_is_not_ours_fails_the_read_and_not_the_worker(
-    logs: Logs, spark: SparkSession, bk: BookKeeper
+    logs: Logs, bk: BookKeeper
 ) -> None:
-    logs.write(spark.range(5).coalesce(1), "marks")
-    (found,) = logs.read("marks", includeMetadata="true").select("_ledger").distinct().collect()
-    marks = dict(bk.ledger_metadata(found[0]).custom_metadata)
+    logs.write(range(5), partitions=1)
+    (ledger_id,) = logs.ledgers()
+    marks = dict(bk.ledger_metadata(ledger_id).custom_metadata)
     del marks["log"]
     with bk.create_ledger(custom_metadata=marks) as forged:
         forged.append(b"SpBK" + b"\x01\x01" + bytes(26) + b"\xff" * 300)
 
     with pytest.raises(Exception, match=rf"BK_PAYLOAD_CORRUPT.*ledger_id={forged.ledger_id}"):
-        logs.read(ledger=forged.ledger_id).collect()
+        logs.read_ledgers(forged.ledger_id).collect()
 
-    assert logs.read("marks").count() == 5
+    assert logs.read().count() == 5

@@ -14,41 +14,29 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from spark_bookkeeper import LocalCluster
-from tests.spark.conftest import Logs
+from tests.spark.conftest import PUSHDOWN, Logs, conf
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 TABLE = "a_table"
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
-class Sql:
+class Sql(Logs):
     """Statements about one log; ``{options}`` and ``{with_}`` stand for its name and cluster."""
 
-    def __init__(self, spark: SparkSession, logs: Logs, uri: str, log: str) -> None:
-        self._spark = spark
-        self._logs = logs
-        self.log = log
-        self.options = {"log": log, "metadataServiceUri": uri}
-
     def run(self, statement: str) -> DataFrame:
-        options = ", ".join(f"{key} '{value}'" for key, value in self.options.items())
-        with_ = ", ".join(f"{key}='{value}'" for key, value in self.options.items())
-        return self._spark.sql(statement.format(options=f"({options})", with_=with_, table=TABLE))
-
-    def ids(self) -> list[int]:
-        return sorted(row.id for row in self._logs.read(self.log).collect())
+        options = ", ".join(f"{key} '{value}'" for key, value in self.options().items())
+        with_ = ", ".join(f"{key}='{value}'" for key, value in self.options().items())
+        return self.spark.sql(statement.format(options=f"({options})", with_=with_, table=TABLE))
 
 
 @pytest.fixture
-def sql(
-    spark: SparkSession, logs: Logs, cluster: LocalCluster, request: pytest.FixtureRequest
-) -> Iterator[Sql]:
+def sql(spark: SparkSession, cluster: LocalCluster, log: str) -> Iterator[Sql]:
     """A log of the ids 0, 1, 2 named after the test, and a table of its columns without options."""
-    log = f"sql-{request.node.name.partition('[')[0]}-{id(request.node)}"
-    logs.write(spark.range(3), log)
+    made = Sql(spark, cluster.metadata_service_uri, log)
+    made.write(range(3))
     spark.sql(f"CREATE TABLE {TABLE} (id bigint) USING bookkeeper")
-    yield Sql(spark, logs, cluster.metadata_service_uri, log)
+    yield made
     spark.sql(f"DROP TABLE {TABLE}")
 
 
@@ -66,62 +54,50 @@ def test_a_temporary_view_is_appended_to_and_overwritten(sql: Sql) -> None:
     assert sql.ids() == [0, 1]
 
 
-def test_a_temporary_view_stays_as_it_was_at_its_first_query(
-    spark: SparkSession, logs: Logs, sql: Sql
-) -> None:
+def test_a_temporary_view_stays_as_it_was_at_its_first_query(sql: Sql) -> None:
     """Spark keeps the plan of a Python source; a filter that is pushed down makes it plan again."""
     sql.run("CREATE OR REPLACE TEMPORARY VIEW a_view USING bookkeeper OPTIONS {options}")
-    assert spark.table("a_view").count() == 3
+    assert sql.spark.table("a_view").count() == 3
 
-    logs.write(spark.range(3, 5), sql.log)
-    assert spark.table("a_view").count() == 3
-    spark.sql("REFRESH TABLE a_view")
-    assert spark.sql("SELECT id FROM a_view WHERE id >= 0").count() == 3
-    spark.conf.set(PUSHDOWN, "true")
-    try:
-        assert spark.table("a_view").count() == 3
-        assert spark.sql("SELECT id FROM a_view WHERE id >= 0").count() == 5
-    finally:
-        spark.conf.unset(PUSHDOWN)
+    sql.write(range(3, 5))
+    assert sql.spark.table("a_view").count() == 3
+    sql.run("REFRESH TABLE a_view")
+    assert sql.run("SELECT id FROM a_view WHERE id >= 0").count() == 3
+    with conf(sql.spark, PUSHDOWN, "true"):
+        assert sql.spark.table("a_view").count() == 3
+        assert sql.run("SELECT id FROM a_view WHERE id >= 0").count() == 5
 
     assert sql.ids() == [0, 1, 2, 3, 4]
 
 
-def test_a_dataframe_and_a_view_over_it_stay_as_they_were_at_their_first_action(
-    spark: SparkSession, logs: Logs, sql: Sql
-) -> None:
-    frame, loaded_again, table = (
-        logs.read(sql.log),
-        logs.read(sql.log),
-        spark.read.options(**sql.options).table(TABLE),
-    )
+def test_a_dataframe_and_a_view_over_it_stay_as_they_were_at_their_first_action(sql: Sql) -> None:
+    frame, loaded_again = sql.read(), sql.read()
+    table = sql.spark.read.options(**sql.options()).table(TABLE)
     frame.createOrReplaceTempView("a_view")
     assert (frame.count(), table.count()) == (3, 3)
 
-    logs.write(spark.range(3, 5), sql.log)
+    sql.write(range(3, 5))
 
-    assert (frame.count(), spark.table("a_view").count(), table.count()) == (3, 3, 3)
+    assert (frame.count(), sql.spark.table("a_view").count(), table.count()) == (3, 3, 3)
     assert loaded_again.count() == 5, "a DataFrame without an action so far is not planned yet"
-    assert logs.read(sql.log).count() == 5
+    assert sql.read().count() == 5
 
 
 @pytest.mark.parametrize("kind", ["VIEW", "TEMPORARY VIEW"])
-def test_a_view_of_a_select_with_sees_what_comes_later(
-    spark: SparkSession, logs: Logs, sql: Sql, kind: str
-) -> None:
+def test_a_view_of_a_select_with_sees_what_comes_later(sql: Sql, kind: str) -> None:
     sql.run(
         f"CREATE OR REPLACE {kind} a_following_view AS SELECT * FROM {{table}} WITH ({{with_}})"
     )
     try:
-        assert spark.table("a_following_view").count() == 3
+        assert sql.spark.table("a_following_view").count() == 3
 
-        logs.write(spark.range(3, 5), sql.log)
-        assert spark.table("a_following_view").count() == 5
-        logs.write(spark.range(1), sql.log, mode="overwrite")
+        sql.write(range(3, 5))
+        assert sql.spark.table("a_following_view").count() == 5
+        sql.write(range(1), mode="overwrite")
 
-        assert spark.sql("SELECT id FROM a_following_view WHERE id >= 0").count() == 1
+        assert sql.run("SELECT id FROM a_following_view WHERE id >= 0").count() == 1
     finally:
-        spark.sql("DROP VIEW a_following_view")
+        sql.run("DROP VIEW a_following_view")
 
 
 def test_select_with_and_insert_with_name_the_log_in_the_statement(sql: Sql) -> None:
@@ -142,17 +118,17 @@ def test_with_adds_nothing_to_a_temporary_view(sql: Sql) -> None:
     assert sql.run("SELECT id FROM {table} WITH ({with_}, startingOffsets='latest')").count() == 0
 
 
-def test_table_writers_pass_their_options_on(spark: SparkSession, sql: Sql) -> None:
-    two = spark.range(3, 5)
+def test_table_writers_pass_their_options_on(sql: Sql) -> None:
+    two = sql.spark.range(3, 5)
 
-    two.writeTo(TABLE).options(**sql.options).append()
+    two.writeTo(TABLE).options(**sql.options()).append()
     assert sql.ids() == [0, 1, 2, 3, 4]
-    assert spark.read.options(**sql.options).table(TABLE).count() == 5
-    two.write.format("bookkeeper").mode("append").options(**sql.options).saveAsTable(TABLE)
+    assert sql.spark.read.options(**sql.options()).table(TABLE).count() == 5
+    two.write.format("bookkeeper").mode("append").options(**sql.options()).saveAsTable(TABLE)
     assert sql.ids() == [0, 1, 2, 3, 3, 4, 4]
-    two.write.format("bookkeeper").options(**sql.options).insertInto(TABLE)
+    two.write.format("bookkeeper").options(**sql.options()).insertInto(TABLE)
     assert len(sql.ids()) == 9
-    two.writeTo(TABLE).options(**sql.options).overwrite(sf.lit(True))
+    two.writeTo(TABLE).options(**sql.options()).overwrite(sf.lit(True))
 
     assert sql.ids() == [3, 4]
 
@@ -178,16 +154,16 @@ def test_statements_that_spark_refuses(sql: Sql, statement: str, says: str) -> N
     assert sql.ids() == [0, 1, 2]
 
 
-def test_the_options_of_create_table_do_not_arrive(spark: SparkSession, sql: Sql) -> None:
-    spark.sql("DROP TABLE IF EXISTS with_options")
+def test_the_options_of_create_table_do_not_arrive(sql: Sql) -> None:
+    sql.run("DROP TABLE IF EXISTS with_options")
     sql.run("CREATE TABLE with_options USING bookkeeper OPTIONS {options}")
     try:
-        assert spark.table("with_options").columns == ["id"]
+        assert sql.spark.table("with_options").columns == ["id"]
         with pytest.raises(AnalysisException, match=LOST):
-            spark.table("with_options").count()
-        assert spark.read.options(**sql.options).table("with_options").count() == 3
+            sql.spark.table("with_options").count()
+        assert sql.spark.read.options(**sql.options()).table("with_options").count() == 3
     finally:
-        spark.sql("DROP TABLE with_options")
+        sql.run("DROP TABLE with_options")
 
 
 @pytest.mark.parametrize(
@@ -199,10 +175,8 @@ def test_the_options_of_create_table_do_not_arrive(spark: SparkSession, sql: Sql
         (lambda frame: frame.mode("errorifexists").save(), '"ErrorIfExists" mode'),
     ],
 )
-def test_writers_that_spark_refuses(
-    spark: SparkSession, sql: Sql, write: Callable[[object], None], says: str
-) -> None:
-    writer = spark.range(1).write.format("bookkeeper").options(**sql.options)
+def test_writers_that_spark_refuses(sql: Sql, write: Callable[[object], None], says: str) -> None:
+    writer = sql.spark.range(1).write.format("bookkeeper").options(**sql.options())
 
     with pytest.raises((AnalysisException, IllegalArgumentException), match=says):
         write(writer)
@@ -210,15 +184,15 @@ def test_writers_that_spark_refuses(
     assert sql.ids() == [0, 1, 2]
 
 
-def test_insert_into_without_a_format_loses_its_options(spark: SparkSession, sql: Sql) -> None:
+def test_insert_into_without_a_format_loses_its_options(sql: Sql) -> None:
     with pytest.raises(AnalysisException, match=LOST):
-        spark.range(1).write.options(**sql.options).insertInto(TABLE)
+        sql.spark.range(1).write.options(**sql.options()).insertInto(TABLE)
 
     assert sql.ids() == [0, 1, 2]
 
 
-def test_overwriting_by_partition_is_refused(spark: SparkSession, sql: Sql) -> None:
-    writer = spark.range(1).writeTo(TABLE).options(**sql.options)
+def test_overwriting_by_partition_is_refused(sql: Sql) -> None:
+    writer = sql.spark.range(1).writeTo(TABLE).options(**sql.options())
 
     with pytest.raises(AnalysisException, match=r"UNSUPPORTED_FEATURE\.TABLE_OPERATION"):
         writer.overwritePartitions()

@@ -13,132 +13,102 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from spark_bookkeeper import BookKeeper, LocalCluster
-from spark_bookkeeper.admin.log_documents import session_with
 from spark_bookkeeper.cli import run
 from spark_bookkeeper.ledger.errors import LedgerFencedError
-from tests.patience import Deadline
+from spark_bookkeeper.log.format.epoch import TokenState
+from tests.spark.calls import finish, forget_the_last_commit, ids_in
 from tests.spark.conftest import Logs, rows
+from tests.spark.waits import wait_until
+from tests.spark.witness import Witness
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FILE_ROWS = 500
 
 
-class Stream:
+class Stream(Logs):
     """A query from a folder of files into a log: every file is one micro-batch."""
 
-    def __init__(self, spark: SparkSession, uri: str, directory: Path, log: str) -> None:
-        self.source = directory / "source"
-        self.checkpoint = directory / "checkpoint"
-        self._spark = spark
-        self._uri = uri
-        self._log = log
+    def __init__(self, spark: SparkSession, uri: str, log: str, directory: Path) -> None:
+        super().__init__(spark, uri, log)
+        self._directory = str(directory)
         self._files = 0
 
     def add_file(self) -> None:
         """More input: the next ids."""
         first = self._files * FILE_ROWS
-        frame = self._spark.range(first, first + FILE_ROWS, 1, 1)
-        frame.write.mode("append").parquet(str(self.source))
+        frame = self.spark.range(first, first + FILE_ROWS, 1, 1)
+        frame.write.mode("append").parquet(f"{self._directory}/source")
         self._files += 1
 
     def run(
         self, change: Callable[[DataFrame], DataFrame] = lambda frame: frame, **options: Any
     ) -> list[dict[str, Any]]:
         """Run until the input is used up; returns the progress of each micro-batch."""
-        reader = self._spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
         mode = options.pop("outputMode", "append")
-        writer = change(reader.parquet(str(self.source))).writeStream.format("bookkeeper")
-        writer = writer.option("metadataServiceUri", self._uri).option("log", self._log)
-        writer = writer.option("checkpointLocation", str(self.checkpoint)).outputMode(mode)
-        query = writer.options(**options).trigger(availableNow=True).start()
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
-        return [json.loads(progress.json) for progress in query.recentProgress]
+        frame = change(ids_in(self.spark, self._directory, maxFilesPerTrigger=1))
+        writer = frame.writeStream.format("bookkeeper").options(**self.options())
+        writer = writer.option("checkpointLocation", self._directory).outputMode(mode)
+        return [json.loads(told.json) for told in finish(writer.options(**options)).recentProgress]
 
-    def forget_the_last_commit(self) -> None:
-        """As if the driver had died between our commit and Spark's note of it."""
-        last = max(int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*"))
-        (self.checkpoint / "commits" / str(last)).unlink()
-        (self.checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+    def tokens(self) -> dict[int, TokenState]:
+        return Witness(self.uri, self.log).tokens()
 
 
 @pytest.fixture
-def stream(
-    request: pytest.FixtureRequest, spark: SparkSession, cluster: LocalCluster, tmp_path: Path
-) -> Stream:
-    log = request.node.name.removeprefix("test_")[:60]
-    return Stream(spark, cluster.metadata_service_uri, tmp_path, log)
-
-
-def tokens(cluster: LocalCluster, log: str) -> list[int]:
-    session = session_with(cluster.metadata_service_uri)
-    return session.run(session.run(session.catalog.open(log)).epochs())
+def stream(spark: SparkSession, cluster: LocalCluster, log: str, tmp_path: Path) -> Stream:
+    return Stream(spark, cluster.metadata_service_uri, log, tmp_path)
 
 
 def test_every_row_once_over_batches_restarts_and_a_replay(
-    stream: Stream, logs: Logs, cluster: LocalCluster, bk: BookKeeper
+    stream: Stream, bk: BookKeeper, tmp_path: Path
 ) -> None:
-    log = "every_row_once_over_batches_restarts_and_a_replay"
     before = set(bk.list_ledgers())
     for _ in range(2):
         stream.add_file()
     first = stream.run()
-    stream.forget_the_last_commit()
+    forget_the_last_commit(tmp_path)
     stream.add_file()
 
     second = stream.run()
 
     assert [progress["batchId"] for progress in first] == [0, 1]
     assert [progress["batchId"] for progress in second] == [1, 2]
-    facts = logs.read(log).agg(sf.count("id"), sf.count_distinct("id"), sf.sum("id")).collect()[0]
-    count = 3 * FILE_ROWS
-    assert tuple(facts) == (count, count, sum(range(count)))
-    assert tokens(cluster, log) == []
-    visible = {row[0] for row in logs.read(log, includeMetadata="true").select("_ledger").collect()}
-    assert set(bk.list_ledgers()) - before == visible
+    assert stream.ids() == list(range(3 * FILE_ROWS))
+    assert stream.tokens() == {}
+    assert set(bk.list_ledgers()) - before == stream.ledgers()
 
 
-def test_complete_mode_replaces_the_whole_log(
-    stream: Stream, logs: Logs, spark: SparkSession
-) -> None:
+def test_complete_mode_replaces_the_whole_log(stream: Stream) -> None:
+    def counted(frame: DataFrame) -> DataFrame:
+        return frame.groupBy((sf.col("id") % 3).alias("day")).count()
+
     for _ in range(2):
         stream.add_file()
 
-    stream.run(
-        lambda frame: frame.groupBy((sf.col("id") % 3).alias("day")).count(), outputMode="complete"
-    )
+    stream.run(counted, outputMode="complete")
 
-    expected = spark.range(2 * FILE_ROWS).groupBy((sf.col("id") % 3).alias("day")).count()
-    assert rows(logs.read("complete_mode_replaces_the_whole_log")) == rows(expected)
+    assert rows(stream.read()) == rows(counted(stream.spark.range(2 * FILE_ROWS)))
 
 
-def test_columns_that_do_not_fit_fail_before_any_task(
-    stream: Stream, logs: Logs, spark: SparkSession, cluster: LocalCluster
-) -> None:
-    log = "columns_that_do_not_fit_fail_before_any_task"
-    logs.write(spark.createDataFrame([], "id string"), log)
+def test_columns_that_do_not_fit_fail_before_any_task(stream: Stream, bk: BookKeeper) -> None:
+    stream.write(stream.spark.createDataFrame([], "id string"))
     stream.add_file()
 
     with pytest.raises(StreamingQueryException, match=r"BK_SCHEMA_MISMATCH.*id: is bigint"):
         stream.run()
 
-    assert tokens(cluster, log) == []
+    assert stream.tokens() == {}
 
 
-def test_a_query_started_again_with_more_columns_adds_them(
-    logs: Logs, stream: Stream, request: pytest.FixtureRequest
-) -> None:
-    log = request.node.name.removeprefix("test_")[:60]
+def test_a_query_started_again_with_more_columns_adds_them(stream: Stream) -> None:
     stream.add_file()
     stream.run()
 
     stream.add_file()
     stream.run(lambda frame: frame.withColumn("twice", sf.col("id") * 2), mergeSchema="true")
 
-    back = logs.read(log)
+    back = stream.read()
     assert back.columns == ["id", "twice"]
     assert rows(back.groupBy("twice").count().where("twice IS NULL")) == [
         f"Row(twice=None, count={FILE_ROWS})"
@@ -146,11 +116,8 @@ def test_a_query_started_again_with_more_columns_adds_them(
     assert back.where("twice = id * 2").count() == FILE_ROWS
 
 
-def test_a_stream_takes_a_log_over_only_when_told_to(
-    stream: Stream, logs: Logs, bk: BookKeeper
-) -> None:
-    log = "a_stream_takes_a_log_over_only_when_told_to"
-    writer = bk.create_log(log).writer()
+def test_a_stream_takes_a_log_over_only_when_told_to(stream: Stream, bk: BookKeeper) -> None:
+    writer = bk.create_log(stream.log).writer()
     writer.append(b"outside")
     stream.add_file()
 
@@ -161,31 +128,32 @@ def test_a_stream_takes_a_log_over_only_when_told_to(
         stream.run(as_values)
     stream.run(as_values, takeOver="true")
 
-    values = sorted(bytes(row.value) for row in logs.read(log).collect())
+    values = sorted(bytes(row.value) for row in stream.read().collect())
     assert values == [b"0", b"1", b"2", b"outside"]
     with pytest.raises(LedgerFencedError):
         writer.append(b"late")
 
 
 def test_transactions_are_listed_and_forgotten_by_command(
-    stream: Stream, logs: Logs, cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+    stream: Stream, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log = "transactions_are_listed_and_forgotten_by_command"
-    at = ["--metadata-service-uri", cluster.metadata_service_uri, "--json"]
+    def txns(*command: str) -> dict[str, Any]:
+        at = ["--metadata-service-uri", stream.uri, "--json"]
+        assert run(["logs", "txns", command[0], stream.log, *command[1:], *at]) == 0
+        told: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return told
+
     stream.add_file()
     stream.run()
 
-    assert run(["logs", "txns", "list", log, *at]) == 0
-    (listed,) = json.loads(capsys.readouterr().out)["transactions"]
+    (listed,) = txns("list")["transactions"]
     assert listed["version"] == 0
-    assert run(["logs", "txns", "forget", log, listed["app_id"], "--yes", *at]) == 0
-    assert json.loads(capsys.readouterr().out)["forgotten_version"] == 0
-    assert run(["logs", "txns", "forget", log, listed["app_id"], "--yes", *at]) == 0
-    assert json.loads(capsys.readouterr().out)["forgotten_version"] is None
+    for forgotten in (0, None):
+        assert txns("forget", listed["app_id"], "--yes")["forgotten_version"] == forgotten
 
-    stream.forget_the_last_commit()
+    forget_the_last_commit(tmp_path)
     stream.run()
-    assert logs.read(log).count() == 2 * FILE_ROWS
+    assert stream.read().count() == 2 * FILE_ROWS
 
 
 @pytest.mark.parametrize(
@@ -207,20 +175,16 @@ def test_what_no_stream_can_serve_fails_the_query(
 
 
 def test_a_continuous_query_commits_nothing_and_names_the_reason_in_sparks_log(
-    spark: SparkSession, cluster: LocalCluster, tmp_path: Path, spark_directory: Path
+    logs: Logs, tmp_path: Path, spark_directory: Path
 ) -> None:
     """Spark 4.3 swallows the error of a continuous commit, so the query itself goes on idly."""
-    rate = spark.readStream.format("rate").option("numPartitions", 1).load()
-    writer = rate.writeStream.format("bookkeeper").option("log", "continuous")
-    writer = writer.option("metadataServiceUri", cluster.metadata_service_uri)
-    query = (
-        writer.option("checkpointLocation", str(tmp_path)).trigger(continuous="1 second").start()
-    )
+    rate = logs.spark.readStream.format("rate").option("numPartitions", 1).load()
+    writer = rate.writeStream.format("bookkeeper").options(**logs.options())
+    writer = writer.option("checkpointLocation", str(tmp_path)).trigger(continuous="1 second")
+    query = writer.start()
     try:
-        deadline = Deadline(60)
-        while "BK_CONTINUOUS_UNSUPPORTED" not in (spark_directory / "spark.log").read_text():
-            assert not deadline.has_passed
-            query.awaitTermination(1)
+        sparks_log, reason = spark_directory / "spark.log", "BK_CONTINUOUS_UNSUPPORTED"
+        wait_until(lambda: reason in sparks_log.read_text(), reason)
     finally:
         query.stop()
 

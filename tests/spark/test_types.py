@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as st
 
 from spark_bookkeeper import LocalCluster
-from tests.spark.conftest import Logs, rows
-from tests.spark.test_write import EMPTY, EVERY_TYPE, FULL
+from tests.spark.conftest import Logs, conf, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -64,12 +64,7 @@ KINDS = (
     Kind("struct<>", "named_struct()"),
     Kind("struct<a b:int,é:string>", "named_struct('a b', 1, 'é', 'x')"),
     Kind("map<int,string>", "map(1, 'x')", ("arrow",), NO_KEY),
-    Kind(
-        "map<struct<a:int>,date>",
-        "map(named_struct('a', 1), cast(null AS date))",
-        ("arrow",),
-        NO_KEY,
-    ),
+    Kind("map<struct<a:int>,date>", "map(named_struct('a', 1), date(null))", ("arrow",), NO_KEY),
     Kind("interval year to month", "INTERVAL '1-2' YEAR TO MONTH", (), "BK_TYPE_UNSUPPORTED.*col"),
     Kind("interval", "make_interval(1, 2)", (), 'Cannot use "INTERVAL" type'),
     Kind("geometry(0)", f"st_geomfromwkb({POINT})"),
@@ -86,6 +81,35 @@ SHOWN = {
 }
 """How values are compared that have no text of their own."""
 FORMATS = ("arrow", "avro")
+
+
+EVERY_TYPE = """
+    nothing void, flag boolean, tiny tinyint, small smallint, number int, big bigint, single float,
+    double double, price decimal(38,9), day date, at timestamp, local timestamp_ntz, text string,
+    bytes binary, list array<int>, lists array<array<string>>, map map<string,bigint>,
+    nested struct<a:bigint,b:array<struct<c:date>>>
+"""
+FULL = (
+    None,
+    True,
+    -128,
+    32767,
+    -(2**31),
+    2**63 - 1,
+    1.5,
+    -2.5e300,
+    Decimal("12345678901234567890.123456789"),
+    dt.date(1582, 10, 15),
+    dt.datetime(2024, 2, 29, 12, 30, 1, 123456, tzinfo=dt.UTC),
+    dt.datetime(1969, 12, 31, 23, 59, 59, 999999),  # noqa: DTZ001  a zoneless type
+    "Grüße \U0001f642 \0",
+    b"\x00\xff",
+    [1, None, 3],
+    [["a"], [], None],
+    {"k": 1, "": None},
+    (7, [(dt.date(2020, 1, 1),), None]),
+)
+EMPTY = (None,) * len(FULL)
 
 
 def types_table() -> str:
@@ -107,9 +131,8 @@ def test_the_documented_types_are_those_compared_here(repository: Path) -> None:
 
 @pytest.fixture(scope="module")
 def _times_of_day(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set("spark.sql.timeType.enabled", "true")
-    yield
-    spark.conf.unset("spark.sql.timeType.enabled")
+    with conf(spark, "spark.sql.timeType.enabled", "true"):
+        yield
 
 
 def frame_of(spark: SparkSession, kinds: Iterable[Kind]) -> DataFrame:
@@ -138,12 +161,12 @@ def stored(
     _times_of_day: None,
 ) -> dict[str, dict[str, list[Any]]]:
     """What each payload format, and Parquet, gives back of every kind it stores."""
-    logs = Logs(spark, cluster.metadata_service_uri)
     found = {}
     for payload_format in FORMATS:
         frame = frame_of(spark, [kind for kind in KINDS if payload_format in kind.formats])
-        logs.write(frame, f"kinds-{payload_format}", payloadFormat=payload_format)
-        back = logs.read(f"kinds-{payload_format}")
+        logs = Logs(spark, cluster.metadata_service_uri, f"kinds-{payload_format}")
+        logs.write(frame, payloadFormat=payload_format)
+        back = logs.read()
         assert back.schema.simpleString() == frame.schema.simpleString()
         found[payload_format] = shown(back)
     storable = [kind for kind in KINDS if kind.formats]
@@ -173,54 +196,52 @@ def test_a_type_is_what_parquet_makes_of_it_or_refused_by_name(
         assert [absent for _, absent in stored[payload_format][name]][1] == "true"
         return
     with pytest.raises(Exception, match=f"(?s){kind.refused}"):
-        logs.write(frame, f"kind-{name}", payloadFormat=payload_format)
+        logs.write(frame, payloadFormat=payload_format)
     with pytest.raises(Exception, match="BK_NO_SUCH_LOG"):
-        logs.read(f"kind-{name}")
+        logs.read()
 
 
-def test_every_type_at_once_comes_back_out_of_avro(logs: Logs, spark: SparkSession) -> None:
+@pytest.mark.parametrize("payload_format", FORMATS)
+def test_every_type_at_once_comes_back_row_for_row(
+    logs: Logs, spark: SparkSession, payload_format: str
+) -> None:
     frame = spark.createDataFrame([FULL, EMPTY, FULL], EVERY_TYPE)
 
-    logs.write(frame, "every-type-avro", payloadFormat="avro")
+    logs.write(frame, payloadFormat=payload_format)
 
-    back = logs.read("every-type-avro")
+    back = logs.read()
     assert back.schema.simpleString() == frame.schema.simpleString()
     assert rows(back) == rows(frame)
-    assert rows(logs.read("every-type-avro", columns="nested,price")) == rows(
-        frame.select("nested", "price")
-    )
+    assert rows(logs.read(columns="nested,price")) == rows(frame.select("nested", "price"))
 
 
-@pytest.mark.parametrize("kind", [st.CharType(5), st.VarcharType(5)], ids=["char", "varchar"])
-def test_texts_of_a_length_are_strings(logs: Logs, spark: SparkSession, kind: st.DataType) -> None:
-    frame = spark.sql(f"SELECT cast('ab' AS {kind.simpleString()}) AS col")
+@pytest.mark.parametrize("kind", ["char(5)", "varchar(5)"])
+def test_texts_of_a_length_are_strings(logs: Logs, spark: SparkSession, kind: str) -> None:
+    frame = spark.sql(f"SELECT cast('ab' AS {kind}) AS col")
 
-    logs.write(frame, f"text-{kind.typeName()}")
+    logs.write(frame)
 
-    back = logs.read(f"text-{kind.typeName()}")
+    back = logs.read()
     assert back.dtypes == frame.dtypes
     assert rows(back) == rows(frame)
 
 
-@pytest.mark.parametrize("payload_format", ["arrow", "avro"])
+@pytest.mark.parametrize("payload_format", FORMATS)
 def test_columns_are_added_by_the_write_that_brings_them(
     logs: Logs, spark: SparkSession, payload_format: str
 ) -> None:
-    log = f"evolving-{payload_format}"
-    logs.write(
-        spark.range(3).selectExpr("id", "named_struct('x', id) AS s"),
-        log, payloadFormat=payload_format,
-    )  # fmt: skip
+    narrow = spark.range(3).selectExpr("id", "named_struct('x', id) AS s")
+    logs.write(narrow, payloadFormat=payload_format)
     wider = spark.range(3, 5).selectExpr(
         "parse_json('7') AS v", "named_struct('y', 'new', 'x', id) AS s", "id"
     )
     with pytest.raises(Exception, match=r"(?s)BK_SCHEMA_MISMATCH.*v: is variant"):
-        logs.write(wider, log)
+        logs.write(wider)
 
-    logs.write(wider, log, mergeSchema=True)
-    logs.write(spark.range(5, 6), log, mergeSchema=True)
+    logs.write(wider, mergeSchema=True)
+    logs.write(range(5, 6), mergeSchema=True)
 
-    back = logs.read(log)
+    back = logs.read()
     assert back.schema.simpleString() == ("struct<id:bigint,s:struct<x:bigint,y:string>,v:variant>")
     assert rows(back.selectExpr("id", "s.x", "s.y", "cast(v AS int)")) == [
         "Row(id=0, x=0, y=None, v=None)",
@@ -241,13 +262,13 @@ def test_the_documented_code_reads_avro_entries_without_spark(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     frame = spark.range(3).selectExpr("id", "cast(id / 2 AS decimal(5,2)) AS `a price`")
-    logs.write(frame.coalesce(1), "avro-outside", payloadFormat="avro")
+    logs.write(frame.coalesce(1), payloadFormat="avro")
     text = (repository / "docs/spark.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(import io\n.*?)```", text, re.DOTALL)
     code = code.replace("zk+hierarchical://127.0.0.1:2181/ledgers", cluster.metadata_service_uri)
     capsys.readouterr()
 
-    exec(code.replace('"orders"', '"avro-outside"'), {})
+    exec(code.replace('"orders"', repr(logs.log)), {})
 
     assert capsys.readouterr().out.splitlines() == [
         f"{{'id': {n}, 'a_u20_price': Decimal('{n / 2:.2f}')}}" for n in range(3)

@@ -22,6 +22,7 @@ from tests.spark.drivers import CALL_TIMEOUT_S, DRIVER_ENDED, Driver, DriverErro
 from tests.spark.held_source import Hold
 from tests.spark.kills import query
 from tests.spark.kills.gate import Gate, Message, Moment, Point, Trap
+from tests.spark.kills.moves import held
 from tests.spark.kills.query import FILES_PER_BATCH
 from tests.spark.kills.scene import Scene
 from tests.spark.leftovers import collect
@@ -161,8 +162,7 @@ class Campaign:
         elif kill is not None:
             hold.folder.mkdir()
             # Of a replay tasks write nothing, so they are not held: the second attempts are.
-            held = {"holdFolder": str(hold.folder), "holdPartitions": "all", "holdAttempts": "2"}
-            options |= held
+            options |= {**held(hold, "all"), "holdAttempts": "2"}
         partitions = self._random.choice(self._partitions)
         self._scene.is_shuffled |= partitions is not None
         source = self._scene.source.arguments

@@ -9,7 +9,6 @@ import pytest
 
 from spark_bookkeeper import BookKeeper, LocalCluster
 from tests.spark.drivers import Driver
-from tests.spark.held_source import Hold
 from tests.spark.kills.gate import Gate
 from tests.spark.kills.query import SETTINGS
 from tests.spark.kills.scene import Scene
@@ -17,10 +16,9 @@ from tests.spark.kills.scene import Scene
 
 @pytest.fixture
 def scene(
-    request: pytest.FixtureRequest, cluster: LocalCluster, bk: BookKeeper, tmp_path: Path
+    request: pytest.FixtureRequest, cluster: LocalCluster, bk: BookKeeper, tmp_path: Path, log: str
 ) -> Scene:
     """Its input is files; of a log with the parameter ``log``."""
-    log = request.node.name.removeprefix("test_").replace("[", "-").rstrip("]")
     is_from_log = getattr(request, "param", "files") == "log"
     return Scene(cluster, bk, tmp_path, log, is_from_log=is_from_log)
 
@@ -32,17 +30,8 @@ def gate(scene: Scene) -> Iterator[Gate]:
         yield gate
 
 
-@pytest.fixture
-def hold(tmp_path: Path) -> Iterator[Hold]:
-    """Tasks held in a folder; a test that fails still lets them go."""
-    hold = Hold(tmp_path / "hold")
-    hold.folder.mkdir()
-    yield hold
-    hold.release()
-
-
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """A driver that lives on: for everything that kills none."""
-    with Driver(SETTINGS, tmp_path_factory.mktemp("kills") / "warm.log", {}) as driver:
+    with Driver(SETTINGS, tmp_path_factory.mktemp("kills") / "warm.log") as driver:
         yield driver

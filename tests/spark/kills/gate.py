@@ -14,14 +14,11 @@ from dataclasses import dataclass, field
 from enum import Enum, unique
 
 from tests.metadata.zookeeper_relay import Part, Relay, Request, Sent
-from tests.patience import Deadline, seconds
-
-TRAP_TIMEOUT_S = 120.0
-"""A query that has not come to its point by then never will."""
+from tests.patience import seconds
+from tests.spark.waits import WAIT_TIMEOUT_S, wait_until
 
 HOLD_TIMEOUT_S = 600.0
 """After which a held message goes on by itself, so that a test that fails ends."""
-POLL_INTERVAL_S = 0.02
 
 _LEDGER = r"/ledgers/\S*/L\d+"
 _LOG = r"/ledgers-logs/\d+"
@@ -103,7 +100,7 @@ class Trap:
 
     def wait(self) -> None:
         """Until it has sprung."""
-        limit_s = seconds(TRAP_TIMEOUT_S)
+        limit_s = seconds(WAIT_TIMEOUT_S)
         assert self._sprung.wait(limit_s), f"{self} was not reached within {limit_s:.0f} s"
 
     def release(self) -> None:
@@ -170,17 +167,15 @@ class Gate:
 
     def wait_for(self, point: Point, moment: Moment) -> None:
         """Until such a message has passed."""
-        deadline = Deadline(TRAP_TIMEOUT_S)
-        while (point, moment) not in self.seen:
-            assert not deadline.has_passed, f"{point} {moment} never came"
-            threading.Event().wait(POLL_INTERVAL_S)
+        wait_until(lambda: (point, moment) in self.seen, f"{point} {moment}")
 
     def wait_for_replies(self, point: Point) -> None:
         """Until every such request, held ones too, has its reply."""
-        deadline = Deadline(TRAP_TIMEOUT_S)
-        while self.seen.count((point, Moment.REQUEST)) > self.seen.count((point, Moment.REPLY)):
-            assert not deadline.has_passed, f"{point} was not answered"
-            threading.Event().wait(POLL_INTERVAL_S)
+        count = self.seen.count
+        wait_until(
+            lambda: count((point, Moment.REQUEST)) <= count((point, Moment.REPLY)),
+            f"the replies to {point}",
+        )
 
     async def request(self, sent: Sent) -> bool:
         """Part of the relay's protocol."""

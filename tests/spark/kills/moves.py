@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from spark_bookkeeper.log.cleaning.sweep import SweepReport
-from tests.spark.drivers import Driver
+from tests.patience import seconds
+from tests.spark.drivers import CALL_TIMEOUT_S, Driver
 from tests.spark.held_source import Hold
 from tests.spark.kills import query
 from tests.spark.kills.gate import Gate, Message, Moment, Point, Trap
@@ -70,11 +72,26 @@ def start_to_commit(driver: Driver, scene: Scene, gate: Gate) -> Trap:
     return commit
 
 
-def freeze_collection(
-    background: ThreadPoolExecutor, scene: Scene, gate: Gate, point: Point
-) -> tuple[Trap, Future[SweepReport]]:
-    """Begin a collection days later; it is held at ``point`` when this returns."""
-    held_up = gate.set(held_at(point))
-    collecting = background.submit(collect, gate.uri, scene.log, days_later=DAYS_LATER)
-    held_up.wait()
-    return held_up, collecting
+@contextmanager
+def frozen_collection(
+    driver: Driver, scene: Scene, gate: Gate, point: Point
+) -> Iterator[Callable[[], SweepReport]]:
+    """A commit goes on when a collection that began before it, days later, is held at ``point``.
+
+    Gives what lets the collection go on, and returns what it took.
+    """
+    with scene.gate() as other, ThreadPoolExecutor(1) as background:
+        commit = start_to_commit(driver, scene, other)
+        frozen = gate.set(held_at(point))
+        collecting = background.submit(collect, gate.uri, scene.log, days_later=DAYS_LATER)
+        try:
+            frozen.wait()
+            commit.release()
+
+            def thaw() -> SweepReport:
+                frozen.release()
+                return collecting.result(seconds(CALL_TIMEOUT_S))
+
+            yield thaw
+        finally:
+            frozen.release()

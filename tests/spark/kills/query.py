@@ -7,8 +7,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_bookkeeper.demo.session import BRIEF_JAVA_OPTIONS
 from tests.patience import seconds
+from tests.spark import drivers
+from tests.spark.calls import finish, ids_in, wait_for_end
 from tests.spark.held_source import FORMAT, HeldSource
 
 FILES_PER_BATCH = 3
@@ -20,11 +21,7 @@ ARROW_ROWS = 200
 ZOMBIE_LIFE_S = 600.0
 """Longer than a test holds anything back; Spark's default is 2 s."""
 SETTINGS = {
-    "master": "local[2]",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.extraJavaOptions": f"{BRIEF_JAVA_OPTIONS} -XX:+UseSerialGC",
-    "spark.driver.memory": "768m",
+    **drivers.SETTINGS,
     # A task that Spark has given up goes on in Python for as long as its test needs.
     "spark.python.task.killTimeout": f"{seconds(ZOMBIE_LIFE_S):.0f}s",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
@@ -32,8 +29,6 @@ SETTINGS = {
     "spark.sql.files.maxPartitionBytes": "1m",
     "spark.sql.files.openCostInBytes": "1m",
     "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
 }
 
 _running: dict[str, StreamingQuery] = {}
@@ -76,21 +71,20 @@ def start(
 def stream(spark: SparkSession, source: dict[str, str], uri: str) -> DataFrame:
     """The ids in a folder of ``files``, or in a ``log`` of the cluster, as a stream."""
     if "files" in source:
-        reader = spark.readStream.schema("id bigint")
-        return reader.option("maxFilesPerTrigger", FILES_PER_BATCH).parquet(source["files"])
-    reader = spark.readStream.format("bookkeeper").option("metadataServiceUri", uri)
+        return ids_in(spark, source["files"], maxFilesPerTrigger=FILES_PER_BATCH)
+    reader = spark.readStream.format("bookkeeper").options(metadataServiceUri=uri, **source)
     reader = reader.option("startingOffsets", "earliest").option("minPartitions", FILES_PER_BATCH)
-    raw = reader.option("maxRowsPerTrigger", BATCH_ROWS).option("log", source["log"]).load()
+    raw = reader.option("maxRowsPerTrigger", BATCH_ROWS).load()
     return raw.selectExpr("cast(cast(value AS string) AS bigint) AS id")
 
 
 def end(spark: SparkSession, name: str) -> list[int]:
     """Wait for the end of a query; returns the batches it ran; raises what it failed of."""
-    query = _running.pop(name)
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
+    return batches_of(wait_for_end(_running.pop(name)))
+
+
+def batches_of(query: StreamingQuery) -> list[int]:
+    """Those it ran."""
     progress: list[Any] = query.recentProgress
     return [each.batchId for each in progress]
 
@@ -102,9 +96,8 @@ def stop(spark: SparkSession, name: str) -> None:
 
 def overwrite_ids(spark: SparkSession, options: dict[str, str], rows: int) -> None:
     """Replace the log by the ids below ``rows``, in a batch write."""
-    spark.range(0, rows, 1, 2).write.format("bookkeeper").mode("overwrite").options(
-        **options
-    ).save()
+    writer = spark.range(0, rows, 1, 2).write.format("bookkeeper").mode("overwrite")
+    writer.options(**options).save()
 
 
 def run_into_two_logs(
@@ -119,15 +112,13 @@ def run_into_two_logs(
 
     def append(frame: DataFrame, batch_id: int) -> None:
         for log in logs:
-            writer = frame.write.format("bookkeeper").mode("append").options(**options)
-            writer = writer.option("log", log).option("txnAppId", app_id)
-            writer.option("txnVersion", str(batch_id)).save()
+            writer = frame.write.format("bookkeeper").mode("append")
+            named = {**options, "log": log, "txnAppId": app_id, "txnVersion": str(batch_id)}
+            writer.options(**named).save()
 
     frame = stream(spark, source, options["metadataServiceUri"])
     writer = frame.writeStream.foreachBatch(append)
-    writer = writer.option("checkpointLocation", checkpoint)
-    _running["two"] = writer.trigger(availableNow=True).start()
-    return end(spark, "two")
+    return batches_of(finish(writer.option("checkpointLocation", checkpoint)))
 
 
 def run_complete(
@@ -137,5 +128,4 @@ def run_complete(
     ids = stream(spark, source, options["metadataServiceUri"])
     counts = ids.selectExpr(f"id % {groups} AS group").groupBy("group").count()
     writer = counts.selectExpr("count AS id").writeStream.format("bookkeeper").options(**options)
-    _running["complete"] = writer.outputMode("complete").trigger(availableNow=True).start()
-    return end(spark, "complete")
+    return batches_of(finish(writer.outputMode("complete")))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from spark_bookkeeper import BookKeeper
 from spark_bookkeeper.local.cluster import LocalCluster
 from spark_bookkeeper.log.format.epoch import TokenState
+from tests.spark.calls import noted_batches
 from tests.spark.checkers import check_rows, check_whole_batches
 from tests.spark.drivers import Driver
 from tests.spark.kills.gate import Gate
@@ -33,9 +32,7 @@ class Scene:
         *,
         is_from_log: bool = False,
     ) -> None:
-        self.source: Source = (
-            RawLog(bk, f"{log}-source") if is_from_log else Files(directory / "source")
-        )
+        self.source: Source = RawLog(bk, f"{log}-source") if is_from_log else Files(directory)
         self.directory = directory
         self.checkpoint = directory / "checkpoint"
         self.log = log
@@ -61,18 +58,14 @@ class Scene:
         for _ in range(count):
             self.source.add_batch()
 
-    @contextmanager
-    def gate(self) -> Iterator[Gate]:
+    def gate(self) -> Gate:
         """A way to this cluster's ZooKeeper."""
-        with Gate(self._cluster.zookeeper.port) as gate:
-            yield gate
+        return Gate(self._cluster.zookeeper.port)
 
-    @contextmanager
-    def driver(self) -> Iterator[Driver]:
-        """A new driver process."""
+    def driver(self) -> Driver:
+        """A new driver process, once it is entered."""
         self._drivers += 1
-        with Driver(SETTINGS, self.directory / f"driver-{self._drivers}.log", {}) as driver:
-            yield driver
+        return Driver(SETTINGS, self.directory / f"driver-{self._drivers}.log")
 
     def options(self, gate: Gate | None = None) -> dict[str, str]:
         """The sink's options, through ``gate`` if there is one."""
@@ -86,14 +79,7 @@ class Scene:
 
     def last_noted_batch(self) -> int:
         """The last batch whose end Spark has noted in its commit log; -1: none."""
-        noted = [int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")]
-        return max(noted, default=-1)
-
-    def forget_the_last_note(self) -> None:
-        """As if the driver had died between our commit and Spark's note of it."""
-        last = self.last_noted_batch()
-        (self.checkpoint / "commits" / str(last)).unlink()
-        (self.checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+        return max(noted_batches(self.checkpoint), default=-1)
 
     def check_now(self) -> int:
         """Whole batches only, each once; returns how many are visible."""

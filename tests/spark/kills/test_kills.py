@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -12,15 +11,18 @@ import pytest
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.demo.stream import REPLAY_LINE
 from spark_bookkeeper.ledger.errors import NoSuchEntryError
-from tests.patience import Deadline, seconds
+from tests.patience import seconds
 from tests.spark.checkers import check_rows
-from tests.spark.drivers import CALL_TIMEOUT_S, DRIVER_ENDED, Driver, DriverError
+from tests.spark.drivers import CALL_TIMEOUT_S, DRIVER_ENDED, DriverError
 from tests.spark.held_source import Hold
 from tests.spark.kills import query
-from tests.spark.kills.gate import Gate, Moment, Point, Trap
+from tests.spark.kills.campaign import Campaign
+from tests.spark.kills.gate import Moment, Point, Trap
+from tests.spark.kills.moves import held
 from tests.spark.kills.query import FILES_PER_BATCH
 from tests.spark.kills.scene import Scene
 from tests.spark.leftovers import assert_nothing_left
+from tests.spark.waits import wait_until
 from tests.spark.witness import Witness
 
 # Every kill costs a start of a JVM.
@@ -40,32 +42,31 @@ def kill_at(
     """Run a driver until it dies there."""
     with scene.gate() as gate, scene.driver() as driver:
         trap = gate.set(Trap(point, moment, nth, kill=driver.kill, behind=behind))
-        wait_for_death(driver, scene, gate, run, **arguments)
+        options = scene.options(gate)
+        running = driver.begin(run, source=scene.source.arguments, options=options, **arguments)
+        with pytest.raises(DriverError, match=DRIVER_ENDED):
+            running.result(seconds(CALL_TIMEOUT_S))
         trap.wait()
 
 
 def kill_in_the_write(scene: Scene, hold: Hold, bk: BookKeeper) -> None:
     """Run a driver until bookies hold an entry of a ledger that is still open, and kill it."""
     with scene.gate() as gate, scene.driver() as driver:
-        options = {**scene.options(gate), "holdFolder": str(hold.folder), "holdPartitions": "all"}
+        options = {**scene.options(gate), **held(hold, "all")}
         running = driver.begin(query.run, source=scene.source.arguments, options=options)
         hold.wait_for_held(1, lambda: not running.done())
-        wait_for_an_entry(scene, bk)
+        # What a task has appended is on its way, not yet at the bookies, when it is held.
+        wait_until(
+            lambda: any(
+                holds_an_entry(bk, ledger_id)
+                for epoch in scene.witness.tokens()
+                for ledger_id in scene.witness.token_ledgers(epoch)
+            ),
+            "an entry at a bookie",
+        )
         driver.kill()
         with pytest.raises(DriverError, match=DRIVER_ENDED):
             running.result(seconds(CALL_TIMEOUT_S))
-
-
-def wait_for_an_entry(scene: Scene, bk: BookKeeper) -> None:
-    """What a task has appended is on its way, not yet at the bookies, when it is held."""
-    deadline = Deadline(CALL_TIMEOUT_S)
-    while not any(
-        holds_an_entry(bk, ledger_id)
-        for epoch in scene.witness.tokens()
-        for ledger_id in scene.witness.token_ledgers(epoch)
-    ):
-        assert not deadline.has_passed, "no bookie got an entry"
-        threading.Event().wait(0.05)
 
 
 def holds_an_entry(bk: BookKeeper, ledger_id: int) -> bool:
@@ -74,15 +75,6 @@ def holds_an_entry(bk: BookKeeper, ledger_id: int) -> bool:
         ledger = bk.open_ledger(ledger_id)
         return not ledger.is_closed and bool(list(ledger.read_unconfirmed(0, 0)))
     return False
-
-
-def wait_for_death(
-    driver: Driver, scene: Scene, gate: Gate, run: Callable[..., object], **arguments: Any
-) -> None:
-    options = scene.options(gate)
-    running = driver.begin(run, source=scene.source.arguments, options=options, **arguments)
-    with pytest.raises(DriverError, match=DRIVER_ENDED):
-        running.result(seconds(CALL_TIMEOUT_S))
 
 
 def finish(
@@ -200,3 +192,14 @@ def test_a_query_in_complete_mode_killed_at_its_commit_replaces_the_log_once(
     counts = [row.value for row in scene.witness.rows()]
     assert (len(counts), sum(counts)) == (7, query.BATCH_ROWS * 2)
     scene.check_nothing_left()
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("seed", "scene"), [(1, "files"), (2, "log"), (3, "log")], indirect=["scene"]
+)
+def test_drivers_killed_at_random_points_add_every_row_once(scene: Scene, seed: int) -> None:
+    counts = Campaign(scene, seed, drivers=10).run()
+
+    assert counts.kills.total() >= 5, counts

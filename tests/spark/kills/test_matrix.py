@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import pyarrow as pa
@@ -20,13 +19,14 @@ from spark_bookkeeper.datasource.source import BookKeeperSource
 from spark_bookkeeper.demo.stream import REPLAY_LINE
 from spark_bookkeeper.log.format.epoch import TokenState
 from tests.patience import seconds
+from tests.spark.calls import forget_the_last_commit
 from tests.spark.checkers import check_order, check_rows
 from tests.spark.drivers import CALL_TIMEOUT_S, Driver, DriverError
 from tests.spark.held_source import Hold
 from tests.spark.kills import query
 from tests.spark.kills.gate import Gate, Moment, Point, Trap
 from tests.spark.kills.moves import (
-    freeze_collection,
+    frozen_collection,
     held,
     held_at,
     run,
@@ -38,12 +38,6 @@ from tests.spark.kills.scene import DAYS_LATER, Scene
 from tests.spark.leftovers import collect, end_tokens
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-
-@pytest.fixture
-def background() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as executor:
-        yield executor
 
 
 def check_written_twice(scene: Scene, batches: list[int]) -> None:
@@ -102,7 +96,7 @@ def test_a_zombie_that_claims_after_the_batch_was_committed_adds_nothing(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("partitions", [pytest.param(None, marks=pytest.mark.full), 5])
+@pytest.mark.parametrize("partitions", [None, 5])
 def test_a_multi_delayed_past_the_next_run_fails_as_a_whole(
     scene: Scene, gate: Gate, warm: Driver, partitions: int | None
 ) -> None:
@@ -138,16 +132,11 @@ def test_a_multi_delayed_past_a_collection_fails_and_the_batch_is_run_again(
 
 
 def test_a_collection_frozen_before_it_ends_a_token_loses_to_the_commit(
-    scene: Scene, gate: Gate, warm: Driver, background: ThreadPoolExecutor
+    scene: Scene, gate: Gate, warm: Driver
 ) -> None:
-    with scene.gate() as other:
-        commit = start_to_commit(warm, scene, other)
-        end_token, collecting = freeze_collection(background, scene, gate, Point.END_TOKEN)
-
-        commit.release()
+    with frozen_collection(warm, scene, gate, Point.END_TOKEN) as thaw:
         warm.call(query.end, name="first")
-        end_token.release()
-        taken = collecting.result(seconds(CALL_TIMEOUT_S))
+        taken = thaw()
 
     assert taken.ledgers_deleted == []
     assert scene.check_now() == 1
@@ -156,19 +145,14 @@ def test_a_collection_frozen_before_it_ends_a_token_loses_to_the_commit(
 
 @pytest.mark.full
 def test_a_collection_frozen_before_its_delete_has_won_against_the_commit(
-    scene: Scene, gate: Gate, warm: Driver, background: ThreadPoolExecutor
+    scene: Scene, gate: Gate, warm: Driver
 ) -> None:
-    with scene.gate() as other:
-        commit = start_to_commit(warm, scene, other)
-        delete, collecting = freeze_collection(background, scene, gate, Point.DELETE_LEDGER)
-
-        commit.release()
+    with frozen_collection(warm, scene, gate, Point.DELETE_LEDGER) as thaw:
         with pytest.raises(DriverError, match="BK_COMMIT_REFUSED"):
             warm.call(query.end, name="first")
         assert scene.check_now() == 0
         run(warm, scene)
-        delete.release()
-        collecting.result(seconds(CALL_TIMEOUT_S))
+        thaw()
 
     scene.check_done()
 
@@ -208,7 +192,7 @@ def test_a_lost_reply_to_the_multi_is_no_failure(scene: Scene, gate: Gate, warm:
 def test_a_replay_partitioned_otherwise_adds_nothing(scene: Scene, warm: Driver) -> None:
     scene.add_batches(2)
     run(warm, scene)
-    scene.forget_the_last_note()
+    forget_the_last_commit(scene.checkpoint)
     before = warm.log().count(REPLAY_LINE)
 
     assert run(warm, scene, partitions=4) == [1]
@@ -241,19 +225,16 @@ def test_two_drivers_of_one_query_double_nothing(scene: Scene, warm: Driver) -> 
 
     start(warm, scene)
     # One session refuses to run a query twice; another one cannot know.
-    outcomes = []
     with scene.driver() as other:
-        try:
-            run(other, scene, {"checkpointLocation": str(copy)})
-        except DriverError as error:
-            outcomes.append(str(error))
-    try:
-        warm.call(query.end, name="first")
-    except DriverError as error:
-        outcomes.append(str(error))
+        options = {**scene.options(), "checkpointLocation": str(copy)}
+        runs = [
+            other.begin(query.run, source=scene.source.arguments, options=options),
+            warm.begin(query.end, name="first"),
+        ]
+        errors = [error for each in runs if (error := each.exception(seconds(CALL_TIMEOUT_S)))]
 
-    assert all("BK_" in outcome for outcome in outcomes)
-    assert len(outcomes) < 2
+    assert all(isinstance(error, DriverError) and "BK_" in str(error) for error in errors)
+    assert len(errors) < 2
     scene.check_done()
 
 
