@@ -31,7 +31,7 @@ def plant_in_journal(trigger: Path) -> None:
         wait_for(trigger)
         raise StorageFailedError(journal.directory, "journal: planted")
 
-    Journal.write_group = write_group  # type: ignore[method-assign]
+    Journal.write_group = write_group  # type: ignore[assignment, method-assign]
 
 
 def plant_in_registration(trigger: Path) -> None:
@@ -41,7 +41,7 @@ def plant_in_registration(trigger: Path) -> None:
         await asyncio.to_thread(wait_for, trigger)
         raise AssertionError("planted")
 
-    zookeeper._ZooKeeperRegistration._keep = _keep  # type: ignore[method-assign]
+    zookeeper._ZooKeeperRegistration._keep = _keep  # type: ignore[assignment, method-assign]
 
 
 PLANTS = {"journal": plant_in_journal, "registration": plant_in_registration}

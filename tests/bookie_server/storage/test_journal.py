@@ -114,7 +114,7 @@ def test_ids_up_to_the_largest_never_make_an_entry_of_a_ledgers_state() -> None:
     first, last = (records([b"payload"], entry_id) for entry_id in (0x7FFE, ENTRY_ID_MAX))
     run, size = parse_run(first + last), len(first)
     packet = bytes(size - len(encode_record(ExplicitLac(7, b""))))
-    body = b"".join(map(encode_record, [Add(run), ExplicitLac(7, packet)]))
+    body = b"".join([run.data, encode_record(ExplicitLac(7, packet))])
 
     added, lac = decode_records(memoryview(body))
 
