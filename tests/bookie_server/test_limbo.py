@@ -35,9 +35,7 @@ OURS = LedgerMetadata(
 NOT_OURS = replace(OURS, fragments=(Fragment(0, ("b9:1",)),))
 
 
-async def cluster_with(
-    ledgers: Mapping[str, LedgerMetadata],
-) -> tuple[MemoryStore, dict[str, int]]:
+async def cluster_with(ledgers: Mapping[str, LedgerMetadata]) -> tuple[MemoryStore, dict[str, int]]:
     """A cluster's metadata with these ledgers, and their ids."""
     store = MemoryStore()
     await initialize(store, ROOT, random=Random(0))

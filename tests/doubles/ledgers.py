@@ -92,8 +92,7 @@ class Appender:
         last_entry = stored.acknowledged - 1
         length = sum(map(len, stored.payloads[: stored.acknowledged]))
         await self._ledgers.update(
-            ledger_id,
-            lambda now: closed_by_writer(ledger_id, now, last_entry, length, self._error),
+            ledger_id, lambda now: closed_by_writer(ledger_id, now, last_entry, length, self._error)
         )
 
     def abandon(self, error: BookKeeperError) -> None:

@@ -208,10 +208,7 @@ def test_a_bookie_writes_its_settings_to_its_configuration(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
-    [
-        ({"bookies": 0}, "bookies must be at least 1"),
-        ({"port": 70_000}, "port must be between"),
-    ],
+    [({"bookies": 0}, "bookies must be at least 1"), ({"port": 70_000}, "port must be between")],
 )
 def test_an_impossible_cluster_is_refused(arguments: dict[str, int], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):

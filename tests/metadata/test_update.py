@@ -46,9 +46,7 @@ class Scene:
         self.store.tree.put(PATH, encode_metadata(metadata), node.version)
 
     async def update(
-        self,
-        transform: Transform[str] = LedgerMetadata.in_recovery,
-        known: Versioned | None = None,
+        self, transform: Transform[str] = LedgerMetadata.in_recovery, known: Versioned | None = None
     ) -> Versioned | Stop[str]:
         return await update_metadata(self.node, transform, random=Random(1), known=known)
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.commits.mutants import MUTANTS as COMMITS
-from tests.simulation.kit.patching import (
-    CopyError,
-    Mutants,
-    Patch,
-    WordsGoneError,
-)
+from tests.simulation.kit.patching import CopyError, Mutants, Patch, WordsGoneError
 from tests.simulation.rules.mutants import MUTANTS as RULES
 from tests.simulation.world.blind_mutants import BLIND
 from tests.simulation.world.mutants import MUTANTS as WORLD

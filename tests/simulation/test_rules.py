@@ -14,12 +14,7 @@ from spark_bookkeeper.ledger.protocol.writer_state import WriterState
 from tests.simulation.kit.campaigns import Share, outputs_of, shares
 from tests.simulation.kit.choices import Choices
 from tests.simulation.rules import checks
-from tests.simulation.rules.campaign import (
-    Report,
-    run_campaign,
-    run_seeds,
-    seed_base,
-)
+from tests.simulation.rules.campaign import Report, run_campaign, run_seeds, seed_base
 from tests.simulation.rules.checks import OUTCOMES, RULES, Check, check_name, violations
 from tests.simulation.rules.heap import EVENTS_MAX, EndlessScheduleError, Heap
 from tests.simulation.rules.history import (

@@ -96,8 +96,7 @@ _HEAD, _EPOCHS = "head = (await nodes.head()).head", "await nodes.garbage_epochs
 planted(
     "garbage_read_before_head", "a range that moves to the garbage meanwhile is seen nowhere", "X7"
 ).edit(
-    sweep.find_referenced,
-    {f"in {_EPOCHS}:": "in epochs:", _HEAD: f"epochs = {_EPOCHS}\n{_HEAD}"},
+    sweep.find_referenced, {f"in {_EPOCHS}:": "in epochs:", _HEAD: f"epochs = {_EPOCHS}\n{_HEAD}"}
 )
 
 _FORGETS_CHILD = "await delete_node(nodes.store, nodes.tree.token_child(epoch, child))\n"

@@ -65,8 +65,7 @@ _CLAIM = "Claim(nodes, epoch, partition, task_attempt_id)"
 planted(
     "predecessor_fenced_first", "an attempt fences before it has closed its own ledger", "R3"
 ).edit(
-    Jobs.claim,
-    {f"return {_CLAIM}": f"await self.fence_predecessors({_CLAIM})\nreturn {_CLAIM}"},
+    Jobs.claim, {f"return {_CLAIM}": f"await self.fence_predecessors({_CLAIM})\nreturn {_CLAIM}"}
 )
 
 planted(

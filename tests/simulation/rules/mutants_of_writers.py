@@ -61,10 +61,7 @@ mutant("change_start_off_by_one", "a change begins at LAC + 2", "I17", "I3", "I5
 _FEWER = "max(1, self.quorum.ack_quorum - 1)"
 mutant("ack_quorum_minus_one", "entries are acknowledged one bookie early", "I17").edit(
     WriterState._is_complete,
-    {
-        ">= self.quorum.ack_quorum": f">= {_FEWER}",
-        ".can_acknowledge(": f"._each_holds({_FEWER}, ",
-    },
+    {">= self.quorum.ack_quorum": f">= {_FEWER}", ".can_acknowledge(": f"._each_holds({_FEWER}, "},
 )
 
 mutant(

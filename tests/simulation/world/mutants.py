@@ -62,9 +62,7 @@ mutant(
     "I9",
 ).edit(
     Bookie.read,
-    {
-        f"await self.{_FENCE})": f"Status.OK\nself._run(self._admission.{_FENCE}, lambda _: None))",
-    },
+    {f"await self.{_FENCE})": f"Status.OK\nself._run(self._admission.{_FENCE}, lambda _: None))"},
 )
 
 _OTHERS = '[record for record in group.records if type(record).__name__ != "Fence"]'

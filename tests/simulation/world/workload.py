@@ -136,9 +136,7 @@ class Workload:
         while not self.is_over:
             try:
                 return await client.ledgers.create_ledger(
-                    ensemble_size=ensemble_size,
-                    write_quorum=write_quorum,
-                    ack_quorum=ack_quorum,
+                    ensemble_size=ensemble_size, write_quorum=write_quorum, ack_quorum=ack_quorum
                 )
             except BookKeeperError:
                 await asyncio.sleep(random.uniform(0.01, 0.3))

@@ -109,9 +109,7 @@ def test_rows_trimmed_behind_an_overwrite_are_still_data_loss(world: FakeSpark) 
         query.trigger()
 
 
-def test_an_offset_of_another_log_of_the_name_is_refused(
-    world: FakeSpark,
-) -> None:
+def test_an_offset_of_another_log_of_the_name_is_refused(world: FakeSpark) -> None:
     query = stream_of(world, 10)
     query.trigger()
     world.session.run(world.session.catalog.delete("orders"))

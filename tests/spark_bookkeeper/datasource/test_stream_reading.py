@@ -69,9 +69,7 @@ def test_a_stream_begins_at_a_row_unless_that_is_beyond_the_end(world: FakeSpark
         StreamQuery(world, startingoffsets='{"row":11}').trigger()
 
 
-def test_a_time_after_everything_is_an_error_or_the_end(
-    world: FakeSpark,
-) -> None:
+def test_a_time_after_everything_is_an_error_or_the_end(world: FakeSpark) -> None:
     append(world, 0, 10)
     later = {"startingtimestamp": str(world.now_ms + 500)}
 

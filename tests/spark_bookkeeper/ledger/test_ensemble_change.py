@@ -24,12 +24,7 @@ from spark_bookkeeper.ledger.errors import (
 from tests.doubles.cluster import running_cluster
 from tests.doubles.stores import Script
 from tests.doubles.waits import pass_turns, until
-from tests.spark_bookkeeper.ledger.scene import (
-    ACK_BY_ALL,
-    Scene,
-    assert_at_ack_quorum,
-    read_all,
-)
+from tests.spark_bookkeeper.ledger.scene import ACK_BY_ALL, Scene, assert_at_ack_quorum, read_all
 
 
 @pytest.mark.conformance("W3")
