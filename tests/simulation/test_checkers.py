@@ -14,35 +14,8 @@ import pytest
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from tests.simulation.world import checkers, reader_checkers, storage_checkers
+from tests.simulation.world import history as h
 from tests.simulation.world.checkers import CHECKERS, Checker
-from tests.simulation.world.history import (
-    Acked,
-    AddArrived,
-    AddReplied,
-    Appended,
-    BookieUp,
-    Committed,
-    Damaged,
-    Deleted,
-    Durable,
-    Event,
-    FenceDurable,
-    FencingReadSent,
-    History,
-    LacReceived,
-    LacReplied,
-    LacSeen,
-    Opened,
-    ReadEntry,
-    ReadReceived,
-    ReadReplied,
-    ReadUnconfirmed,
-    RecoveryBegun,
-    RecoveryEnded,
-    TailEnded,
-    WriterClosed,
-    WriterEnded,
-)
 from tests.simulation.world.story import Story
 
 ENSEMBLE = ("b0", "b1", "b2")
@@ -55,15 +28,15 @@ OPEN = LedgerMetadata(
 )
 
 
-def committed(version: int, metadata: LedgerMetadata, client: str = "w") -> Committed:
-    return Committed(client, 7, version, replace(metadata, writer_token=version + 1))
+def committed(version: int, metadata: LedgerMetadata, client: str = "w") -> h.Committed:
+    return h.Committed(client, 7, version, replace(metadata, writer_token=version + 1))
 
 
-def in_recovery(version: int = 1, client: str = "r") -> Committed:
+def in_recovery(version: int = 1, client: str = "r") -> h.Committed:
     return committed(version, OPEN.in_recovery(), client)
 
 
-def closed_at(last: int, version: int = 2, client: str = "r") -> Committed:
+def closed_at(last: int, version: int = 2, client: str = "r") -> h.Committed:
     return committed(version, OPEN.in_recovery().closed(last, 0), client)
 
 
@@ -71,12 +44,12 @@ def all_at(*bookies: str) -> LedgerMetadata:
     return replace(OPEN, fragments=(Fragment(0, bookies),))
 
 
-def appended(count: int) -> Appended:
-    return Appended("w", 7, 0, tuple(f"{n}".encode() for n in range(count)))
+def appended(count: int) -> h.Appended:
+    return h.Appended("w", 7, 0, tuple(f"{n}".encode() for n in range(count)))
 
 
-def stored(entry: int, *bookies: str) -> list[Event]:
-    return [Durable(bookie, 7, entry, 100 + entry) for bookie in bookies]
+def stored(entry: int, *bookies: str) -> list[h.Event]:
+    return [h.Durable(bookie, 7, entry, 100 + entry) for bookie in bookies]
 
 
 def read(
@@ -85,54 +58,54 @@ def read(
     found: tuple[tuple[int, int], ...] = (),
     missing: tuple[tuple[int, int, Status], ...] = (),
     is_fencing: bool = False,
-) -> ReadReplied:
-    return ReadReplied(since, "b0", "r", 7, None, is_fencing, found, missing)
+) -> h.ReadReplied:
+    return h.ReadReplied(since, "b0", "r", 7, None, is_fencing, found, missing)
 
 
-def up(*entries: int, fenced: tuple[int, ...] = (), limbo: tuple[int, ...] = ()) -> BookieUp:
-    return BookieUp("b0", 1, ((7, entries),), fenced, limbo, 0, 0)
+def up(*entries: int, fenced: tuple[int, ...] = (), limbo: tuple[int, ...] = ()) -> h.BookieUp:
+    return h.BookieUp("b0", 1, ((7, entries),), fenced, limbo, 0, 0)
 
 
 OK, NO = Status.OK, Status.NO_ENTRY
 ONE_SENT = [committed(0, OPEN), appended(1)]
 WRITTEN = [committed(0, OPEN), appended(2), *stored(0, *ENSEMBLE), *stored(1, "b0", "b1")]
-ACKED = [*WRITTEN, Acked("w", 7, 0), Acked("w", 7, 1)]
-FENCED: list[Event] = [
-    RecoveryBegun("r", 7),
+ACKED = [*WRITTEN, h.Acked("w", 7, 0), h.Acked("w", 7, 1)]
+FENCED: list[h.Event] = [
+    h.RecoveryBegun("r", 7),
     in_recovery(),
-    *(FenceDurable(bookie, 7) for bookie in ENSEMBLE),
-    *(LacReplied(0, bookie, "r", 7, True, OK) for bookie in ENSEMBLE),
-    *(LacReceived("r", bookie, 7, True, OK) for bookie in ENSEMBLE),
-    *(FencingReadSent("r", bookie, 7) for bookie in ENSEMBLE),
+    *(h.FenceDurable(bookie, 7) for bookie in ENSEMBLE),
+    *(h.LacReplied(0, bookie, "r", 7, True, OK) for bookie in ENSEMBLE),
+    *(h.LacReceived("r", bookie, 7, True, OK) for bookie in ENSEMBLE),
+    *(h.FencingReadSent("r", bookie, 7) for bookie in ENSEMBLE),
 ]
 RECOVERING = [*ACKED, *FENCED]
-DENIED = [ReadReceived("r", bookie, 7, True, ((2, 9, NO),)) for bookie in ("b1", "b2")]
-SOUND: list[Event] = [
+DENIED = [h.ReadReceived("r", bookie, 7, True, ((2, 9, NO),)) for bookie in ("b1", "b2")]
+SOUND: list[h.Event] = [
     *ACKED,
-    AddReplied("b0", 7, 0, 1, False, OK),
-    LacSeen("f", 7, False, 0),
+    h.AddReplied("b0", 7, 0, 1, False, OK),
+    h.LacSeen("f", 7, False, 0),
     *FENCED,
     read(found=((0, 100), (1, 101)), missing=((2, 9, NO),), is_fencing=True),
     *DENIED,
-    AddArrived("b2", "r", 7, 1, 1, True),
-    Durable("b2", 7, 1, 101),
-    AddReplied("b2", 7, 1, 1, True, OK),
-    AddReplied("b1", 7, 2, 2, False, Status.FENCED),
-    WriterEnded("w", 7, "LedgerFencedError"),
+    h.AddArrived("b2", "r", 7, 1, 1, True),
+    h.Durable("b2", 7, 1, 101),
+    h.AddReplied("b2", 7, 1, 1, True, OK),
+    h.AddReplied("b1", 7, 2, 2, False, Status.FENCED),
+    h.WriterEnded("w", 7, "LedgerFencedError"),
     closed_at(1),
-    RecoveryEnded("r", 7, ""),
-    Opened("r", 7, True, 1),
-    ReadEntry("r", 7, 0, b"0"),
-    ReadEntry("r", 7, 1, b"1"),
-    LacSeen("f", 7, True, 1),
+    h.RecoveryEnded("r", 7, ""),
+    h.Opened("r", 7, True, 1),
+    h.ReadEntry("r", 7, 0, b"0"),
+    h.ReadEntry("r", 7, 1, b"1"),
+    h.LacSeen("f", 7, True, 1),
     up(0, 1, fenced=(7,)),
 ]
 
 
-UNSURE = ReadReceived("r", "b2", 7, True, ((2, 9, Status.UNKNOWN),))
+UNSURE = h.ReadReceived("r", "b2", 7, True, ((2, 9, Status.UNKNOWN),))
 REWRITTEN = replace(OPEN, fragments=(Fragment(0, ("b5", "b1", "b2")), Fragment(2, ENSEMBLE)))
 MOVED = OPEN.with_ensemble(1, ("b0", "b1", "b3"))
-CONTROLS: dict[Checker, dict[str, Sequence[Event]]] = {
+CONTROLS: dict[Checker, dict[str, Sequence[h.Event]]] = {
     checkers.i1_no_truncation: {"closed below an ack": [*RECOVERING, closed_at(0)]},
     checkers.i2_acked_readable: {
         "metadata names bookies that have nothing": [*ACKED, committed(1, all_at("b3", "b4", "b0"))]
@@ -141,31 +114,31 @@ CONTROLS: dict[Checker, dict[str, Sequence[Event]]] = {
         "closed with one copy": [*ONE_SENT, *stored(0, "b0"), *FENCED, closed_at(0)]
     },
     reader_checkers.i4_one_last: {
-        "two ends": [*SOUND, WriterClosed("w", 7, 0)],
-        "a third": [*SOUND, Opened("x", 7, True, 0)],
+        "two ends": [*SOUND, h.WriterClosed("w", 7, 0)],
+        "a third": [*SOUND, h.Opened("x", 7, True, 0)],
     },
     reader_checkers.i5_order_and_content: {
-        "other bytes": [*SOUND, ReadEntry("x", 7, 0, b"?")],
-        "one skipped": [*SOUND, ReadEntry("x", 7, 1, b"1")],
-        "read beyond the end": [appended(3), *SOUND, ReadEntry("r", 7, 2, b"2")],
-        "a tail ended early": [*SOUND, TailEnded("t", 7, True, 0)],
-        "unconfirmed bytes nobody wrote": [*SOUND, ReadUnconfirmed("x", 7, 5, b"?")],
+        "other bytes": [*SOUND, h.ReadEntry("x", 7, 0, b"?")],
+        "one skipped": [*SOUND, h.ReadEntry("x", 7, 1, b"1")],
+        "read beyond the end": [appended(3), *SOUND, h.ReadEntry("r", 7, 2, b"2")],
+        "a tail ended early": [*SOUND, h.TailEnded("t", 7, True, 0)],
+        "unconfirmed bytes nobody wrote": [*SOUND, h.ReadUnconfirmed("x", 7, 5, b"?")],
     },
-    checkers.i6_ack_order: {"a gap": [*WRITTEN, Acked("w", 7, 1)]},
+    checkers.i6_ack_order: {"a gap": [*WRITTEN, h.Acked("w", 7, 1)]},
     reader_checkers.i7_lac_sound: {
-        "beyond the last ack": [*ACKED, LacSeen("f", 7, False, 2)],
-        "opened beyond it": [*ACKED, Opened("f", 7, False, 2)],
-        "fell": [*ACKED, LacSeen("f", 7, False, 1), LacSeen("f", 7, False, 0)],
+        "beyond the last ack": [*ACKED, h.LacSeen("f", 7, False, 2)],
+        "opened beyond it": [*ACKED, h.Opened("f", 7, False, 2)],
+        "fell": [*ACKED, h.LacSeen("f", 7, False, 1), h.LacSeen("f", 7, False, 0)],
     },
     checkers.i8_fence_monotone: {
         "an add succeeded behind the fence": [
             *RECOVERING,
             *stored(2, "b0"),
-            AddReplied("b0", 7, 2, 2, False, OK),
+            h.AddReplied("b0", 7, 2, 2, False, OK),
         ],
         "something was stored that nobody recovered": [
             *RECOVERING,
-            AddArrived("b0", "w", 7, 2, 2, False),
+            h.AddArrived("b0", "w", 7, 2, 2, False),
             *stored(2, "b0"),
         ],
     },
@@ -173,15 +146,19 @@ CONTROLS: dict[Checker, dict[str, Sequence[Event]]] = {
         "a denial came first": [
             *ACKED,
             read(missing=((2, 2, NO),), is_fencing=True),
-            FenceDurable("b0", 7),
+            h.FenceDurable("b0", 7),
         ],
-        "a LAC came first": [*ACKED, LacReplied(0, "b0", "r", 7, True, OK), FenceDurable("b0", 7)],
+        "a LAC came first": [
+            *ACKED,
+            h.LacReplied(0, "b0", "r", 7, True, OK),
+            h.FenceDurable("b0", 7),
+        ],
     },
     checkers.i10_coverage_before_read: {
         "one of three fenced": [
             *ACKED,
             *FENCED[:2],
-            LacReceived("r", "b0", 7, True, OK),
+            h.LacReceived("r", "b0", 7, True, OK),
             FENCED[-1],
         ],
         "read first": [*ACKED, FENCED[-1]],
@@ -197,7 +174,7 @@ CONTROLS: dict[Checker, dict[str, Sequence[Event]]] = {
         "unknown taken for no": [*RECOVERING, DENIED[0], UNSURE, closed_at(1)],
     },
     checkers.i13_unknown_aborts: {
-        "closed and then gave up": [*SOUND[:-5], RecoveryEnded("r", 7, "LedgerRecoveryError")]
+        "closed and then gave up": [*SOUND[:-5], h.RecoveryEnded("r", 7, "LedgerRecoveryError")]
     },
     checkers.i14_recovery_leaves_fragments: {
         "changed them on the way": [*ACKED, in_recovery(), committed(2, MOVED.in_recovery(), "r")],
@@ -216,66 +193,69 @@ CONTROLS: dict[Checker, dict[str, Sequence[Event]]] = {
         "counted a bookie the metadata does not name": [
             *ONE_SENT,
             *stored(0, "b0", "b9"),
-            Acked("w", 7, 0),
+            h.Acked("w", 7, 0),
         ]
     },
     checkers.i18_compare_and_set: {
         "a version skipped": [committed(0, OPEN), committed(2, OPEN.in_recovery())],
-        "a token used twice": [committed(0, OPEN), Committed("r", 7, 1, OPEN.in_recovery())],
+        "a token used twice": [committed(0, OPEN), h.Committed("r", 7, 1, OPEN.in_recovery())],
     },
     checkers.i19_state_machine: {
         "changed": [*SOUND, closed_at(1, version=3)],
         "opened again": [*FENCED, committed(2, OPEN)],
         "written after deletion": [
             committed(0, OPEN),
-            Deleted("x", 7),
+            h.Deleted("x", 7),
             committed(1, OPEN.in_recovery()),
         ],
     },
     checkers.i20_writer_stops: {
         "acknowledged after its end": [
             *WRITTEN,
-            Acked("w", 7, 0),
-            WriterEnded("w", 7, "LedgerFencedError"),
-            Acked("w", 7, 1),
+            h.Acked("w", 7, 0),
+            h.WriterEnded("w", 7, "LedgerFencedError"),
+            h.Acked("w", 7, 1),
         ]
     },
     checkers.i21_recovery_copies_bytes: {
-        "another LAC in the header": [*ACKED, Durable("b2", 7, 1, 999)]
+        "another LAC in the header": [*ACKED, h.Durable("b2", 7, 1, 999)]
     },
     storage_checkers.i12_no_false_negative: {
         "denied an entry": [*ACKED, read(since=len(ACKED), missing=((1, 1, NO),))],
         "denied what came before the fence": [
             *ACKED,
-            FenceDurable("b0", 7),
+            h.FenceDurable("b0", 7),
             read(missing=((1, 1, NO),), is_fencing=True),
         ],
-        "denied a ledger": [*ACKED, LacReplied(len(ACKED), "b0", "r", 7, False, Status.NO_LEDGER)],
+        "denied a ledger": [
+            *ACKED,
+            h.LacReplied(len(ACKED), "b0", "r", 7, False, Status.NO_LEDGER),
+        ],
         "denied what was damaged": [
             *ACKED,
-            Damaged("b0", "x"),
+            h.Damaged("b0", "x"),
             read(since=len(ACKED), missing=((1, 1, NO),)),
         ],
     },
     storage_checkers.s1_durable_before_ack: {
         "answered before the sync": [
             committed(0, OPEN),
-            AddReplied("b0", 7, 0, 0, False, OK),
+            h.AddReplied("b0", 7, 0, 0, False, OK),
             *stored(0, "b0"),
         ]
     },
     storage_checkers.s2_nothing_durable_is_lost: {
         "lost an entry": [*ACKED, up(0)],
-        "lost a fence": [*ACKED, FenceDurable("b0", 7), up(0, 1)],
-        "damaged and not in limbo": [*ACKED, Damaged("b0", "x"), up(0)],
+        "lost a fence": [*ACKED, h.FenceDurable("b0", 7), up(0, 1)],
+        "damaged and not in limbo": [*ACKED, h.Damaged("b0", "x"), up(0)],
     },
     storage_checkers.s4_replay_idempotent: {"grew": [*ACKED, up(0, 1), up(0, 1, 2)]},
     storage_checkers.s5_no_corrupt_serve: {"returned other bytes": [*ACKED, read(found=((1, 5),))]},
 }
 
 
-def story_of(events: Sequence[Event]) -> Story:
-    history = History()
+def story_of(events: Sequence[h.Event]) -> Story:
+    history = h.History()
     for event in events:
         history.record(replace(event))
     return Story(history)
@@ -294,7 +274,7 @@ def test_a_sound_history_is_accepted(checker: Checker) -> None:
         for what, events in controls.items()
     ],
 )
-def test_a_doctored_history_is_rejected(checker: Checker, events: Sequence[Event]) -> None:
+def test_a_doctored_history_is_rejected(checker: Checker, events: Sequence[h.Event]) -> None:
     assert list(checker(story_of(events)))
 
 
@@ -316,7 +296,7 @@ def impossible(**changes: object) -> LedgerMetadata:
     ids=["twice", "short", "quorums"],
 )
 def test_an_impossible_ensemble_is_rejected(metadata: LedgerMetadata) -> None:
-    events = [Committed("w", 7, 0, metadata)]
+    events = [h.Committed("w", 7, 0, metadata)]
 
     assert list(checkers.i16_ensemble_valid(story_of(events)))
 
@@ -328,10 +308,10 @@ def test_every_checker_has_a_control() -> None:
 @pytest.mark.parametrize(
     "events",
     [
-        [*ACKED, Damaged("b0", "x"), up(0, limbo=(7,))],
-        [*ACKED, Deleted("x", 7), Damaged("b0", "x"), up()],
+        [*ACKED, h.Damaged("b0", "x"), up(0, limbo=(7,))],
+        [*ACKED, h.Deleted("x", 7), h.Damaged("b0", "x"), up()],
     ],
     ids=["limbo", "nobody asks"],
 )
-def test_damage_excuses_a_loss(events: list[Event]) -> None:
+def test_damage_excuses_a_loss(events: list[h.Event]) -> None:
     assert list(storage_checkers.s2_nothing_durable_is_lost(story_of(events))) == []

@@ -11,109 +11,82 @@ from dataclasses import replace
 import pytest
 
 from tests.simulation.commits import checkers
+from tests.simulation.commits import history as h
 from tests.simulation.commits.checkers import CHECKERS, Checker, label_of, violations_of
-from tests.simulation.commits.history import (
-    Actor,
-    Announced,
-    BatchDone,
-    ChunkGone,
-    CommitCalled,
-    CommitEnded,
-    CommitSent,
-    DeadRead,
-    Escaped,
-    Event,
-    Fenced,
-    HeadMoved,
-    History,
-    JobBegun,
-    LedgerClosed,
-    LedgerGone,
-    LedgerMade,
-    Left,
-    Part,
-    Planned,
-    Read,
-    ReadRefused,
-    Stuck,
-    Swept,
-    TokenEnded,
-    Unnamed,
-)
 from tests.simulation.commits.story import Story
 
-DRIVER = Actor("driver q.0", "driver", "q/0", 0)
-TASK = Actor("task q.0 p0 a1", "task", "q/0", 0, 0, 1)
-RETRY = Actor("task q.0 p0 a2", "task", "q/0", 0, 0, 2)
-COMMIT = Actor("commit q.0", "commit", "q/0", 0)
-OTHER = Actor("task q.0#2 p0 a1", "task", "q/0", 3, 0, 1)
-LATER = Actor("commit q.0#2", "commit", "q/0", 3)
-GC = Actor("gc 0", "gc")
-READER = Actor("reader 0", "reader")
+DRIVER = h.Actor("driver q.0", "driver", "q/0", 0)
+TASK = h.Actor("task q.0 p0 a1", "task", "q/0", 0, 0, 1)
+RETRY = h.Actor("task q.0 p0 a2", "task", "q/0", 0, 0, 2)
+COMMIT = h.Actor("commit q.0", "commit", "q/0", 0)
+OTHER = h.Actor("task q.0#2 p0 a1", "task", "q/0", 3, 0, 1)
+LATER = h.Actor("commit q.0#2", "commit", "q/0", 3)
+GC = h.Actor("gc 0", "gc")
+READER = h.Actor("reader 0", "reader")
 ROWS = ("a", "b")
 
 
 def moved(
-    version: int, *parts: Part, base: int = 0, epoch: int = 0, by: Actor = COMMIT
-) -> HeadMoved:
+    version: int, *parts: h.Part, base: int = 0, epoch: int = 0, by: h.Actor = COMMIT
+) -> h.HeadMoved:
     """A commit, as it should be."""
     next_row = parts[-1].first_row + parts[-1].rows if parts else base
-    return HeadMoved(by, version, base, next_row, parts, -1, epoch, "LIVE")
+    return h.HeadMoved(by, version, base, next_row, parts, -1, epoch, "LIVE")
 
 
-FIRST = Part(7, 0, 2)
-WRITTEN: list[Event] = [
-    JobBegun("q/0", ROWS),
-    Planned(DRIVER, 0, 0, False),
-    Announced(TASK, 0, ()),
-    LedgerMade(TASK, 7, 0, "LIVE"),
-    LedgerClosed(TASK, 7, ROWS),
+FIRST = h.Part(7, 0, 2)
+WRITTEN: list[h.Event] = [
+    h.JobBegun("q/0", ROWS),
+    h.Planned(DRIVER, 0, 0, False),
+    h.Announced(TASK, 0, ()),
+    h.LedgerMade(TASK, 7, 0, "LIVE"),
+    h.LedgerClosed(TASK, 7, ROWS),
 ]
-CALLED = CommitCalled(COMMIT, 0, "q/0", (7,), True)
-TOLD = CommitEnded(COMMIT, 0, "q/0", "COMMITTED")
-COMMITTED: list[Event] = [
+CALLED = h.CommitCalled(COMMIT, 0, "q/0", (7,), True)
+TOLD = h.CommitEnded(COMMIT, 0, "q/0", "COMMITTED")
+COMMITTED: list[h.Event] = [
     *WRITTEN,
     CALLED,
-    CommitSent(COMMIT, 0),
-    TokenEnded(COMMIT, 0, "LIVE", "COMMITTED", False),
+    h.CommitSent(COMMIT, 0),
+    h.TokenEnded(COMMIT, 0, "LIVE", "COMMITTED", False),
     moved(1, FIRST),
     TOLD,
 ]
-AGAIN: list[Event] = [
-    Planned(replace(DRIVER, name="driver q.0#2", epoch=3), 3, 1, False),
-    LedgerMade(OTHER, 8, 3, "LIVE"),
-    LedgerClosed(OTHER, 8, ROWS),
-    CommitCalled(LATER, 3, "q/0", (8,), True),
+AGAIN: list[h.Event] = [
+    h.Planned(replace(DRIVER, name="driver q.0#2", epoch=3), 3, 1, False),
+    h.LedgerMade(OTHER, 8, 3, "LIVE"),
+    h.LedgerClosed(OTHER, 8, ROWS),
+    h.CommitCalled(LATER, 3, "q/0", (8,), True),
 ]
-SOUND: list[Event] = [
+SOUND: list[h.Event] = [
     *COMMITTED,
-    BatchDone("q/0"),
-    Swept(COMMIT, ()),
-    Read(READER, 0, 2, ROWS),
+    h.BatchDone("q/0"),
+    h.Swept(COMMIT, ()),
+    h.Read(READER, 0, 2, ROWS),
     *AGAIN,
-    CommitEnded(LATER, 3, "q/0", "REPLAYED"),
-    TokenEnded(LATER, 3, "LIVE", "DEAD", True),
-    LedgerGone(LATER, 8, "DEAD", False, False),
-    ReadRefused(READER, 0, 9, False),
+    h.CommitEnded(LATER, 3, "q/0", "REPLAYED"),
+    h.TokenEnded(LATER, 3, "LIVE", "DEAD", True),
+    h.LedgerGone(LATER, 8, "DEAD", False, False),
+    h.ReadRefused(READER, 0, 9, False),
 ]
 
 
-SECOND = Part(8, 2, 2)
-CONTROLS: dict[Checker, dict[str, list[Event]]] = {
+SECOND = h.Part(8, 2, 2)
+CONTROLS: dict[Checker, dict[str, list[h.Event]]] = {
     checkers.x1_each_write_once: {
-        "never": [*WRITTEN, BatchDone("q/0")],
+        "never": [*WRITTEN, h.BatchDone("q/0")],
         "two epochs": [*COMMITTED, *AGAIN, moved(2, FIRST, SECOND, epoch=3, by=LATER)],
-        "a ledger twice": [*COMMITTED, moved(2, FIRST, Part(7, 2, 2))],
+        "a ledger twice": [*COMMITTED, moved(2, FIRST, h.Part(7, 2, 2))],
     },
     checkers.x2_rows_are_the_sources: {
-        "a row less": [*WRITTEN, moved(1, Part(7, 0, 1))],
+        "a row less": [*WRITTEN, moved(1, h.Part(7, 0, 1))],
         "in two steps": [
             *WRITTEN[:-1],
-            LedgerClosed(TASK, 7, ("a",)),
-            LedgerMade(RETRY, 8, 0, "LIVE"),
-            LedgerClosed(RETRY, 8, ("b",)),
-            moved(1, Part(7, 0, 1)),
-            moved(2, Part(7, 0, 1), Part(8, 1, 1)),
+            h.LedgerClosed(TASK, 7, ("a",)),
+            h.LedgerMade(RETRY, 8, 0, "LIVE"),
+            h.LedgerClosed(RETRY, 8, ("b",)),
+            moved(1, h.Part(7, 0, 1)),
+            moved(2, h.Part(7, 0, 1), h.Part(8, 1, 1)),
         ],
     },
     checkers.x3_only_what_was_committed: {
@@ -123,21 +96,21 @@ CONTROLS: dict[Checker, dict[str, list[Event]]] = {
         "under another token": [*WRITTEN, CALLED, moved(1, FIRST, epoch=4)],
     },
     checkers.x4_same_range_same_rows: {
-        "another row": [Read(READER, 0, 2, ROWS), Read(READER, 1, 3, ("c", "d"))]
+        "another row": [h.Read(READER, 0, 2, ROWS), h.Read(READER, 1, 3, ("c", "d"))]
     },
-    checkers.x5_nothing_left: {"a ledger": [Left("ledgers", ("8",))]},
+    checkers.x5_nothing_left: {"a ledger": [h.Left("ledgers", ("8",))]},
     checkers.x6_no_holes: {
-        "a hole": [*COMMITTED, moved(2, FIRST, Part(8, 3, 2))],
+        "a hole": [*COMMITTED, moved(2, FIRST, h.Part(8, 3, 2))],
         "too few ranges": [replace(moved(1, FIRST), next_row=3)],
         "back": [moved(2, FIRST), moved(3)],
         "a chunk is missing": [replace(moved(1, FIRST), missing=("0-0",))],
-        "a row not read": [*COMMITTED, Read(READER, 0, 2, ("a",))],
-        "a row denied": [ReadRefused(READER, 0, 2, True)],
+        "a row not read": [*COMMITTED, h.Read(READER, 0, 2, ("a",))],
+        "a row denied": [h.ReadRefused(READER, 0, 2, True)],
     },
     checkers.x7_nothing_needed_is_deleted: {
-        "visible": [LedgerGone(GC, 7, "", True, False)],
-        "kept": [LedgerGone(GC, 7, "", False, True)],
-        "chunk": [ChunkGone(GC, "0-0", "", True)],
+        "visible": [h.LedgerGone(GC, 7, "", True, False)],
+        "kept": [h.LedgerGone(GC, 7, "", False, True)],
+        "chunk": [h.ChunkGone(GC, "0-0", "", True)],
         "before": [moved(1, replace(FIRST, exists=False))],
     },
     checkers.x8_drivers_are_told_the_truth: {
@@ -160,61 +133,67 @@ CONTROLS: dict[Checker, dict[str, list[Event]]] = {
         "none": [replace(moved(1), columns=None)],
         "a range has more": [moved(1, replace(FIRST, columns=("x",)))],
         "a write's own column is missing": [
-            JobBegun("q/0", ROWS, "x"),
+            h.JobBegun("q/0", ROWS, "x"),
             *WRITTEN[1:],
             moved(1, FIRST),
         ],
     },
-    checkers.l1_everything_ends: {"stuck": [Stuck("q0")]},
-    checkers.p_no_error_escapes: {"escaped": [Escaped("KeyError()")]},
+    checkers.l1_everything_ends: {"stuck": [h.Stuck("q0")]},
+    checkers.p_no_error_escapes: {"escaped": [h.Escaped("KeyError()")]},
     checkers.r1_no_ledger_under_an_ended_token: {
-        "a dead one": [LedgerMade(TASK, 7, 0, "DEAD")],
-        "none": [LedgerMade(TASK, 7, -1, "")],
+        "a dead one": [h.LedgerMade(TASK, 7, 0, "DEAD")],
+        "none": [h.LedgerMade(TASK, 7, -1, "")],
     },
     checkers.r2_nothing_deleted_under_a_live_token: {
-        "ledger": [LedgerGone(GC, 7, "LIVE", False, False)],
-        "chunk": [ChunkGone(GC, "0-0", "LIVE", False)],
+        "ledger": [h.LedgerGone(GC, 7, "LIVE", False, False)],
+        "chunk": [h.ChunkGone(GC, "0-0", "LIVE", False)],
     },
     checkers.r3_no_healthy_attempt_is_fenced: {
-        "by one that has not finished": [LedgerMade(TASK, 7, 0, "LIVE"), Fenced(RETRY, 7, "LIVE")],
-        "by an earlier one": [
-            LedgerMade(RETRY, 8, 0, "LIVE"),
-            LedgerClosed(TASK, 7, ROWS),
-            Fenced(TASK, 8, "LIVE"),
+        "by one that has not finished": [
+            h.LedgerMade(TASK, 7, 0, "LIVE"),
+            h.Fenced(RETRY, 7, "LIVE"),
         ],
-        "by another epoch": [LedgerMade(TASK, 7, 0, "LIVE"), Fenced(OTHER, 7, "LIVE")],
+        "by an earlier one": [
+            h.LedgerMade(RETRY, 8, 0, "LIVE"),
+            h.LedgerClosed(TASK, 7, ROWS),
+            h.Fenced(TASK, 8, "LIVE"),
+        ],
+        "by another epoch": [h.LedgerMade(TASK, 7, 0, "LIVE"), h.Fenced(OTHER, 7, "LIVE")],
     },
     checkers.r4_tokens_are_ended_by_who_may: {
-        "collected early": [Planned(DRIVER, 0, 0, False), TokenEnded(GC, 0, "LIVE", "DEAD", False)],
-        "another's abort": [
-            TokenEnded(Actor("abort x", "abort", "q/0", 5), 0, "LIVE", "DEAD", True)
+        "collected early": [
+            h.Planned(DRIVER, 0, 0, False),
+            h.TokenEnded(GC, 0, "LIVE", "DEAD", False),
         ],
-        "after its end": [TokenEnded(GC, 0, "COMMITTED", "DEAD", True)],
-        "committed by another": [TokenEnded(LATER, 0, "LIVE", "COMMITTED", False)],
+        "another's abort": [
+            h.TokenEnded(h.Actor("abort x", "abort", "q/0", 5), 0, "LIVE", "DEAD", True)
+        ],
+        "after its end": [h.TokenEnded(GC, 0, "COMMITTED", "DEAD", True)],
+        "committed by another": [h.TokenEnded(LATER, 0, "LIVE", "COMMITTED", False)],
     },
-    checkers.r5_everything_is_named: {"forgotten": [Unnamed(GC, 7)]},
+    checkers.r5_everything_is_named: {"forgotten": [h.Unnamed(GC, 7)]},
     checkers.r6_a_superseded_claim_writes_nothing: {
-        "beside a newer one": [Announced(TASK, 0, (3,)), LedgerMade(TASK, 7, 0, "LIVE", (3,))]
+        "beside a newer one": [h.Announced(TASK, 0, (3,)), h.LedgerMade(TASK, 7, 0, "LIVE", (3,))]
     },
     checkers.r7_overwrites_drop_what_they_saw: {
-        "one commit missed": [Planned(DRIVER, 0, 4, True), moved(6, FIRST)]
+        "one commit missed": [h.Planned(DRIVER, 0, 4, True), moved(6, FIRST)]
     },
     checkers.r8_ranges_leave_by_the_front_or_all: {
         "a range lost": [moved(1, FIRST, SECOND), moved(2, SECOND), moved(3, FIRST)],
-        "a range replaced": [moved(1, FIRST), moved(2, Part(8, 0, 2))],
+        "a range replaced": [moved(1, FIRST), moved(2, h.Part(8, 0, 2))],
     },
-    checkers.r9_dead_is_dead: {"sent on": [DeadRead(COMMIT, 0), CommitSent(COMMIT, 0)]},
+    checkers.r9_dead_is_dead: {"sent on": [h.DeadRead(COMMIT, 0), h.CommitSent(COMMIT, 0)]},
     checkers.r10_every_change_takes_its_token_along: {
         "none": [replace(moved(1, FIRST), committed=-1, was="")],
         "another's": [moved(1, FIRST, epoch=4)],
     },
-    checkers.r11_sweeps_end_the_other_epochs: {"one left": [Swept(COMMIT, (3,))]},
+    checkers.r11_sweeps_end_the_other_epochs: {"one left": [h.Swept(COMMIT, (3,))]},
 }
 """What each of them must reject, by what is wrong with it."""
 
 
-def story_of(events: Sequence[Event]) -> Story:
-    return Story(History(events=list(events)))
+def story_of(events: Sequence[h.Event]) -> Story:
+    return Story(h.History(events=list(events)))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +205,7 @@ def story_of(events: Sequence[Event]) -> Story:
     ],
 )
 def test_checker_rejects_a_history_that_breaks_its_promise(
-    checker: Checker, events: list[Event]
+    checker: Checker, events: list[h.Event]
 ) -> None:
     assert list(checker(story_of(events))) != []
 
@@ -239,9 +218,9 @@ def test_checker_accepts_a_sound_history(checker: Checker) -> None:
 def test_a_late_copy_of_an_announcement_is_no_new_claim() -> None:
     """The task looked for siblings before a newer plan's claim; its lost message comes after it."""
     events = [
-        Announced(TASK, 0, ()),
-        Announced(TASK, 0, (3,)),
-        LedgerMade(TASK, 7, 0, "LIVE", (3,)),
+        h.Announced(TASK, 0, ()),
+        h.Announced(TASK, 0, (3,)),
+        h.LedgerMade(TASK, 7, 0, "LIVE", (3,)),
     ]
 
     assert list(checkers.r6_a_superseded_claim_writes_nothing(story_of(events))) == []
@@ -253,5 +232,5 @@ def test_every_checker_has_a_negative_control() -> None:
 
 def test_a_finding_begins_with_its_promise() -> None:
     assert label_of(checkers.x1_each_write_once) == "X1"
-    found = violations_of(History(events=[Stuck("q0")]))
+    found = violations_of(h.History(events=[h.Stuck("q0")]))
     assert found == ("L1: q0",)
