@@ -8,6 +8,7 @@ bookie registered, for registration says "write to me". A stop goes the other wa
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -66,7 +67,7 @@ async def _serve(settings: BookieSettings) -> int:
     stopping = asyncio.Event()
     _on_signals(stopping)
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    port = server.add_insecure_port(f"{settings.host}:{settings.port}")
+    port = _bind(server, settings.host, settings.port)
     bookie_id = settings.bookie_id or f"{settings.host}:{port}"
     store, root = await connect(settings.metadata_service_uri)
     try:
@@ -106,6 +107,15 @@ async def _serve(settings: BookieSettings) -> int:
     finally:
         await server.stop(0)
         await store.close()
+
+
+def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
+    """The port bound; gRPC says only by a ``RuntimeError`` that it could not be had."""
+    try:
+        return int(server.add_insecure_port(f"{host}:{port}"))
+    except RuntimeError as cause:
+        text = "cannot listen, the port may be in use"
+        raise OSError(errno.EADDRINUSE, text, f"{host}:{port}") from cause
 
 
 async def _until_first(*ends: asyncio.Future[Any]) -> None:

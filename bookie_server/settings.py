@@ -18,6 +18,7 @@ from functools import cache
 from ipaddress import ip_address
 from typing import Any
 
+from bookkeeper_metadata.bookies import BOOKIE_ID_RULE, is_bookie_id
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE, read_metadata_uri
 from bookkeeper_metadata.foundation.settings import Settings, setting
 
@@ -45,10 +46,8 @@ class PlaceSettings(Settings):
     def defects(self) -> list[str]:
         """A bookie id that cannot be a ZooKeeper node, and a host open to the network."""
         found = []
-        if "/" in self.bookie_id or self.bookie_id == "readonly":
-            found.append(
-                f"bookie_id must not contain '/' nor be 'readonly'; bookie_id={self.bookie_id}"
-            )
+        if self.bookie_id and not is_bookie_id(self.bookie_id):
+            found.append(f"bookie_id must be {BOOKIE_ID_RULE}; bookie_id={self.bookie_id}")
         if not self.insecure and not is_loopback(self.host):
             found.append(
                 "BK_INSECURE: a host beyond loopback has no TLS and no authentication; "

@@ -64,16 +64,22 @@ class BookieServiceInfo:
         return next((e for e in self.endpoints if (e.id, e.protocol) == wanted), None)
 
 
+BOOKIE_ID_RULE = f"letters, digits and :._- only, and not {READONLY!r}"
+
+
+def is_bookie_id(bookie_id: str) -> bool:
+    """Whether the id can be the name of a node; ``BOOKIE_ID_RULE`` says what that takes."""
+    return bool(_BOOKIE_ID.fullmatch(bookie_id)) and bookie_id not in (READONLY, ".", "..")
+
+
 def check_bookie_id(bookie_id: str) -> str:
     """Return the id if it can be the name of a node.
 
     Raises:
-        ValueError: it has other characters than letters, digits and ``:._-``, or is ``readonly``.
+        ValueError: it cannot.
     """
-    if not _BOOKIE_ID.fullmatch(bookie_id) or bookie_id in (READONLY, ".", ".."):
-        raise ValueError(
-            f"not a bookie id: {bookie_id!r}; letters, digits and :._- only, and not {READONLY!r}"
-        )
+    if not is_bookie_id(bookie_id):
+        raise ValueError(f"not a bookie id: {bookie_id!r}; {BOOKIE_ID_RULE}")
     return bookie_id
 
 

@@ -231,6 +231,23 @@ class TestWithACluster:
         assert b"BK_NOT_INITIALIZED" in out
         assert list(tmp_path.iterdir()) == []
 
+    def test_a_bookie_that_cannot_have_its_place_names_it(
+        self, cluster: LocalCluster, tmp_path: Path
+    ) -> None:
+        """A bare traceback for the port, "[Errno 11]" for the directory."""
+        other = cluster.bookies[0]
+        for directory, port, named in (
+            (tmp_path, other.port, f"127.0.0.1:{other.port}"),
+            (other.directory, 0, f"in use by another process: '{other.directory / 'journal'}"),
+        ):
+            with bookie_of(
+                cluster.metadata_service_uri, directory, port, subprocess.PIPE
+            ) as bookie:
+                out = bookie.communicate(timeout=seconds(60))[0].decode()
+            assert bookie.returncode == 1
+            assert named in out
+            assert "Traceback" not in out
+
     def test_a_cluster_without_logs_lists_none(self, bookkeeper: CommandLine) -> None:
         assert bookkeeper.json("logs", "list") == {"logs": []}
 

@@ -148,9 +148,11 @@ class RealFileSystem(FileSystem):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as cause:
             os.close(descriptor)
-            raise
+            # The system's own message names neither the directory nor what to look for.
+            text = "in use by another process" if isinstance(cause, BlockingIOError) else ""
+            raise OSError(cause.errno, text or cause.strerror, path) from cause
         return RealFile(descriptor)
 
 

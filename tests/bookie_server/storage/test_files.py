@@ -23,6 +23,16 @@ def files(request: pytest.FixtureRequest) -> FileSystem:
     return made
 
 
+def test_a_lock_that_another_process_has_names_its_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    first = RealFileSystem().lock(path)
+
+    with pytest.raises(BlockingIOError, match=f"in use by another process: '{path}'"):
+        RealFileSystem().lock(path)
+
+    first.close()
+
+
 def test_what_is_written_is_read_whatever_its_offset_and_shape(
     files: FileSystem, tmp_path: Path
 ) -> None:
