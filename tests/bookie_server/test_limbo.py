@@ -35,6 +35,18 @@ OURS = LedgerMetadata(
 NOT_OURS = replace(OURS, fragments=(Fragment(0, ("b9:1",)),))
 
 
+class LaggingStore(MemoryStore):
+    """A session of a follower that has not heard of any node when it is first asked."""
+
+    is_behind = True
+
+    async def children(self, path: str) -> list[str] | None:
+        return None if self.is_behind else await super().children(path)
+
+    async def sync(self, path: str) -> None:
+        self.is_behind = False
+
+
 async def cluster_with(ledgers: Mapping[str, LedgerMetadata]) -> tuple[MemoryStore, dict[str, int]]:
     """A cluster's metadata with these ledgers, and their ids."""
     store = MemoryStore()
@@ -164,16 +176,18 @@ async def test_a_failed_fsync_answers_unknown_and_stops_the_bookie(
 
 
 async def test_an_emptied_bookie_denies_nothing_of_the_ledgers_that_name_it(tmp_path: Path) -> None:
-    """Issue 10: ``put_ledgers_in_limbo`` ran for damaged directories only, and an empty one denied."""
-
-    store, ids = await cluster_with({"ours": OURS, "other": NOT_OURS})
+    """The metadata was asked for damaged directories only. The session it is asked by may lag."""
+    replaced = replace(OURS, fragments=(*OURS.fragments, Fragment(5, ("b9:1",))))
+    written, ids = await cluster_with({"ours": OURS, "left": replaced, "other": NOT_OURS})
+    store = LaggingStore(written.tree)
     storage = open_files(tmp_path)
     bookie = Bookie(storage, small_settings(tmp_path))
 
     assert await status_of(bookie, 999, 0) is Status.UNKNOWN
     await put_ledgers_in_limbo(storage, store, ROOT, "b0:1")
     await bookie.start()
-    assert await status_of(bookie, ids["ours"], 0) is Status.UNKNOWN
+    for name in ("ours", "left"):
+        assert await status_of(bookie, ids[name], 0) is Status.UNKNOWN
     assert await status_of(bookie, ids["other"], 0) is Status.NO_LEDGER
     assert await add(bookie, ids["ours"], b"late") is Status.FENCED
     await bookie.stop()

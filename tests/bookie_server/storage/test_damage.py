@@ -164,6 +164,28 @@ def test_a_missing_file_is_damage(stored: Model, files: SimFileSystem, suffix: s
     check(stored, storage, f"no {suffix}")
 
 
+@pytest.mark.slow
+def test_damage_is_recorded_before_a_replay_goes_past_it() -> None:
+    """A checkpoint in the middle of a replay moves the mark; killed behind it, nobody would know."""
+    model = started(directories=1)
+    model.write([Add(run_of(1, range(3), size=300))])
+    for entry_id in range(20):
+        model.write([Add(run_of(2, [entry_id], size=6000))])
+    files = model.files.after_kill()
+    path = next(path for path in sorted(files.names_now) if b"1/0/0:" in files.content(path))
+    files.content(path)[files.content(path).index(b"1/0/0:")] ^= 1
+    rehearsed = files.copy()
+    open_small(rehearsed, directories=1)
+
+    for steps in range(rehearsed.steps - files.steps):
+        image = files.copy()
+        image.crash_at = image.steps + steps
+        with suppress(SimulatedCrash):
+            open_small(image, directories=1)
+        storage = open_small(image.crash(Random(0), lambda _: "keep"), directories=1)
+        assert storage.contents.is_damaged, steps
+
+
 def test_a_missing_entry_log_makes_its_entries_unreadable_not_absent(
     stored: Model, files: SimFileSystem
 ) -> None:
