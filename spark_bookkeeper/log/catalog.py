@@ -147,6 +147,7 @@ class Catalog:
         for _ in range(CREATE_ATTEMPTS_MAX):
             try:
                 found = await nodes.head_or_none()
+                # Begun by another client, or by our own multi whose reply was lost: go on with it.
                 if found is None or found.head.state is LogState.DELETING:
                     break
                 await self._store.multi(self._deletion_start(name, nodes, found))
@@ -196,6 +197,7 @@ class Catalog:
         """Ids of the logs whose deletion began and did not end, here or elsewhere."""
         await self._store.sync(self._paths.root)
         names = await self._store.children(self._paths.root) or []
+        # The folder of names stands beside the logs.
         log_ids = sorted(int(name) for name in names if name.isdecimal())
         is_begun = await each(self._is_being_deleted, log_ids, concurrency_max=READS_MAX)
         return [log_id for log_id, begun in zip(log_ids, is_begun, strict=True) if begun]
@@ -257,5 +259,6 @@ class Catalog:
     def _deletion_start(self, name: str, nodes: LogNodes, found: HeadAt) -> list[Operation]:
         return [
             Put(nodes.tree.head, encode_head(deleting(found.head)), found.version),
+            # Of any version: while the head is as it was read, the name belongs to this very log.
             Delete(self._paths.name(name), None),
         ]

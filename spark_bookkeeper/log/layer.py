@@ -52,6 +52,7 @@ class LogLayer:
         pause: Pause | None = None,
     ) -> None:
         self.clock_ms = clock_ms
+        # It has no state that a forked process would share: names and ids drawn there are its own.
         self.random = random or SystemRandom()
         self._root = root
         self._site = LogSite(
@@ -108,6 +109,7 @@ class LogLayer:
 
         async def recover(ledger_id: int) -> LedgerMetadata:
             await site.fence(ledger_id)
+            # Read again: whichever client closed it, where it ends stands here.
             return (await ledgers.read(ledger_id)).metadata
 
         nodes = self.nodes(log_id, log)

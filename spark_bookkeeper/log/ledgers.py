@@ -125,6 +125,7 @@ class _HandleEntries:
         return self._handle.last_add_confirmed
 
     async def batches(self, first_entry: int, last_entry: int) -> AsyncGenerator[list[Entry], None]:
+        # Closed with this generator, for the handle has tasks that read ahead.
         async with aclosing(self._handle.read_runs(first_entry, last_entry)) as runs:
             async for run in runs:
                 yield list(entries_of(run, self._handle.digest_size))

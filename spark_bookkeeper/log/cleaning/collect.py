@@ -46,6 +46,7 @@ class Collector:
         nodes = self._sweeper.site.nodes(log_id, log)
         report = SweepReport()
         await nodes.sync()
+        # For its error alone: a log under deletion is taken apart in an order of its own.
         await nodes.head()
         # The commit made chunks and garbage before its token could go: tokens are cleaned first.
         await self._tokens(nodes, report, is_dry_run)
@@ -62,6 +63,8 @@ class Collector:
             if found is None or not self._is_due(found, jobs_of.get(epoch, ()), stored, now_ms):
                 continue
             if found.token.state is TokenState.LIVE:
+                # A commit may still win. The sweep below reads the token again, and then finds it
+                # COMMITTED.
                 report.tokens_killed.append(epoch)
                 if not is_dry_run:
                     await nodes.kill(epoch, now_ms)
@@ -75,10 +78,16 @@ class Collector:
         token = found.token
         if token.state is TokenState.DEAD:
             return True
+        # Kept a while when COMMITTED: a driver that lost the reply to its commit asks the token for
+        # the outcome.
         timeout_ms = self._sweeper.settings.job_timeout_ms
         if token.state is TokenState.COMMITTED:
             return now_ms - token.changed_ms >= timeout_ms
+        # The plan of a stream's batch does not know which one it is. Its tasks do, and their claims
+        # name it in the job's index.
         txns: list[Txn | None] = [token.txn, *(parse_job_name(job) for job in jobs)]
+        # Another epoch has committed this job or a later one: what this one wrote can never become
+        # visible.
         if any(_is_stored(txn, stored) for txn in txns):
             return True
         return now_ms - token.created_ms >= (
@@ -89,6 +98,8 @@ class Collector:
         """Delete index nodes whose token is gone: they have no meaning any more."""
         for job in await nodes.store.children(nodes.tree.jobs) or []:
             for epoch in await nodes.job_epochs(job):
+                # A token is older than its index node and never made again, so this session would
+                # have seen it if it were there.
                 if await nodes.token(epoch) is None:
                     await delete_node(nodes.store, nodes.tree.job_epoch(job, epoch))
             await remove_job(nodes, job, report)
@@ -109,6 +120,8 @@ class Collector:
             if is_dry_run:
                 report.ledgers_deleted += sorted(doomed)
             elif not (
+                # The ledgers before the entry, which alone remembers them: a crash in between costs
+                # nothing. With nothing left to other entries, none of them may hold this one up.
                 await self._sweeper.remove_ledgers(doomed, report)
                 and await _forget_garbage(nodes, epoch, others if kept else [])
             ):
@@ -125,6 +138,8 @@ class Collector:
         names = await nodes.store.children(nodes.tree.chunks) or []
         ended: dict[int, bool] = {}
         for epoch in sorted({parse_chunk_epoch(name) for name in names}):
+            # Tokens before references, in one session: an epoch that is found to have ended has
+            # made its chunks count by now, or never will.
             found = await nodes.token(epoch)
             ended[epoch] = found is None or found.token.state is not TokenState.LIVE
         candidates = [name for name in names if ended[parse_chunk_epoch(name)]]

@@ -58,9 +58,12 @@ class Consumers:
                 return cursor
             except NoNodeError as gone:
                 await self._nodes.sync()
+                # Either the cursor was forgotten meanwhile, and is made again, or the whole log is
+                # gone.
                 if await self._nodes.head_or_none() is None:
                     raise NoSuchLogError(self._nodes.log) from gone
             except StoreConflict:
+                # Moved by somebody else, or read from a follower that lags.
                 await self._nodes.sync()
         raise MetadataConflictError(
             f"consumer {consumer} of log {self._nodes.log}", "others moved it every time"
@@ -108,12 +111,14 @@ class CursorHolder:
 
     async def advance(self, row: int) -> None:
         """The rows before ``row`` are not needed any more; raises as :meth:`Consumers.advance`."""
+        # Called with every batch: only what moves the cursor, or is due, is worth a write.
         if self._cursor is not None and row <= self._cursor.row and not self._is_due():
             return
         self._cursor = await self._consumers.advance(self._consumer, row, self._timeout_ms)
 
     async def heartbeat(self, row: int) -> None:
         """As :meth:`advance` of the first call; later ones only keep the cursor from expiring."""
+        # Rows that were handed out may not be in the sink yet, so only ``advance`` moves it on.
         await self.advance(row if self._cursor is None else self._cursor.row)
 
     def _is_due(self) -> bool:

@@ -37,12 +37,14 @@ class LogDeletion:
         """
         found = await nodes.head_or_none()
         report = SweepReport()
+        # The head goes last: without one, a deleter was through with all ledgers.
         if found is not None:
             invariant(found.head.state is LogState.DELETING, "only a log given up is taken apart")
             await self._remove_tokens(nodes, report)
             await self._remove_ledgers(nodes, found.head, report)
             if found.head.open_ledger is not None:
                 opened = found.head.open_ledger.ledger_id
+                # Its writer may be at it still, and must not go on adding to a ledger that is gone.
                 await self._sweeper.remove_ledger(opened, report, is_fenced_first=True)
             for epoch in await nodes.garbage_epochs():
                 garbage = await nodes.garbage(epoch)
@@ -63,7 +65,9 @@ class LogDeletion:
                 await self._sweeper.remove_children(nodes, epoch, children, set(children), report)
                 if await delete_node(nodes.store, nodes.tree.token(epoch)):
                     report.tokens_removed.append(epoch)
+            # A ledger that stays keeps its child and so its token: no further round could end.
             self._require_all_gone(nodes, report)
+            # Refused when a plan drew a token since they were listed: then another round.
             if await delete_node(nodes.store, nodes.tree.tokens):
                 return
         raise MetadataConflictError(f"log {nodes.log}", "writes go on being planned")

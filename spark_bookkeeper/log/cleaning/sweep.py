@@ -104,6 +104,7 @@ class Sweeper:
             state = await nodes.kill(other, self.site.clock_ms())
             if state is TokenState.DEAD:
                 report.tokens_killed.append(other)
+            # Another epoch that committed is swept behind its own commit, or by age.
             if state is not TokenState.COMMITTED:
                 await self.sweep_epoch(nodes, other, report, job=job)
         await remove_job(nodes, job, report)
@@ -138,6 +139,7 @@ class Sweeper:
                 report.ledgers_deleted += [child.ledger_id for child in doomed]
                 report.tokens_removed.append(epoch)
                 return
+            # With its token left in place, what could not be deleted is found again.
             if not await self.remove_children(nodes, epoch, children, set(doomed), report):
                 return
         elif is_dry_run:
@@ -164,6 +166,7 @@ class Sweeper:
                 child.ledger_id, report, is_fenced_first=True
             ):
                 return False
+            # Those of visible ledgers go as well: the log itself names them now.
             await delete_node(self.site.store, nodes.tree.token_child(epoch, child))
             return True
 
@@ -176,6 +179,7 @@ class Sweeper:
         """Delete one ledger; returns whether it is gone for sure."""
         try:
             if is_fenced_first:
+                # A zombie that still writes fails here, rather than add to a ledger that is gone.
                 await self.site.fence(ledger_id)
             await self.site.delete_ledger(ledger_id)
         except NoSuchLedgerError:
@@ -218,6 +222,7 @@ async def find_referenced(
     async def read() -> set[int]:
         head = (await nodes.head()).head
         found = wanted & await nodes.ledger_ids(head)
+        # A ledger has no range before its end is recorded.
         if head.open_ledger is not None:
             found |= wanted & {head.open_ledger.ledger_id}
         for epoch in await nodes.garbage_epochs():
@@ -252,6 +257,8 @@ async def _read_whole(nodes: LogNodes, what: str, read: Callable[[], Awaitable[T
         try:
             return await read()
         except ChunkMissingError:
+            # A chunk goes after the head that named it: a session that lags would read that head
+            # again.
             await nodes.sync()
     raise MetadataUnavailableError(
         nodes.store.service, f"list of {what} changes at every read log={nodes.log}"

@@ -29,6 +29,7 @@ async def truncate_log(
     async def attempt(change: HeadChange) -> int:
         found = await nodes.head()
         head = found.head
+        # Rows of an open ledger lie beyond the end that the head knows.
         if before_row < 0 or (before_row > head.next_row and head.open_ledger is None):
             raise ValueError(
                 f"the log has no row {before_row}; first_row={head.base_row} "
@@ -49,6 +50,7 @@ async def _open_chunks(nodes: LogNodes, head: LogHead, before_row: int) -> dict[
     opened: dict[str, Chunk] = {}
     ref = chunk_to_cut(head.chunks, before_row)
     while ref is not None:
+        # Read with all column bounds: what stays of the chunk is written anew from this.
         chunk = opened[ref.name] = await nodes.chunk(ref)
         ref = chunk_to_cut(chunk.chunks, before_row)
     return opened

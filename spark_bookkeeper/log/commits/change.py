@@ -41,6 +41,8 @@ class HeadChange:
 
     async def write_chunks(self, transition: Transition) -> None:
         """Write the chunks ``transition`` needs; nothing refers to them yet."""
+        # One by one: a change makes about one chunk per level. Their names are this attempt's own,
+        # so no reply leaves a doubt about one: a lost one only costs the attempt.
         for ref, value in transition.chunks:
             await self._nodes.store.create(self._nodes.tree.chunk(ref.name), value)
 
@@ -64,6 +66,7 @@ class HeadChange:
         try:
             await delete_node(self._nodes.store, self._nodes.tree.token(self._epoch))
         except MetadataUnavailableError as cause:
+            # An error here would hide what became of the change; by age the token goes anyway.
             _log.info("token left to expire. epoch=%d cause=%s", self._epoch, cause)
 
 
@@ -78,6 +81,8 @@ def change_operations(
         Put(tree.token(epoch), encode_token(token), LIVE_TOKEN_VERSION),
     ]
     if transition.garbage is not None:
+        # Not in a request of its own: after a crash between the two neither head nor garbage would
+        # name these ledgers, and nothing would ever delete them.
         operations.append(Create(tree.garbage_entry(epoch), encode_garbage(transition.garbage)))
     return operations
 
@@ -107,10 +112,12 @@ async def change_head(
             now_ms = clock_ms()
             epoch = await nodes.draw_epoch(Token(created_ms=now_ms))
         except MetadataUnavailableError as lost:
+            # At most a token came about. Without its number nobody can commit under it.
             failure = lost
             continue
         change = HeadChange(nodes, epoch, now_ms)
         try:
+            # The attempt has to see what an earlier one did whose reply was lost.
             await nodes.sync()
             return await attempt(change)
         except (StoreConflict, ChunkMissingError) as refused:
@@ -119,6 +126,9 @@ async def change_head(
             failure = lost
             is_unknown = True
         finally:
+            # Before the next attempt reads the head, so that this one's multi, perhaps still on its
+            # way, does not come in between. Where that fails, both are still guarded by the head's
+            # version.
             await change.end()
     if is_unknown or isinstance(failure, MetadataUnavailableError):
         raise MetadataUnavailableError(

@@ -87,6 +87,7 @@ class Claim:
         try:
             yield
         except StoreConflict as conflict:
+            # Both operations are at or below the token: a refusal elsewhere is not about the claim.
             if not conflict.path.startswith(self.nodes.tree.token(self.epoch.number)):
                 raise
             raise EpochFencedError(
@@ -126,6 +127,8 @@ class Jobs:
         nodes = self._site.nodes(log_id, log)
         if found is None:
             await nodes.sync()
+            # A session that lags would give an overwrite the version of an old head, and its commit
+            # a conflict with what its user has long seen.
             found = await nodes.head()
         if found.head.open_ledger is not None:
             raise LogHasWriterError(log, found.head.open_ledger.ledger_id)
@@ -163,9 +166,13 @@ class Jobs:
         nodes = self._site.nodes(epoch.log_id, epoch.log)
         if job.txn is not None:
             stored = await nodes.txn(job.txn.app_id)
+            # Whether it is a replay or an error is for the commit to say, which reads it again. A
+            # stale answer here only costs the work of writing what will not be needed.
             if txn_status(job.txn, None if stored is None else stored.txn) is not TxnStatus.NEW:
                 return None
         name = job_name(job)
+        # Announced before the others are listed: of two epochs that claim at the same time the one
+        # that announces itself later sees the other.
         await self._announce(nodes, name, epoch)
         # Both at once, for the multi that creates the ledger checks the token again.
         siblings, refusal = await asyncio.gather(
@@ -178,6 +185,7 @@ class Jobs:
                 epoch.log, epoch.number, f"epoch {siblings[-1]} of the same job took over"
             )
         for lower in siblings:
+            # The token first: only once it has ended is the list of ledgers to fence complete.
             if lower < epoch.number and await nodes.kill(lower, self._site.clock_ms()) is not None:
                 self._fence_in_background(nodes, lower)
         if refusal is not None:
@@ -194,6 +202,8 @@ class Jobs:
         earlier = [
             child.ledger_id
             for child in children
+            # Not the later ones: a zombie that finishes late must not end the attempt that Spark
+            # has started in its place.
             if child.partition == claim.partition and child.task_attempt_id < claim.task_attempt_id
         ]
         await each(self._fence_or_warn, earlier, concurrency_max=FENCE_CONCURRENCY_MAX)
@@ -219,6 +229,7 @@ class Jobs:
                 await self._store.create(path, b"")
                 return
             except NodeExistsError:
+                # Made by another task of this epoch, or by an earlier try whose reply was lost.
                 return
             except MetadataUnavailableError as cause:
                 lost = cause
@@ -249,6 +260,7 @@ class Jobs:
             # The plan ran in another session; this one may lag behind it.
             await nodes.sync()
             found = await nodes.token(epoch.number)
+        # A stale LIVE does no harm: the multi that creates the ledger checks the token again.
         if found is None or found.token.state is not TokenState.LIVE:
             state = "gone" if found is None else found.token.state.name
             raise EpochFencedError(epoch.log, epoch.number, f"its token is {state}")
@@ -258,12 +270,15 @@ class Jobs:
             try:
                 children = await nodes.token_children(epoch)
             except BookKeeperError as cause:
+                # Not tried again: fenced or not, nothing under a token that ended becomes visible.
                 _log.warning("superseded epoch not fenced. epoch=%d cause=%s", epoch, cause)
                 return
             ledger_ids = [child.ledger_id for child in children]
             await each(self._fence_or_warn, ledger_ids, concurrency_max=FENCE_CONCURRENCY_MAX)
 
         task = asyncio.get_running_loop().create_task(fence_all(), name=f"fence-epoch-{epoch}")
+        # The loop itself keeps tasks by weak references only, and might lose this one while it
+        # runs.
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 

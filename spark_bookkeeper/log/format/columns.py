@@ -59,6 +59,7 @@ def _shorten_minimum(bound: Scalar | None) -> Scalar | None:
 
 def _shorten_maximum(bound: Scalar | None) -> Scalar | None:
     if isinstance(bound, bytes) and len(bound) > BOUND_BYTES_MAX:
+        # A byte of 0xff has no next one, so the last of the others is raised.
         kept = bound[:BOUND_BYTES_MAX].rstrip(b"\xff")
         return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
     if isinstance(bound, str) and len(bound.encode()) > BOUND_BYTES_MAX:

@@ -12,6 +12,7 @@ from spark_bookkeeper.log.errors import LogPayloadError
 from spark_bookkeeper.log.format.model import LogHead, LogSettings
 
 RAW = "raw"
+# Spelt out, because making it takes Arrow, which this layer does without; a test compares it.
 RAW_SCHEMA = (
     b'{"arrow":"'
     b"/////3AAAAAQAAAAAAAKAAwABgAFAAgACgAAAAABBAAMAAAACAAIAAAABAAIAAAABAAAAAEAAAAUAAAA"

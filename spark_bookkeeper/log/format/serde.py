@@ -135,6 +135,8 @@ def parse_token(path: str, value: bytes) -> Token:
         return Token(
             **_TOKEN.named(message),
             state=TokenState(message.state),
+            # No application's id is empty. Collection compares id and version; the rest is not
+            # stored.
             txn=Txn(message.app_id, message.app_version) if message.app_id else None,
             timeout_ms=message.timeout_ms if message.HasField("timeout_ms") else None,
         )
@@ -205,6 +207,7 @@ def parse_garbage(path: str, value: bytes) -> Garbage:
             GarbageReason(message.reason),
             message.dropped_ms,
             **_parts_from_pb(message),
+            # 0 is a wish, too: not to keep it at all. Only when it is absent the collector decides.
             retention_ms=message.retention_ms if message.HasField("retention_ms") else None,
         )
 
@@ -265,6 +268,7 @@ def _parts_to_pb(of: LogHead | Chunk | Garbage) -> dict[str, list[Any]]:
 def _parts_from_pb(
     message: pb.Head | pb.Chunk | pb.Garbage, columns: Collection[str] | None = None
 ) -> dict[str, Any]:
+    # The usual case, and a plan may parse 10^5 ranges: then not even a call for each.
     no_columns = columns is not None and not columns
     return {
         "chunks": tuple(ChunkRef(*_REF.values(ref)) for ref in message.chunks),
@@ -296,6 +300,7 @@ def _parse(path: str, value: bytes, message: M, build: Callable[[M], T]) -> T:
         message.ParseFromString(value)
     except DecodeError as cause:
         raise MetadataCorruptError(path, f"not a protobuf message ({cause})") from cause
+    # Looked at before anything is built: a later format may mean something else by these fields.
     version = getattr(message, "format_version", 0)
     if version != FORMAT_VERSION:
         raise MetadataCorruptError(
@@ -304,4 +309,5 @@ def _parse(path: str, value: bytes, message: M, build: Callable[[M], T]) -> T:
     try:
         return build(message)
     except (ValueError, ArithmeticError) as cause:
+        # A text that is no decimal and a date beyond the calendar are ArithmeticErrors.
         raise MetadataCorruptError(path, str(cause)) from cause

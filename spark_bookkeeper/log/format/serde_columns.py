@@ -70,6 +70,7 @@ def _scalar_to_pb(scalar: Scalar) -> pb.Scalar:
             return pb.Scalar(binary=scalar)
         case Decimal():
             return pb.Scalar(decimal=str(scalar))
+        # Whole microseconds by integer division: seconds as a float are not exact for far dates.
         case datetime() if scalar.tzinfo is None:
             return pb.Scalar(timestamp_ntz_us=(scalar - _EPOCH_NTZ) // _MICROSECOND)
         case datetime():

@@ -67,6 +67,7 @@ def parse_job_name(name: str) -> Txn | None:
 
 def parse_child_name(name: str) -> TokenChild:
     """The ledger a token's child stands for."""
+    # None of the three is ever negative, so a dash only separates.
     partition, task_attempt_id, ledger_id = (int(part) for part in name.split("-"))
     return TokenChild(partition, task_attempt_id, ledger_id)
 

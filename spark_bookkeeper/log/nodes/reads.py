@@ -254,6 +254,8 @@ class LogNodes:
                 if found is None or found.token.state is not TokenState.LIVE:
                     return None if found is None else found.token.state
                 dead = replace(found.token, state=TokenState.DEAD, changed_ms=now_ms)
+                # A commit that came first has made it another version, and must keep what it
+                # committed.
                 await self.store.put(path, serde.encode_token(dead), LIVE_TOKEN_VERSION)
                 return TokenState.DEAD
             except StoreConflict:
@@ -270,6 +272,7 @@ class LogNodes:
         return None if node is None else at(parse(path, node.value), node.version)
 
     async def _open(self, ref: ChunkRef) -> tuple[ChunkRef, ...]:
+        # Leaves stand beside index chunks; they go down with them, so that row order is kept.
         return (ref,) if ref.level == 0 else (await self.chunk(ref)).chunks
 
 

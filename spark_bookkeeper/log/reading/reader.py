@@ -90,6 +90,8 @@ class LogReader(AsyncClosing):
         idle = IdleTime(self._timeout_s)
         async with _head_watched(self._nodes) as has_changed:
             while True:
+                # Before the head is read: a change after that sets it again, and none is slept
+                # through.
                 has_changed.clear()
                 head = await self._head(row)
                 try:
@@ -98,8 +100,12 @@ class LogReader(AsyncClosing):
                             row = self.next_row = rows[-1][0].row + 1
                             failures = 0
                             yield rows
+                            # Not before the yield: the time its caller spends on the rows is not
+                            # idle time.
                             idle.restart()
                 except _LOST:
+                    # Most likely they were dropped meanwhile. The next round finds that out, and
+                    # says so as a DataLossError, which names the rows.
                     failures += 1
                     if failures == READ_ATTEMPTS_MAX or await self._is_unchanged(head, row):
                         raise
@@ -127,6 +133,7 @@ class LogReader(AsyncClosing):
             DataLossError: it does, and the log has no writer.
         """
         head = (await self._nodes.head()).head
+        # Perhaps only this session lags: the row may come from a reader of another one.
         if row > head.next_row and head.open_ledger is None:
             await self._nodes.sync()
             head = (await self._nodes.head()).head
@@ -146,6 +153,8 @@ class LogReader(AsyncClosing):
                 async with aclosing(ledger.batches(first, item.last_entry)) as found_entries:
                     async for entries in found_entries:
                         yield _placed(entries, item.first_row - item.first_entry)
+            # Its own head, read later than ours: the open ledger that head names follows these very
+            # ranges.
             row, head = found.to_row, found.head
         if head.open_ledger is not None:
             async with aclosing(self._open_rows(head.open_ledger, row, idle)) as open_rows:

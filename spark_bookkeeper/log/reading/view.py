@@ -168,6 +168,7 @@ class LogView:
                     is_trimmed_skipped=is_trimmed_skipped,
                     is_overwritten_skipped=is_overwritten_skipped,
                 )
+            # What is skipped may reach beyond ``to_row``: there are no rows to read then.
             last = max(extent.end_row if to_row is None else to_row, first)
             found = await self._overlapping(head, first, last, columns)
             return RowRanges(first, last, (*found, *await self._open_range(head, last)), head)
@@ -268,6 +269,7 @@ class LogView:
                 found = parts[at]
                 if isinstance(found, LedgerRange):
                     return RowAtTime(found.first_row, head)
+                # Bounds are not asked for: parsing them is most of the cost.
                 chunk = await self.nodes.chunk(found, ())
                 parts = (*chunk.chunks, *chunk.ranges)
 
@@ -280,6 +282,7 @@ class LogView:
             try:
                 return await read()
             except ChunkMissingError as gone:
+                # The head is newer than the one just read: a session that lags has to see that.
                 missing = str(gone)
                 await self.nodes.sync()
         raise MetadataCorruptError(
@@ -300,6 +303,7 @@ class LogView:
             return ()
         rows = to_row - opened.first_row
         size = await self._open_ledgers.length(opened.ledger_id, rows - 1)
+        # Never less than the range before, even when the writer's clock was behind.
         shown_ms = max(opened.opened_ms, head.last_commit_ms)
         shown = LedgerRange(
             opened.ledger_id, 0, rows - 1, opened.first_row, rows, size, head.schema_id, shown_ms

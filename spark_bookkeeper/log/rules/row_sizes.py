@@ -33,12 +33,14 @@ async def row_after_bytes(
         if isinstance(part, LedgerRange):
             fitting = rows_within(part, row, left)
             if row + fitting < part.next_row:
+                # With nothing a batch would be empty, and its query would never move on.
                 at_least = min(row + _rows_of_entry(part), part.next_row)
                 row = at_least if not fitting and row == from_row else row + fitting
                 break
             left -= _size_from(part, row)
             row = part.next_row
         elif part.first_row >= row and part.size_bytes <= left:
+            # Wanted as a whole: its total is in the reference, and the chunk stays unread.
             left -= part.size_bytes
             row = part.next_row
         else:

@@ -50,6 +50,7 @@ class Leader:
         own = max(self._own)
 
         def check(found: int | None) -> None:
+            # Also when there is none: somebody recovered the log and left it without a writer.
             if found not in self._own:
                 raise LogFencedError(own, self.log)
 
@@ -61,6 +62,7 @@ class Leader:
 
     async def _follow(self, check: Callable[[int | None], None]) -> Tenure:
         tenure = await self._tail.follow(self._create, check=check)
+        # The others are recorded by now, or never come about: their multis demand an older head.
         self._own = {tenure.appender.ledger_id}
         return tenure
 
@@ -68,6 +70,7 @@ class Leader:
         self, settings: LogSettings, extra_operations: ExtraOperations
     ) -> LedgerAppender:
         def remember_and_extend(ledger_id: int) -> Sequence[Operation]:
+            # Noted before the multi is sent, for it may be applied and its reply lost.
             self._own.add(ledger_id)
             return extra_operations(ledger_id)
 

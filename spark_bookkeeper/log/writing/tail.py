@@ -103,11 +103,14 @@ class LogTail:
             found = await self.nodes.head()
             require_raw(self.nodes.log, found.head)
             opened = found.head.open_ledger
+            # Asked before the recovery, which fences: a leader that was followed must not, by
+            # rolling, fence the one that follows it.
             check(None if opened is None else opened.ledger_id)
             ended = await self._end_open_ledger(found.head, change.names)
             await change.write_chunks(ended)
 
             def extra_operations(ledger_id: int) -> list[Operation]:
+                # Asked anew for each ledger id that is tried, because the head names it.
                 head = register_open_ledger(ended.head, ledger_id, change.now_ms)
                 return change.operations(found, replace(ended, head=head))
 
@@ -121,6 +124,7 @@ class LogTail:
         if head.open_ledger is None:
             return Transition(head)
         ledger_id = head.open_ledger.ledger_id
+        # A repeated attempt mostly finds it closed, and then no bookie is asked.
         metadata = await self._recover(ledger_id)
         if not metadata.is_closed:
             raise LedgerRecoveryError(ledger_id, f"it is {metadata.state.name} after recovery")

@@ -111,6 +111,7 @@ class LogWriter(AsyncClosing):
         if self._closing is not None:
             raise ClientClosedError("log writer")
         for payload in payloads:
+            # A payload may wait for a later ledger, but all have the log's settings, so one limit.
             if len(payload) > self.payload_size_max:
                 raise EntryTooLargeError(len(payload), self.payload_size_max)
         if not payloads:
@@ -148,6 +149,7 @@ class LogWriter(AsyncClosing):
         closing = self._closing
         if closing is None or has_failed(closing):
             closing = self._closing = asyncio.create_task(self._close(), name="close-log-writer")
+        # A caller that gives up waiting must not stop a close that others wait for.
         await asyncio.shield(closing)
 
     def abandon(self, error: BookKeeperError) -> None:
@@ -158,17 +160,23 @@ class LogWriter(AsyncClosing):
         if self._closing is not None and self._closing.done() and not has_failed(self._closing):
             return
         if self._roll is not None:
+            # Cut off in the middle, a roll may leave an empty ledger that the head names: one more
+            # to recover for the next writer, and nothing lost.
             self._roll.cancel()
         self._ledger.appender.abandon(error)
         self.end(error)
 
     async def _close(self) -> None:
         while self._roll is not None:
+            # A roll may end by beginning the next, with what is queued. How it ended stands in
+            # ``_error``.
             await asyncio.wait({self._roll})
         if isinstance(self._error, LogFencedError):
+            # Whoever took the log over closes our ledger and records it.
             raise self._error
         self._ledger.stop_timer()
         try:
+            # After any other error, too: what was acknowledged is recorded all the same.
             await self._ledger.appender.close()
         except LedgerFencedError as fenced:
             raise self._fenced(fenced) from fenced
@@ -193,6 +201,7 @@ class LogWriter(AsyncClosing):
             try:
                 ledger.appender.push(payloads, _Part(self, batch, ledger, len(payloads)))
             except BookKeeperError as error:
+                # It may have left the queue just now, and then end() does not reach it.
                 batch.fail(self.end(error))
                 return
             if ledger.is_full(self.settings):
@@ -204,6 +213,7 @@ class LogWriter(AsyncClosing):
         if self._ledger.entries:
             self._begin_roll()
         else:
+            # An empty ledger would only be exchanged for another empty one.
             self._ledger.start_timer(self.settings.roll_interval_ms, self._on_age_reached)
 
     def _begin_roll(self) -> None:
@@ -246,6 +256,7 @@ class LogWriter(AsyncClosing):
             waiting, self._queue = self._queue, deque()
             for batch in waiting:
                 batch.fail(ended)
+            # Whoever waits for room or in flush wakes, and finds the error.
             self._release(self._held_bytes)
             self._settled.set()
             _log.warning("log writer ended. log=%s error=%s", self.log, ended)
@@ -259,10 +270,13 @@ class LogWriter(AsyncClosing):
     # -- memory -----------------------------------------------------------------------------------
 
     async def _wait_for_room(self) -> None:
+        # All who wait wake at once, and the first of them may fill the room again.
         while not self._room.is_set():
             await self._room.wait()
 
     def _release(self, size_bytes: int) -> None:
+        # At its end the writer let go of everything; bookies that answer later must not count
+        # twice.
         size_bytes = min(size_bytes, self._held_bytes)
         self._held_bytes -= size_bytes
         if self._held_bytes < self.settings.max_in_flight_bytes:
@@ -292,6 +306,7 @@ class _Ledger:
             self._size_bytes += size_bytes
             self._held_bytes += size_bytes
             batch.sent += 1
+        # A batch mostly goes whole to one ledger: its list need not be copied then.
         whole = batch.sent - first == len(batch.payloads)
         return batch.payloads if whole else batch.payloads[first : batch.sent]
 
