@@ -159,6 +159,7 @@ def _check_shape(schema: pa.Schema, entries: int, entry_id: int) -> None:
 
 
 def _check_rows(first_rows: list[int], rows: int) -> None:
+    # Readers search these by bisection, and take rows of an entry from its neighbour.
     expected_first = first_rows[:1] in ([], [0])
     ascending = all(a < b for a, b in zip(first_rows, [*first_rows[1:], rows], strict=True))
     if not expected_first or not ascending:
