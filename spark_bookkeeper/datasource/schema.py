@@ -177,7 +177,7 @@ def cast_array(array: pa.Array, of: pa.DataType) -> pa.Array:
     if types.is_struct(of) and types.is_struct(array.type):
         return struct_around(array, of, _cast_fields(array, of))
     if types.is_list(of) and types.is_list(array.type):
-        # Not flatten(): the offsets that stay count from the first of all values, slice or not.
+        # Not flatten(): the offsets that are kept count from the first value of the unsliced array.
         return list_around(array, of, cast_array(array.values, of.value_type))
     if types.is_map(of) and types.is_map(array.type):
         items = cast_array(array.items, of.item_type)

@@ -180,7 +180,7 @@ class _Parsing:
             except ValueError as error:
                 defects.append(str(error))
         named = ("log" in values) + ("ledgers" in values)
-        # One that was given and is wrong has been told of already.
+        # An option that was given but is wrong has been reported already.
         if named == 0 and not {"log", "ledger"} & set(self._options):
             hint = "" if self._options else OPTIONS_LOST_HINT
             defects.append(f"nothing named: set the option log, a path, or the option ledger{hint}")

@@ -211,5 +211,5 @@ def as_python(bound: pa.Scalar) -> Scalar | None:
 def _extreme(bounds: pa.Array, kernel: str) -> Scalar | None:
     """The least or greatest of the entries' bounds."""
     found = as_python(pc.call_function(kernel, [bounds]))
-    # An infinite bound bounds nothing that its column's order does not.
+    # Infinity is where the order of floats ends anyway: as a bound it says nothing.
     return None if isinstance(found, float) and math.isinf(found) else found

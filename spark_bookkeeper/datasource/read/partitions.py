@@ -74,7 +74,7 @@ def plan(
 ) -> list[tuple[Slice, ...]]:
     """Partitions that hold the wanted rows once each, in order; empty when there are none."""
     wanted = [found for r in ranges if (found := _wanted(r, first_row, end_row, row_is_entry))]
-    # By the measure that slices are packed by: opening a small ledger counts for more than it has.
+    # The measure that slices are packed by, in which opening a small ledger counts too.
     cost = sum(max(OPEN_COST_BYTES, found.size_bytes) for found in wanted)
     spread = max(SPREAD_BYTES_MIN, -(-cost // limits.cores_hint))
     target = min(limits.partition_bytes_max, spread, -(-cost // limits.partitions_min) or 1)

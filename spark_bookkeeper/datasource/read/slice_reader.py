@@ -169,7 +169,7 @@ def _cut(batch: pa.RecordBatch, position: int, of: Slice, entry_id: int) -> Iter
 
 
 def _check_start(of: Slice, expected: int | None, position: int) -> None:
-    """Fail unless an entry begins where the one before ended, and the first not behind the rows wanted."""
+    """Fail unless an entry begins where the last one ended, the first one at or before ``first_row``."""
     if expected is None:
         if of.is_whole or position <= of.first_row:
             return
@@ -198,7 +198,7 @@ def read_ledger(
     fetching.count_planned(of)
     footer = _footer(ledger, fetching) if fetching.may_spare(of) else None
     if footer is not None and len(footer.first_rows) == ledger.last_add_confirmed:
-        # Rows of the slice stand for entries; wanted are all rows that those hold.
+        # The slice counts an entry as a row, and wants all rows that its entries hold.
         every = replace(of, first_row=0, end_row=footer.rows)
         yield from _read_laid_out(ledger, every, decoder, Layout(footer, 0), fetching)
         return

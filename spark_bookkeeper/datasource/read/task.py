@@ -81,7 +81,7 @@ def read_slices(
     *,
     predicate: Predicate = ALL_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """The slices' rows as batches of exactly Spark's schema; rows ``predicate`` rules out may lack.
+    """The slices' rows as batches of Spark's schema; some that ``predicate`` rules out are left out.
 
     Raises:
         BookKeeperError: a ledger cannot be opened, read or decoded; never fewer rows.

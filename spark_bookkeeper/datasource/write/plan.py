@@ -96,7 +96,7 @@ async def _plan_once(
         raise SchemaMismatchError(options.log, ("a DataFrame without columns holds no rows",))
     password = options.read_password()
     nodes, has_created_log = await _find_or_create(session, options, options.log, schema)
-    # Another client may have changed the schema, the writer or the password: check against the newest.
+    # Another client may have changed schema, writer or password: check against the newest.
     await nodes.sync()
     found = await nodes.head()
     settings = overridden(found.head.settings, options)
@@ -164,7 +164,7 @@ async def _check_password(
     ranges = head.ranges
     if not ranges and head.chunks:
         view = session.view(nodes.log_id, nodes.log)
-        # The newest rows are listed in a chunk, not in the head; the last one leads to their ledger.
+        # The newest rows are listed in a chunk, not in the head; the last leads to their ledger.
         ranges = (await view.ranges(head.next_row - 1, is_trimmed_skipped=True)).ranges
     try:
         if ranges:
