@@ -32,6 +32,7 @@ class DefaultSource(DataSource):  # type: ignore[misc, unused-ignore]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        # Spark plans a stream's write with a fresh source and commits with a pickled one.
         self._is_copy = True
 
     def _source(self) -> DataSource:

@@ -50,6 +50,7 @@ def merged(log: str, stored: LogSchema, given: StructType) -> LogSchema:
 def covers(newest: bytes, own: bytes) -> bool:
     """Whether the encoded schema ``newest`` begins with the columns of ``own``, types included."""
     has, wanted = parse_log_schema(newest), parse_log_schema(own).spark
+    # Places count as well as names, because footers number columns.
     if has.spark.names[: len(wanted)] != wanted.names:
         return False
     try:
@@ -75,6 +76,7 @@ def _merged_fields(
         fields.append(field)
     by_lower = {name.lower(): name for name in stored.names}
     for name, field in new.items():
+        # Set as well as asked, so that new names are compared with each other too.
         other = by_lower.setdefault(name.lower(), name)
         if other != name:
             differences.append(f"{path}{name}: there is {other}, names differ in case only")
@@ -97,6 +99,7 @@ def _merged_type(path: str, stored: DataType, given: DataType, differences: list
             return MapType(stored.keyType, value, True)
     elif comparable(stored) == comparable(given):
         return stored
+    # Told, not raised: the walk goes on with the stored type, so one error names every difference.
     differences.append(
         f"{path}: is {given.simpleString()}, the log has {stored.simpleString()}; "
         "mergeSchema adds columns, it changes no type"

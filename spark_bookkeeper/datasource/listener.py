@@ -93,6 +93,7 @@ def lag(progress: Mapping[str, Any] | str) -> list[Lag]:
 def batch_report(progress: Mapping[str, Any] | str) -> BatchReport:
     """One progress event in terms of logs and commits; takes what :func:`lag` takes."""
     document = _document(progress)
+    # Spark itself says -1 of a sink that does not count.
     written = int(document.get("sink", {}).get("numOutputRows", -1))
     return BatchReport(
         query_id=str(document["id"]),
@@ -160,6 +161,7 @@ class LogNames:
                 _log.warning("name of a log is not known. log_id=%d cause=%s", log_id, cause)
                 name = None
             if name is None:
+                # One pause for all names: the next log would wait for the same cluster.
                 self._ask_again_s = self._clock_s() + NAME_RETRY_S
             else:
                 self._names[log_id] = name

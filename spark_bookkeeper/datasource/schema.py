@@ -177,6 +177,7 @@ def cast_array(array: pa.Array, of: pa.DataType) -> pa.Array:
     if types.is_struct(of) and types.is_struct(array.type):
         return struct_around(array, of, _cast_fields(array, of))
     if types.is_list(of) and types.is_list(array.type):
+        # Not flatten(): the offsets that are kept count from the first value of the unsliced array.
         return list_around(array, of, cast_array(array.values, of.value_type))
     if types.is_map(of) and types.is_map(array.type):
         items = cast_array(array.items, of.item_type)
@@ -263,6 +264,7 @@ def _is_supported(field: StructField) -> bool:
     try:
         column = LogSchema(one, arrow_schema(one).remove_metadata())
         kept = parse_log_schema(column.encode())
+        # A null of it is enough to make Arrow write and read the type to its full depth.
         row = pa.RecordBatch.from_arrays([pa.nulls(1, kept.arrow.field(0).type)], names=["null"])
         pa.ipc.read_record_batch(row.serialize(), row.schema)
         return bool(kept == column)

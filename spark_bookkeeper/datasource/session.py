@@ -52,6 +52,7 @@ class Session(LogLayer):
             ledgers.cluster.store,
             ledgers.cluster.root,
             fence=ledgers.fence_ledger,
+            # The client's delete_ledger refuses what belongs to a log, and these all do.
             delete_ledger=ledgers.dispose_of_ledger,
             clock_ms=clock_ms,
             random=random,
@@ -76,6 +77,7 @@ class Session(LogLayer):
         if stored is None:
             # Deleted with its log, or not yet known to the metadata server this session asks.
             await nodes.sync()
+            # Raises where it is the log that is gone.
             await nodes.head()
             stored = await nodes.schema(schema_id)
         if stored is None:
@@ -98,12 +100,14 @@ class _OpenLedgers:
         self._password = password
 
     async def read_last_confirmed(self, ledger_id: int) -> int:
+        # Without recovery, which would fence the writer who is at work.
         ledger = await self._ledgers.open_ledger(ledger_id, password=self._password)
         return ledger.last_add_confirmed
 
     async def length(self, ledger_id: int, last_entry: int) -> int:
         ledger = await self._ledgers.open_ledger(ledger_id, password=self._password)
         # Each entry carries the ledger's length up to and with itself.
+        # Unconfirmed, because the bookies asked now may know of less than those the plan relied on.
         async with aclosing(ledger.read_unconfirmed(last_entry, last_entry)) as entries:
             return (await anext(entries)).length
 

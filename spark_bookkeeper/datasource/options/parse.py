@@ -25,6 +25,7 @@ from spark_bookkeeper.datasource.options.model import (
 from spark_bookkeeper.datasource.options.table import CLIENT_PREFIX, OPTIONS, READS, Option, Way
 from spark_bookkeeper.log.nodes.paths import check_log_name
 
+# Not ours and no mistake: Spark adds them itself, of save(), of a query, of a table in its catalog.
 _SPARK_KEYS = frozenset(
     (
         "checkpointlocation", "queryname", "owner", "provider", "path", "paths", "name", "comment",
@@ -105,6 +106,7 @@ class _Parsing:
         self._unknown: list[str] = []
         self._client: list[tuple[str, str]] = []
         self._options = {key.lower(): value for key, value in options.items()}
+        # Sorted, so that the same mistakes are told in the same order.
         for key, value in sorted(self._options.items()):
             self._take(key, value)
         self._settle_target()
@@ -116,6 +118,7 @@ class _Parsing:
         Raises:
             OptionsError: with every defect; :class:`OptionUnknownError` if a key is not known.
         """
+        # Where only columns are asked for, a stream's options are parsed for their defects alone.
         known = kind.__dataclass_fields__
         values = {name: value for name, value in self._values.items() if name in known}
         parsed = kind(**values, client_settings=tuple(self._client))
@@ -177,6 +180,7 @@ class _Parsing:
             except ValueError as error:
                 defects.append(str(error))
         named = ("log" in values) + ("ledgers" in values)
+        # An option that was given but is wrong has been reported already.
         if named == 0 and not {"log", "ledger"} & set(self._options):
             hint = "" if self._options else OPTIONS_LOST_HINT
             defects.append(f"nothing named: set the option log, a path, or the option ledger{hint}")

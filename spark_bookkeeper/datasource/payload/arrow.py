@@ -41,6 +41,7 @@ class ArrowEncoder:
         """The payload of one entry. ``first_row`` counts in the ledger."""
         sink = pa.BufferOutputStream()
         writer = pa.ipc.new_stream(sink, self._schema, options=self._options)
+        # Never closed: that would put an end-of-stream mark behind the only message that is kept.
         writer.write_batch(batch)
         # The stream begins with the schema's message, always of the same size; the batch follows.
         message = memoryview(sink.getvalue())[self._schema_size :]
@@ -55,6 +56,7 @@ class ArrowDecoder:
         self._schema = schema
         self._names = list(schema.names if columns is None else columns)
         wanted = sorted({schema.get_field_index(name) for name in self._names})
+        # All columns, in whatever order, are decoded whole: picking some copies the message.
         self._wanted = wanted if len(wanted) < len(schema) else None
         self._schema_message = schema.serialize().to_pybytes()
 

@@ -92,6 +92,8 @@ def check_message(message: pa.Buffer, rows: int) -> None:
 
 def _declared(metadata: memoryview, body: pa.Buffer | None) -> tuple[int, int]:
     """Rows the batch claims, and bytes its buffers claim to decode to."""
+    # Fields by their numbers in Message.fbs. Of Message: 1 the header's type, 2 the header. Of
+    # RecordBatch: 0 length, 2 buffers, 3 compression.
     root = _INT32.unpack_from(metadata, 0)[0]
     if metadata[_field(metadata, root, 1)] != _RECORD_BATCH:
         raise UnsafeMessageError("not a record batch")
@@ -109,6 +111,7 @@ def _declared(metadata: memoryview, body: pa.Buffer | None) -> tuple[int, int]:
     table = np.frombuffer(metadata, "<i8", 2 * count, vector + 4).reshape(count, 2)
     starts, sizes = table[:, 0], table[:, 1]
     body_size = body.size if body is not None else 0
+    # Compared by a difference: the sum of two numbers that anybody wrote could wrap around.
     if (starts < 0).any() or (sizes < 0).any() or (starts > body_size - sizes).any():
         raise UnsafeMessageError("a buffer lies outside the message")
     if not _field(metadata, batch, 3):
@@ -139,6 +142,7 @@ def _uncompressed(
 
 def _field(metadata: memoryview, table: int, index: int) -> int:
     """Where field ``index`` of a flatbuffer table lies; 0 when it is left out."""
+    # A vtable ends with the last field that was set; fields behind its end have their defaults.
     vtable = table - _INT32.unpack_from(metadata, table)[0]
     if 4 + 2 * index >= _UINT16.unpack_from(metadata, vtable)[0]:
         return 0

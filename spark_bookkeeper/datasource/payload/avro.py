@@ -104,6 +104,7 @@ class AvroDecoder:
             if len(body):
                 raise MalformedEnvelopeError(f"{len(body)} bytes behind no rows")
             return [{}] * rows
+        # The array again that the encoder took apart, so that fastavro is called once for all rows.
         source = io.BytesIO(b"".join((_long(rows), body, _END_OF_ARRAY)))
         found: Any = fastavro.schemaless_reader(source, self._written, self._read)
         if len(found) != rows or source.read(1):
@@ -112,6 +113,8 @@ class AvroDecoder:
 
     def _batch(self, rows: list[Avro]) -> pa.RecordBatch:
         if not self._names:
+            # Made with a column and left without: otherwise Arrow would not know how many rows
+            # there are.
             return pa.RecordBatch.from_pylist([{"": None}] * len(rows)).select([])
         made = {}
         for stored, field in zip(self._carrier, self._target, strict=True):

@@ -1,10 +1,11 @@
 """Which Avro schema rows of an Arrow schema have, and which Arrow types carry its values.
 
-Every value is nullable, as everything in a log is: a union of ``null`` and the type. (Only the parts
-of variants and of geometries are not.) Bytes and shorts are Avro ints, decimals ``bytes`` of a width that their precision fixes, dates and timestamps
-Avro's logical types. What Avro has no word for - Spark's day-time intervals and times of day - is a
-long of microseconds or nanoseconds, with Arrow's type in the property ``arrowType``. A name that
-Avro does not allow is escaped, and stands in full in the property ``sparkName``.
+Every value is nullable, as everything in a log is: a union of ``null`` and the type. (Only the
+parts of variants and of geometries are not.) Bytes and shorts are Avro ints, decimals ``bytes`` of a
+width that their precision fixes, dates and timestamps Avro's logical types. What Avro has no word
+for - Spark's day-time intervals and times of day - is a long of microseconds or nanoseconds, with
+Arrow's type in the property ``arrowType``. A name that Avro does not allow is escaped, and stands
+in full in the property ``sparkName``.
 
 The mapping is part of the stored format: rows are decoded by the schema it gives, so it never
 changes for a type that it covers. Pure.
@@ -98,6 +99,7 @@ def _record(name: str) -> Avro:
 def _field(field: pa.Field, path: str, names: Iterator[str]) -> Avro:
     made: Avro = {"name": avro_name(field.name)}
     if field.nullable:
+        # With a default, an Avro reader that has a newer schema reads rows which lack the column.
         made |= {"type": _nullable(field.type, path, names), "default": None}
     else:
         made["type"] = _type(field.type, path, names)

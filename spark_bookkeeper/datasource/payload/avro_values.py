@@ -41,6 +41,8 @@ def reshaped(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _decimal_octets(array: pa.Array, target: pa.DataType) -> pa.Array:
+    # Arrow has decimals in 16 bytes, lowest first. The bytes left out only repeat the sign. A
+    # buffer is the whole array's, of which this one may be a slice.
     whole = np.frombuffer(array.buffers()[1], np.uint8).reshape(-1, _DECIMAL_BYTES)
     used = whole[array.offset : array.offset + len(array), : target.byte_width]
     octets = pa.py_buffer(np.ascontiguousarray(used[:, ::-1]))
@@ -53,6 +55,7 @@ def _decimals(array: pa.Array, target: pa.DataType) -> pa.Array:
     used = stored[array.offset : array.offset + len(array)]
     octets = np.empty((len(array), _DECIMAL_BYTES), np.uint8)
     octets[:, :width] = used[:, ::-1]
+    # The sign goes on to the front, as two's complement has it.
     octets[:, width:] = np.where(used[:, :1] >= 0x80, 0xFF, 0)
     return _with_nulls_of(array, target, pa.py_buffer(octets))
 

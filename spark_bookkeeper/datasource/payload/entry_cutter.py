@@ -63,6 +63,7 @@ class EntryCutter:
             self._pending_rows += taken
             self._pending_bytes += self._pending[-1].nbytes
             batch = batch.slice(taken)
+            # Rows left over did not fit, so what waits is as full as it gets.
             if batch.num_rows or self._is_full():
                 yield from self.finish()
 
@@ -79,6 +80,8 @@ class EntryCutter:
             yield from self._halve(batch, batch.nbytes, DECODED_BYTES_MAX)
             return
         payload = self._encode(batch, self.rows)
+        # Bounded, because an entry of a few bytes is nearly all envelope and would make the next
+        # one small too.
         self._ratio = min(_RATIO_MAX, max(_RATIO_MIN, len(payload) / max(1, batch.nbytes)))
         if len(payload) <= self._payload_bytes_max:
             yield CutEntry(payload, batch, self.rows)
@@ -94,6 +97,7 @@ class EntryCutter:
         """
         if batch.num_rows == 1:
             raise RowTooLargeError(self.rows, size_bytes, size_max)
+        # Halves, because rows can be of very different sizes: no number of them surely fits.
         half = batch.num_rows // 2
         yield from self._cut(batch.slice(0, half))
         yield from self._cut(batch.slice(half))
@@ -109,6 +113,7 @@ class EntryCutter:
         if size > self._room_bytes():
             fitting = int(fitting * self._room_bytes() / size)
         rows_max: int = batch.num_rows
+        # One row at least: a row larger than any room has to go somewhere, if only to be refused.
         return max(1, min(fitting, rows_max, ROWS_PER_ENTRY_MAX - self._pending_rows))
 
     def _is_full(self) -> bool:

@@ -159,6 +159,7 @@ def _check_shape(schema: pa.Schema, entries: int, entry_id: int) -> None:
 
 
 def _check_rows(first_rows: list[int], rows: int) -> None:
+    # Readers search these by bisection, and take rows of an entry from its neighbour.
     expected_first = first_rows[:1] in ([], [0])
     ascending = all(a < b for a, b in zip(first_rows, [*first_rows[1:], rows], strict=True))
     if not expected_first or not ascending:
@@ -210,5 +211,5 @@ def as_python(bound: pa.Scalar) -> Scalar | None:
 def _extreme(bounds: pa.Array, kernel: str) -> Scalar | None:
     """The least or greatest of the entries' bounds."""
     found = as_python(pc.call_function(kernel, [bounds]))
-    # An infinite bound bounds nothing that its column's order does not.
+    # Infinity is where the order of floats ends anyway: as a bound it says nothing.
     return None if isinstance(found, float) and math.isinf(found) else found

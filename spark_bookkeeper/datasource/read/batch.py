@@ -97,10 +97,12 @@ def plan_read(
     """
     limits = plan_limits(options)
     if readable.log_id is None:
+        # Only a log's commits record bounds of ledgers; here the tasks prune, by the footers.
         ranges = _ledger_ranges(session, options, readable.schema_id)
         end = ranges[-1].next_row if ranges else 0
         return plan(ranges, 0, end, limits, row_is_entry=readable.is_raw)
     stored = readable.schema.spark.names
+    # Bounds cost most of the time of planning, so only those of filtered columns are decoded.
     columns = predicate.columns.intersection(stored)
     found = _log_ranges(session, options, readable.log_id, columns)
     ranges = ranges_that_may_hold(found.ranges, predicate, stored)
@@ -119,6 +121,7 @@ def plan_limits(options: ReadOptions) -> PlanLimits:
         partition_bytes_max=options.partition_bytes_max,
         partition_rows_max=options.partition_rows_max,
         partitions_min=options.partitions_min,
+        # Spark tells its Python planner neither its executors nor its settings.
         cores_hint=os.cpu_count() or 1,
     )
 
@@ -144,6 +147,7 @@ def _first_row(session: Session, options: ReadOptions, view: LogView) -> int | N
             options.starting_timestamp_ms,
             is_latest_without_match=options.is_latest_without_match,
         )
+    # Not pinned: a truncation between that and the read of the ranges would look like data loss.
     if options.starting.symbol == "earliest":
         return None
     return _pin_rows(session, view, options.starting)
@@ -168,6 +172,8 @@ def _ledger_ranges(session: Session, options: ReadOptions, schema_id: int) -> li
         ledger = session.client.open_ledger(ledger_id, password=password)
         entries = ledger.last_add_confirmed + 1
         if entries:
+            # An open ledger has no length yet. A byte per entry is far off, but all that sizes do
+            # is even out partitions.
             size = max(ledger.metadata.length, entries)
             found.append(LedgerRange(ledger_id, 0, entries - 1, row, entries, size, schema_id, 0))
             row += entries

@@ -37,6 +37,7 @@ def ranges_that_may_hold(
 
 
 def _range_bounds(of: LedgerRange, name: str, stored: Collection[str]) -> Bounds:
+    # Stored ones first: a log may have a column of its own that is called _entry.
     if name in stored:
         column = of.column(name)
         if column is None:
@@ -107,6 +108,8 @@ class _EntryBounds:
             at = schema.get_field_index(name)
             of = schema.field(at).type
             wanted = {f"min_{at}": of, f"max_{at}": of, f"nulls_{at}": pa.int64()}
+            # A footer brings its types along. Values of another type than the column's would
+            # compare wrongly, and prune rows that are wanted.
             if all(_type_of(recorded, column) == kind for column, kind in wanted.items()):
                 low, high, nulls = (
                     [as_python(bound) for bound in recorded.column(column)] for column in wanted

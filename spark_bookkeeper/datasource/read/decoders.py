@@ -37,6 +37,7 @@ class Decoders:
     def _make(self, schema_id: int) -> Decoder:
         readable = self._readable
         newest = readable.schema.arrow
+        # Ledgers by id were found to be of one schema when the read was planned.
         if readable.log_id is None or schema_id == readable.schema_id:
             return decoder_of(readable.payload_format, newest, self._names)
         nodes = self._session.nodes(readable.log_id, readable.log)
@@ -44,6 +45,7 @@ class Decoders:
         had = set(own.names)
         kept = [name for name in self._names if name in had]
         decoder = decoder_of(readable.payload_format, own, kept)
+        # Columns that grew inside are not missing: the cast to Spark's schema fills fields by name.
         missing = [newest.field(name) for name in self._names if name not in had]
         return _Widened(decoder, self._names, missing) if missing else decoder
 

@@ -90,6 +90,7 @@ class LogFollower:
 
     def pin_target(self) -> None:
         """Read no further than the log reaches now, and wait for nothing: an AvailableNow run."""
+        # What its user saw committed before starting the run must be in the run.
         self._target_row = self._run(self._view.extent(is_latest=True)).end_row
 
     def next_offset(self, start: Mapping[str, object], limit: ReadLimit) -> Offset:
@@ -105,14 +106,20 @@ class LogFollower:
         limits = trigger_limits(self._options, limit)
         if isinstance(place, StartSymbol):
             row, extent = self._resolve_start(place)
+            # Before anything is read: the rows of the first batch are wanted from now on.
             self._move_cursor(row)
             end = self._batch_end(row, extent.end_row, limits)
+            # Never the symbol, even without rows: Spark keeps ends only, so this is what pins the
+            # start.
             return RowOffset(self.log_id, end, row).to_json()
         extent = self._run(self._view.extent_reaching(place.row, was_handed_out=True))
         self._end_seen = extent.end_row
+        # Also when nothing is new, because a cursor that is not touched expires.
         self._move_cursor(place.row)
         first = self._first_row(extent.head, place.row)
         end = self._batch_end(first, extent.end_row, limits)
+        # To Spark any other text is a new batch. Rows that were skipped do not make one by
+        # themselves.
         return RowOffset(self.log_id, end).to_json() if end > first else place.to_json()
 
     def commit(self, end: Mapping[str, object]) -> None:
@@ -121,11 +128,13 @@ class LogFollower:
         Raises: as :class:`Consumers`; the query would fail at its next look at the log as well.
         """
         place = self._parsed(end)
+        # Spark calls this as it builds the batch behind, so the cursor stays a batch behind too.
         if self._cursor is not None and isinstance(place, RowOffset):
             self._run(self._cursor.advance(place.row))
 
     def end_offset(self) -> Offset | None:
         """Where the log ended when its head was last read."""
+        # Spark asks after each latestOffset, so what that saw is new enough and costs no read.
         return None if self._end_seen is None else RowOffset(self.log_id, self._end_seen).to_json()
 
     def plan(
@@ -142,6 +151,7 @@ class LogFollower:
             raise OffsetInvalidError(self.log, json.dumps(end))
         if isinstance(first, RowOffset):
             row = first.row
+        # The first batch: its start is a symbol, which may mean another row by now.
         elif until.from_row is not None:
             row = until.from_row
         else:
@@ -165,6 +175,8 @@ class LogFollower:
             extent = self._run(self._view.extent(is_latest=True))
             row = extent.head.base_row if symbol.start == EARLIEST else extent.end_row
             if symbol.start == LATEST and self._target_row is not None:
+                # Rows that came since the target was pinned are not older than the query: they are
+                # for its next run.
                 row = min(row, self._target_row)
         else:
             row = symbol.at
@@ -186,13 +198,16 @@ class LogFollower:
         """Where a batch from ``first`` on ends; ``first`` itself: there is none now."""
         now_ms = self._clock_ms()
         if self._last_batch_ms is None:
+            # When the previous run had its last batch is kept nowhere: this run's wait begins now.
             self._last_batch_ms = now_ms
         is_due = now_ms - self._last_batch_ms >= self._options.trigger_delay_max_ms
         if self._target_row is not None:
+            # Rows held back for company would never be read: this run ends here.
             end, is_due = min(end, self._target_row), True
         if end <= first or is_waiting(limits, end - first, is_due=is_due):
             return first
         self._last_batch_ms = now_ms
+        # Rows first, which is a sum: bytes need chunks, and then of fewer rows.
         end = end_by_rows(limits, first, end)
         if limits.bytes_max is None:
             return end
@@ -213,6 +228,7 @@ class LogFollower:
 
     def _parsed(self, offset: Mapping[str, object]) -> StartSymbol | RowOffset:
         found = parse_offset(self.log, offset)
+        # A log made again under its name counts from 0 again: the same number is another row.
         if found.log_id != self.log_id:
             raise LogRecreatedError(self.log, found.log_id, self.log_id)
         return found

@@ -52,6 +52,8 @@ class RowOffset:
 
     def to_json(self) -> dict[str, int | str]:
         """Its one spelling."""
+        # The order of the keys counts: to Spark another text is another place, and the same rows
+        # would come again with every trigger.
         first: dict[str, int | str] = {} if self.from_row is None else {"from": self.from_row}
         return {**first, "log": self.log_id, "row": self.row}
 
@@ -79,6 +81,7 @@ def parse_offset(log: str, value: Mapping[str, object]) -> StartSymbol | RowOffs
             found = RowOffset(log_id, row)
         elif _is_number(log_id) and _is_number(row) and _is_number(first) and first <= row:
             found = RowOffset(log_id, row, first)
+    # A key too many is refused as well: a later version may mean something by it.
     if found is None or found.to_json() != value:
         raise OffsetInvalidError(log, json.dumps(value, sort_keys=True))
     return found

@@ -74,6 +74,7 @@ def plan(
 ) -> list[tuple[Slice, ...]]:
     """Partitions that hold the wanted rows once each, in order; empty when there are none."""
     wanted = [found for r in ranges if (found := _wanted(r, first_row, end_row, row_is_entry))]
+    # The measure that slices are packed by, in which opening a small ledger counts too.
     cost = sum(max(OPEN_COST_BYTES, found.size_bytes) for found in wanted)
     spread = max(SPREAD_BYTES_MIN, -(-cost // limits.cores_hint))
     target = min(limits.partition_bytes_max, spread, -(-cost // limits.partitions_min) or 1)
@@ -88,6 +89,7 @@ def _wanted(of: LedgerRange, first_row: int, end_row: int, row_is_entry: bool) -
     first, end = max(of.first_row, first_row), min(of.next_row, end_row)
     if first >= end:
         return None
+    # Bounds have done their work, and would travel to every task.
     bare = replace(of, columns=()) if of.columns else of
     size = max(1, of.size_bytes * (end - first) // of.rows)
     first_entry, last_entry = of.first_entry, of.last_entry
@@ -98,6 +100,7 @@ def _wanted(of: LedgerRange, first_row: int, end_row: int, row_is_entry: bool) -
 
 
 def _parts(of: Slice, target_bytes: int, limits: PlanLimits) -> int:
+    # Rounded up for the limit, which must hold, and to the nearest for the target, which need not.
     parts = max(
         -(-of.size_bytes // limits.partition_bytes_max), round(of.size_bytes / target_bytes), 1
     )
@@ -116,6 +119,7 @@ def _split(of: Slice, parts: int) -> list[Slice]:
         return [of]
     by_entry = of.is_whole or of.row_is_entry
     rows, entries = of.end_row - of.first_row, of.last_entry - of.first_entry + 1
+    # No more pieces than entries by rows either: each would fetch and decode the same entry.
     parts = min(parts, entries) if by_entry else min(parts, entries, rows)
     cuts = [at * (entries if by_entry else rows) // parts for at in range(parts + 1)]
     found = []

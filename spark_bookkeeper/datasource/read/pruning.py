@@ -122,6 +122,7 @@ def comparable(of: sql.DataType, value: object) -> Any:
         return value if isinstance(value, int) and not isinstance(value, bool) else None
     if isinstance(of, sql.StringType):
         # Subtypes pad, and other collations order differently: both are left to Spark.
+        # And Python orders by code point, which is the order of the bytes of UTF-8.
         is_plain = type(of) is sql.StringType and of == sql.StringType()
         return value if is_plain and isinstance(value, str) else None
     if isinstance(of, sql.BinaryType):
@@ -165,9 +166,11 @@ def _may_hold(claim: _Claim, values: tuple[Any, ...], low: Any, high: Any) -> bo
             return low is None or low <= values[0]
         case _Claim.PREFIX:
             prefix = values[0]
+            # A minimum whose first letters are above the prefix is above all that begins with it.
             starts_low = low is None or low[: len(prefix)] <= prefix
             return starts_low and (high is None or high >= prefix)
         case _Claim.NOT_PREFIX:
+            # What lies between two texts that begin with the prefix begins with it too.
             ends = (low, high)
             return any(end is None or not end.startswith(values[0]) for end in ends)
         case _:
@@ -207,6 +210,7 @@ def _condition(item: spark.Filter, types: dict[str, sql.DataType]) -> Condition 
     if isinstance(plain, spark.IsNull | spark.IsNotNull):
         is_null = isinstance(plain, spark.IsNull) is not is_negated
         return Condition(column, _Claim.NULL if is_null else _Claim.NOT_NULL, of)
+    # Negated or not, they are never true of a null; bounds say nothing else about them.
     if isinstance(plain, spark.StringEndsWith | spark.StringContains):
         return Condition(column, _Claim.NOT_NULL, of)
     claims = _COMPARISONS.get(type(plain))
@@ -223,6 +227,7 @@ def _comparison(column: str, of: sql.DataType, plain: Any, claim: _Claim) -> Con
     # A null in a list equals nothing; whether it makes the whole list null is Spark's to find.
     wanted = [value for value in given if value is not None]
     values = tuple(comparable(of, value) for value in wanted)
+    # One value that is not understood spoils the list: which rows it would match is unknown.
     if not values or any(value is None or _is_rounded(value) for value in values):
         return None
     return Condition(column, claim, of, values)

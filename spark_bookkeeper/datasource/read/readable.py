@@ -171,6 +171,7 @@ def _ledgers(session: Session, ledger_ids: tuple[int, ...]) -> Readable:
         return Readable(
             LogSchema(value, pa.schema([(RAW_COLUMN, pa.binary())])), RAW, is_foreign=True
         )
+    # Anybody can write marks into a ledger. An id has 19 digits at most.
     schema_of = re.fullmatch(rb"(\d{1,19})/(\d{1,19})", schema_mark)
     known = {name.encode(): name for name in PAYLOAD_FORMATS}
     if schema_of is None or payload_format not in known:

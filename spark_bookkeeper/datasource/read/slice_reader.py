@@ -91,6 +91,8 @@ def read_log(ledger: ReadHandle, of: Slice, decoder: Decoder, fetching: Fetching
     fetching.count_planned(of)
     origin = _origin(ledger, of, fetching)
     layout = None
+    # Whole ranges without filters are read to the last entry anyway: there a footer would only
+    # cost.
     if not of.is_whole or fetching.may_spare(of):
         layout = _layout(ledger, of, origin, fetching)
     if layout is None:
@@ -104,6 +106,7 @@ def _read_laid_out(
 ) -> Iterator[Rows]:
     """The slice's rows, each entry checked against the footer; pruned ones unread."""
     first, last = layout.footer.entries_of(of.first_row - layout.origin, of.end_row - layout.origin)
+    # A slice of a whole range wants all of its rows by number, but of entries only its own.
     first, last = max(of.first_entry, first), min(of.last_entry, last)
     for run in layout.runs(first, last, fetching.predicate, fetching.schema):
         last_read = run[0] - 1
@@ -126,15 +129,19 @@ def _read_chained(
     ledger: ReadHandle, of: Slice, decoder: Decoder, origin: int, fetching: Fetching
 ) -> Iterator[Rows]:
     """The slice's rows where nothing but the entries themselves says which rows they hold."""
+    # A slice that begins inside its range cannot know its first row: the entry before, which would
+    # tell, is read by another task.
     expected = of.range.first_row if of.first_entry == of.range.first_entry else None
     for entry in fetching.read(ledger, of.first_entry, of.last_entry):
         envelope, batch = _decode(decoder, entry, of.range.schema_id)
         position = origin + envelope.first_row
         _check_start(of, expected, position)
         expected = position + batch.num_rows
+        # A range ends where an entry ends, so too many rows show a wrong entry just as too few do.
         if expected > of.range.next_row:
             raise RowsMissingError(of.ledger_id, of.range.next_row, expected)
         yield from _cut(batch, position, of, entry.entry_id)
+        # Slices cut by rows all name the entries of the whole range; the rest is another task's.
         if not of.is_whole and expected >= of.end_row:
             break
     _check_end(of, of.last_entry, expected)
@@ -162,7 +169,7 @@ def _cut(batch: pa.RecordBatch, position: int, of: Slice, entry_id: int) -> Iter
 
 
 def _check_start(of: Slice, expected: int | None, position: int) -> None:
-    """Fail unless an entry begins where the one before ended, and the first not behind the rows wanted."""
+    """Fail unless an entry begins where the last one ended, the first one at or before ``first_row``."""
     if expected is None:
         if of.is_whole or position <= of.first_row:
             return
@@ -191,11 +198,12 @@ def read_ledger(
     fetching.count_planned(of)
     footer = _footer(ledger, fetching) if fetching.may_spare(of) else None
     if footer is not None and len(footer.first_rows) == ledger.last_add_confirmed:
-        # Rows of the slice stand for entries; wanted are all rows that those hold.
+        # The slice counts an entry as a row, and wants all rows that its entries hold.
         every = replace(of, first_row=0, end_row=footer.rows)
         yield from _read_laid_out(ledger, every, decoder, Layout(footer, 0), fetching)
         return
     for entry in fetching.read(ledger, of.first_entry, of.last_entry):
+        # No range says where the rows end, so the footer comes along with them.
         if _envelope(entry).kind is EntryKind.FOOTER:
             continue
         envelope, batch = _decode(decoder, entry, of.range.schema_id)
@@ -227,6 +235,7 @@ def read_raw(
 def _raw_rows(payloads: list[memoryview], of: Slice, first_entry: int, schema: pa.Schema) -> Rows:
     values = pa.array(payloads, pa.binary())
     try:
+        # The cast checks UTF-8, which whoever wrote a raw log outside Spark need not have done.
         batch = pa.record_batch([values.cast(schema.field(0).type)], schema=schema)
     except pa.ArrowException as error:
         raise PayloadCorruptError(of.ledger_id, first_entry, str(error)) from error
@@ -260,6 +269,8 @@ def _footer(ledger: ReadHandle, fetching: Fetching) -> Footer | None:
     if ledger.metadata.custom_metadata.get(FOOTER_KEY) != FOOTER_VERSION:
         return None  # No footer, or one of a later version: the ledger is read without it.
     last_entry = ledger.last_add_confirmed
+    # The mark promises nothing: a footer too large for an entry was left out, and a ledger that is
+    # still open has none yet.
     for entry in fetching.read(ledger, last_entry, last_entry):
         return parse_footer(entry.ledger_id, entry.entry_id, entry.payload)
     return None

@@ -25,6 +25,7 @@ from spark_bookkeeper.datasource.session import open_session
 
 
 def _monotonic_ms() -> int:
+    # Not the wall clock: one that is set back would hold rows back longer than maxTriggerDelay.
     return time.monotonic_ns() // 1_000_000
 
 

@@ -66,6 +66,7 @@ def run_task(
 ) -> Iterator[pa.RecordBatch]:
     """The partition's rows, cast to exactly the schema; errors are reported ones."""
     assert isinstance(partition, ReadPartition)
+    # In here and not around the call: a generator raises while its rows are taken.
     with source_errors():
         session, slices = open_session(options), partition.slices
         yield from read_slices(session, options, readable, schema, slices, predicate=predicate)
@@ -80,7 +81,7 @@ def read_slices(
     *,
     predicate: Predicate = ALL_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """The slices' rows as batches of exactly Spark's schema; rows ``predicate`` rules out may lack.
+    """The slices' rows as batches of Spark's schema; some that ``predicate`` rules out are left out.
 
     Raises:
         BookKeeperError: a ledger cannot be opened, read or decoded; never fewer rows.
@@ -131,6 +132,8 @@ def _open_slice(
                 opened, future = ahead.popleft()
                 yield opened, future.result()
         finally:
+            # Spark may stop taking rows, for a LIMIT say. Leaving the pool would wait for ledgers
+            # that nobody reads any more.
             for _, future in ahead:
                 future.cancel()
 
@@ -176,6 +179,7 @@ def _metadata_column(
         case "_query_id" if QUERY_ID_KEY in custom:
             query_id = custom[QUERY_ID_KEY].decode(errors="replace")
             return pa.repeat(pa.scalar(query_id), rows.batch.num_rows)
+        # A ledger of Spark's that is read by id has no commit time here, and so no timestamp.
         case "_timestamp" if time_ms := _time_ms(item, ledger.metadata):
             return _constant(time_ms * 1000, rows, pa.timestamp("us", "UTC"))
         case _:

@@ -65,8 +65,11 @@ def abort_batch(session: Session, plan: WritePlan, messages: list[TaskMessage | 
     The writer that aborts a batch is the one its tasks got, so its epoch is theirs. A log that was
     created for this write alone is deleted too: its user would not know why it is there.
     """
+    # A failed task has sent no message, and all may have failed: the plan knows its epoch anyway.
     own = TaskMessage(epoch=plan.epoch, job=plan.batch_job(""), partition=0, task_attempt_id=0)
     session.run(session.sweeper.abort([*messages, own], log=plan.epoch.log))
+    # Behind the sweep, which removes this write's token: any token left keeps the log, for it may
+    # be another write's.
     if plan.has_created_log:
         try:
             session.run(session.catalog.delete_unused(plan.epoch.log, plan.epoch.log_id))

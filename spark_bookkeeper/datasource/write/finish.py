@@ -40,9 +40,12 @@ def commit_write(
     Raises: as :meth:`spark_bookkeeper.log.commits.commit.Committer.commit`.
     """
     summary = session.run(session.committer.commit(messages, log=log, covers=covers))
+    # After a replay too: what this run's tasks wrote nobody will ever name. A sweep that fails is
+    # only logged, for the rows are visible already.
     report = session.run(session.sweeper.after_commit(summary))
     fields = _fields(summary, report)
     if summary.outcome is CommitOutcome.REPLAYED:
+        # A warning, because rows were given to this write and the log did not grow by them.
         say(logging.WARNING, f"replay skipped: committed before, adds nothing. {fields}")
     else:
         say(logging.INFO, f"committed. {fields}")

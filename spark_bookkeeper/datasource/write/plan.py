@@ -96,14 +96,17 @@ async def _plan_once(
         raise SchemaMismatchError(options.log, ("a DataFrame without columns holds no rows",))
     password = options.read_password()
     nodes, has_created_log = await _find_or_create(session, options, options.log, schema)
-    # Another client may have changed the schema, the writer or the password: check against the newest.
+    # Another client may have changed schema, writer or password: check against the newest.
     await nodes.sync()
     found = await nodes.head()
     settings = overridden(found.head.settings, options)
+    # Before the take-over: columns that do not fit must not cost the outside writer its ledger.
     written, planned = await _schema(session, nodes, found.head, options, schema)
     if options.takes_over and found.head.open_ledger is not None:
         await session.tail(nodes.log_id, nodes.log).close()
+        # Closing changed the head, and the epoch keeps the version that an overwrite may replace.
         found = await nodes.head()
+    # An overwrite leaves no row of the old password, so it may bring another.
     if not is_overwrite:
         await _check_password(session, nodes, found.head, password)
     epoch = await session.jobs.plan(
@@ -144,6 +147,7 @@ async def _find_or_create(
     try:
         return await session.catalog.open_or_create(log, settings, log_schema.encode())
     except ValueError as error:
+        # Some of our own errors are ValueErrors too, and have a name and advice already.
         if isinstance(error, BookKeeperError):
             raise
         raise OptionsError((f"log {log} cannot be created: {error}",)) from error
@@ -160,6 +164,7 @@ async def _check_password(
     ranges = head.ranges
     if not ranges and head.chunks:
         view = session.view(nodes.log_id, nodes.log)
+        # The newest rows are listed in a chunk, not in the head; the last leads to their ledger.
         ranges = (await view.ranges(head.next_row - 1, is_trimmed_skipped=True)).ranges
     try:
         if ranges:
@@ -180,6 +185,8 @@ async def _schema(
         return log_schema, PlannedSchema(head.schema_id)
     wanted = merged(nodes.log, log_schema, schema)
     check_storable(head.settings.payload_format, wanted.arrow)
+    # Only a write that brings something new carries a schema, so the others cannot meet with a
+    # schema conflict when they commit.
     evolved = None if wanted is log_schema else wanted.encode()
     try:
         return wanted, PlannedSchema(head.schema_id, evolved)
@@ -207,6 +214,7 @@ def overridden(
     try:
         return replace(settings, **wanted)
     except ValueError as error:
+        # Behind the rule stands the whole settings object, of which the user set a few numbers.
         rule = str(error).partition("; LogSettings")[0]
         sizes = {
             name: wanted.get(name, getattr(settings, name))

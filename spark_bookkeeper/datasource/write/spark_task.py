@@ -24,6 +24,7 @@ RUN_ID_PROPERTY = "spark.jobGroup.id"
 def batch_task(plan: WritePlan) -> TaskIdentity:
     """This task of a batch write."""
     context = _context()
+    # Stored beside txnAppId, the query tells a repeat from a new query that took the same id.
     job = plan.batch_job(context.getLocalProperty(QUERY_ID_PROPERTY) or "")
     return _identity(job, context)
 
@@ -51,4 +52,6 @@ def _context() -> TaskContext:
 
 def _identity(job: Job, context: TaskContext) -> TaskIdentity:
     run_id = context.getLocalProperty(RUN_ID_PROPERTY) or ""
+    # Not attemptNumber, which begins at 0 again whenever a batch is run again. This number only
+    # grows within a SparkContext, so earlier attempts of an epoch can be told by it.
     return TaskIdentity(job, context.partitionId(), context.taskAttemptId(), run_id)

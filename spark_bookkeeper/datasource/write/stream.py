@@ -72,6 +72,8 @@ class BookKeeperStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc,
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Give up what the messages name unless it is committed; nothing if they name nothing."""
         session = open_session(self._options)
+        # This writer has no plan. Where no task lived to name the epoch, the next run's claim ends
+        # it, or its time-out. A log that the batch created stays: the query's next run needs it.
         session.run(session.sweeper.abort(task_messages(messages), log=self._log))
 
     @property
@@ -94,12 +96,15 @@ def commit_stream(
         raise ContinuousUnsupportedError(log, batch_id)
     for message in messages:
         txn = None if message is None else message.job.txn
+        # The number in the messages is the one that is stored. Were it another than Spark's, a
+        # replay would not be recognised.
         if txn is not None and txn.version != batch_id:
             raise CommitRefusedError(
                 log, None, f"a message is of batch {txn.version}, the commit of batch {batch_id}"
             )
     summary = commit_write(session, log, messages)
     txn = summary.job.txn
+    # Only a warning: the rows are visible by now, and a log may have been replaced on purpose.
     if txn is not None and summary.is_first_of_app and batch_id > 0:
         say(
             logging.WARNING,

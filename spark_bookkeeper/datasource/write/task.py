@@ -70,6 +70,8 @@ class WriteTask:
             EpochFencedError: another attempt or run took over; nothing of this one is visible.
             BookKeeperError: why it could not be written.
         """
+        # Spark runs a task for an empty partition too, and the commit refuses a missing message: so
+        # there is always one, but a ledger only where there are rows.
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
             return self._message()
@@ -81,6 +83,8 @@ class WriteTask:
                 task_attempt_id=self._task.task_attempt_id,
             )
         )
+        # Committed before, so the rest of the input need not even be computed. The commit looks
+        # again, and finds a replay.
         if claim is None:
             return self._message(is_already_committed=True)
         ledger = self._create_ledger(claim)
@@ -88,7 +92,10 @@ class WriteTask:
         is_raw = self._plan.settings.payload_format == RAW
         write = self._write_raw if is_raw else self._write_batches
         written = write(chain((first,), batches), pipeline)
+        # Closed before it is named: readers then find its end in its metadata and need no recovery.
         ledger.close()
+        # Not earlier: as long as this attempt may fail, an earlier one of the partition may be the
+        # one that succeeds.
         self._fence_predecessors(claim)
         return self._message(written)
 
@@ -117,8 +124,12 @@ class WriteTask:
             marks[FOOTER_KEY] = FOOTER_VERSION
         txn = self._task.job.txn
         if txn is not None and txn.is_stream:
+            # The columns _query_id and _batch_id are read from here: ranges of a log do not keep
+            # them.
             marks[QUERY_ID_KEY] = txn.app_id.encode()
             marks[BATCH_ID_KEY] = str(txn.version).encode()
+        # The multi that makes the ledger notes it under the token too, so there is never a ledger
+        # that a sweep could not find.
         with claim.explain_refusals():
             return self._session.client.create_ledger(
                 **replication_of(plan.settings),
@@ -142,6 +153,7 @@ class WriteTask:
         def cut() -> Iterator[CutEntry]:
             for batch in batches:
                 rows = cast_batch(batch, target, plan.positions)
+                # Readers validate an entry as a whole: one bad text would cost all rows around it.
                 check_values(rows)
                 yield from cutter.add(rows)
             yield from cutter.finish()
@@ -149,10 +161,13 @@ class WriteTask:
         for entry in cut():
             footer.add(entry)
             pipeline.append(entry.payload)
+        # Taken before the footer goes out, which holds no rows: the range that the log records ends
+        # before it.
         entries, size_bytes = pipeline.entries, pipeline.size_bytes
         closing = footer.encode(schema_id, self._session.clock_ms())
         if closing is not None:
             pipeline.append(closing)
+        # A message may only name what is acknowledged: anything else need not be there tomorrow.
         pipeline.drain()
         bounds = footer.column_ranges()
         return LedgerWritten(
@@ -204,6 +219,8 @@ class _Pipeline:
         Raises:
             BookKeeperError: this entry or one before it was not acknowledged.
         """
+        # What is done is looked at even while there is room: futures complete in entry order, so a
+        # failed entry ends the task here and not after it has filled the window.
         while self._in_flight and (
             self._in_flight[0][0].done() or self._in_flight_bytes + len(payload) > self._bytes_max
         ):

@@ -32,6 +32,7 @@ def collect_if_due(session: Session, log_id: int, log: str) -> None:
     with _last_lock:
         if now_s - _last_s.get(key, float("-inf")) < COLLECT_INTERVAL_S:
             return
+        # Noted at the beginning, so that a collection that fails is not begun anew by every commit.
         _last_s[key] = now_s
     session.client.start(_collect(session, log_id, log))
 
