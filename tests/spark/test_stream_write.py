@@ -126,10 +126,13 @@ def test_a_stream_takes_a_log_over_only_when_told_to(stream: Stream, bk: BookKee
 
     with pytest.raises(StreamingQueryException, match="BK_LOG_HAS_WRITER"):
         stream.run(as_values)
+    with pytest.raises(StreamingQueryException, match="BK_UNAUTHORIZED"):
+        stream.run(as_values, takeOver="true", password="another")
+    writer.append(b"outside still")
     stream.run(as_values, takeOver="true")
 
     values = sorted(bytes(row.value) for row in stream.read().collect())
-    assert values == [b"0", b"1", b"2", b"outside"]
+    assert values == [b"0", b"1", b"2", b"outside", b"outside still"]
     with pytest.raises(LedgerFencedError):
         writer.append(b"late")
 

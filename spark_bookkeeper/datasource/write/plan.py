@@ -100,15 +100,16 @@ async def _plan_once(
     await nodes.sync()
     found = await nodes.head()
     settings = overridden(found.head.settings, options)
-    # Before the take-over: columns that do not fit must not cost the outside writer its ledger.
+    # Before the take-over: columns or a password that do not fit must not cost the outside writer
+    # its ledger.
     written, planned = await _schema(session, nodes, found.head, options, schema)
+    # An overwrite leaves no row of the old password, so it may bring another.
+    if not is_overwrite:
+        await _check_password(session, nodes, found.head, password)
     if options.takes_over and found.head.open_ledger is not None:
         await session.tail(nodes.log_id, nodes.log).close()
         # Closing changed the head, and the epoch keeps the version that an overwrite may replace.
         found = await nodes.head()
-    # An overwrite leaves no row of the old password, so it may bring another.
-    if not is_overwrite:
-        await _check_password(session, nodes, found.head, password)
     epoch = await session.jobs.plan(
         nodes.log_id, nodes.log, is_overwrite=is_overwrite, schema=planned, found=found
     )
@@ -161,14 +162,14 @@ async def _check_password(
     Raises:
         UnauthorizedError: the log's newest rows have another password.
     """
-    ranges = head.ranges
-    if not ranges and head.chunks:
+    newest = head.open_ledger or next(reversed(head.ranges), None)
+    if newest is None and head.chunks:
         view = session.view(nodes.log_id, nodes.log)
         # The newest rows are listed in a chunk, not in the head; the last leads to their ledger.
-        ranges = (await view.ranges(head.next_row - 1, is_trimmed_skipped=True)).ranges
+        newest = (await view.ranges(head.next_row - 1, is_trimmed_skipped=True)).ranges[-1]
     try:
-        if ranges:
-            await session.ledgers.open_ledger(ranges[-1].ledger_id, password=password)
+        if newest is not None:
+            await session.ledgers.open_ledger(newest.ledger_id, password=password)
     except NoSuchLedgerError:
         return  # Truncated since the head was read: no row has that password any more.
 

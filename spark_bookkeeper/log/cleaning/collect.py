@@ -65,9 +65,8 @@ class Collector:
             if found.token.state is TokenState.LIVE:
                 # A commit may still win. The sweep below reads the token again, and then finds it
                 # COMMITTED.
-                report.tokens_killed.append(epoch)
-                if not is_dry_run:
-                    await nodes.kill(epoch, now_ms)
+                if is_dry_run or await nodes.kill(epoch, now_ms) is TokenState.DEAD:
+                    report.tokens_killed.append(epoch)
             await self._sweeper.sweep_epoch(nodes, epoch, report, is_dry_run=is_dry_run)
         if not is_dry_run:
             await self._jobs(nodes, report)
