@@ -216,6 +216,7 @@ def kill_session(session_id: int) -> None:
         RuntimeError: some survive it.
     """
     deadline = time.monotonic() + WAIT_TIMEOUT_S
+    # Until none is found: one may have been forked between the listing and the kill.
     while members := _session_members(session_id):
         for pid in members:
             with suppress(ProcessLookupError):
@@ -231,6 +232,8 @@ def _session_members(session_id: int) -> list[int]:
         if not entry.name.isdigit():
             continue
         with suppress(FileNotFoundError, ProcessLookupError):
+            # From behind the last parenthesis: a command's name stands in front of it and may hold
+            # anything.
             state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
             if int(session) == session_id and state not in "ZX":
                 found.append(int(entry.name))

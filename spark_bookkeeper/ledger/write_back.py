@@ -32,8 +32,8 @@ class WriteBack:
         self._ledger_id = ledger_id
         self._quorum = QuorumConfig.of(metadata)
         self._read_from = metadata.last_fragment
+        # The bookies are fenced by now and refuse every add that is not marked as a recovery's.
         self._header = encode_section_header(
-            # The bookies are fenced by now and refuse every add that is not marked as a recovery's.
             ledger_id, master_key(metadata.password), metadata.digest_type, is_recovery=True
         )
         self._written_to = metadata
