@@ -70,6 +70,7 @@ def parse_uri(uri: str) -> MetadataServiceUri:
     root = match["root"].rstrip("/")
     if not _ROOT.fullmatch(root):
         raise ValueError(f"no ledgers root path in metadata service URI {uri!r}, e.g. /ledgers")
+    # Apache's URIs put semicolons between servers, ZooKeeper's connection strings commas.
     servers = tuple(_parse_server(server, uri) for server in re.split("[;,]", match["servers"]))
     return MetadataServiceUri(servers, root, layouts.get(word) if word else None)
 

@@ -160,6 +160,7 @@ def run_killed_stream(driver: StreamDriver, log: StreamLog, report: Report) -> N
     with report.step(f"stream into a log, {FIRST_KILL_BATCH + 1} of {BATCHES} batches"):
         driver.start()
         driver.wait_for(lambda: log.last_batch() >= FIRST_KILL_BATCH - 1)
+        # Only the last batch is watched closely: each look asks ZooKeeper, at the driver's expense.
         driver.wait_for(lambda: log.last_batch() >= FIRST_KILL_BATCH, _SHARP_POLL_INTERVAL_S)
     replays = _kill(driver, log, report)
 

@@ -217,6 +217,7 @@ class ReadHandle(AsyncClosing):
                     if idle.is_over:
                         return
                     continue  # there is newer metadata
+                # What is confirmed and did not come with the news is read in the next round.
                 self._raise_confirmed(news.last_add_confirmed)
                 for run in news.runs:
                     yield run

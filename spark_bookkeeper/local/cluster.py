@@ -168,6 +168,8 @@ class LocalCluster:
             self._guard = Guard()
         state = self._load()
         known = (self._port_wanted, state["zookeeper"], *state["bookies"])
+        # Taken whether somebody listens there or not: the processes are down, and their bookies'
+        # ids are made of these ports.
         self._ports_taken = {port for port in known if port is not None}
         port = self._port_wanted or state["zookeeper"] or free_port(self._ports_taken)
         self._zookeeper = ZooKeeperProcess(
@@ -177,6 +179,7 @@ class LocalCluster:
         while len(ports) < self._bookie_count_min:
             ports.append(free_port(self._ports_taken))
         self._bookies += [self._new_bookie(each, index) for index, each in enumerate(ports)]
+        # Before any process starts: data without its ports could not be found again.
         self._save()
 
     def _new_bookie(self, port: int, index: int) -> LocalBookie:
