@@ -57,6 +57,8 @@ def metadata_uri(given: str | None) -> str:
 
 
 def _bookie_client(bookie_id: str, address: str, settings: ClientSettings) -> BookieClient:
+    # gRPC hangs in a process forked from one that used it, as multiprocessing's may be
+    # (docs/decisions/0007).
     transport = GrpcBookieClient if grpc_works_here() else RelayedBookieClient
     return transport(bookie_id, address, settings.connection)
 
@@ -189,6 +191,7 @@ class BookKeeper(AsyncClosing):
     async def close(self) -> None:
         """Close all connections. Idempotent; open handles stop working."""
         self._is_closed = True
+        # What an attempt under way opens has to be closed as well.
         if self._connecting is not None:
             await asyncio.gather(self._connecting, return_exceptions=True)
         if self._ledgers is not None:

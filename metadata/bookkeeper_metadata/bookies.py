@@ -164,6 +164,7 @@ class BookieRegistry:
 
         def update(is_readonly: bool, names: list[str]) -> None:
             seen[is_readonly] = frozenset(names) - {READONLY}
+            # Not before both were read: half the picture would call every read-only bookie dead.
             if len(seen) == 2:
                 changed(seen[False], seen[True])
 
@@ -185,6 +186,7 @@ class BookieRegistry:
 
     async def _info(self, folder: str, bookie_id: str) -> BookieServiceInfo | None:
         node = await self._store.get(f"{folder}/{bookie_id}")
+        # It went between the list and this question.
         if node is None:
             return None
         try:

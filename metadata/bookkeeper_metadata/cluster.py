@@ -49,6 +49,8 @@ async def initialize(
     paths = Paths(root)
     if await store.get(paths.layout) is not None:
         raise ClusterExistsError(root)
+    # Not one multi: what an interrupted attempt left is met again here, and counts for nothing as
+    # long as there is no LAYOUT.
     for path, value in (
         (paths.readonly, b""),
         (paths.cookies, b""),
@@ -62,6 +64,7 @@ async def initialize(
     instance_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
     identity = Create(paths.instance_id, instance_id.encode())
     try:
+        # Apache's LAYOUT: the version of its format, then the ledger manager's class and version.
         await store.multi([Create(paths.layout, f"2\n{_FACTORIES[layout]}".encode()), identity])
     except NodeExistsError as cause:
         raise ClusterExistsError(root) from cause
@@ -69,6 +72,7 @@ async def initialize(
         node = await read_back(store, paths.instance_id, random, lost)
         if node is None:
             raise
+        # The instance id is random, so it tells whose multi was applied.
         if node.value != identity.value:
             raise ClusterExistsError(root) from lost
     return instance_id

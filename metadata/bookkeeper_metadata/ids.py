@@ -51,6 +51,7 @@ class LedgerIds:
             MetadataUnavailableError: the store did not answer; nothing needs to be undone.
         """
         ledger_id, counted = await self._allocate()
+        # The counter is the parent's and does not turn back, so the node can go at once.
         deleting = asyncio.create_task(self._delete(counted), name="delete-id-node")
         try:
             yield ledger_id
@@ -80,11 +81,16 @@ class LedgerIds:
     async def _draw_long(self) -> _Drawn | None:
         names = await self._store.children(self._paths.idgen_long) or []
         folders = [int(match[1]) for match in map(_FOLDER.fullmatch, names) if match]
+        # From 1: ids of a folder 0 would be the short ones once more.
         newest = max(folders, default=1)
         low = await self._draw(self._folder(newest))
         if low is not None:
             return _Drawn(newest << 32 | low.number, low.node)
+        # Another client may have made it already. Either way the next attempt finds it as the
+        # newest.
         await self._make(self._folder(newest + 1))
+        # Not the latest ones: a client that listed them a moment ago may still draw from one, and
+        # in a folder that is deleted and made again the numbers would begin anew.
         for old in sorted(folders)[: -(_FOLDERS_KEPT - 1)]:
             with contextlib.suppress(NoNodeError, NotEmptyError):
                 await self._store.delete(self._folder(old))
@@ -93,11 +99,14 @@ class LedgerIds:
     async def _draw(self, folder: str) -> _Drawn | None:
         """The next number of a folder's counter; ``None`` when it is used up."""
         try:
+            # Ephemeral, so that a client that dies before it deletes the node leaves nothing
+            # behind.
             path = await self._store.sequence(f"{folder}/ID-", b"", ephemeral=True)
         except NoNodeError:
             await self._make(folder)
             path = await self._store.sequence(f"{folder}/ID-", b"", ephemeral=True)
         number = int(path.removeprefix(f"{folder}/ID-"))
+        # ZooKeeper's counter has 32 bits and goes on below zero.
         if 0 <= number <= SHORT_LEDGER_ID_MAX:
             return _Drawn(number, path)
         await self._delete(path)

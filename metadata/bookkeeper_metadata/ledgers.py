@@ -93,6 +93,8 @@ class LedgerStore:
         """
         if ledger_id is not None and not 0 <= ledger_id <= LEDGER_ID_MAX:
             raise ValueError(f"a ledger id is 0..2^63-1; ledger_id={ledger_id}")
+        # One token for all attempts: whichever of them is found to have been applied, it was this
+        # call's.
         stamped = replace(metadata, writer_token=fresh_token(self._random))
         await self._ledger_layout()  # Without a cluster no id is drawn.
         for _ in range(CREATE_ATTEMPTS_MAX):
@@ -144,6 +146,7 @@ class LedgerStore:
             except BadVersionError as cause:
                 raise MetadataConflictError(path, "not at the version to delete") from cause
             except MetadataUnavailableError as lost:
+                # No token is needed to tell whose deletion it was: gone is what the caller wanted.
                 if await read_back(self._store, path, self._random, lost) is None:
                     break
         else:
@@ -157,6 +160,8 @@ class LedgerStore:
         did not end by itself.
         """
         names = await self._store.children(self._paths.root) or []
+        # The short family first, which makes the ids ascend: all ids of the long one are larger or,
+        # in a cluster of the long layout, all there are.
         for branch, depth in _BRANCHES:
             for name in names:
                 if branch.fullmatch(name):
@@ -209,23 +214,31 @@ class LedgerStore:
                     await self._store.create(create.path, create.value)
                 return Versioned(metadata, 0)
             except NodeExistsError as refused:
+                # An extra operation was refused: that is about the caller's node, not about this
+                # id.
                 if refused.path != ledger.path:
                     raise
                 return None
             except NoNodeError as refused:
                 if refused.path != ledger.path:
                     raise
+                # Parents come and go: the client that deletes a folder's last ledger deletes the
+                # folder too.
                 await self._make_parents(ledger.path)
             except MetadataUnavailableError as lost:
                 node = await read_back(self._store, ledger.path, self._random, lost)
                 if node is None:
                     continue
                 found = ledger.parse(node)
+                # With extras as well: a multi leaves the ledger behind only together with all of
+                # them.
                 if found.metadata.writer_token == metadata.writer_token:
                     return found
                 if found.version > 0 and is_chosen:
                     # Ours may have been created and changed since: neither "made" nor "taken".
                     raise
+                # Another ledger's, or beyond telling. A drawn id is not worth an error: the next
+                # one is free.
                 return None
         raise MetadataUnavailableError(self._store.service, "every reply to a creation was lost")
 
@@ -245,6 +258,8 @@ class LedgerStore:
     async def _walk(self, path: str, depth: int) -> AsyncIterator[int]:
         """Ids below a folder that has ``depth`` levels of folders below it, leaves excluded."""
         pattern = _LEVEL if depth else _LEAF
+        # A folder deleted since it was listed had lost its last ledger: no error, and nothing left
+        # out.
         for name in await self._store.children(path) or []:
             if not pattern.fullmatch(name):
                 continue

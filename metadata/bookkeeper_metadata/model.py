@@ -144,6 +144,8 @@ class LedgerMetadata:
         """
         invariant(not self.is_closed, "a closed ledger gets no new ensemble by its writer")
         invariant(first_entry >= self.last_fragment.first_entry, "fragments never move backwards")
+        # In place, nobody needs the former bookies: a writer has acknowledged nothing in that
+        # fragment, and a recovery writes all that it found there to the new ones.
         kept = (
             self.fragments[:-1] if first_entry == self.last_fragment.first_entry else self.fragments
         )

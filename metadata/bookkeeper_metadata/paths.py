@@ -70,6 +70,7 @@ def parse_uri(uri: str) -> MetadataServiceUri:
     root = match["root"].rstrip("/")
     if not _ROOT.fullmatch(root):
         raise ValueError(f"no ledgers root path in metadata service URI {uri!r}, e.g. /ledgers")
+    # Apache's URIs put semicolons between servers, ZooKeeper's connection strings commas.
     servers = tuple(_parse_server(server, uri) for server in re.split("[;,]", match["servers"]))
     return MetadataServiceUri(servers, root, layouts.get(word) if word else None)
 
@@ -120,6 +121,8 @@ class Paths:
             digits = f"{ledger_id:010d}"
         else:
             digits = f"{ledger_id:019d}"
+        # 10 digits become 2/4/4 and 19 become 3/4/4/4/4, so the length of the first level tells the
+        # two families apart.
         first = len(digits) % 4
         groups = [digits[:first], *(digits[at : at + 4] for at in range(first, len(digits), 4))]
         return "/".join((self.root, *groups[:-1], f"L{groups[-1]}"))
@@ -131,4 +134,5 @@ class Paths:
         if match is None or below == path:
             return None
         ledger_id = int("".join(match.groups()))
+        # 19 digits hold more than 63 bits do.
         return ledger_id if ledger_id <= LEDGER_ID_MAX else None

@@ -75,6 +75,7 @@ def parse_metadata(value: bytes, path: str) -> LedgerMetadata:
 
 
 def _split_header(value: bytes, path: str) -> tuple[int, bytes]:
+    # Bounded, because the first line feed of something else may lie anywhere.
     line_end = value.find(b"\n", 0, len(_MAGIC) + _VERSION_DIGITS_MAX + 1)
     digits = value[len(_MAGIC) : line_end]
     if not value.startswith(_MAGIC) or line_end < 0 or not digits.isdigit():
@@ -94,6 +95,7 @@ def _undelimited(body: bytes, path: str) -> bytes:
         size |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             message = body[index + 1 :]
+            # A value that was cut off may still parse, as a ledger with fewer fragments.
             if len(message) != size:
                 raise MetadataCorruptError(
                     path, f"length says {size} bytes, {len(message)} are there"
@@ -136,6 +138,7 @@ def _to_model(message: LedgerMetadataFormat) -> LedgerMetadata:
         digest_type=DigestType(message.digestType),
         password=message.password,
         custom_metadata={text(entry.key): entry.value for entry in message.customMetadata},
+        # 0 would be a time; -1 has the reader take the node's.
         created_ms=message.ctime if message.HasField("ctime") else -1,
         writer_token=message.cToken,
     )

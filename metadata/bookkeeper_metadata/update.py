@@ -90,8 +90,11 @@ async def update_metadata(
         except NoNodeError as cause:
             raise NoSuchLedgerError(ledger.ledger_id) from cause
         except BadVersionError:
+            # Also how a stale ``known`` shows: that costs a round, never a wrong change.
             current = await ledger.read()
         except MetadataUnavailableError as lost:
+            # Never sent again as it is: were the lost one applied, this would be refused, and our
+            # success would pass for somebody else's.
             found = ledger.parse(await read_back(ledger.store, ledger.path, random, lost))
             expected = stamped.writer_token, current.version + 1
             if (found.metadata.writer_token, found.version) == expected:

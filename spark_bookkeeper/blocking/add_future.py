@@ -28,6 +28,8 @@ class Waiters:
 
     def wake(self) -> None:
         """Let each waiting thread check whether its future is done."""
+        # Without the lock: the futures are done before this is asked, and a waiter is counted
+        # before it looks at its future, so one of the two sees the other.
         if self.count:
             with self.condition:
                 self.condition.notify_all()
@@ -80,6 +82,8 @@ class AddFuture(Generic[R]):
         """Call ``callback(self)`` once done: at once, or on the client's event loop thread."""
         if self._callbacks is None:
             self._callbacks = []
+        # Registered first and looked at afterwards; complete() does both the other way round, so no
+        # callback falls between.
         self._callbacks.append(callback)
         if self._is_done:
             self._call_back()
@@ -88,6 +92,7 @@ class AddFuture(Generic[R]):
         """For the writer: set the outcome. :meth:`Waiters.wake` then wakes the waiting threads."""
         self._result = result
         self._error = error
+        # Last: threads look at this without a lock, and then at the outcome.
         self._is_done = True
         if self._callbacks:
             self._call_back()

@@ -62,6 +62,7 @@ class AppendQueue(Generic[R]):
             ClientClosedError: in a forked child.
             BookKeeperError: the writer was closed; nothing was queued.
         """
+        # A copy: the caller may fill its buffer anew as soon as this returns.
         if type(payload) is not bytes:
             payload = bytes(payload)
         if len(payload) > size_max:
@@ -77,6 +78,7 @@ class AppendQueue(Generic[R]):
             if self._is_drain_due:
                 return future
             self._is_drain_due = True
+        # Outside the lock, for the loop that wakes up asks for it first of all.
         self._thread.loop.call_soon_threadsafe(self.drain)
         return future
 
@@ -108,6 +110,7 @@ class AppendQueue(Generic[R]):
         """On the loop: push everything that is queued, at once."""
         with self._lock:
             batch, self._queue = self._queue, []
+            # In one step with taking the list: whoever appends after this wakes the loop again.
             self._is_drain_due = False
         if not batch:
             return
@@ -115,6 +118,7 @@ class AppendQueue(Generic[R]):
         try:
             self._push(payloads, [future for _, future in batch])
         except BookKeeperError as error:
+            # The writer never had them, so it will not release them.
             self.release(sum(map(len, payloads)))
             for _, future in batch:
                 future.complete(None, error)
@@ -134,13 +138,17 @@ class AppendQueue(Generic[R]):
         with self._lock:
             self._held_bytes -= size_bytes
             if self._held_bytes < self._bytes_max:
+                # All of them: how many find room depends on how large their payloads are.
                 self._has_room.notify_all()
 
     async def _behind(self, act: Callable[[], Awaitable[None]]) -> None:
+        # What woke the loop for earlier appends may stand behind this in its queue.
         self.drain()
         await act()
 
     def _wait_for_room(self) -> None:
+        # Below the bound is room for a payload of any size: one larger than the bound itself would
+        # wait for ever otherwise.
         if self._held_bytes >= self._bytes_max:
             self._has_room.wait_for(lambda: self._is_closed or self._held_bytes < self._bytes_max)
         if self._is_closed:

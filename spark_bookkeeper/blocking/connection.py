@@ -39,6 +39,8 @@ class Connection:
     async def end(self) -> None:
         """The same, on the loop."""
         self.thread.remove_dependent(self)
+        # Before the connections: a pending append then fails because the client was closed, not
+        # because of bookies that were lost. A copy, for a writer may be collected meanwhile.
         for writer in list(self.writers):
             writer.abandon(ClientClosedError("BookKeeper"))
         await self.client.close()

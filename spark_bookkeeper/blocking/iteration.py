@@ -34,6 +34,7 @@ class Iteration(Generic[T]):
     async def end(self) -> None:
         """Stop, and cancel the fetch that an interrupted caller left running. Idempotent."""
         if self._fetching is not None:
+            # A generator that is running cannot be closed.
             await end_tasks([self._fetching])
         await self._items.aclose()
 

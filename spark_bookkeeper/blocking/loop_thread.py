@@ -28,6 +28,7 @@ def shared_loop_thread() -> LoopThread:
     """
     with _shared_lock:
         if not _shared or _shared[-1].is_foreign:
+            # A forked child has the object and not the thread; the parent's is left alone.
             _shared[:] = [LoopThread("bookkeeper-client")]
             atexit.register(_shared[-1].stop)
         return _shared[-1]
@@ -61,6 +62,7 @@ class LoopThread:
             ClientClosedError: the loop was stopped, or is another process's.
         """
         if not self.is_usable:
+            # Else Python warns of a coroutine that was never awaited.
             coroutine.close()
             raise ClientClosedError("event loop")
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
@@ -115,6 +117,8 @@ class LoopThread:
         self._thread.join()
 
     async def _end(self) -> None:
+        # With a time limit, because the interpreter's exit waits for this: a cluster that is away
+        # must not hold it up.
         ends = [asyncio.ensure_future(dependent.end()) for dependent in list(self._dependents)]
         if ends:
             await asyncio.wait(ends, timeout=_END_S)
@@ -124,6 +128,8 @@ class LoopThread:
         try:
             self.loop.run_forever()
         finally:
+            # Run to their ends, or what they hold would not be released and their callers would
+            # wait on.
             tasks = asyncio.all_tasks(self.loop)
             for task in tasks:
                 task.cancel()

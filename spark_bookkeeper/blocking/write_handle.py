@@ -29,6 +29,8 @@ class _Batch:
     def __call__(self, acknowledged: int, error: BookKeeperError | None) -> bool:
         count = len(self._futures)
         if error is None:
+            # Never negative: a batch is asked only once all that was appended before it is
+            # acknowledged.
             count = min(count, acknowledged - self._first_entry + 1)
         entry_id = self._first_entry + self._done
         for future in self._futures[self._done : count]:

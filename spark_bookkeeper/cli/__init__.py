@@ -1,8 +1,9 @@
 """The ``bookkeeper`` command: one file per noun, and here what all of them share at the end.
 
 Exit codes: 0 done, 1 failed, 2 wrong use. An error is one line, ``BK_NAME: message``, and says when
-trying again can help; ``--debug`` adds the traceback. Results go to standard output, everything else to standard error. Commands
-import what they need when they run, so ``--help`` stays quick and works with half an installation.
+trying again can help; ``--debug`` adds the traceback. Results go to standard output, everything else
+to standard error. Commands import what they need when they run, so ``--help`` stays quick and works
+with half an installation.
 """
 
 from __future__ import annotations

@@ -177,6 +177,7 @@ def tail(ledger_id: int, *, uri: str, as_json: bool, raw: bool, **wanted: Any) -
     with _open_ledger(uri, ledger_id, wanted["password"]) as reader:
         for entry in reader.tail(wanted["first"], timeout=wanted["timeout"]):
             _print_entry(entry, as_json=as_json, raw=raw)
+            # At once: whoever reads this through a pipe waits for just this entry.
             sys.stdout.flush()
 
 

@@ -63,6 +63,8 @@ class Verification:
         }
 
     def _extend(self, bookie_id: str, what: str, entry_id: int) -> None:
+        # Reports go by entry with the bookies mixed: a run goes on where this bookie's newest one
+        # ended.
         newest = next(
             (each for each in reversed(self.defects) if each["bookie_id"] == bookie_id), None
         )

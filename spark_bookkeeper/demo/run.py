@@ -273,6 +273,7 @@ def fingerprint(frame: DataFrame) -> Fingerprint:
         f.sum(f.xxhash64(*columns).cast(wide)),
         f.sum(f.hash(*columns).cast(wide)),
     ).collect()[0]
+    # The sum over no rows is null.
     return Fingerprint(row[0], int(row[1] or 0), int(row[2] or 0))
 
 

@@ -160,6 +160,7 @@ def run_killed_stream(driver: StreamDriver, log: StreamLog, report: Report) -> N
     with report.step(f"stream into a log, {FIRST_KILL_BATCH + 1} of {BATCHES} batches"):
         driver.start()
         driver.wait_for(lambda: log.last_batch() >= FIRST_KILL_BATCH - 1)
+        # Only the last batch is watched closely: each look asks ZooKeeper, at the driver's expense.
         driver.wait_for(lambda: log.last_batch() >= FIRST_KILL_BATCH, _SHARP_POLL_INTERVAL_S)
     replays = _kill(driver, log, report)
 
@@ -216,6 +217,7 @@ def kill_session(session_id: int) -> None:
         RuntimeError: some survive it.
     """
     deadline = time.monotonic() + WAIT_TIMEOUT_S
+    # Until none is found: one may have been forked between the listing and the kill.
     while members := _session_members(session_id):
         for pid in members:
             with suppress(ProcessLookupError):
@@ -231,6 +233,8 @@ def _session_members(session_id: int) -> list[int]:
         if not entry.name.isdigit():
             continue
         with suppress(FileNotFoundError, ProcessLookupError):
+            # From behind the last parenthesis: a command's name stands in front of it and may hold
+            # anything.
             state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
             if int(session) == session_id and state not in "ZX":
                 found.append(int(entry.name))

@@ -97,6 +97,7 @@ class LedgerClient:
         else:
             versioned = await self.cluster.ledgers.read(ledger_id)
         metadata = versioned.metadata
+        # Here and not by the bookies alone: a closed ledger is opened without asking any of them.
         if metadata.password != password:
             raise UnauthorizedError(ledger_id)
         if metadata.is_closed:
@@ -133,7 +134,9 @@ class LedgerClient:
     async def fence_ledger(self, ledger_id: int) -> None:
         """Recover a ledger with the password in its metadata: for a log that takes it over.
 
-        Raises: as recovery; a ledger that is gone or closed is fine.
+        A closed ledger is left as it is.
+
+        Raises: as recovery, and NoSuchLedgerError.
         """
         versioned = await self.cluster.ledgers.read(ledger_id)
         await recover_ledger(self.cluster, ledger_id, versioned.metadata.password)

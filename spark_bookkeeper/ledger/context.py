@@ -102,6 +102,7 @@ class LedgerContext:
         """Learn the addresses of all registered bookies; concurrent callers share one look-up."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh(), name="bookie-addresses")
+        # A caller that gives up must not end it for those who share it.
         await asyncio.shield(self._refreshing)
 
     def client(self, bookie_id: str) -> BookieClient:
@@ -118,6 +119,7 @@ class LedgerContext:
             now_s = asyncio.get_running_loop().time()
             if now_s >= self._refresh_again_s:
                 await self.refresh()
+                # Only after it succeeded: a metadata service that was away is asked again at once.
                 self._refresh_again_s = now_s + _REFRESH_AGAIN_S
 
     async def update(
@@ -149,5 +151,7 @@ class LedgerContext:
                 continue
             address = f"{endpoint.host}:{endpoint.port}"
             if bookie_id in self._clients and address != self._addresses.get(bookie_id, bookie_id):
+                # The bookie came back elsewhere. Closing here would cut off requests that still
+                # wait.
                 self._retired.append(self._clients.pop(bookie_id))
             self._addresses[bookie_id] = address

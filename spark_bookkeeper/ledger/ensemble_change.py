@@ -43,6 +43,8 @@ async def change_ensemble(
         cluster.quarantine(bookie_id)
     unchanged = Replacement(change.ensemble, ())
     try:
+        # One limit for all of it: appends wait unacknowledged meanwhile, and their callers learn
+        # nothing.
         async with asyncio.timeout(cluster.settings.ensemble_change_timeout_ms / 1000):
             replacement = await _choose(cluster, change)
             if replacement is None or not replacement.positions:
@@ -147,6 +149,8 @@ class EnsembleChanger:
                 found = await self._cluster.replace_bookies(ensemble, failed)
             except BookKeeperError:
                 continue  # the metadata service is away; the writer goes on without replacement
+            # What was found is only a reason to ask. The change chooses anew, for it may find
+            # others by then.
             if found.positions:
                 break
         self._on_available()

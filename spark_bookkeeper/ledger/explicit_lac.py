@@ -4,9 +4,9 @@ last entry.
 An entry carries the LAC of when it was packaged, so readers learn that entry n is confirmed when
 n + 1 arrives. Where no n + 1 follows soon, the LAC is sent by itself. A writer with entries in
 flight is not at rest: an acknowledgement is near, and the entry it makes room for carries more than
-we could send now. It is a hint: best effort, never retried, and its outcome is ignored. It
-goes to the whole last ensemble, not to the
-write set alone as Apache's does: a reader of a striped ledger may be waiting at any of its bookies.
+we could send now. It is a hint: best effort, never retried, and its outcome is ignored. It goes to the
+whole last ensemble, not to the write set alone as Apache's does: a reader of a striped ledger may
+be waiting at any of its bookies.
 Source: Apache ``ExplicitLacUpdateFlow``.
 """
 
@@ -57,6 +57,8 @@ class ExplicitLac:
         self._due_s = self._loop.time() + rest_s
         if last_add_confirmed <= self._known or self._is_stopped or not self._interval_s:
             return
+        # Only ever set to an earlier time. One that fires too soon finds out by itself, which is
+        # cheaper than to move it with each acknowledgement.
         if self._timer is not None and self._timer.when() > self._due_s:
             self._timer.cancel()
             self._timer = None

@@ -44,6 +44,7 @@ def verified_runs(
     for received in reply.runs:
         if received.ledger_id != request.ledger_id:
             continue  # not an answer to the question
+        # One bad record costs itself only: those before and behind it count.
         run = received.between(request.first_entry, request.last_entry)
         while run is not None:
             at = first_unverified(run, digest)
@@ -130,10 +131,14 @@ class FragmentFetcher:
                     ask(order.pop(0))
                 done, _ = await asyncio.wait(
                     asked,
+                    # With nobody left to ask, patience would gain nothing: each request has a time
+                    # limit of its own.
                     timeout=self._patience_s if order else None,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 if not done:
+                    # All that are outstanding, not the newest alone: each of them has had at least
+                    # this long.
                     for attempt in asked.values():
                         self._note_slow(fragment, wanted, attempt)
                     ask(order.pop(0))
@@ -178,6 +183,7 @@ class FragmentFetcher:
         if self._slow_until_s:
             now_s = asyncio.get_running_loop().time()
             slow = {b for b, until_s in self._slow_until_s.items() if until_s > now_s}
+            # The sort is stable, so among the others the turn still spreads the load.
             order.sort(key=lambda attempt: self._bookie(fragment, wanted, attempt) in slow)
         return order
 
@@ -197,6 +203,7 @@ class _Reply:
 
 
 def _missing(wanted: Sequence[int], runs: list[Run]) -> Sequence[int]:
+    # The common answer, told without making a set of its ids.
     if len(runs) == 1 and runs[0].entry_ids == wanted:
         return ()
     held = {entry_id for run in runs for entry_id in run.entry_ids}
@@ -208,6 +215,8 @@ def in_order(runs: list[Run]) -> list[Run]:
     ordered = sorted(runs, key=lambda run: run.first_entry)
     if all(a.last_entry < b.first_entry for a, b in pairwise(ordered)):
         return ordered
+    # Entry by entry where that cannot be avoided: the runs of a striped ledger interleave, and two
+    # replicas may have returned the same entries.
     singles: dict[int, Run] = {}
     for run in ordered:
         for index, entry_id in enumerate(run.entry_ids):

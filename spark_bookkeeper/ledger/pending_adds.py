@@ -38,6 +38,8 @@ class PendingAdds:
 
     def _complete(self, acknowledged: int, error: BookKeeperError | None) -> None:
         completions = self._completions
+        # Each ends behind the one before it, so the first that is not complete holds up only such
+        # as are not complete either.
         while completions and completions[0](acknowledged, error):
             completions.popleft()
 
@@ -64,6 +66,7 @@ class QuorumDeadline:
         if not self._timeout_s:
             return
         self._pushes.append(_Push(last_entry, self._loop.time() + self._timeout_s))
+        # One timer, for the oldest: no later one can expire before it.
         if self._timer is None:
             self._timer = self._loop.call_at(self._pushes[0].deadline_s, self._look)
 
@@ -81,6 +84,8 @@ class QuorumDeadline:
 
     def _look(self) -> None:
         self._timer = None
+        # It was set for a push that was acknowledged since. Moving it with each acknowledgement
+        # would be work for every append; looking again here is work once in a timeout.
         if not self._pushes:
             return
         if self._pushes[0].deadline_s <= self._loop.time():

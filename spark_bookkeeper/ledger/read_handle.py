@@ -47,6 +47,7 @@ class ReadHandle(AsyncClosing):
         metadata = versioned.metadata
         self._digest = digest_for(metadata.digest_type, metadata.password)
         self._fetcher = FragmentFetcher(cluster, ledger_id, QuorumConfig.of(metadata), self._digest)
+        # At random, or all readers of a ledger would ask the same replica first.
         self._turn = cluster.random.randrange(metadata.write_quorum)
         self._entry_size = self._average_entry_size()
 
@@ -81,6 +82,8 @@ class ReadHandle(AsyncClosing):
         Raises:
             EntryUnreadableError: too few bookies answered to be sure.
         """
+        # The metadata first: a ledger that was closed needs no bookie, and of one that was not it
+        # names the ensemble to ask.
         if not self.is_closed:
             self._learn(await self._cluster.ledgers.read(self.ledger_id))
         if not self.is_closed:
@@ -119,6 +122,8 @@ class ReadHandle(AsyncClosing):
                 for run in await ahead.popleft():
                     yield run
         finally:
+            # The consumer may stop in the middle, with requests under way that nobody would wait
+            # for.
             await end_tasks(ahead)
 
     async def read_unconfirmed(
@@ -196,6 +201,8 @@ class ReadHandle(AsyncClosing):
                         next_entry, retries = run.last_entry + 1, 0
                         idle.restart()
                 except (EntryUnreadableError, MetadataUnavailableError):
+                    # A confirmed entry exists somewhere: this is about bookies that are away, not
+                    # about the ledger.
                     if retries == _TAIL_RETRIES_MAX or idle.is_over:
                         raise
                     await asyncio.sleep(_TAIL_RETRY_S * 2**retries)
@@ -210,6 +217,7 @@ class ReadHandle(AsyncClosing):
                     if idle.is_over:
                         return
                     continue  # there is newer metadata
+                # What is confirmed and did not come with the news is read in the next round.
                 self._raise_confirmed(news.last_add_confirmed)
                 for run in news.runs:
                     yield run
@@ -222,6 +230,7 @@ class ReadHandle(AsyncClosing):
         """Does nothing, for the connections are the client's; there for symmetry with writers."""
 
     def _learn(self, versioned: Versioned) -> None:
+        # A watch and a read report in any order, and a server may lag behind.
         if versioned.version > self._versioned.version:
             self._versioned = versioned
         metadata = self.metadata
@@ -277,6 +286,7 @@ class ReadHandle(AsyncClosing):
     async def _fetch_from(self, first_entry: int, last_entry: int) -> list[Run]:
         runs: list[Run] = []
         while first_entry <= last_entry:
+            # One fragment when it was asked for; newer metadata may have divided it.
             end = self._fragment_end(first_entry, last_entry)
             fragment = self.metadata.fragment_of(first_entry)
             runs += await self._fetcher.fetch(fragment, first_entry, end, self._turn)

@@ -110,6 +110,8 @@ class MetadataFollower:
 
     def _learn(self, versioned: Versioned | None) -> None:
         latest = self._latest
+        # The watch and a look may report in any order. After a deletion nothing is learned any
+        # more: what is made under that id is another ledger.
         if versioned is None or (latest is not None and versioned.version > latest.version):
             self._latest = versioned
             self._changed.set()
@@ -207,6 +209,8 @@ class NewsPoller:
         """Look up addresses for a new ensemble, or when in doubt; not for every poll."""
         if ensemble == self._prepared and not self.is_in_doubt:
             return
+        # Noted before it is done: with the metadata service away, not every poll should wait for
+        # it.
         self._prepared = ensemble
         try:
             await self._cluster.prepare(ensemble)
@@ -224,6 +228,7 @@ class NewsPoller:
             async with asyncio.timeout(self._patience_s):
                 return await client.read_lac(ReadLacRequest(self._ledger_id, long_poll=poll))
         except TimeoutError:
+            # A bookie that hangs is left for the next one, like any that brings no news.
             return ReadLacReply(Status.UNREACHABLE)
 
     async def _news_in(
@@ -231,6 +236,7 @@ class NewsPoller:
     ) -> News | None:
         evidence = lac_evidence(reply, self._ledger_id, self._digest)
         runs = self._records_in(reply, next_entry)
+        # Entries that came along make an explicit LAC believable just as a newest entry does.
         held = [LacEvidence(Status.OK, last_entry=run.last_entry) for run in runs]
         lac = max(evidence.proved, believable_claim([evidence, *held]))
         if lac < next_entry and evidence.claimed >= next_entry:
@@ -259,9 +265,8 @@ class NewsPoller:
         try:
             await self._fetcher.fetch(fragment, entry_id, entry_id, self._turn)
         except BookKeeperError:
-            return (
-                False  # not readable now, which proves neither that it exists nor that it does not
-            )
+            # Not readable now, which proves neither that it exists nor that it does not.
+            return False
         return True
 
 
@@ -272,6 +277,8 @@ def _consecutive(runs: list[Run], next_entry: int, last_entry: int) -> tuple[Run
         part = run.between(next_entry, last_entry)
         if part is None or part.first_entry != next_entry:
             break
+        # A bookie of a striped ledger leaves gaps; what lies behind one has to wait for another
+        # bookie.
         if not isinstance(part.entry_ids, range) or part.entry_ids.step != 1:
             count = 1
             while count < len(part) and part.entry_ids[count] == next_entry + count:

@@ -95,6 +95,8 @@ class _Window:
                 held = replicas[position][entry_id]
                 if isinstance(held, str):
                     defects.append(self._defect(entry_id, position, held))
+                # The first that verifies is the measure. Where two differ nothing here can say
+                # which is right: what counts is that they do.
                 elif reference is None or held == reference:
                     reference = held
                     good += 1
@@ -134,6 +136,7 @@ class _Window:
         found.update(dict.fromkeys(bad, DIGEST_MISMATCH))
         resume = request.last_entry + 1
         for part in reply.missing:
+            # Asked for again only if the reply got any further: else this would go on for ever.
             if part.status is Status.NOT_REACHED and part.first_entry > request.first_entry:
                 resume = min(resume, part.first_entry)
             else:

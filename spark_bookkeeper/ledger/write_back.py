@@ -32,6 +32,7 @@ class WriteBack:
         self._ledger_id = ledger_id
         self._quorum = QuorumConfig.of(metadata)
         self._read_from = metadata.last_fragment
+        # The bookies are fenced by now and refuse every add that is not marked as a recovery's.
         self._header = encode_section_header(
             ledger_id, master_key(metadata.password), metadata.digest_type, is_recovery=True
         )
@@ -71,6 +72,8 @@ class WriteBack:
                 replaced = await self._replace(failed, first_entry)
                 self._send({p: sections[p] for p in replaced if p in sections}, answers)
                 continue
+            # A position gets another bookie only after the one before has answered, so each answer
+            # is about the bookie that is there now.
             position, status = await answers.get()
             if status is Status.OK:
                 stored.add(position)
@@ -79,6 +82,7 @@ class WriteBack:
 
     async def _replace(self, failed: dict[int, str], first_entry: int) -> tuple[int, ...]:
         """Replace bookies that failed, from ``first_entry`` on; returns the positions replaced."""
+        # Neither this recovery nor a writer of this client chooses them again unless it must.
         for bookie_id in failed.values():
             self._cluster.quarantine(bookie_id)
         replacement = await self._cluster.replace_bookies(self._ensemble, failed)
@@ -90,6 +94,7 @@ class WriteBack:
             )
         for position in replacement.positions:
             del failed[position]
+        # From this chunk on only: those before are at their ack quorum where they are.
         self._written_to = self._written_to.with_ensemble(first_entry, replacement.ensemble)
         return replacement.positions
 

@@ -142,6 +142,8 @@ class WriteHandle(AsyncClosing):
         """
         await self._wait_for_room()
         future: asyncio.Future[range] = asyncio.get_running_loop().create_future()
+        # Told in advance, which holds because nothing is awaited from here until push() gives the
+        # ids away.
         ids = range(self.last_add_pushed + 1, self.last_add_pushed + 1 + len(payloads))
         if not ids:
             return ids
@@ -162,6 +164,7 @@ class WriteHandle(AsyncClosing):
         for payload in payloads:
             if len(payload) > self.payload_size_max:
                 raise EntryTooLargeError(len(payload), self.payload_size_max)
+        # Before anything is sent: an acknowledgement must find who waits for it.
         self._pending.push(complete)
         self._in_flight_bytes += sum(map(len, payloads))
         self._settled.clear()
@@ -196,6 +199,8 @@ class WriteHandle(AsyncClosing):
         closing = self._closing
         if closing is None or has_failed(closing):
             closing = self._begin_close()
+        # Several callers may wait for one close, and one that gives up must not cancel it for the
+        # others.
         await asyncio.shield(closing)
 
     def abandon(self, error: BookKeeperError) -> None:
@@ -219,8 +224,12 @@ class WriteHandle(AsyncClosing):
         # No acknowledged entry depends on an ensemble change that is still under way.
         self._changer.cancel()
         self._explicit_lac.stop()
+        # These are final: a writer that is sealed and settled, or has ended, acknowledges nothing
+        # more.
         last_entry, length = self.last_add_confirmed, self.length
         ledger_id, ended = self.ledger_id, self._state.error
+        # A bookie knows this ledger under another key, so it is not clear whose ledger would be
+        # closed.
         if isinstance(ended, UnauthorizedError):
             raise ended
 
@@ -232,6 +241,8 @@ class WriteHandle(AsyncClosing):
     # -- driving the state machine ----------------------------------------------------------------
 
     def _run(self, effects: list[Effect]) -> None:
+        # Before the effects: an acknowledgement among them sets no timer for a LAC that entries
+        # carry already.
         self._explicit_lac.on_carried(self._state.last_confirmed_sent)
         for effect in effects:
             match effect:
@@ -264,6 +275,8 @@ class WriteHandle(AsyncClosing):
         state = self._state
         self._explicit_lac.on_acknowledged(last_entry, state.ensemble, is_settled=state.is_settled)
         self._pending.on_acknowledged(last_entry)
+        # A writer that was full by count has room again now; a release comes only when the slowest
+        # bookie has answered too.
         self._make_room()
 
     def _on_failed(self, error: BookKeeperError) -> None:
@@ -286,6 +299,8 @@ class WriteHandle(AsyncClosing):
     def _on_ensemble_changed(self, versioned: Versioned, replacement: Replacement) -> None:
         self._versioned = versioned
         self._run(self._state.on_ensemble_changed(replacement.ensemble, replacement.positions))
+        # The writer goes on short of these, and nothing else would ever ask for them again while no
+        # further bookie fails.
         if self._state.error is None and (missed := self._state.failed_bookies):
             self._changer.look_for(self._state.ensemble, missed)
 
@@ -307,6 +322,7 @@ class WriteHandle(AsyncClosing):
         )
 
     async def _wait_for_room(self) -> None:
+        # One that was woken before us may have filled it again.
         while not self._room.is_set():
             await self._room.wait()
 

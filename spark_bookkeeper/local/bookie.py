@@ -81,6 +81,7 @@ class LocalBookie(LocalProcess):
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "bookie.toml"
         config.write_text(self._config(), encoding="utf-8")
+        # Taken before: a registration counts only if it is younger than this.
         self.spawned_ms = int(time.time() * 1000)
         command = [sys.executable, "-m", "bookie_server", "--config", str(config)]
         self._spawn(command, env=child_environment(), cwd=self.directory)

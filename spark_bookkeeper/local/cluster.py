@@ -131,6 +131,8 @@ class LocalCluster:
         except BaseException:
             bookie.kill()
             raise
+        # Recorded only now: one that never served must not be started with the cluster from then
+        # on.
         self._bookies.append(bookie)
         self._save()
         return bookie
@@ -139,6 +141,7 @@ class LocalCluster:
         """Stop bookies, then ZooKeeper; remove the data unless a directory was given. Idempotent."""
         if self._guard is None or self._owner_pid != os.getpid():
             return  # a forked child must not stop its parent's cluster
+        # All drain at the same time, and while ZooKeeper is there to take back their registrations.
         for bookie in self._bookies:
             bookie.begin_stop()
         for bookie in self._bookies:
@@ -165,6 +168,8 @@ class LocalCluster:
             self._guard = Guard()
         state = self._load()
         known = (self._port_wanted, state["zookeeper"], *state["bookies"])
+        # Taken whether somebody listens there or not: the processes are down, and their bookies'
+        # ids are made of these ports.
         self._ports_taken = {port for port in known if port is not None}
         port = self._port_wanted or state["zookeeper"] or free_port(self._ports_taken)
         self._zookeeper = ZooKeeperProcess(
@@ -174,6 +179,7 @@ class LocalCluster:
         while len(ports) < self._bookie_count_min:
             ports.append(free_port(self._ports_taken))
         self._bookies += [self._new_bookie(each, index) for index, each in enumerate(ports)]
+        # Before any process starts: data without its ports could not be found again.
         self._save()
 
     def _new_bookie(self, port: int, index: int) -> LocalBookie:
@@ -219,6 +225,8 @@ def _lock(directory: Path) -> IO[str]:
     """An open file whose lock keeps a second cluster out of ``directory`` until it is closed."""
     lock = (directory / "cluster.lock").open("a", encoding="utf-8")
     try:
+        # The kernel's lock ends with the process, however that ends; a file that marks a running
+        # cluster would stay behind after a kill.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.close()

@@ -79,6 +79,8 @@ class Guard:
 
     def __init__(self, *, remove: Path | None = None) -> None:
         ours, theirs = socket.socketpair()
+        # Only the guard keeps its end: with a copy of it here we would never see that the guard is
+        # gone.
         with theirs:
             os.set_inheritable(theirs.fileno(), True)
             self._process = subprocess.Popen(

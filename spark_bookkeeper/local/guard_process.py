@@ -71,6 +71,7 @@ class _Guard:
         fds: list[int] = []
         while not line.endswith(b"\n"):
             if not select.select([self._control], [], [], PARENT_CHECK_INTERVAL_S)[0]:
+                # A process whose parent has died gets another one.
                 if os.getppid() != self._launcher_pid:
                     return None
                 continue
@@ -111,6 +112,7 @@ class _Guard:
 
     def _end_children(self) -> None:
         for child in self._children.values():
+            # All are killed before one is waited for, so that they end at the same time.
             if child.poll() is None:
                 child.kill()
         for child in self._children.values():

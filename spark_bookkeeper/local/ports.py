@@ -56,4 +56,5 @@ def _ephemeral_min() -> int:
         low = int(_EPHEMERAL_RANGE.read_text().split()[0])
     except (OSError, ValueError, IndexError):
         return _EPHEMERAL_MIN_DEFAULT
+    # A range that begins so low leaves too few ports below it: take some of its own, then.
     return low if low > PORT_MIN + 1_000 else _EPHEMERAL_MIN_DEFAULT

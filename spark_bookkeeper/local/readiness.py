@@ -98,6 +98,7 @@ async def _missing(
             node = await store.get(paths.bookie(bookie_id, readonly=True))
     except MetadataUnavailableError as error:
         return str(error)
+    # ZooKeeper runs on this machine, so both times are of one clock.
     if node is None or node.created_ms < spawned_ms:
         return "not registered in ZooKeeper"
     port = int(bookie_id.rpartition(":")[2])

@@ -31,6 +31,9 @@ _MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _JARS = ("zookeeper", "log4j", "slf4j", "netty", "metrics", "snappy", "commons-cli", "commons-io")
 """Those of PySpark's 200 jars that the server needs; opening all of them doubles its start time."""
 _POLL_S = 0.02
+# Where it differs from ZooKeeper's defaults: sessions could last no longer than 20 ticks, which are
+# short here; one address could have 60 connections, and all come from one; each transaction log
+# would take 64 MiB of disk from the start; and the admin server would want port 8080.
 _CONFIG = f"""\
 clientPort={{port}}
 clientPortAddress={LOOPBACK}

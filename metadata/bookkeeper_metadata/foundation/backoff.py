@@ -18,6 +18,7 @@ BACKOFF_MS_MAX = 1_000
 
 def backoff_ms(retry: int, random: Random) -> int:
     """Full jitter below a bound that doubles from ``BACKOFF_MS_MIN`` to ``BACKOFF_MS_MAX``."""
+    # The shift is bounded because retries are not: some loops try for as long as they must.
     return random.randint(0, min(BACKOFF_MS_MAX, BACKOFF_MS_MIN << min(retry - 1, 16)))
 
 

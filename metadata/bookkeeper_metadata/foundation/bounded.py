@@ -24,6 +24,8 @@ async def each(
     waiting = iter(enumerate(todo))
 
     async def work() -> None:
+        # All workers draw from one iterator, so none is idle while there is work; nothing is
+        # awaited between two draws, so none draws what another has.
         for index, item in waiting:
             results[index] = await run(item)
 

@@ -51,11 +51,14 @@ class _Waiter:
     async def wait(self) -> None:
         while True:
             mine, before = await self._place()
+            # At the first look, and again whenever the session was lost: its node went with it.
             if mine is None:
                 await self._enqueue()
             elif before is None:
                 return
             else:
+                # The one before may have given up without ever holding the lock, so this is no turn
+                # yet: look at the whole queue again.
                 await self._wait_until_gone(f"{self._path}/{before}")
 
     async def release(self) -> None:
@@ -84,6 +87,7 @@ class _Waiter:
             except MetadataUnavailableError:
                 if attempt == _LOST_REPLIES_MAX:
                     raise
+                # The session may have moved to a server that lags behind and does not show it yet.
                 await self._store.sync(self._path)
                 if (await self._place())[0] is not None:
                     return

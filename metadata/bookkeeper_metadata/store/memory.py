@@ -196,6 +196,7 @@ class MemoryStore(MetadataStore):
         self._check_open()
         fault = self.fault(operation, path) if self.fault is not None else None
         await asyncio.sleep(0)
+        # Closed while the request was on its way: it never arrived.
         self._check_open()
         outcome: list[T] = []
         refusal: StoreConflict | None = None
@@ -249,6 +250,8 @@ class _Watch(Generic[T]):
         self._path = path
         self._changed = changed
         self._loop = asyncio.get_running_loop()
+        # Empty or one state. No value can stand for "nothing reported yet", for None is a state
+        # too.
         self._last: list[T] = []
         self._is_scheduled = False
         self._is_stopped = False
@@ -270,6 +273,7 @@ class _Watch(Generic[T]):
         self._unlisten()
 
     def _poke(self) -> None:
+        # Changes in one turn are reported once, as their last state, like ZooKeeper's.
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self.deliver)

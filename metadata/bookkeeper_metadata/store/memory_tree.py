@@ -56,6 +56,7 @@ class MemoryTree:
 
     def end_session(self, session: int) -> None:
         """Delete every ephemeral node of ``session``."""
+        # In the order of creation, which a dict keeps: runs must not differ by it.
         for path in [p for p, entry in self._entries.items() if entry.owner == session]:
             self.delete(path, None)
 
@@ -122,6 +123,8 @@ class MemoryTree:
         touched = dict.fromkeys(
             path for part in operations for path in (part.path, parent_of(part.path))
         )
+        # Copies of what a multi may touch, parents for their children and counters: a copy of the
+        # tree for each multi would cost as much as the tree is large.
         before = {
             path: replace(entry, children=set(entry.children))
             for path in touched
@@ -135,6 +138,7 @@ class MemoryTree:
                 self._entries.pop(path, None)
             self._entries.update(before)
             raise
+        # Only now: a listener must never see a multi half applied, or one that is undone.
         for part in operations:
             self._notify(part.path)
 

@@ -85,6 +85,8 @@ class ZooKeeperStore(MetadataStore):
         except NoNodeError:
             if not make_parents:
                 raise
+            # Only when one is missing: the common creation is one request, not one for each level.
+            # Another client may be making the same parents.
             with contextlib.suppress(NodeExistsError):
                 await self.create(path.rpartition("/")[0], b"", make_parents=True)
             await self._session.mutate(path, lambda: self._client.create_async(path, value))
@@ -145,6 +147,7 @@ class ZooKeeperStore(MetadataStore):
         try:
             await self._enroll(path, value)
         except BaseException:
+            # Cancelled here as well: a keeper left behind would register a process that gave up.
             self._registrations.discard(registration)
             await registration.end()
             raise
@@ -161,6 +164,8 @@ class ZooKeeperStore(MetadataStore):
                     )
                     return sorted(names)
                 except NoNodeError:
+                    # Asking for the children of a missing node sets no watch, asking whether it
+                    # exists does. A node made between the two is read in the next round.
                     if await self._stat(path, fire) is None:
                         return []
 
@@ -168,12 +173,16 @@ class ZooKeeperStore(MetadataStore):
 
     async def watch(self, path: str, changed: Callable[[Node | None], None]) -> Callable[[], None]:
         async def read(fire: Callable[[object], None]) -> Node | None:
+            # The watch comes before the value: a change between them costs another read, the other
+            # way round it would be missed. And only this question can watch a node that is not
+            # there.
             return None if await self._stat(path, fire) is None else await self.get(path)
 
         return await self._follow(read, changed)
 
     async def lock(self, path: str) -> Callable[[], Awaitable[None]]:
         self._locks += 1
+        # No other client has this session's id, and no other call of this one has the number.
         return await acquire_lock(self, path, f"{self._session.id:x}-{self._locks}")
 
     async def sync(self, path: str) -> None:
@@ -182,6 +191,8 @@ class ZooKeeperStore(MetadataStore):
     async def close(self) -> None:
         if self._session.is_closed:
             return
+        # Before the session: tasks that ask a closed one fail, and a keeper that fails counts as a
+        # defect.
         for follower in list(self._followers):
             await follower.end()
         for registration in self._registrations:
@@ -197,6 +208,7 @@ class ZooKeeperStore(MetadataStore):
 
     def _on_session_renewed(self) -> None:
         """Register everything again: the old session's nodes are gone."""
+        # Only marked: this runs within the session's state change, and an enrolment takes seconds.
         for registration in self._registrations:
             registration.lost.set()
 
@@ -230,9 +242,13 @@ class ZooKeeperStore(MetadataStore):
                 )
                 return
             except NodeExistsError:
+                # The store does not say whose node it is. It may be ours, made by a request whose
+                # reply was lost.
                 node = await self.get(path)
                 if node is not None and node.is_own:
                     return
+                # A leftover ends with its session, at the latest by now: this one belongs to a live
+                # process.
                 if loop.time() >= deadline:
                     raise
             except MetadataUnavailableError:
@@ -241,9 +257,12 @@ class ZooKeeperStore(MetadataStore):
             await asyncio.sleep(_ENROLL_PAUSE_S)
 
     async def _withdraw(self, registration: _ZooKeeperRegistration) -> None:
+        # Before the deletion: a session that is renewed meanwhile would bring the node back.
         self._registrations.discard(registration)
         await registration.end()
         node = None if self._session.is_closed else await self.get(registration.path)
+        # After a session loss a new process of this id may have registered: its node is not ours to
+        # delete.
         if node is not None and node.is_own:
             with contextlib.suppress(NoNodeError):
                 await self.delete(registration.path)
@@ -271,6 +290,7 @@ class _ZooKeeperRegistration(Registration):
         # Unbounded on purpose: a bookie that gave up would serve on and look dead.
         while True:
             await self.lost.wait()
+            # Before the attempt: a session that ends during it must be noticed.
             self.lost.clear()
             try:
                 await self._store._enroll(self.path, self._value)

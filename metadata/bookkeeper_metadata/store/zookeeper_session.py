@@ -36,6 +36,8 @@ _KAZOO_LOGGER = logging.getLogger(f"{__name__}.kazoo")
 _KAZOO_LOGGER.setLevel(logging.CRITICAL)
 
 _RETRY_PAUSE_S = 0.05
+# For ever: an outage of the service, however long, must not end a bookie. Every request has a time
+# limit of its own.
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 
 _CONFLICTS: dict[type[Exception], type[StoreConflict]] = {
@@ -87,6 +89,7 @@ class ZooKeeperSession:
         try:
             await self._connection(connect_timeout_ms / 1000)
         except BaseException:
+            # Left alone, kazoo's thread would go on connecting for ever.
             await self.close()
             raise
 
@@ -129,6 +132,8 @@ class ZooKeeperSession:
         if self.is_closed:
             return
         self.is_closed = True
+        # Its callers hear that the store was closed; from kazoo they would hear of a lost
+        # connection and would try again.
         for future in self._waiting:
             if not future.done():
                 future.set_exception(ClientClosedError("metadata store"))
@@ -141,6 +146,7 @@ class ZooKeeperSession:
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:
         """Run on the event loop, from any thread; do nothing once the loop is closed."""
+        # A store that nobody closed leaves kazoo's threads running when its loop is gone.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
 
@@ -155,6 +161,8 @@ class ZooKeeperSession:
             )
 
     def _on_state(self, state: str) -> None:
+        # Read in kazoo's thread, which is the one that connects: when the loop gets to it, the
+        # session may be another one already.
         client_id = self.client.client_id if state == KazooState.CONNECTED else None
         self.post(self._set_state, state, client_id[0] if client_id else 0)
 
@@ -166,6 +174,8 @@ class ZooKeeperSession:
                     "metadata connection lost; service=%s state=%s", self.service, state
                 )
             return
+        # A reconnect in time keeps the session and its nodes; only another id means that they are
+        # gone.
         is_new = session_id != self.id
         self.id = session_id
         self._connected.set()
@@ -188,11 +198,13 @@ class ZooKeeperSession:
         if self.is_closed:
             raise ClientClosedError("metadata store")
         await self._connection(self.timeout_s)
+        # It may have been close() that let us through.
         if self.is_closed:
             raise ClientClosedError("metadata store")
         future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting.add(future)
         try:
+            # Called in a thread of kazoo's, where no future of asyncio may be touched.
             submit().rawlink(lambda result: self.post(_settle, future, result))
             async with asyncio.timeout(self.timeout_s):
                 return await future
@@ -211,6 +223,8 @@ class ZooKeeperSession:
 
 
 def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    # Its caller gave up, by time or by cancellation, or the store was closed: nobody is left to
+    # tell.
     if future.done():
         return
     if result.exception is not None:

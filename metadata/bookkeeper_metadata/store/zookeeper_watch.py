@@ -54,11 +54,15 @@ class Follower(Generic[T]):
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _fire(self, event: object) -> None:
+        # What kind of event it was is no use: a lost connection fires every watch as well, and
+        # several changes may have come together by now. Only reading again tells.
         self._post(self._fired.set)
 
     async def _follow(self, last: T) -> None:
         while True:
             await self._fired.wait()
+            # Before the read: a watch that fires during it is about something the read may not have
+            # seen.
             self._fired.clear()
             try:
                 state = await self._read(self._fire)
