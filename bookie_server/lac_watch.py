@@ -84,6 +84,7 @@ class LacWatch:
 
     def look(self, ledger_id: int) -> None:
         """Release the ledger's waiters whose condition holds now."""
+        # A settled waiter runs, and leaves this dictionary, only after this loop has ended.
         for future, previous_lac in self._waiting.get(ledger_id, {}).items():
             if self._is_due(ledger_id, previous_lac):
                 settle(future, None)

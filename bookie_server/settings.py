@@ -191,6 +191,7 @@ def load_bookie_settings(
     table = {setting.name: setting for setting in bookie_settings_table()}
     values: dict[str, Any] = {}
     defects: list[str] = []
+    # In rising precedence: a later source replaces what an earlier one gave.
     for source, given in (
         ("file", _read_toml(config_path) if config_path else {}),
         ("environment", _from_environment(environment, table)),
@@ -252,6 +253,7 @@ def _converted(setting: Setting, value: Any) -> Any:
             raise ValueError(
                 f"{setting.name} must be a whole number; {setting.name}={value!r}"
             ) from None
+    # Not ``isinstance``, to which ``true`` is a number.
     if type(value) is not setting.type:
         raise ValueError(
             f"{setting.name} must be {setting.type.__name__}; {setting.name}={value!r}"

@@ -97,7 +97,7 @@ def parse_frame(frame: bytes) -> list[Section]:
             raise MalformedFrameError(f"a section at {offset} that exceeds its frame")
         header = _parse(pb.SectionHeader(), bytes(view[offset + _SECTION.size : body]))
         offset = body + records_size
-        # A frame of one section is the common case: its records need no second buffer object.
+        # A view of the frame, not a copy: records are kept and written as they came.
         sections.append(_section(header, view[body:offset]))
     return sections
 
@@ -280,6 +280,7 @@ def parse_write_lac_request(data: bytes) -> tuple[int, bytes, bytes]:
     if message.ledger_id < 0:
         raise MalformedFrameError(f"an explicit LAC of ledger {message.ledger_id}")
     _check_key(message.master_key)
+    # Two numbers and a digest, of which HMAC's is the largest with 20 bytes.
     if not 16 <= len(message.packet) <= 36 or message.packet[:8] != message.ledger_id.to_bytes(8):
         raise MalformedFrameError("an explicit LAC packet of another ledger or size")
     return message.ledger_id, message.master_key, message.packet

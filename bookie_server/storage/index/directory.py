@@ -99,6 +99,7 @@ class DirectoryIndex:
         """
         names = self._files.names(self.directory)
         if _TEMPORARY in names:
+            # A crash cut a snapshot short; the index that it was to replace still holds.
             self._files.delete(f"{self.directory}/{_TEMPORARY}")
         if NAME not in names:
             return
@@ -150,9 +151,13 @@ class DirectoryIndex:
 
     def _classify_tail(self, broken: Place, snapshot_groups: int) -> bool:
         if self._end.sequence < snapshot_groups:
+            # The file got its name when the whole snapshot was
+            # synced: no crash leaves a part of one.
             self._report(broken.offset, f"snapshot incomplete: {broken.detail or 'missing groups'}")
         elif broken.kind is PlaceKind.AMBIGUOUS:
             self._report(broken.offset, f"last delta: {broken.detail}")
+        # Behind a torn delta nothing is appended: its debris
+        # would stand between sound ones for good.
         return broken.kind is PlaceKind.END and not self.damage
 
     def _apply_group(self, place: Place) -> None:
@@ -228,9 +233,12 @@ class DirectoryIndex:
         for journal_index, end in delta.marks.items():
             before = self.marks.get(journal_index)
             invariant(before is None or before <= end, "a mark never moves backwards")
+        # When the deltas are as large as the snapshot: so all snapshots together cost a
+        # fixed multiple of the deltas, however large the index grows.
         outgrown = self._end.offset - self._snapshot_end > max(
             _SNAPSHOT_AT_BYTES, self._snapshot_end
         )
+        # Before it is written, since a snapshot is made of what is in memory.
         self._adopt(delta)
         if self._file is None or outgrown:
             self._write_snapshot(delta)
@@ -252,12 +260,21 @@ class DirectoryIndex:
         try:
             end = GroupEnd(generation, SECTOR_SIZE, 0)
             everything = IndexDelta(self.state, self.marks, self.handles, list(self.tombstones))
+            # Safe beside the loop thread: ``rows`` change in ``add_rows`` only, for a checkpoint
+            # that has ended. That is also why this delta's own rows come as a second part.
             everything.rows = {ledger: rows.packed() for ledger, rows in self.rows.items()}
             for part in (everything, IndexDelta(self.state, {}, rows=delta.rows)):
                 for body in encode_snapshot(part):
                     end = self._append(file, end, body)
             header = _HEADER.pack(
-                FILE_MAGIC, FORMAT_VERSION, self.index, generation, self._instance_id, end.sequence
+                # The last field is the number of groups that ``load``
+                # must find, so the header comes last.
+                FILE_MAGIC,
+                FORMAT_VERSION,
+                self.index,
+                generation,
+                self._instance_id,
+                end.sequence,
             )
             file.write_at(0, [signed(header, SECTOR_SIZE)])
             file.sync()
