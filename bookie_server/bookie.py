@@ -85,6 +85,7 @@ class Bookie:
     async def stop(self) -> None:
         """Write what was admitted, checkpoint, and close the files."""
         self.lac_watch.close()
+        # A checkpoint under way goes on in its thread; ``finish`` waits for it.
         if self._checkpoints is not None:
             await end_tasks([self._checkpoints])
         for journal in self._journals:
@@ -175,6 +176,7 @@ class Bookie:
         # it is applied by now: no ordinary add can raise the last entry any more.
         last_entry = self._contents.last_entry(ledger_id)
         explicit_lac = handle.explicit_lac if handle is not None else None
+        # After a loss, the last entry that is left need not be the last one that was stored.
         if absence is Status.UNKNOWN:
             return ReadLacReply(Status.UNKNOWN)
         if last_entry is None:

@@ -97,6 +97,8 @@ class BookieService:
                     self._bookie.add(section, partial(answer, section))
                 # Not to read on is the back pressure: gRPC's flow control then stops the client.
                 await self._bookie.wait_for_room()
+            # The client has said all, or the bookie drains: what was
+            # taken from the stream is answered still.
             await self._bookie.wait_until_settled()
             is_last = True
             wake.set()

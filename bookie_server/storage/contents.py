@@ -204,6 +204,8 @@ class Contents:
                 ledger_id: encode_handle_state(self.ledgers[ledger_id]) for ledger_id in self._dirty
             },
             tombstones=self._new_tombstones,
+            # A copy: marks that ran on with later groups would
+            # have a replay skip what this cache lacks.
             marks=dict(self.applied),
             journal_count=len(self._ledgers_of_journal),
             is_damaged=self.is_damaged,

@@ -247,7 +247,7 @@ def parse_read_lac_request(data: bytes) -> ReadLacRequest:
 
 
 def encode_read_lac_reply(reply: ReadLacReply) -> bytes:
-    """Encode a LAC reply; what the bookie does not hold travels as empty bytes, never empty itself."""
+    """Encode a LAC reply. Empty bytes stand for what the bookie does not have: a value has some."""
     return pb.ReadLacReply(
         status=reply.status.name,
         last_entry=reply.last_entry or b"",

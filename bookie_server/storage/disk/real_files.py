@@ -102,6 +102,8 @@ class DirectFile(RealFile):
     def _write_whole(self, offset: int, buffers: Sequence[Buffer], whole: int) -> None:
         """Write the first ``whole`` bytes, a bounce buffer at a time."""
         if self._bounce is None:
+            # Mapped memory begins at a page, as a direct write
+            # wants it; that of ``bytes`` does not.
             self._bounce = memoryview(mmap.mmap(-1, _BOUNCE_SIZE))
         bounce, filled, left = self._bounce, 0, whole
         for buffer in buffers:

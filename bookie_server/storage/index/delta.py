@@ -25,7 +25,7 @@ _GROUP_BODY_SIZE = 4 * 1024 * 1024
 
 
 class MalformedDeltaError(ValueError):
-    """The group's checksum holds but its body is no delta: a defect, or a foreign format."""
+    """The group passes its checksum but holds no delta: a defect, or a foreign format."""
 
 
 @dataclass(frozen=True, slots=True)

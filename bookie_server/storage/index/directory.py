@@ -4,7 +4,7 @@ On disk it is one file: a header block, a snapshot, and then one checksummed del
 each synced before anything relies on it. When the deltas outgrow the snapshot, a new file is
 written beside it and renamed over it. A last delta that a crash cut short was never relied on and is
 dropped; any other failed checksum is damage. After damage the rows are rebuilt from the footers of
-the entry logs; handle states that stood behind it are gone, which is why the bookie then goes limbo.
+the entry logs; handle states that stood behind it are gone, which is why its ledgers then go into limbo.
 
 ``rows`` belongs to the loop thread; everything else to the thread that commits a checkpoint.
 """

@@ -31,7 +31,7 @@ _MIXED_STRETCH = 64
 
 
 class MalformedBodyError(ValueError):
-    """The group's checksum holds but its body is no records: a defect, or a foreign format."""
+    """The group passes its checksum but holds no records: a defect, or a foreign format."""
 
 
 def encode_record(record: JournalRecord) -> Buffer:
@@ -57,7 +57,7 @@ def decode_records(body: memoryview) -> Iterator[JournalRecord]:
     """The records of a group's body, in order; neighbouring entries of a ledger come as one run.
 
     Raises:
-        MalformedBodyError: the bytes are no sequence of records.
+        MalformedBodyError: the bytes are not a sequence of records.
     """
     at, end = 0, len(body)
     while at < end:

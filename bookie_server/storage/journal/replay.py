@@ -8,7 +8,7 @@ sequence. What is found where the chain breaks decides:
 * a place holds debris, but the next file begins, or the next group continues, exactly behind the
   last sound group: the debris is what an earlier crash left, nothing is missing;
 * anything else is *damage*: acknowledged records may be gone. Every group that is provably valid is
-  still applied, since more knowledge is never wrong; the caller must go limbo.
+  still applied, since more knowledge is never wrong; the caller must put its ledgers in limbo.
 """
 
 from __future__ import annotations
