@@ -62,6 +62,7 @@ class JournalThread(JournalWriter):
         self._done = done
         self._failed = failed
         self._loop = asyncio.get_running_loop()
+        # The loop appends and the thread pops, both atomic in a deque: no lock between them.
         self._waiting: deque[Persist] = deque()
         self._work = threading.Event()
         self._room_used = threading.Event()

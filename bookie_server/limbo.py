@@ -9,8 +9,8 @@ bookie in one of their ensembles. Each of them is
 * put in *limbo*, since entries of it may be gone: for those that are missing the bookie answers
   UNKNOWN, never "no such entry";
 * *fenced*, since a fence may be gone, too. A writer that still sends adds must not reach its ack
-  quorum here behind a recovery's back (BP-46). That holds for recoveries that have ended as well: an
-  add sent before the end may still be on its way.
+  quorum here behind a recovery's back (BP-46). That holds for recoveries that have ended as well:
+  an add sent before the end may still be on its way.
 
 Limbo ends when the ledger's entries have been checked against its other replicas, which is not part
 of this version.

@@ -1,8 +1,9 @@
 """The bookie process: composition of storage, bookie, gRPC and registration; start, drain, stop.
 
 Order of a start: the port is bound first (two bookies cannot share one), storage is opened and
-replayed, after damage the ledgers that the metadata names go into limbo, the service answers, and only
-then is the bookie registered, for registration says "write to me". A stop goes the other way round.
+replayed, after damage the ledgers that the metadata names go into limbo, the service answers, and
+only then is the bookie registered, for registration says "write to me". A stop goes the other way
+round.
 """
 
 from __future__ import annotations

@@ -163,6 +163,7 @@ def bookie_settings_table() -> tuple[Setting, ...]:
 
 def _field_helps(owner: type) -> dict[str, str]:
     """The docstring below each field of a dataclass, read from its source."""
+    # Python keeps no docstrings of fields: they are in the source only.
     body = ast.parse(inspect.getsource(owner)).body[0]
     assert isinstance(body, ast.ClassDef)
     helps: dict[str, str] = {}

@@ -108,6 +108,8 @@ def _section(header: pb.SectionHeader, records: memoryview) -> Section:
         digest_type = DigestType(header.digest_type)
     except ValueError as cause:
         raise MalformedFrameError(str(cause)) from cause
+    # Key and fence are checked for the header's ledger, the records go to their own: they must be
+    # the same. A negative entry id would be a record of a ledger's state in the journal.
     if run.ledger_id != header.ledger_id or header.ledger_id < 0 or run.first_entry < 0:
         raise MalformedFrameError(
             f"records of ledger {run.ledger_id} entry {run.first_entry} in a section of ledger {header.ledger_id}"

@@ -4,7 +4,8 @@ On disk it is one file: a header block, a snapshot, and then one checksummed del
 each synced before anything relies on it. When the deltas outgrow the snapshot, a new file is
 written beside it and renamed over it. A last delta that a crash cut short was never relied on and is
 dropped; any other failed checksum is damage. After damage the rows are rebuilt from the footers of
-the entry logs; handle states that stood behind it are gone, which is why its ledgers then go into limbo.
+the entry logs; handle states that stood behind it are gone, which is why the bookie's ledgers then go
+into limbo.
 
 ``rows`` belongs to the loop thread; everything else to the thread that commits a checkpoint.
 """
@@ -122,6 +123,7 @@ class DirectoryIndex:
             self._report(0, "index header damaged")
             return None
         magic, version, index, generation, instance_id, groups = _HEADER.unpack_from(block)
+        # The header is signed: what does not fit here was written on purpose, and is not damage.
         if magic != FILE_MAGIC or version > FORMAT_VERSION:
             raise StorageRefusedError(self.path, f"index format {version} is not one of ours")
         if instance_id != self._instance_id:
@@ -165,6 +167,7 @@ class DirectoryIndex:
         assert header is not None
         if (header.sequence, header.previous_offset) != (self._end.sequence + 1, place.offset):
             self._report(place.offset, f"delta {header.sequence} follows {self._end.sequence}")
+        # Behind a gap, too, so that one gap is reported once.
         self._end = GroupEnd(self._generation, place.end, header.sequence)
         try:
             delta = decode_delta(place.body, self.state)

@@ -153,6 +153,7 @@ class Replay:
             # A file gets its name only after its header was synced: this is no crash's trace.
             self._damage(path, 0, "file header damaged")
             return
+        # The header is signed: what does not fit here was written on purpose, and is not damage.
         if header.version > FORMAT_VERSION:
             raise StorageRefusedError(path, f"journal format {header.version} is newer than ours")
         if header.instance_id != self._instance_id:
