@@ -85,10 +85,13 @@ class Bookie:
     async def stop(self) -> None:
         """Write what was admitted, checkpoint, and close the files."""
         self.lac_watch.close()
+        # A checkpoint under way goes on in its thread; ``finish`` waits for it.
         if self._checkpoints is not None:
             await end_tasks([self._checkpoints])
         for journal in self._journals:
             await journal.stop()
+        # The journals have ended, so nothing changes the contents while a worker's
+        # thread checkpoints. The next start then has nothing to replay.
         await self._workers.finish(self._write_last_checkpoint)
         self.storage.close()
 
@@ -133,7 +136,8 @@ class Bookie:
             if status is not Status.OK:
                 missing = IdRange(request.first_entry, request.last_entry, status)
                 return StoredReply((), (missing,), -1)
-        # An entry on its way to the disk is neither here nor absent: wait for its group.
+        # An entry on its way to the disk is neither here nor absent: wait for its group. Behind
+        # the fence, since from then on no more ordinary adds get on that way.
         if self._admission.is_pending(ledger_id, request.first_entry, request.last_entry):
             await self._decided(partial(self._admission.settle, ledger_id))
         plan = self._contents.plan_read(
@@ -168,13 +172,17 @@ class Bookie:
                 return ReadLacReply(status)
         handle = self._contents.ledgers.get(ledger_id)
         absence = self._absence(ledger_id)
+        # A fence goes through the ledger's journal like its adds, so all that was admitted before
+        # it is applied by now: no ordinary add can raise the last entry any more.
         last_entry = self._contents.last_entry(ledger_id)
         explicit_lac = handle.explicit_lac if handle is not None else None
+        # After a loss, the last entry that is left need not be the last one that was stored.
         if absence is Status.UNKNOWN:
             return ReadLacReply(Status.UNKNOWN)
         if last_entry is None:
             status = Status.OK if explicit_lac is not None else absence
             return ReadLacReply(status, None, explicit_lac)
+        # The limit does not matter: one entry comes whatever its size.
         plan = self._contents.plan_read(ledger_id, last_entry, last_entry, size_bytes_max=1)
         outcome = await self._execute(plan)
         if not outcome.entry_count:
@@ -184,6 +192,8 @@ class Bookie:
     async def _news(self, ledger_id: int, poll: LongPoll) -> ReadLacReply:
         if not await self.lac_watch.wait(ledger_id, poll.previous_lac, poll.timeout_ms):
             return ReadLacReply(Status.BUSY)
+        # Looked up again: a release has no reason, and the ledger
+        # may have changed in any way meanwhile.
         handle = self._contents.ledgers.get(ledger_id)
         absence = self._absence(ledger_id)
         if handle is None or absence is Status.UNKNOWN:
@@ -231,6 +241,8 @@ class Bookie:
                 case Reply(to, status):
                     to(status)
                 case Persist():
+                    # From admission on: a slow disk is exactly when
+                    # bytes pile up in front of the journal.
                     self._account(size_bytes(effect))
                     self._idle.clear()
                     journal = self._contents.journal_of(effect.ledger_id)
@@ -240,6 +252,7 @@ class Bookie:
                     self.lac_watch.look(ledger_id)
                 case Compare():
                     task = asyncio.create_task(self._compare(effect), name="compare-duplicate")
+                    # The loop itself holds its tasks weakly only.
                     self._comparing.add(task)
                     task.add_done_callback(self._comparing.discard)
 
@@ -263,7 +276,9 @@ class Bookie:
 
     def _apply_group(self, group: Sequence[Persist], position: JournalPosition) -> None:
         records = [record for persist in group for record in persist.records]
+        # Storage first: whatever admission forgets below it finds there from now on.
         self._contents.apply(records, position)
+        # The waiters run later, in tasks of their own, and find the records applied.
         self.lac_watch.on_applied(records)
         for persist in group:
             effects = self._admission.on_durable(persist.ticket)
@@ -277,9 +292,12 @@ class Bookie:
         self.fail(error)
         for persist in group:
             self._run(self._admission.on_failed(persist.ticket))
+            # Not a refusal: the group may be on disk all the same,
+            # and then the next start replays it.
             self._run([Reply(effect.to, Status.UNKNOWN) for effect in persist.then])
 
     async def _execute(self, plan: ReadPlan) -> ReadOutcome:
+        # Cached entries are views of memory: no thread needs to be asked for them.
         if not plan.needs_disk:
             return self.storage.execute(plan)
         return await self._workers.read(partial(self.storage.execute, plan))
@@ -340,9 +358,11 @@ class Bookie:
             self.storage.checkpoint_now()
 
     def _on_checkpoint_written(self, writing: asyncio.Future[CheckpointResult]) -> None:
+        # A failed write ends the task that waits for it, and that ends the bookie.
         if writing.exception() is None:
             try:
                 self._contents.finish_checkpoint(writing.result())
             except Exception as error:  # noqa: BLE001 - neither cache nor index may have the entries
                 self.fail(error)
+        # The snapshot's bytes are gone: writers that waited for room may go on.
         self._look_for_room()

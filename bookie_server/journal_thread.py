@@ -30,6 +30,8 @@ def take_group(waiting: deque[Persist], group_bytes_max: int) -> list[Persist]:
     """Remove and return what the next group carries, in order; empty when nothing waits."""
     group: list[Persist] = []
     size = 0
+    # A persist is never split, so the last one may exceed the limit: a key
+    # and the entries behind it become durable together.
     while waiting and size < group_bytes_max:
         persist = waiting.popleft()
         size += size_bytes(persist)
@@ -60,6 +62,7 @@ class JournalThread(JournalWriter):
         self._done = done
         self._failed = failed
         self._loop = asyncio.get_running_loop()
+        # The loop appends and the thread pops, both atomic in a deque: no lock between them.
         self._waiting: deque[Persist] = deque()
         self._work = threading.Event()
         self._room_used = threading.Event()
@@ -82,17 +85,22 @@ class JournalThread(JournalWriter):
         self._work.set()
         self._room_used.set()
         for thread in self._threads:
+            # Elsewhere: the last groups report to this loop, which
+            # must be free to release their replies.
             await asyncio.to_thread(thread.join)
 
     def _write(self) -> None:
         while True:
             self._work.wait()
+            # Before the queue is looked at: what is submitted after that look sets it again.
             self._work.clear()
             while group := take_group(self._waiting, self._group_bytes_max):
                 try:
                     records = [record for persist in group for record in persist.records]
                     position = self._journal.write_group(records)
                 except Exception as error:  # noqa: BLE001 - any error ends this thread
+                    # What waits behind this group stays unanswered: the bookie is about
+                    # to stop, and clients send again what was not answered.
                     self._loop.call_soon_threadsafe(self._failed, group, error)
                     return
                 self._loop.call_soon_threadsafe(self._done, group, position)
@@ -103,6 +111,7 @@ class JournalThread(JournalWriter):
     def _prepare(self) -> None:
         while not self._is_stopping:
             try:
+                # One chunk at a time, so that a stop waits for one at most.
                 while self._journal.prepare() and not self._is_stopping:
                     pass
             except Exception as error:  # noqa: BLE001 - any error ends this thread

@@ -69,6 +69,7 @@ class LacWatch:
 
     def on_applied(self, records: Iterable[JournalRecord]) -> None:
         """Release the waiters that these records, just applied to storage, concern."""
+        # Every group comes by here, and mostly nobody waits.
         if not self._waiting:
             return
         for record in records:
@@ -76,6 +77,8 @@ class LacWatch:
                 case Add(run):
                     self.look(run.ledger_id)
                 case Tombstone(first_ledger, last_ledger):
+                    # A tombstone may name millions of ledgers, so those
+                    # that somebody waits for are gone through.
                     for ledger_id in list(self._waiting):
                         if first_ledger <= ledger_id <= last_ledger:
                             self.look(ledger_id)
@@ -84,6 +87,7 @@ class LacWatch:
 
     def look(self, ledger_id: int) -> None:
         """Release the ledger's waiters whose condition holds now."""
+        # A settled waiter runs, and leaves this dictionary, only after this loop has ended.
         for future, previous_lac in self._waiting.get(ledger_id, {}).items():
             if self._is_due(ledger_id, previous_lac):
                 settle(future, None)

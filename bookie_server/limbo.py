@@ -1,12 +1,19 @@
 """Limbo after damage: which ledgers a bookie that may have lost records must not deny.
 
-Damaged files are one case; directories that are empty are the other: only the metadata knows whether
-the bookie is new or had its disks emptied. Any ledger with this bookie in one of its ensembles may
-have lost entries here, so its absences are unknown (limbo). It may have lost a fence too, so it is fenced: a writer that still sends adds to us
-must not get its ack quorum behind a recovery's back (BP-46) - not behind one that has ended, either,
-for an add sent before may still be on its way. The metadata, not the damaged disk, says which ledgers
-these are. Limbo ends when a ledger's entries have been checked against its other replicas, which is
-not part of this version.
+A bookie may have lost records in two ways: its files are damaged, or its directories are empty. In
+the second case only the metadata can tell a new bookie from one whose disks were emptied.
+
+Which ledgers are concerned is read from the metadata, not from the damaged disk: all that have this
+bookie in one of their ensembles. Each of them is
+
+* put in *limbo*, since entries of it may be gone: for those that are missing the bookie answers
+  UNKNOWN, never "no such entry";
+* *fenced*, since a fence may be gone, too. A writer that still sends adds must not reach its ack
+  quorum here behind a recovery's back (BP-46). That holds for recoveries that have ended as well:
+  an add sent before the end may still be on its way.
+
+Limbo ends when the ledger's entries have been checked against its other replicas, which is not part
+of this version.
 """
 
 from __future__ import annotations
@@ -48,6 +55,8 @@ async def put_ledgers_in_limbo(
     """
     await store.sync(root)
     ledgers = LedgerStore(store, root, random=SystemRandom())
+    # Whatever is stored here, too: the metadata need not name it, as when a
+    # recovery that has not closed the ledger yet chose this bookie.
     in_limbo = set(storage.contents.ledgers)
     fenced = set(storage.contents.ledgers)
 
@@ -61,10 +70,12 @@ async def put_ledgers_in_limbo(
             in_limbo.update([ledger_id] * handle.is_limbo)
             fenced.update([ledger_id] * handle.is_fenced)
 
+    # A ledger created after this has lost nothing here: the bookie answers nobody yet.
     listed = [ledger_id async for ledger_id in ledgers.list_ids()]
     await each(add_if_ours, listed, concurrency_max=READS_IN_FLIGHT_MAX)
     is_new = storage.recovery.is_new and not in_limbo
     storage.contents.set_limbo(sorted(in_limbo), sorted(fenced))
+    # On disk before the first answer: a crash would otherwise bring the bookie back without it.
     await asyncio.to_thread(storage.checkpoint_now)
     if is_new:
         _LOGGER.info("new bookie: no ledger names it. ledgers_asked=%d", len(listed))

@@ -1,8 +1,9 @@
 """The bookie process: composition of storage, bookie, gRPC and registration; start, drain, stop.
 
 Order of a start: the port is bound first (two bookies cannot share one), storage is opened and
-replayed, after damage ledgers go limbo as the metadata says, the service answers, and only then is the
-bookie registered, for registration says "write to me". A stop goes the other way round.
+replayed, after damage the ledgers that the metadata names go into limbo, the service answers, and
+only then is the bookie registered, for registration says "write to me". A stop goes the other way
+round.
 """
 
 from __future__ import annotations
@@ -88,10 +89,12 @@ async def _serve(settings: BookieSettings) -> int:
         )
         stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
         await _until_first(registering, stopped, bookie.failed)
+        # A bookie whose registration cannot be kept gets no new ledgers, so it ends and says why.
         keepers = [registering.result().keeper] if registering.done() else []
         await _until_first(stopped, bookie.failed, *keepers)
         stopped.cancel()
         if not bookie.failed.done():
+            # First, so that no writer chooses this bookie while it drains.
             await _withdraw(registering)
             await _drain(server, service, bookie, settings.drain_timeout_ms / 1000)
         if bookie.failed.done():
@@ -213,4 +216,6 @@ def _on_signals(stopping: asyncio.Event) -> None:
 def _exit_now(code: int) -> None:
     logging.shutdown()
     sys.stdout.flush()
+    # An ordinary exit waits for worker threads, and one of
+    # them may hang in a write to a failed disk.
     os._exit(code)

@@ -89,11 +89,16 @@ class BookieService:
         sender = asyncio.create_task(send_replies(), name="write-replies")
         try:
             async for frame in frames:
+                # The frame is dropped unanswered: its writer sends it
+                # again when a bookie is back at this address.
                 if self.is_draining:
                     break
                 for section in codec.parse_frame(frame):
                     self._bookie.add(section, partial(answer, section))
+                # Not to read on is the back pressure: gRPC's flow control then stops the client.
                 await self._bookie.wait_for_room()
+            # The client has said all, or the bookie drains: what was
+            # taken from the stream is answered still.
             await self._bookie.wait_until_settled()
             is_last = True
             wake.set()
@@ -102,6 +107,8 @@ class BookieService:
             _LOGGER.warning("malformed frame refused. peer=%s detail=%s", context.peer(), error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
+            # Answers that come later go to a list that is sent no
+            # more; the writer sends those sections again.
             await end_tasks([sender])
 
     async def _read(self, requests: AsyncIterator[bytes], context: Any) -> None:
@@ -113,14 +120,19 @@ class BookieService:
             try:
                 reply = await self._bookie.read(request)
                 frame = codec.encode_read_reply(request_id, reply)
+                # A call takes one message at a time.
                 async with writing:
                     await context.write(frame)
             finally:
+                # Not before the reply is out: a reader that is slow to take
+                # replies has a limited number in memory.
                 slots.release()
 
         try:
             async for data in requests:
                 request_id, request = codec.parse_read_request(data)
+                # Before there is a task: requests beyond the limit stay in
+                # gRPC's buffers, not in memory of ours.
                 await slots.acquire()
                 task = asyncio.create_task(answer(request_id, request), name="read")
                 tasks.add(task)
@@ -140,6 +152,7 @@ class BookieService:
         return codec.encode_status(await self._bookie.write_lac(ledger_id, master_key, packet))
 
     async def _info(self, data: bytes) -> bytes:
+        # A sick disk may keep this waiting, and the loop must not wait with it.
         disk = await asyncio.to_thread(shutil.disk_usage, self._directory)
         info = replace(
             self._identity,
@@ -164,6 +177,7 @@ def _refuse_malformed(
             return await method(data)
         except codec.MalformedFrameError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            # Never reached, since ``abort`` raises; it says so to the type checker.
             raise
 
     return handle

@@ -163,6 +163,7 @@ def bookie_settings_table() -> tuple[Setting, ...]:
 
 def _field_helps(owner: type) -> dict[str, str]:
     """The docstring below each field of a dataclass, read from its source."""
+    # Python keeps no docstrings of fields: they are in the source only.
     body = ast.parse(inspect.getsource(owner)).body[0]
     assert isinstance(body, ast.ClassDef)
     helps: dict[str, str] = {}
@@ -191,6 +192,7 @@ def load_bookie_settings(
     table = {setting.name: setting for setting in bookie_settings_table()}
     values: dict[str, Any] = {}
     defects: list[str] = []
+    # In rising precedence: a later source replaces what an earlier one gave.
     for source, given in (
         ("file", _read_toml(config_path) if config_path else {}),
         ("environment", _from_environment(environment, table)),
@@ -252,6 +254,7 @@ def _converted(setting: Setting, value: Any) -> Any:
             raise ValueError(
                 f"{setting.name} must be a whole number; {setting.name}={value!r}"
             ) from None
+    # Not ``isinstance``, to which ``true`` is a number.
     if type(value) is not setting.type:
         raise ValueError(
             f"{setting.name} must be {setting.type.__name__}; {setting.name}={value!r}"

@@ -38,6 +38,8 @@ class LocalBookieClient(BookieClient):
 
         def answer(part: Section, status: Status) -> None:
             (received,) = codec.parse_write_reply(codec.encode_write_reply([part.reply(status)]))
+            # A bookie may refuse at once; ``done`` is never called
+            # from within this call all the same.
             loop.call_soon(done, received.status)
 
         for part in codec.parse_frame(section.data):

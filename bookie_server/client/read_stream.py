@@ -63,6 +63,7 @@ class ReadStream:
                 if data is grpc.aio.EOF:
                     break
                 request_id, reply = codec.parse_read_reply(data)
+                # Its caller may have given up meanwhile.
                 if request_id in self._waiting:
                     settle(self._waiting[request_id], reply)
         except (grpc.RpcError, codec.MalformedFrameError):
@@ -70,6 +71,7 @@ class ReadStream:
         finally:
             call.cancel()
             await end_tasks([sender])
+            # Behind the last await: what was asked for while the sender ended is answered as well.
             self._abandon()
 
     async def _send(self, call: Any) -> None:

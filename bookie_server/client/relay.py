@@ -218,6 +218,8 @@ async def _start() -> tuple[asyncio.subprocess.Process, asyncio.StreamReader, as
     # The relay must find the packages this process found, wherever they came from.
     path = os.pathsep.join(part for part in sys.path if part)
     try:
+        # Closed here once the relay has it: while this process held that end too, it
+        # would never see the relay's death as the end of the stream.
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "bookie_server.client.relay", str(theirs.fileno())),

@@ -67,6 +67,7 @@ class WriteStream:
     def write(self, section: EncodedSection, done: Callable[[Status], None]) -> None:
         """See :meth:`bookie_server.client.interface.BookieClient.write`."""
         if self._is_closed:
+            # Later, as promised: a caller may still be in the middle of its own sends.
             self._loop.call_soon(done, Status.UNREACHABLE)
             return
         deadline_s = self._loop.time() + self._settings.add_timeout_ms / 1000
@@ -103,6 +104,7 @@ class WriteStream:
                 pass
             finally:
                 call.cancel()
+            # From the first break on: attempts that fail in between must not start the time anew.
             if self._lost_since_s is None:
                 self._lost_since_s = self._loop.time()
             self._resend_unanswered()
@@ -115,11 +117,13 @@ class WriteStream:
                 data = await call.read()
                 if data is grpc.aio.EOF:
                     raise ConnectionError("the bookie ended the stream")
+                # Only an answer shows that the bookie is there: a connection alone proves nothing.
                 self._lost_since_s = None
                 for reply in codec.parse_write_reply(data):
                     self._answer(reply)
                 self._wake.set()
         finally:
+            # Before the resends are queued: it would put them into the call that has ended.
             await end_tasks([sender])
 
     async def _send(self, call: Any) -> None:
@@ -150,10 +154,13 @@ class WriteStream:
             self._unsent.popleft()
             self._unsent_bytes -= len(pending.section)
             pending.frame = frame
+            # Noted before it is written: the answer may be faster than the write's return,
+            # and what a broken write may have carried is found here.
             self._unanswered.setdefault(pending.key, deque()).append(pending)
             sections.append(pending.section)
         frame.unanswered = len(sections)
         self._frames_in_flight += 1
+        # Alone, a section is the same bytes object for every bookie of the write set.
         return sections[0] if len(sections) == 1 else b"".join(sections)
 
     def _resend_unanswered(self) -> None:
@@ -161,6 +168,8 @@ class WriteStream:
         self._unanswered.clear()
         self._frames_in_flight = 0
         for pending in again:
+            # Its frame ended with the connection: a deadline that
+            # passes must not count it down again.
             pending.frame = None
         self._unsent_bytes += sum(len(pending.section) for pending in again)
         self._unsent.extendleft(reversed(again))
@@ -210,5 +219,6 @@ class WriteStream:
         due += filter(is_due, self._unsent)
         self._unsent = deque(pending for pending in self._unsent if not is_due(pending))
         self._unsent_bytes = sum(len(pending.section) for pending in self._unsent)
+        # Last: ``done`` may write the next section, which changes the queues.
         for pending in due:
             self._complete(pending, Status.UNREACHABLE)

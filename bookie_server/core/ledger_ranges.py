@@ -25,6 +25,7 @@ class LedgerRanges:
 
     def add(self, first: int, last: int) -> None:
         """Add ``first..last``, and merge it with the ranges it overlaps or adjoins."""
+        # A range that ends at ``first - 1`` or begins at ``last + 1`` adjoins this one.
         start = bisect_right(self._lasts, first - 2)
         stop = bisect_right(self._firsts, last + 1)
         if start < stop:

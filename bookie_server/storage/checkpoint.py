@@ -70,6 +70,8 @@ class Checkpoints:
             StorageFailedError: the bookie must stop; a restart replays from the marks that are
                 durable.
         """
+        # The indexes in memory may be ahead of their files now,
+        # and only a restart reads what is durable.
         if self._failure is not None:
             raise StorageFailedError(self._failure.path, self._failure.detail)
         try:
@@ -84,6 +86,8 @@ class Checkpoints:
         for index, ledger_ids in zip(self._indexes, plan.ledgers_by_directory, strict=True):
             last_log_id, rows = index.state.last_log_id, dict[int, bytes]()
             if ledger_ids:
+                # Above a crash's leftovers as well: their names are
+                # taken, and a name is never reused.
                 last_log_id = max([last_log_id, *log_ids(self._files, index.directory)]) + 1
                 written = write_entry_log(
                     self._files,
@@ -95,6 +99,8 @@ class Checkpoints:
                     block_size_bytes=self._settings.block_size_bytes,
                 )
                 rows = written.rows
+            # The counts are what a later start compares its settings
+            # with: a directory left out is refused.
             state = IndexState(
                 plan.number, last_log_id, plan.journal_count, len(self._indexes), plan.is_damaged
             )
@@ -103,6 +109,8 @@ class Checkpoints:
             marks = {j: max(end, index.marks.get(j, end)) for j, end in plan.marks.items()}
             index.commit(IndexDelta(state, marks, plan.handles, plan.tombstones, rows))
             rows_by_directory.append(rows)
+        # Only now: until the last directory has committed, a
+        # journal may be the only place of its entries.
         for journal_index, directory in enumerate(self._settings.journal_directories):
             mark = min(index.marks[journal_index] for index in self._indexes)
             _delete_below(self._files, directory, mark)

@@ -68,6 +68,8 @@ class Contents:
         handle = self.ledgers.get(ledger_id)
         if handle is not None and handle.journal_index != UNASSIGNED:
             return handle.journal_index
+        # Chosen once, at the first record: admission relies on it that the groups of one ledger
+        # become durable in the order of their tickets, which two journals would not promise.
         if ledger_id not in self._assigned:
             counts = self._ledgers_of_journal
             chosen = min(range(len(counts)), key=counts.__getitem__)
@@ -101,8 +103,11 @@ class Contents:
         match record:
             case Add(run):
                 handle = self._handle_of(run.ledger_id, journal_index)
+                # A replay starts at the slowest directory's mark, so it meets
+                # records whose entries another one stores already.
                 for part in self.missing(run):
                     self._cache.insert(part)
+                # What recovery writes back late carries the LAC it had at first.
                 handle.last_add_confirmed = max(handle.last_add_confirmed, run.last_add_confirmed())
             case MasterKey(ledger_id, key):
                 handle = self._handle_of(ledger_id, journal_index)
@@ -128,6 +133,8 @@ class Contents:
         handle = self._touch(ledger_id)
         if handle.journal_index == UNASSIGNED:
             handle.journal_index = journal_index
+            # A ledger that got its journal from ``journal_of`` was
+            # counted there; a replayed one was not.
             if self._assigned.pop(ledger_id, UNASSIGNED) == UNASSIGNED:
                 self._ledgers_of_journal[journal_index] += 1
         return handle
@@ -164,6 +171,7 @@ class Contents:
     def suspect_everything(self) -> None:
         """Put every known ledger in limbo and fence it: any of them may have lost records."""
         self.set_limbo(tuple(self.ledgers), tuple(self.ledgers))
+        # ``set_limbo`` counts as the answer to all damage, and the metadata has not been asked yet.
         self.is_damaged = True
 
     @property
@@ -178,21 +186,26 @@ class Contents:
             or self._dirty
             or self._new_tombstones
             or self._is_state_dirty
+            # Marks move without news, too: a start skips them to its new journal files.
             or self.applied != self._planned_marks
         )
         if self.is_checkpointing or not has_news:
             return None
         by_directory: list[list[int]] = [[] for _ in self._indexes]
+        # Before the handles are encoded: a ledger that gets its directory here becomes dirty by it.
         for ledger_id in self._cache.ledgers:
             by_directory[self._directory_of(ledger_id)].append(ledger_id)
         plan = CheckpointPlan(
             number=self.checkpoint_number + 1,
             cache=self._cache,
             ledgers_by_directory=tuple(map(tuple, by_directory)),
+            # As bytes, since the worker writes them while this thread goes on changing the handles.
             handles={
                 ledger_id: encode_handle_state(self.ledgers[ledger_id]) for ledger_id in self._dirty
             },
             tombstones=self._new_tombstones,
+            # A copy: marks that ran on with later groups would
+            # have a replay skip what this cache lacks.
             marks=dict(self.applied),
             journal_count=len(self._ledgers_of_journal),
             is_damaged=self.is_damaged,
@@ -257,6 +270,8 @@ class Contents:
             if not ids:
                 continue
             if stored and (size >= size_bytes_max or len(stored) >= _PLAN_ITEMS_MAX):
+                # What lies behind was not looked for: to report it as
+                # absent would be a false denial.
                 planned_last = stored[-1].ids[-1]
                 break
             stored.append(Stored(ids, item.place, item.directory))
@@ -271,6 +286,7 @@ class Contents:
             for item in self._find_stored(run.ledger_id, first, last)
             if (ids := [entry_id for entry_id in item.ids if entry_id in asked])
         )
+        # In effect no limit of bytes: a twin left out would pass for equal.
         return ReadPlan(run.ledger_id, first, last, EVERY_ID, ENTRY_ID_MAX, items, last)
 
     def _find_stored(self, ledger_id: int, first: int, last: int) -> Iterator[Stored]:

@@ -42,6 +42,7 @@ def open_storage(
     if len(instance_id) != 16:
         raise ValueError(f"an instance id has 16 bytes; size_bytes={len(instance_id)}")
     with ExitStack() as opened:
+        # First in, last out: the directories are given up when all their files are closed.
         for lock in _lock_directories(files, settings):
             opened.callback(lock.close)
         indexes = [
@@ -54,6 +55,7 @@ def open_storage(
         contents, report = recover(
             files, settings, indexes, checkpoints, instance_id=instance_id, progress=progress
         )
+        # The contents' own dictionary: the checkpoint below stores what is set in it here.
         ends = contents.applied
         journals: list[Journal] = []
         for journal in _begin_journals(files, settings, instance_id, clock_ms, ends):
@@ -69,6 +71,7 @@ def open_storage(
             journals=tuple(journals),
             checkpoints=checkpoints,
             recovery=report,
+            # From here on the storage closes them, and leaving this block does not.
             opened=opened.pop_all(),
         )
 
@@ -80,6 +83,7 @@ def _lock_directories(files: FileSystem, settings: StorageSettings) -> Iterator[
         BlockingIOError: another process has one of them.
     """
     for directory in (*settings.journal_directories, *settings.ledger_directories):
+        # One at a time, so that the locks already taken are given back when a later one fails.
         files.make_directory(directory)
         yield files.lock(f"{directory}/{LOCK_NAME}")
 

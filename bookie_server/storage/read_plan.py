@@ -134,6 +134,8 @@ class _Collector:
             count = 0
             while count < len(run) and run.end_of(count) <= room:
                 count += 1
+            # One entry comes whatever its size: a reply without any
+            # would be asked for again for ever.
             if not count and self.entry_count:
                 return
             run = run.slice(0, max(count, 1))
@@ -159,6 +161,7 @@ class _Collector:
     def mark(self, ids: Sequence[int], presence: Presence) -> None:
         """Record the presence of asked ids; asked ids passed over on the way to them are absent."""
         rank = self.stripe.rank
+        # All wanted ids between the two ends are there: one span, whatever their number.
         if rank(ids[-1]) - rank(ids[0]) + 1 == len(ids):
             self._extend(ids[0], ids[-1], presence)
             return
@@ -194,6 +197,7 @@ def execute_plan(files: FileSystem, plan: ReadPlan) -> ReadOutcome:
                         into.take(piece)
         else:
             _read_batch(files, plan.ledger_id, batch, into)
+    # A reply that is full has not looked further: what it left out is not reached, never absent.
     if not into.is_full and into.cursor <= plan.planned_last:
         into.span(into.cursor, plan.planned_last, Presence.ABSENT)
         into.cursor = plan.stripe.next(plan.planned_last + 1)
@@ -220,6 +224,7 @@ def _joins(batch: Sequence[Stored], item: Stored) -> bool:
         return False
     if place.block.log_id != first.block.log_id or item.directory != batch[0].directory:
         return False
+    # Late entries split a row, so several rows may stand for parts of one block.
     if place.block == before.block:
         return True
     end = place.block.offset + place.block.size_bytes
@@ -272,6 +277,7 @@ def _sound_runs(
         whole = parse_run(content)
     except MalformedRecordsError:
         return None
+    # The bytes are sound, yet not what the row promised: they are neither returned nor absent.
     if whole.ledger_id != ledger_id:
         return None
     if len(item.ids) == len(whole):

@@ -101,8 +101,12 @@ class _Recovery:
         if newest is not None:
             self._refuse_missing_directories(newest.journal_count, newest.directory_count)
         for number, directory in enumerate(self._settings.journal_directories):
+            # The smallest: of what lies behind it, the slowest directory has nothing. A journal
+            # that was added to the settings has no mark yet, and is read from its start.
             marks = [index.marks.get(number, ORIGIN) for index in known]
             self.marks[number] = min(marks, default=ORIGIN)
+            # The first indexes are durable before the first journal
+            # file gets its name, so they were lost.
             if not known and file_ids(self._files, directory):
                 self._damage(directory, "a journal without any index")
         for index in self._indexes:
@@ -113,8 +117,12 @@ class _Recovery:
             is_unanswered = index.state == newest and index.state.is_damaged
             if is_unanswered and not self.report.is_new:
                 self._damage(index.path, "damage of an earlier start, not answered yet")
+        # The replay would notice it too, but after the rows:
+        # whether those are rebuilt is decided here.
         self._check_mark_files()
         if self.report.damage:
+            # In every directory: the log of a sound one may be all that is
+            # left of what another index or a journal lost.
             for index in self._indexes:
                 before = len(index.damage)
                 index.rebuild_rows()
@@ -198,6 +206,8 @@ class _Recovery:
         for number, index in enumerate(self._indexes):
             for ledger_id in index.rows:
                 handle = merged.setdefault(ledger_id, LedgerHandleState())
+                # A handle state that was lost with its index: new
+                # entries still join the ones that are there.
                 if handle.directory_index == UNASSIGNED:
                     handle.directory_index = number
         for ledger_id, handle in merged.items():
@@ -225,6 +235,8 @@ class _Recovery:
             if progress is not None:
                 progress(before + replay.report.bytes_replayed)
         self.report.add(replay.report)
+        # The chain may end behind the last group applied, as at the header of an empty file.
+        # The next file is linked to that end, or the next replay would see a gap.
         contents.applied[number] = max(contents.applied[number], replay.report.last)
 
     def settle(self, contents: Contents) -> None:
@@ -232,6 +244,8 @@ class _Recovery:
         if self.report.damage:
             contents.suspect_everything()
         else:
+            # Only when nothing is missing. After damage such a log
+            # may hold the last copy of something.
             touched = {path.rpartition("/")[0] for path in self._orphans}
             for path in self._orphans:
                 self._files.delete(path)

@@ -97,7 +97,7 @@ def parse_frame(frame: bytes) -> list[Section]:
             raise MalformedFrameError(f"a section at {offset} that exceeds its frame")
         header = _parse(pb.SectionHeader(), bytes(view[offset + _SECTION.size : body]))
         offset = body + records_size
-        # A frame of one section is the common case: its records need no second buffer object.
+        # A view of the frame, not a copy: records are kept and written as they came.
         sections.append(_section(header, view[body:offset]))
     return sections
 
@@ -108,6 +108,8 @@ def _section(header: pb.SectionHeader, records: memoryview) -> Section:
         digest_type = DigestType(header.digest_type)
     except ValueError as cause:
         raise MalformedFrameError(str(cause)) from cause
+    # Key and fence are checked for the header's ledger, the records go to their own: they must be
+    # the same. A negative entry id would be a record of a ledger's state in the journal.
     if run.ledger_id != header.ledger_id or header.ledger_id < 0 or run.first_entry < 0:
         raise MalformedFrameError(
             f"records of ledger {run.ledger_id} entry {run.first_entry} in a section of ledger {header.ledger_id}"
@@ -247,7 +249,7 @@ def parse_read_lac_request(data: bytes) -> ReadLacRequest:
 
 
 def encode_read_lac_reply(reply: ReadLacReply) -> bytes:
-    """Encode a LAC reply; what the bookie does not hold travels as empty bytes, never empty itself."""
+    """Encode a LAC reply. Empty bytes stand for what the bookie does not have: a value has some."""
     return pb.ReadLacReply(
         status=reply.status.name,
         last_entry=reply.last_entry or b"",
@@ -280,6 +282,7 @@ def parse_write_lac_request(data: bytes) -> tuple[int, bytes, bytes]:
     if message.ledger_id < 0:
         raise MalformedFrameError(f"an explicit LAC of ledger {message.ledger_id}")
     _check_key(message.master_key)
+    # Two numbers and a digest, of which HMAC's is the largest with 20 bytes.
     if not 16 <= len(message.packet) <= 36 or message.packet[:8] != message.ledger_id.to_bytes(8):
         raise MalformedFrameError("an explicit LAC packet of another ledger or size")
     return message.ledger_id, message.master_key, message.packet

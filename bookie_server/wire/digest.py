@@ -63,6 +63,7 @@ class Crc32cDigest(Digest):
         return self._pack(crc32c_extend(crc32c_value(header), payload))
 
     def verifies(self, header: bytes, stored: bytes, payload: bytes) -> bool:
+        # There is no secret to guard here, so a plain comparison does for every entry that passes.
         return bool(self._pack(crc32c_extend(crc32c_value(header), payload)) == stored)
 
 

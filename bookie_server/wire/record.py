@@ -148,6 +148,7 @@ def encode_records(
     record, so a striping writer can pick the records of one bookie without copying twice.
     """
     parts: list[bytes] = []
+    # Bound once: this loop runs for every entry a client writes.
     append = parts.append
     pack_length, pack_header, compute = _LENGTH.pack, _HEADER.pack, digest.compute
     overhead = HEADER_SIZE + digest.size
@@ -210,6 +211,7 @@ def _parse_uniform(data: bytes | memoryview) -> Run | None:
     """Check in bulk that all records have one size and consecutive ids; ``None`` if they do not."""
     size, ledger_id, first_entry = _IDS.unpack_from(data, 0)
     stride = LENGTH_SIZE + size
+    # The size is a peer's word: it is checked before it becomes the stride of a table.
     if not HEADER_SIZE <= size <= ENTRY_SIZE_MAX or len(data) % stride:
         return None
     count = len(data) // stride
@@ -280,6 +282,7 @@ def split_records(run: Run, digest_size: int) -> Iterator[tuple[bytes, bytes, by
     if isinstance(run.offsets, range):
         payload_size = run.offsets.step - RECORD_OVERHEAD - digest_size
         if payload_size >= 0:
+            # Records of one size: one layout takes them all apart, with no arithmetic for each.
             layout = struct.Struct(f">4x{HEADER_SIZE}s{digest_size}s{payload_size}s")
             yield from layout.iter_unpack(run.data)
             return

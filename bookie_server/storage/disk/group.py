@@ -101,6 +101,7 @@ def encode_group(
     size = sum(map(len, body))
     if not 0 < size <= BODY_SIZE_MAX:
         raise ValueError(f"a group holds 1..{BODY_SIZE_MAX} bytes; size_bytes={size}")
+    # Checksum, sector count and write all go buffer by buffer, so many small ones are dear.
     if len(body) > 1 and size < len(body) * _JOIN_BELOW:
         body = [b"".join(body)]
     checksum = 0
@@ -124,6 +125,7 @@ def parse_group_header(format: GroupFormat, sector: bytes) -> GroupHeader | None
         return None
     _, file_id, instance_id, *rest = _FIELDS.unpack_from(sector)
     header = GroupHeader(file_id, *rest)
+    # The size decides how much is read next, so an impossible one is refused although it is signed.
     if instance_id != format.instance_id or not 0 < header.body_size <= BODY_SIZE_MAX:
         return None
     return header
@@ -140,6 +142,7 @@ def body_is_valid(header_bytes: bytes, header: GroupHeader, body: memoryview) ->
 
 def is_zero(data: Buffer) -> bool:
     """Whether every byte is zero."""
+    # In words of eight bytes: a start looks through all that was zeroed ahead of the last group.
     whole = len(data) // 8 * 8
     view = memoryview(data)
     if whole and np.frombuffer(view[:whole], np.uint64).any():

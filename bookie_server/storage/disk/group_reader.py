@@ -73,6 +73,7 @@ class GroupReader:
             at = window.find(self._format.magic)
             while at >= 0:
                 if (offset + at) % self._format.alignment == 0:
+                    # A payload may hold the magic: only a whole group that verifies counts as one.
                     place = self.read(offset + at)
                     if place.kind is PlaceKind.VALID:
                         return place
@@ -91,6 +92,7 @@ class GroupReader:
                 PlaceKind.AMBIGUOUS, offset, f"group of another file {header.file_id:016x}"
             )
         size = HEADER_SIZE + header.body_size
+        # No more than the file has: a group cut short by its end is told apart below.
         data = self._file.read_at(offset, min(size, self.size_bytes - offset))
         body = memoryview(data)[HEADER_SIZE:]
         end = offset + self._format.aligned(size)
@@ -115,6 +117,7 @@ class GroupReader:
             return Place(PlaceKind.AMBIGUOUS, offset, "no group header in a written sector")
         if self._is_zero_from(offset):
             return Place(PlaceKind.END, offset)
+        # Sectors reach the disk in any order: the body's may be there without the header's.
         return Place(PlaceKind.TORN, offset, "header sector unwritten")
 
     def _is_zero_from(self, offset: int) -> bool:
@@ -126,6 +129,7 @@ class GroupReader:
         try:
             return self._file.read_at(offset, size)
         except OSError:
+            # One bad sector must not hide the sound groups beside it.
             return b"".join(self._sector(at) for at in range(offset, offset + size, SECTOR_SIZE))
 
     def _sector(self, offset: int) -> bytes:

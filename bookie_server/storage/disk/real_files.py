@@ -43,6 +43,7 @@ class RealFile(File):
             rest.extend(islice(pending, IOV_MAX - len(rest)))
             if not rest:
                 return
+            # The kernel may take less than it was given.
             written = os.pwritev(self._descriptor, rest, offset)
             offset += written
             rest = split_buffers(rest, written)[1]
@@ -86,9 +87,12 @@ class DirectFile(RealFile):
             return
         total = sum(map(len, buffers))
         whole = total - total % ALIGNMENT
+        # Two threads write a journal's file, and there is one buffer.
         with self._lock:
             self._write_whole(offset, buffers, whole)
         if whole < total:
+            # ``sync`` covers both parts: it is the file that is
+            # flushed, not one descriptor's writes.
             super().write_at(offset + whole, split_buffers(buffers, whole)[1])
 
     def close(self) -> None:
@@ -98,6 +102,8 @@ class DirectFile(RealFile):
     def _write_whole(self, offset: int, buffers: Sequence[Buffer], whole: int) -> None:
         """Write the first ``whole`` bytes, a bounce buffer at a time."""
         if self._bounce is None:
+            # Mapped memory begins at a page, as a direct write
+            # wants it; that of ``bytes`` does not.
             self._bounce = memoryview(mmap.mmap(-1, _BOUNCE_SIZE))
         bounce, filled, left = self._bounce, 0, whole
         for buffer in buffers:
@@ -147,6 +153,8 @@ class RealFileSystem(FileSystem):
     def lock(self, path: str) -> File:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
+            # The kernel gives this lock up however the process dies; a
+            # file with a pid would stay behind.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as cause:
             os.close(descriptor)

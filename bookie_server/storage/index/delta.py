@@ -25,7 +25,7 @@ _GROUP_BODY_SIZE = 4 * 1024 * 1024
 
 
 class MalformedDeltaError(ValueError):
-    """The group's checksum holds but its body is no delta: a defect, or a foreign format."""
+    """The group passes its checksum but holds no delta: a defect, or a foreign format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ class IndexDelta:
 
 def encode_delta(delta: IndexDelta) -> list[Buffer]:
     """Encode a delta as the body of one group."""
+    # One group: a delta counts whole or not at all. A snapshot may be cut up,
+    # because its file gets its name only when all of it is synced.
     return list(_items(delta))
 
 
@@ -115,6 +117,8 @@ def decode_delta(body: memoryview, previous: IndexState) -> IndexDelta:
 
 def _decode_item(delta: IndexDelta, tag: int, content: bytes) -> None:
     match tag:
+        # Numbers, since a bare name in a pattern would match anything. An unknown
+        # tag is an error: to skip it could mean to lose a fence.
         case 1 if len(content) == _STATE.size:
             checkpoint, log_id, journals, directories, flags = _STATE.unpack(content)
             delta.state = IndexState(

@@ -4,7 +4,8 @@ On disk it is one file: a header block, a snapshot, and then one checksummed del
 each synced before anything relies on it. When the deltas outgrow the snapshot, a new file is
 written beside it and renamed over it. A last delta that a crash cut short was never relied on and is
 dropped; any other failed checksum is damage. After damage the rows are rebuilt from the footers of
-the entry logs; handle states that stood behind it are gone, which is why the bookie then goes limbo.
+the entry logs; handle states that stood behind it are gone, which is why the bookie's ledgers then go
+into limbo.
 
 ``rows`` belongs to the loop thread; everything else to the thread that commits a checkpoint.
 """
@@ -99,6 +100,7 @@ class DirectoryIndex:
         """
         names = self._files.names(self.directory)
         if _TEMPORARY in names:
+            # A crash cut a snapshot short; the index that it was to replace still holds.
             self._files.delete(f"{self.directory}/{_TEMPORARY}")
         if NAME not in names:
             return
@@ -121,6 +123,7 @@ class DirectoryIndex:
             self._report(0, "index header damaged")
             return None
         magic, version, index, generation, instance_id, groups = _HEADER.unpack_from(block)
+        # The header is signed: what does not fit here was written on purpose, and is not damage.
         if magic != FILE_MAGIC or version > FORMAT_VERSION:
             raise StorageRefusedError(self.path, f"index format {version} is not one of ours")
         if instance_id != self._instance_id:
@@ -150,9 +153,13 @@ class DirectoryIndex:
 
     def _classify_tail(self, broken: Place, snapshot_groups: int) -> bool:
         if self._end.sequence < snapshot_groups:
+            # The file got its name when the whole snapshot was
+            # synced: no crash leaves a part of one.
             self._report(broken.offset, f"snapshot incomplete: {broken.detail or 'missing groups'}")
         elif broken.kind is PlaceKind.AMBIGUOUS:
             self._report(broken.offset, f"last delta: {broken.detail}")
+        # Behind a torn delta nothing is appended: its debris
+        # would stand between sound ones for good.
         return broken.kind is PlaceKind.END and not self.damage
 
     def _apply_group(self, place: Place) -> None:
@@ -160,6 +167,7 @@ class DirectoryIndex:
         assert header is not None
         if (header.sequence, header.previous_offset) != (self._end.sequence + 1, place.offset):
             self._report(place.offset, f"delta {header.sequence} follows {self._end.sequence}")
+        # Behind a gap, too, so that one gap is reported once.
         self._end = GroupEnd(self._generation, place.end, header.sequence)
         try:
             delta = decode_delta(place.body, self.state)
@@ -228,9 +236,12 @@ class DirectoryIndex:
         for journal_index, end in delta.marks.items():
             before = self.marks.get(journal_index)
             invariant(before is None or before <= end, "a mark never moves backwards")
+        # When the deltas are as large as the snapshot: so all snapshots together cost a
+        # fixed multiple of the deltas, however large the index grows.
         outgrown = self._end.offset - self._snapshot_end > max(
             _SNAPSHOT_AT_BYTES, self._snapshot_end
         )
+        # Before it is written, since a snapshot is made of what is in memory.
         self._adopt(delta)
         if self._file is None or outgrown:
             self._write_snapshot(delta)
@@ -252,12 +263,21 @@ class DirectoryIndex:
         try:
             end = GroupEnd(generation, SECTOR_SIZE, 0)
             everything = IndexDelta(self.state, self.marks, self.handles, list(self.tombstones))
+            # Safe beside the loop thread: ``rows`` change in ``add_rows`` only, for a checkpoint
+            # that has ended. That is also why this delta's own rows come as a second part.
             everything.rows = {ledger: rows.packed() for ledger, rows in self.rows.items()}
             for part in (everything, IndexDelta(self.state, {}, rows=delta.rows)):
                 for body in encode_snapshot(part):
                     end = self._append(file, end, body)
             header = _HEADER.pack(
-                FILE_MAGIC, FORMAT_VERSION, self.index, generation, self._instance_id, end.sequence
+                # The last field is the number of groups that ``load``
+                # must find, so the header comes last.
+                FILE_MAGIC,
+                FORMAT_VERSION,
+                self.index,
+                generation,
+                self._instance_id,
+                end.sequence,
             )
             file.write_at(0, [signed(header, SECTOR_SIZE)])
             file.sync()

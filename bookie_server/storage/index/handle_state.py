@@ -17,6 +17,7 @@ MASTER_KEY_SIZE_MAX = 0xFFFF
 def encode_handle_state(handle: LedgerHandleState) -> bytes:
     """Encode a ledger's handle state for an index delta."""
     key, packet = handle.master_key, handle.explicit_lac
+    # Flags beside the lengths: an empty key or packet is not the same as none.
     flags = (
         _FENCED * handle.is_fenced
         | _LIMBO * handle.is_limbo

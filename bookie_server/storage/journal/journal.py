@@ -131,7 +131,11 @@ class Journal:
         self._zeroed = 0
         self._preparing = threading.Lock()
         self._prepared: tuple[File, int] | None = None
+        # Above files that the replay could not link, too: a name
+        # taken twice would replace the older file.
         self._highest_id = max([last.file_id, *file_ids(files, place.directory)])
+        # The process before may have died at any point of
+        # preparing it, so nothing in it is relied on.
         if PREPARED in files.names(place.directory):
             files.delete(f"{place.directory}/{PREPARED}")
         self._file, self._file_id = self._begin_file()
@@ -171,6 +175,8 @@ class Journal:
 
     def close(self) -> None:
         """Close the files; everything acknowledged is durable already. Idempotent."""
+        # Before the files go: a thread that calls late is refused. The
+        # lock waits for the other thread's zeros.
         self._failure = self._failure or StorageFailedError(self.directory, "journal is closed")
         with self._preparing:
             self._file.close()
@@ -182,9 +188,11 @@ class Journal:
         # A group that is larger than a file has to be written all the same, in a file of its own.
         if self._offset > BLOCK_SIZE and self._offset + size > self._place.file_size_bytes:
             self._roll()
+            # Its header names the file and the end before it, and the roll has changed both.
             buffers, size = encode_group(self._format, self._file_id, self._last, body)
         end = self._offset + size
         # Beyond the zeroed part the other thread may be writing: its zeros must not hit the group.
+        # Within a file that part only grows, so it is safe to look at its end without the lock.
         if end > self._zeroed:
             with self._zeroing:
                 self._file.write_at(self._offset, buffers)
@@ -192,11 +200,14 @@ class Journal:
         else:
             self._file.write_at(self._offset, buffers)
         self._file.sync()
+        # Not before the sync: marks and the next group's header name this end as durable.
         self._offset = end
         self._last = GroupEnd(self._file_id, end, self._last.sequence + 1)
         return JournalPosition(self.index, self._last)
 
     def _roll(self) -> None:
+        # The other thread works on the current and the next
+        # file; it must not see one closed under it.
         with self._preparing:
             self._file.close()
             self._file, self._file_id = self._begin_file()
@@ -209,6 +220,8 @@ class Journal:
             zeroed = self._fill_chunk(file, 0)
         else:
             file, zeroed = self._prepared
+        # Header, sync, name, in this order: the replay takes a named file without
+        # a sound header for damage, since no crash leaves one.
         file_id = max(self._clock_ms(), self._highest_id + 1)
         size, instance_id = self._place.file_size_bytes, self._place.instance_id
         header = JournalFileHeader(
@@ -234,6 +247,8 @@ class Journal:
                 return False
             with self._zeroing:
                 self._zeroed = self._fill_chunk(self._file, self._zeroed)
+            # Not under the writer's lock: a group that had to wait
+            # for the zeros need not wait for this, too.
             self._file.sync()
             return True
 
@@ -241,6 +256,7 @@ class Journal:
         """Add a chunk of zeros to the next file once this one is half full."""
         with self._preparing:
             limit = self._place.file_size_bytes
+            # A journal that is hardly written keeps no second file.
             if self._offset < limit // 2:
                 return False
             if self._prepared is None:
@@ -248,6 +264,8 @@ class Journal:
             file, zeroed = self._prepared
             if zeroed >= limit:
                 return False
+            # One chunk a call: a sync of the whole file would
+            # compete with the groups' syncs for long.
             zeroed = self._fill_chunk(file, zeroed)
             file.sync()
             self._prepared = file, zeroed
@@ -256,6 +274,8 @@ class Journal:
     def _create_next(self) -> File:
         """Create a file of its final length, most of it still a hole."""
         file = self._files.create(f"{self.directory}/{PREPARED}")
+        # Its length stands in the header: a file found shorter
+        # was truncated, and hides lost groups.
         file.write_at(self._place.file_size_bytes - BLOCK_SIZE, [bytes(BLOCK_SIZE)])
         return file
 
@@ -273,4 +293,6 @@ class Journal:
 
     def _raise_if_failed(self) -> None:
         if self._failure is not None:
+            # A new one each time: two threads raise it, and a shared
+            # one would collect both their tracebacks.
             raise StorageFailedError(self._failure.path, self._failure.detail)

@@ -1,8 +1,8 @@
 """What the journal holds: entries as received, and the changes of ledger handle state.
 
 On disk every record is ``int32 length`` and that many bytes, the first sixteen of which are a ledger
-id and an entry id. Records that are no entries use Apache's reserved negative entry ids (``BookieImpl.METAENTRY_ID_*``),
-so no entry can pass for one: the wire refuses negative ids.
+id and an entry id. Records that are not entries use Apache's reserved negative entry ids
+(``BookieImpl.METAENTRY_ID_*``), so no entry can pass for one: the wire refuses negative ids.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MIXED_STRETCH = 64
 
 
 class MalformedBodyError(ValueError):
-    """The group's checksum holds but its body is no records: a defect, or a foreign format."""
+    """The group passes its checksum but holds no records: a defect, or a foreign format."""
 
 
 def encode_record(record: JournalRecord) -> Buffer:
@@ -57,12 +57,14 @@ def decode_records(body: memoryview) -> Iterator[JournalRecord]:
     """The records of a group's body, in order; neighbouring entries of a ledger come as one run.
 
     Raises:
-        MalformedBodyError: the bytes are no sequence of records.
+        MalformedBodyError: the bytes are not a sequence of records.
     """
     at, end = 0, len(body)
     while at < end:
         size, ledger_id, entry_id = _head_at(body, at, end)
         if entry_id < 0:
+            # Copied: a handle state lives on, and a view of it
+            # would keep the whole group in memory.
             content = bytes(body[at + _HEAD.size : at + LENGTH_SIZE + size])
             yield _decode_state(ledger_id, entry_id, content)
             at += LENGTH_SIZE + size
@@ -76,6 +78,7 @@ def _head_at(body: memoryview, at: int, end: int) -> tuple[int, int, int]:
     if end - at < _HEAD.size:
         raise MalformedBodyError(f"{end - at} bytes behind the last record")
     size, ledger_id, entry_id = _HEAD.unpack_from(body, at)
+    # An entry has at least its 32 bytes of header; a state's record may end behind the two ids.
     smallest = RECORD_OVERHEAD - LENGTH_SIZE if entry_id >= 0 else _HEAD.size - LENGTH_SIZE
     if not smallest <= size <= end - at - LENGTH_SIZE:
         raise MalformedBodyError(f"impossible record length {size} at offset {at}")
@@ -84,6 +87,8 @@ def _head_at(body: memoryview, at: int, end: int) -> tuple[int, int, int]:
 
 def _decode_state(ledger_id: int, entry_id: int, content: bytes) -> JournalRecord:
     match entry_id:
+        # Numbers, since a bare name in a pattern would match anything. The sizes have to fit as
+        # well: a record that is half understood must not pass for a fence or a key.
         case -0x2000 if not content:
             return Fence(ledger_id)
         case -0x1000 | -0x8000 if len(content) >= _LENGTH.size:
@@ -104,6 +109,7 @@ def _uniform_run(body: memoryview, at: int, end: int) -> Run | None:
         return None
     second_size, second_ledger, second = _HEAD.unpack_from(body, at + stride)
     step = second - first
+    # Ids must ascend within a run; entries journalled out of order become runs of their own.
     if (second_size, second_ledger) != (size, ledger_id) or step <= 0:
         return None
     layout = np.dtype(

@@ -8,7 +8,7 @@ sequence. What is found where the chain breaks decides:
 * a place holds debris, but the next file begins, or the next group continues, exactly behind the
   last sound group: the debris is what an earlier crash left, nothing is missing;
 * anything else is *damage*: acknowledged records may be gone. Every group that is provably valid is
-  still applied, since more knowledge is never wrong; the caller must go limbo.
+  still applied, since more knowledge is never wrong; the caller must put its ledgers in limbo.
 """
 
 from __future__ import annotations
@@ -95,7 +95,10 @@ class Replay:
             StorageRefusedError: the files are another bookie's, another journal's or of a newer
                 format.
         """
+        # Files below the mark are what a crash kept a checkpoint
+        # from deleting; their records are stored.
         ids = [id for id in file_ids(self._files, self._directory) if id >= self._mark.file_id]
+        # A checkpoint deletes only files below its mark, never the one the mark points into.
         if self._mark.file_id and (not ids or ids[0] != self._mark.file_id):
             self._damage(
                 file_name(self._mark.file_id), 0, "the file the mark points into is missing"
@@ -106,6 +109,8 @@ class Replay:
                 # A power loss must not take groups that a later mark says were applied.
                 file.sync()
                 yield from self._groups_of(file, file_id, path)
+        # No file comes behind it that could explain it: it is
+        # the write the crash cut short, or damage.
         self._settle_debris(is_last=True)
 
     def _groups_of(self, file: File, file_id: int, path: str) -> Iterator[ReplayedGroup]:
@@ -128,6 +133,8 @@ class Replay:
                 continue
             behind = None
             if place.kind is not PlaceKind.END:
+                # A second broken place: the one before it was not the
+                # last write, so a crash does not explain it.
                 self._settle_debris(is_last=False)
                 self._debris, self._debris_path = place, path
                 behind = reader.next_valid(place.offset + 1)
@@ -146,6 +153,7 @@ class Replay:
             # A file gets its name only after its header was synced: this is no crash's trace.
             self._damage(path, 0, "file header damaged")
             return
+        # The header is signed: what does not fit here was written on purpose, and is not damage.
         if header.version > FORMAT_VERSION:
             raise StorageRefusedError(path, f"journal format {header.version} is newer than ours")
         if header.instance_id != self._instance_id:
@@ -159,6 +167,8 @@ class Replay:
             return
         if file.size() < header.size_bytes:
             self._damage(path, file.size(), f"file was truncated from {header.size_bytes} bytes")
+        # The chain begins at the mark: what the header of its
+        # file names may have been deleted since.
         if file_id != self._mark.file_id:
             self._continue_at(header.previous, path, "file header")
 
@@ -167,6 +177,8 @@ class Replay:
         header = place.header
         assert header is not None
         previous = GroupEnd(header.previous_file_id, header.previous_offset, header.sequence - 1)
+        # A group starts where the one before it ended, and in a new file the header
+        # counts as such an end: a group found elsewhere was moved there.
         if place.offset != previous.offset:
             self._damage(path, place.offset, f"group was written for offset {previous.offset}")
         self._continue_at(previous, path, f"group at {place.offset}")
@@ -206,6 +218,7 @@ class Replay:
         try:
             records = list(decode_records(place.body))
         except MalformedBodyError as cause:
+            # The chain is intact, so the replay goes on; only what this group held is unknown.
             self._damage(path, place.offset, f"group holds no records: {cause}")
             return None
         self.report.groups += 1

@@ -87,6 +87,7 @@ def write_entry_log(
             for pieces in _blocks(cache.ledgers[ledger_id].runs, block_size_bytes):
                 writer.put_block(ledger_id, pieces)
         size = writer.finish()
+    # The index is about to name this log, and a name that is not synced can be lost.
     files.sync_dir(directory)
     return EntryLogFile(log_id, size, {ledger: bytes(rows) for ledger, rows in writer.rows.items()})
 
@@ -156,6 +157,7 @@ def _blocks(runs: Sequence[Run], size_bytes_max: int) -> Iterator[list[Run]]:
                     yield block
                     block, size = [], 0
                     continue
+                # A record larger than a block gets one of its own.
                 stop = start + 1
             piece = run.slice(start, stop)
             block.append(piece)
@@ -206,6 +208,7 @@ def read_footer(
         magic, offset, length, checksum = _TRAILER.unpack_from(trailer)
         if (
             magic != _TRAILER_MAGIC
+            # The trailer is found from the file's end, so a shorter or longer file must not pass.
             or offset + length + TRAILER_SIZE != size
             or length % _FOOTER_ROW_SIZE
         ):

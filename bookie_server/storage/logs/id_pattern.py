@@ -50,6 +50,7 @@ def patterns_of(ids: Sequence[int]) -> list[IdPattern]:
     if isinstance(ids, range):
         if ids.step == 1 or len(ids) == 1:
             return [IdPattern(ids[0], len(ids), 0, 1)]
+        # A wider step has no place in a row; such ids become patterns of one group each, below.
         if ids.step <= PERIOD_MAX:
             return [IdPattern(ids[0], 1, ids.step, len(ids))]
     found: list[IdPattern] = []

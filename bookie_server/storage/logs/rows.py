@@ -94,6 +94,7 @@ class LedgerRows:
 
     def append_packed(self, packed: bytes | memoryview) -> bool:
         """Append ascending rows in bulk; ``False``, and nothing done, unless all lie behind the rest."""
+        # Rows are ascending, so the first one decides for all of them.
         if len(self) and _START.unpack_from(packed)[0] <= self.last_entry:
             return False
         self._packed += packed
@@ -126,6 +127,8 @@ def _merge(olds: Sequence[Row], new: Row) -> list[Row]:
     for old in olds:
         inside = clip(fresh, old.pattern.start, old.pattern.last)
         if inside:
+            # Of two copies the one that has a row stays; a rebuild
+            # adds the copy it trusts most first.
             known = set(old.pattern.ids())
             fresh = [entry_id for entry_id in fresh if entry_id not in known]
     pieces: list[tuple[Sequence[int], Block]] = []

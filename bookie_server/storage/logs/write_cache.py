@@ -25,6 +25,7 @@ class LedgerRuns:
 
     def insert(self, run: Run) -> None:
         """Add a run none of whose entries is cached yet."""
+        # A writer's entries arrive in order, so nearly every run goes to the end.
         if not self.runs or run.first_entry > self.runs[-1].last_entry:
             self.runs.append(run)
             self._firsts.append(run.first_entry)
@@ -92,6 +93,8 @@ class WriteCache:
 
     def between(self, ledger_id: int, first: int, last: int) -> Iterator[Run]:
         """The ledger's runs whose spans touch ``first..last``, ascending, uncut."""
+        # Not by index: to ask a defaultdict would put an empty
+        # ledger into a cache that may be frozen.
         runs = self.ledgers.get(ledger_id)
         return iter(()) if runs is None else runs.between(first, last)
 
@@ -106,6 +109,7 @@ def pieces_of(run: Run, entry_ids: Sequence[int]) -> list[Run]:
     if not entry_ids:
         return []
     start = bisect_left(run.entry_ids, entry_ids[0])
+    # Mostly the ids asked for are neighbours in the run: then one slice does.
     if _same(run.entry_ids[start : start + len(entry_ids)], entry_ids):
         return [run.slice(start, start + len(entry_ids))]
     pieces: list[Run] = []
