@@ -62,11 +62,12 @@ class Collector:
             found = await nodes.token(epoch)
             if found is None or not self._is_due(found, jobs_of.get(epoch, ()), stored, now_ms):
                 continue
-            if found.token.state is TokenState.LIVE:
-                # A commit may still win. The sweep below reads the token again, and then finds it
-                # COMMITTED.
-                if is_dry_run or await nodes.kill(epoch, now_ms) is TokenState.DEAD:
-                    report.tokens_killed.append(epoch)
+            # A commit may still win. The sweep below reads the token again, and then finds it
+            # COMMITTED.
+            if found.token.state is TokenState.LIVE and (
+                is_dry_run or await nodes.kill(epoch, now_ms) is TokenState.DEAD
+            ):
+                report.tokens_killed.append(epoch)
             await self._sweeper.sweep_epoch(nodes, epoch, report, is_dry_run=is_dry_run)
         if not is_dry_run:
             await self._jobs(nodes, report)
