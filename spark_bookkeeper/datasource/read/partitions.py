@@ -45,6 +45,12 @@ class Slice:
         return self.first_row == self.range.first_row and self.end_row == self.range.next_row
 
     @property
+    def is_part(self) -> bool:
+        """Only some of the range's entries: other tasks read the rest."""
+        entries = self.range.first_entry, self.range.last_entry
+        return (self.first_entry, self.last_entry) != entries
+
+    @property
     def rows_estimate(self) -> int:
         """Rows to expect, when entries of a range hold equally many."""
         entries = self.last_entry - self.first_entry + 1

@@ -91,9 +91,9 @@ def read_log(ledger: ReadHandle, of: Slice, decoder: Decoder, fetching: Fetching
     fetching.count_planned(of)
     origin = _origin(ledger, of, fetching)
     layout = None
-    # Whole ranges without filters are read to the last entry anyway: there a footer would only
-    # cost.
-    if not of.is_whole or fetching.may_spare(of):
+    # A whole range that one task reads without filters shows by itself whether all is there: a
+    # footer would only cost. Tasks that share a range each see their own entries only.
+    if not of.is_whole or of.is_part or fetching.may_spare(of):
         layout = _layout(ledger, of, origin, fetching)
     if layout is None:
         yield from _read_chained(ledger, of, decoder, origin, fetching)
@@ -144,7 +144,12 @@ def _read_chained(
         # Slices cut by rows all name the entries of the whole range; the rest is another task's.
         if not of.is_whole and expected >= of.end_row:
             break
-    _check_end(of, of.last_entry, expected)
+    if of.is_whole and of.last_entry < of.range.last_entry:
+        # The task behind cannot know where this one ended, so this one looks where that begins.
+        for entry in fetching.read(ledger, of.last_entry + 1, of.last_entry + 1):
+            _check_start(of, expected, origin + _envelope(entry).first_row)
+    elif expected is None or expected < of.end_row:
+        raise RowsMissingError(of.ledger_id, of.end_row, expected or of.first_row)
 
 
 def _decode(decoder: Decoder, entry: Entry, schema_id: int) -> tuple[Envelope, pa.RecordBatch]:
@@ -176,14 +181,6 @@ def _check_start(of: Slice, expected: int | None, position: int) -> None:
         expected = of.first_row
     if position != expected:
         raise RowsMissingError(of.ledger_id, expected, position)
-
-
-def _check_end(of: Slice, last_entry: int, reached: int | None) -> None:
-    """Fail if the last row wanted was not there; in a part of a whole range only the last entry shows it."""
-    if of.is_whole and last_entry < of.range.last_entry:
-        return
-    if reached is None or reached < of.end_row:
-        raise RowsMissingError(of.ledger_id, of.end_row, reached or of.first_row)
 
 
 def read_ledger(

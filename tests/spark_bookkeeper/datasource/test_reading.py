@@ -208,6 +208,25 @@ def test_a_last_entry_of_fewer_or_more_rows_is_noticed(world: FakeSpark, change:
         world.read()
 
 
+@pytest.mark.parametrize("has_footer", [True, False])
+@pytest.mark.parametrize("parts", ["2", "4"])
+def test_tasks_that_share_a_ledger_miss_and_double_no_row_where_they_meet(
+    world: FakeSpark, parts: str, has_footer: bool
+) -> None:
+    """Each saw that its own entries follow each other, and nobody looked between two tasks."""
+    ledger = many_entries(world, partitions=1)
+    if not has_footer:
+        del ledger.payloads[-1]
+        marked(ledger, {})
+    sound = list(ledger.payloads)
+    for at in range(len(sound) - has_footer):
+        for wrong in (resized(sound[at], -1), sound[at - 1] if at else sound[1]):
+            ledger.payloads[:] = sound
+            ledger.payloads[at] = wrong
+            with pytest.raises(RowsMissingError, match="ledger_id=0"):
+                world.read(minpartitions=parts)
+
+
 def test_a_read_that_ends_early_reads_no_entry_beyond_its_end(world: FakeSpark) -> None:
     ledger = many_entries(world, partitions=1)
     marked(ledger, {})
