@@ -20,6 +20,7 @@ import numpy as np
 
 from bookie_server.wire.digest import Crc32cDigest, Crc32Digest, Digest
 from bookkeeper_metadata.foundation.invariant import invariant
+from bookkeeper_metadata.model import ENTRY_ID_MAX
 
 LENGTH_SIZE = 4
 HEADER_SIZE = 32
@@ -215,6 +216,9 @@ def _parse_uniform(data: bytes | memoryview) -> Run | None:
     if not HEADER_SIZE <= size <= ENTRY_SIZE_MAX or len(data) % stride:
         return None
     count = len(data) // stride
+    # Beyond the largest id numpy would go on in floats, where neighbours are equal.
+    if first_entry > ENTRY_ID_MAX - count:
+        return None
     if count > 1:
         table = np.frombuffer(
             data,

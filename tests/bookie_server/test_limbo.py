@@ -27,24 +27,13 @@ from tests.doubles.storage import (
     small_settings,
     start_bookie,
 )
+from tests.doubles.stores import LaggingStore
 
 ROOT = "/ledgers"
 OURS = LedgerMetadata(
     ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b0:1",)),)
 )
 NOT_OURS = replace(OURS, fragments=(Fragment(0, ("b9:1",)),))
-
-
-class LaggingStore(MemoryStore):
-    """A session of a follower that has not heard of any node when it is first asked."""
-
-    is_behind = True
-
-    async def children(self, path: str) -> list[str] | None:
-        return None if self.is_behind else await super().children(path)
-
-    async def sync(self, path: str) -> None:
-        self.is_behind = False
 
 
 async def cluster_with(ledgers: Mapping[str, LedgerMetadata]) -> tuple[MemoryStore, dict[str, int]]:
@@ -179,7 +168,7 @@ async def test_an_emptied_bookie_denies_nothing_of_the_ledgers_that_name_it(tmp_
     """The metadata was asked for damaged directories only. The session it is asked by may lag."""
     replaced = replace(OURS, fragments=(*OURS.fragments, Fragment(5, ("b9:1",))))
     written, ids = await cluster_with({"ours": OURS, "left": replaced, "other": NOT_OURS})
-    store = LaggingStore(written.tree)
+    store = LaggingStore(written.tree, ROOT)
     storage = open_files(tmp_path)
     bookie = Bookie(storage, small_settings(tmp_path))
 

@@ -149,6 +149,28 @@ class ScriptedStore(MemoryStore):
         return await super()._perform(operation, path, apply)
 
 
+class LaggingStore(MemoryStore):
+    """A session of a follower that has not heard of some nodes until it is synced."""
+
+    def __init__(self, tree: MemoryTree, unheard: str) -> None:
+        super().__init__(tree)
+        self.unheard: str | None = unheard
+        """What the paths of those nodes contain."""
+
+    def _has_heard(self, path: str) -> bool:
+        return self.unheard is None or self.unheard not in path
+
+    async def get(self, path: str) -> Node | None:
+        return await super().get(path) if self._has_heard(path) else None
+
+    async def children(self, path: str) -> list[str] | None:
+        return await super().children(path) if self._has_heard(path) else None
+
+    async def sync(self, path: str) -> None:
+        await super().sync(path)
+        self.unheard = None
+
+
 class UnrulyStore(ScriptedStore):
     """A session whose operations take seeded numbers of turns, and whose multis may come late."""
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from spark_bookkeeper.datasource.errors import OptionsError
 from spark_bookkeeper.datasource.options.values import EARLIEST, LATEST, Position
+from spark_bookkeeper.log.format.epoch import APP_ID_BYTES_MAX
 from spark_bookkeeper.log.settings import RetentionSettings
 
 ENTRY_BYTES_MAX = 4 * 1024 * 1024
@@ -155,6 +156,10 @@ class WriteOptions(TargetOptions):
             found.append('a write needs a log: .option("log", "name") or .save("name")')
         if (self.txn_app_id is None) != (self.txn_version is None):
             found.append("txnAppId and txnVersion go together")
+        if len((self.txn_app_id or "").encode(errors="replace")) > APP_ID_BYTES_MAX:
+            found.append(f"option txnAppId: must not be longer than {APP_ID_BYTES_MAX} bytes")
+        if self.job_timeout_ms < 1:
+            found.append("option jobTimeout: must be longer than 0")
         if self.entry_bytes is not None and not 1024 <= self.entry_bytes <= ENTRY_BYTES_MAX:
             found.append("option entryBytes: must lie between 1k and 4m")
         sizes = {

@@ -85,11 +85,13 @@ def parse_timestamp_ms(value: str) -> int:
         return int(plain)
     try:
         found = datetime.fromisoformat(plain)
-    except ValueError:
-        found = None
-    if found is None or found.year < 1970:
+        # With its zone: a time of 1970 may still lie before the epoch.
+        instant_s = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        instant_s = -1
+    if instant_s < 0:
         raise ValueError("must be milliseconds since 1970 or ISO 8601 such as 2026-01-31T12:00:00Z")
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    return int(instant_s * 1000)
 
 
 def ledger_ids(value: str) -> tuple[int, ...]:

@@ -251,6 +251,10 @@ class LogNodes:
                 if attempt > 1:
                     await self.sync()
                 found = await self.token(epoch)
+                # The plan ran in another session; this one may not have heard of the token yet.
+                if found is None and attempt == 1:
+                    await self.sync()
+                    found = await self.token(epoch)
                 if found is None or found.token.state is not TokenState.LIVE:
                     return None if found is None else found.token.state
                 dead = replace(found.token, state=TokenState.DEAD, changed_ms=now_ms)

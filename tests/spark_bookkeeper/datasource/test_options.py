@@ -106,6 +106,8 @@ REFUSED: list[tuple[Parse, dict[str, str], str]] = [
      "txnAppId is for a batch write, not a stream write"),
     (WRITE, {"ledger": "7"}, "a write needs a log"),
     (WRITE, {"log": "a", "txnappid": "x"}, "txnAppId and txnVersion go together"),
+    (WRITE, {"log": "a", "txnappid": "é" * 128, "txnversion": "1"}, "not be longer than 255 bytes"),
+    (WRITE, {"log": "a", "jobtimeout": "0s"}, "option jobTimeout: must be longer than 0"),
     # Quorums that are not neighbours are compared too.
     (WRITE, {"log": "a", "ensemblesize": "2", "ackquorum": "3"},
      "option ackQuorum must not be above ensembleSize"),
@@ -113,7 +115,8 @@ REFUSED: list[tuple[Parse, dict[str, str], str]] = [
     *[(READ, {"log": name}, "log") for name in ("a/b", "..", "", "x" * 256)],
     *[(READ, {"ledger": value}, "option ledger:") for value in ("x", "-1", "7,7", "", "1" * 30)],
     *[(READ, {"log": "a", "startingtimestamp": time}, "option startingTimestamp")
-      for time in ("", "yesterday", "-5", "1.5", "2023-13-01", "1969-01-01")],
+      for time in ("", "yesterday", "-5", "1.5", "2023-13-01", "1969-01-01",
+                   "1970-01-01T00:00:00+05:00")],
     *[(READ, {"log": "a", "startingoffsets": value}, "option startingOffsets: must be earliest")
       for value in ("5", '{"row":-1}', '{"row":true}', "first", '{"row":1,"x":2}', "[1]",
                     '{"log":1}')],

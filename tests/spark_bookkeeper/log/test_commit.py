@@ -21,7 +21,7 @@ from spark_bookkeeper.log.errors import (
 from spark_bookkeeper.log.format.epoch import Job, TaskMessage, TokenState, Txn
 from spark_bookkeeper.log.format.serde import encode_head
 from spark_bookkeeper.log.rules.transitions import register_open_ledger
-from tests.doubles.stores import LoseNth, ScriptedStore, every_mutation
+from tests.doubles.stores import LaggingStore, LoseNth, ScriptedStore, every_mutation
 from tests.spark_bookkeeper.log.world import DAY_MS, LogWorld, message_of
 
 STREAM = Job.of_stream("query-1", 0)
@@ -179,6 +179,19 @@ async def test_empty_write_commits_its_transaction(world: LogWorld) -> None:
 
     assert (await world.nodes().txns())["query-1"].version == 0
     assert await world.nodes().epochs() == []
+
+
+async def test_an_abort_by_a_session_that_lags_behind_the_plans_gives_the_write_up(
+    world: LogWorld,
+) -> None:
+    """It took a token it had not heard of for one that is gone; the write stayed LIVE for days."""
+    epoch = await world.plan()
+    behind = world.client(LaggingStore(world.tree, "/tokens/"))
+
+    message = message_of(epoch, Job.of_batch("b-1"))
+    report = await behind.sweeper.abort([message, None], log="orders")
+
+    assert report.tokens_killed == [epoch.number]
 
 
 async def test_commit_after_abort_is_refused_and_abort_after_commit_does_nothing(
