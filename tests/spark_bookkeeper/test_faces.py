@@ -23,14 +23,10 @@ from spark_bookkeeper import (
 )
 from spark_bookkeeper.ledger.client import BookieStatus, LedgerClient
 
-FACES: list[tuple[type, type]] = [
-    (BookKeeper, aio.BookKeeper),
-    (Log, aio.Log),
-    (LogReader, aio.LogReader),
-    (LogWriter, aio.LogWriter),
-    (ReadHandle, aio.ReadHandle),
-    (WriteHandle, aio.WriteHandle),
-]
+FACES: dict[type, type] = {
+    face: getattr(aio, face.__name__)
+    for face in (BookKeeper, Log, LogReader, LogWriter, ReadHandle, WriteHandle)
+}
 OWN_SIGNATURES = {"append", "append_async"}
 """They take any buffer, and return a future for threads."""
 
@@ -47,7 +43,7 @@ def public_members() -> list[tuple[type, type, str]]:
     """What both classes of a pair have."""
     return [
         (face, asyncio_class, name)
-        for face, asyncio_class in FACES
+        for face, asyncio_class in FACES.items()
         for name in vars(face)
         if not name.startswith("_") and hasattr(asyncio_class, name)
     ]

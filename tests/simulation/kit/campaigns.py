@@ -16,21 +16,11 @@ from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 FAILURES_MAX = 5
 """Failing seeds that are reported."""
-
-
-class Summable(Protocol):
-    """What some seeds came to, to be added up."""
-
-    def add(self, other: Self) -> None:
-        """Take in another report."""
-
-
-R = TypeVar("R", bound=Summable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +49,6 @@ def source_number(folders: Iterable[str]) -> int:
     return int.from_bytes(digest.digest()[:4])
 
 
-def run_everywhere(
-    report: R, run_seeds: Callable[[int, int], R], first: int, count: int, *, chunk: int
-) -> R:
-    """Add to ``report`` what ``run_seeds(first, count)`` comes to, ``chunk`` seeds a job."""
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        jobs = [
-            pool.submit(run_seeds, first + start, min(chunk, count - start))
-            for start in range(0, count, chunk)
-        ]
-        for job in jobs:
-            report.add(job.result())
-    return report
-
-
 @dataclass(slots=True)
 class Report:
     """What many schedules came to."""
@@ -90,6 +66,23 @@ class Report:
             total = getattr(self, spec.name) + getattr(other, spec.name)
             setattr(self, spec.name, total)
         del self.failures[FAILURES_MAX:]
+
+
+R = TypeVar("R", bound=Report)
+
+
+def run_everywhere(
+    report: R, run_seeds: Callable[[int, int], R], first: int, count: int, *, chunk: int
+) -> R:
+    """Add to ``report`` what ``run_seeds(first, count)`` comes to, ``chunk`` seeds a job."""
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+        jobs = [
+            pool.submit(run_seeds, first + start, min(chunk, count - start))
+            for start in range(0, count, chunk)
+        ]
+        for job in jobs:
+            report.add(job.result())
+    return report
 
 
 def outputs_of(program: str) -> list[list[str]]:

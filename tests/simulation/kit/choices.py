@@ -62,12 +62,11 @@ class Choices:
         """The stream of that label, always the same one."""
         stream = self._streams.get(label)
         if stream is None:
-            record = self._record
-            random = None
-            if record is None:
-                random = Random((self.seed << 32) + crc32(label.encode()))
-            script = () if record is None else record.get(label, ())
-            stream = self._streams[label] = Stream(random, script)
+            if self._record is None:
+                stream = Stream(Random((self.seed << 32) + crc32(label.encode())), ())
+            else:
+                stream = Stream(None, self._record.get(label, ()))
+            self._streams[label] = stream
         return stream
 
     @property

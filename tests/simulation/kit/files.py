@@ -136,11 +136,7 @@ class SimFileSystem(FileSystem):
         names = dict(self._names_durable)
         for _, changes in self._pending:
             if keep(rng) != "drop":
-                for path, inode in changes.items():
-                    if inode is None:
-                        names.pop(path, None)
-                    else:
-                        names[path] = inode
+                _rename(names, changes)
         survivors: dict[int, _Inode] = {}
         for path, inode in names.items():
             if id(inode) not in survivors:
@@ -201,11 +197,7 @@ class SimFileSystem(FileSystem):
         self.step("sync_dir", directory)
         for where, changes in self._pending:
             if where == directory:
-                for path, inode in changes.items():
-                    if inode is None:
-                        self._names_durable.pop(path, None)
-                    else:
-                        self._names_durable[path] = inode
+                _rename(self._names_durable, changes)
         self._pending = [item for item in self._pending if item[0] != directory]
 
     def rename(self, old: str, new: str) -> None:
@@ -232,8 +224,12 @@ class SimFileSystem(FileSystem):
 
     def _change(self, path: str, changes: dict[str, _Inode | None]) -> None:
         self._pending.append((path.rpartition("/")[0], changes))
-        for name, inode in changes.items():
-            if inode is None:
-                self.names_now.pop(name, None)
-            else:
-                self.names_now[name] = inode
+        _rename(self.names_now, changes)
+
+
+def _rename(names: dict[str, _Inode], changes: dict[str, _Inode | None]) -> None:
+    for path, inode in changes.items():
+        if inode is None:
+            names.pop(path, None)
+        else:
+            names[path] = inode

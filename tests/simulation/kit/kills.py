@@ -34,11 +34,9 @@ class Kill:
     @classmethod
     def parse(cls, fields: Mapping[str, Any] | None) -> Kill | None:
         """From the JSON file."""
-        return (
-            None
-            if fields is None
-            else cls(fields["schedules"], fields["seed"], tuple(fields["invariants"]))
-        )
+        if fields is None:
+            return None
+        return cls(fields["schedules"], fields["seed"], tuple(fields["invariants"]))
 
 
 def labels_of(violations: Iterable[str]) -> tuple[str, ...]:

@@ -125,9 +125,8 @@ def save_mutant(
     with mutant.planted():
         record = shrink(drawn, fails_with(mutant.caught_by, violations_of), runs_max)
         shown = violations_of(record)[0]
-    save(
-        folder / f"{mutant.name}.txt", f"mutant {mutant.name}: {mutant.stands_for}\n{shown}", record
-    )
+    about = f"mutant {mutant.name}: {mutant.stands_for}\n{shown}"
+    save(folder / f"{mutant.name}.txt", about, record)
 
 
 def explain(

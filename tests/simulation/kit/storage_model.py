@@ -94,10 +94,8 @@ class Model:
     def write(self, records: Sequence[JournalRecord]) -> None:
         """Journal, apply and count as acknowledged; all records go to the first one's journal."""
         self.attempted_only(records)
-        first = records[0]
-        ledger_id = (
-            first.run.ledger_id if isinstance(first, Add) else getattr(first, "ledger_id", 0)
-        )
+        first = records[0].run if isinstance(records[0], Add) else records[0]
+        ledger_id = getattr(first, "ledger_id", 0)
         journal = self.storage.journals[self.storage.contents.journal_of(ledger_id)]
         position = journal.write_group(records)
         for record in records:
@@ -165,9 +163,8 @@ def read_all(storage: Storage, ledger_id: int) -> dict[int, bytes]:
     last = storage.contents.last_entry(ledger_id)
     if last is None:
         return {}
-    outcome = storage.execute(
-        storage.contents.plan_read(ledger_id, 0, last, size_bytes_max=READ_SIZE)
-    )
+    plan = storage.contents.plan_read(ledger_id, 0, last, size_bytes_max=READ_SIZE)
+    outcome = storage.execute(plan)
     assert not outcome.of(Presence.NOT_REACHED)
     found: dict[int, bytes] = {}
     for chunk in outcome.chunks:

@@ -14,20 +14,7 @@ from collections.abc import Callable, Iterator
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import LedgerState
 from tests.simulation.kit.quorums import no_ack_quorum_without, write_set
-from tests.simulation.world.history import (
-    AddArrived,
-    AddReplied,
-    Durable,
-    FencingReadSent,
-    History,
-    LacReceived,
-    LacReplied,
-    ReadReceived,
-    ReadReplied,
-    RecoveryBegun,
-    RecoveryEnded,
-    WriterEnded,
-)
+from tests.simulation.world import history as h
 from tests.simulation.world.reader_checkers import READER_CHECKERS
 from tests.simulation.world.storage_checkers import STORAGE_CHECKERS
 from tests.simulation.world.story import DENIALS, NEVER, Story
@@ -85,20 +72,20 @@ def i8_fence_monotone(story: Story) -> Iterator[str]:
 
     Damaged media may lose the fence of a ledger that is closed or deleted: nobody needs it there.
     """
-    recovered: dict[tuple[str, int], list[AddArrived]] = {}
+    recovered: dict[tuple[str, int], list[h.AddArrived]] = {}
     for event in story.history.events:
         match event:
-            case AddArrived() if event.is_recovery:
+            case h.AddArrived() if event.is_recovery:
                 recovered.setdefault((event.bookie, event.ledger), []).append(event)
-            case AddReplied() | Durable() if _may_lose_fence(story, event):
+            case h.AddReplied() | h.Durable() if _may_lose_fence(story, event):
                 continue
-            case AddReplied(status=Status.OK, is_recovery=False):
+            case h.AddReplied(status=Status.OK, is_recovery=False):
                 fence = story.fenced.get((event.bookie, event.ledger))
                 held = story.durable.get((event.bookie, event.ledger), {})
                 for entry in (event.first, event.last):  # of a stripe those between are others'
                     if fence is not None and held.get(entry, fence) > fence:
                         yield f"{event} although fenced, entry {entry}"
-            case Durable():
+            case h.Durable():
                 fence = story.fenced.get((event.bookie, event.ledger))
                 arrived = recovered.get((event.bookie, event.ledger), [])
                 is_written_back = any(add.first <= event.entry <= add.last for add in arrived)
@@ -108,7 +95,7 @@ def i8_fence_monotone(story: Story) -> Iterator[str]:
                 pass
 
 
-def _may_lose_fence(story: Story, event: AddReplied | Durable) -> bool:
+def _may_lose_fence(story: Story, event: h.AddReplied | h.Durable) -> bool:
     end = story.end(event.ledger)
     over = min(end.index if end else NEVER, story.deleted.get(event.ledger, NEVER))
     return story.damaged.get(event.bookie, NEVER) < event.index and over < event.index
@@ -118,9 +105,9 @@ def i9_fence_before_reply(story: Story) -> Iterator[str]:
     """A fencing request is answered, positively or not, only behind a durable fence."""
     answers = (Status.OK, Status.NO_ENTRY, Status.NO_LEDGER, Status.NOT_REACHED)
     for event in story.history.events:
-        if isinstance(event, ReadReplied):
+        if isinstance(event, h.ReadReplied):
             is_answer = bool(event.found) or any(s in answers for _, _, s in event.missing)
-        elif isinstance(event, LacReplied):
+        elif isinstance(event, h.LacReplied):
             is_answer = event.status in answers
         else:
             continue
@@ -134,12 +121,12 @@ def i10_coverage_before_read(story: Story) -> Iterator[str]:
     fenced: dict[tuple[str, int], list[str]] = {}
     for event in story.history.events:
         match event:
-            case RecoveryBegun():
+            case h.RecoveryBegun():
                 fenced[event.client, event.ledger] = []
-            case LacReceived(is_fencing=True):
+            case h.LacReceived(is_fencing=True):
                 if event.status is Status.OK or event.status in DENIALS:
                     fenced.setdefault((event.client, event.ledger), []).append(event.bookie)
-            case FencingReadSent():
+            case h.FencingReadSent():
                 metadata = story.in_recovery(event.ledger, event.index)
                 if metadata is None:
                     yield f"{event} before the ledger is in recovery"
@@ -160,7 +147,7 @@ def i11_negative_needs_quorum(story: Story) -> Iterator[str]:
         begun = max(
             (
                 event.index
-                for event in story.history.of(RecoveryBegun)
+                for event in story.history.of(h.RecoveryBegun)
                 if (event.client, event.ledger) == (commit.client, commit.ledger)
                 and event.index < commit.index
             ),
@@ -168,7 +155,7 @@ def i11_negative_needs_quorum(story: Story) -> Iterator[str]:
         )
         deniers = [
             event.bookie
-            for event in story.history.of(ReadReceived)
+            for event in story.history.of(h.ReadReceived)
             if begun <= event.index < commit.index
             and (event.client, event.ledger) == (commit.client, commit.ledger)
             and _denies(event.missing, first_denied)
@@ -186,9 +173,9 @@ def i13_unknown_aborts(story: Story) -> Iterator[str]:
     """A recovery that could not decide has not closed the ledger."""
     begun: dict[tuple[str, int], int] = {}
     for event in story.history.events:
-        if isinstance(event, RecoveryBegun):
+        if isinstance(event, h.RecoveryBegun):
             begun[event.client, event.ledger] = event.index
-        elif isinstance(event, RecoveryEnded) and event.error == "LedgerRecoveryError":
+        elif isinstance(event, h.RecoveryEnded) and event.error == "LedgerRecoveryError":
             end = story.end(event.ledger)
             since = begun.get((event.client, event.ledger), 0)
             if end is not None and end.client == event.client and since < end.index < event.index:
@@ -281,7 +268,7 @@ def i19_state_machine(story: Story) -> Iterator[str]:
 
 def i20_writer_stops(story: Story) -> Iterator[str]:
     """After its end a writer acknowledges nothing."""
-    for event in story.history.of(WriterEnded):
+    for event in story.history.of(h.WriterEnded):
         for ack in story.acked.get(event.ledger, []):
             if ack.index > event.index and ack.client == event.client:
                 yield f"{ack} after {event}"
@@ -289,7 +276,7 @@ def i20_writer_stops(story: Story) -> Iterator[str]:
 
 def i21_recovery_copies_bytes(story: Story) -> Iterator[str]:
     """All replicas of an entry are one record, LAC included, whoever wrote them."""
-    for event in story.history.of(Durable):
+    for event in story.history.of(h.Durable):
         if event.crc != story.crcs[event.ledger, event.entry]:
             yield f"{event} differs from what was stored first"
 
@@ -304,7 +291,7 @@ PROTOCOL_CHECKERS: tuple[Checker, ...] = (
 CHECKERS: tuple[Checker, ...] = PROTOCOL_CHECKERS + READER_CHECKERS + STORAGE_CHECKERS
 
 
-def violations_of(history: History) -> list[str]:
+def violations_of(history: h.History) -> list[str]:
     """What every checker has to say, the first finding of each."""
     story = Story(history)
     found: list[str] = []

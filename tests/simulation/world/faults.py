@@ -16,18 +16,9 @@ import errno
 from dataclasses import dataclass
 from random import Random
 
+from tests.simulation.world import history as h
 from tests.simulation.world.bookies import BookiePlan, SimBookie
 from tests.simulation.world.cluster import World
-from tests.simulation.world.history import (
-    BookieUp,
-    Committed,
-    Durable,
-    Event,
-    FenceDurable,
-    FencingReadSent,
-    LacReplied,
-    ReadReplied,
-)
 from tests.simulation.world.network import NetworkFaults
 from tests.simulation.world.stores import StoreFaults
 from tests.simulation.world.workers import DiskPace
@@ -42,14 +33,14 @@ ACTIONS = (
     "kill", "stop", "power", "blackout", "disk", "full", "start", "rot", "clock", "pause bookie",
     "pause client", "kill client", "partition", "isolate", "outage", "expiry",
 )  # fmt: skip
-AIMS: dict[str, type[Event]] = {
-    "fence": FenceDurable,
-    "durable": Durable,
-    "commit": Committed,
-    "fencing read": FencingReadSent,
-    "read reply": ReadReplied,
-    "lac reply": LacReplied,
-    "start": BookieUp,
+AIMS: dict[str, type[h.Event]] = {
+    "fence": h.FenceDurable,
+    "durable": h.Durable,
+    "commit": h.Committed,
+    "fencing read": h.FencingReadSent,
+    "read reply": h.ReadReplied,
+    "lac reply": h.LacReplied,
+    "start": h.BookieUp,
 }
 
 
@@ -273,14 +264,14 @@ class Nemesis:
             if ways[1]:
                 world.network.block(each.name, name, until_us, loses=loses)
 
-    def _heard(self, event: Event) -> None:
+    def _heard(self, event: h.Event) -> None:
         rate = self._aims.get(type(event))
         if rate is None or not self._is_active or self._aim.randrange(1000) >= rate:
             return
         # Not within the event: whoever it happened to is in the middle of it.
         self.world.loop.after(self._aim.randrange(3) * 200, self._strike, event)
 
-    def _strike(self, event: Event) -> None:
+    def _strike(self, event: h.Event) -> None:
         world = self.world
         if not self._is_active:
             return

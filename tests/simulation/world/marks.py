@@ -7,27 +7,11 @@ counts once per mark; ``REACHABLE`` names all of them, and the long suite wants 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import LedgerState
-from tests.simulation.world.history import (
-    AddArrived,
-    AddReplied,
-    Appended,
-    BookieDown,
-    BookieUp,
-    FenceDurable,
-    History,
-    LacSeen,
-    ReadReplied,
-    ReadUnconfirmed,
-    RecoveryBegun,
-    RecoveryEnded,
-    Refused,
-    TailEnded,
-    WriterEnded,
-)
+from tests.simulation.world import history as h
 from tests.simulation.world.story import NEVER, Story
 
 
@@ -60,16 +44,16 @@ def _of_metadata(story: Story) -> Iterator[str]:
 
 
 def _of_recovery(story: Story) -> Iterator[str]:
-    running: dict[int, list[RecoveryBegun]] = {}
+    running: dict[int, list[h.RecoveryBegun]] = {}
     begun: dict[tuple[str, int], int] = {}
     for event in story.history.events:
-        if isinstance(event, RecoveryBegun):
+        if isinstance(event, h.RecoveryBegun):
             others = running.setdefault(event.ledger, [])
             others.append(event)
             begun[event.client, event.ledger] = event.index
             if len(others) > 1:
                 yield "recoveries met"
-        elif isinstance(event, RecoveryEnded):
+        elif isinstance(event, h.RecoveryEnded):
             others = running.get(event.ledger, [])
             running[event.ledger] = [each for each in others if each.client != event.client]
             if event.error == "LedgerRecoveryError":
@@ -79,7 +63,7 @@ def _of_recovery(story: Story) -> Iterator[str]:
                 continue
             if end.client != event.client:
                 yield "recovery adopted another's end"
-        elif isinstance(event, Appended) and running.get(event.ledger):
+        elif isinstance(event, h.Appended) and running.get(event.ledger):
             yield "append during a recovery"
     for before, commit in story.changes():
         firsts = (index for (_, ledger), index in begun.items() if ledger == commit.ledger)
@@ -95,20 +79,20 @@ def _of_bookies(story: Story) -> Iterator[str]:
     up: set[tuple[str, int]] = set()
     for event in story.history.events:
         match event:
-            case AddArrived():
+            case h.AddArrived():
                 arrived.add((event.bookie, event.ledger))
                 if event.is_recovery:
                     yield "entry written back"
-            case AddReplied(status=Status.FENCED):
+            case h.AddReplied(status=Status.FENCED):
                 yield "late add refused by a fence"
-            case AddReplied(status=Status.OK):
+            case h.AddReplied(status=Status.OK):
                 key = event.bookie, event.ledger, event.first
                 if key in stored:
                     yield "duplicate add answered"
                 stored.add(key)
-            case FenceDurable() if (event.bookie, event.ledger) not in arrived:
+            case h.FenceDurable() if (event.bookie, event.ledger) not in arrived:
                 yield "unknown ledger fenced"
-            case BookieUp():
+            case h.BookieUp():
                 up.add((event.bookie, event.incarnation))
                 if event.groups_torn:
                     yield "torn tail replayed"
@@ -116,9 +100,9 @@ def _of_bookies(story: Story) -> Iterator[str]:
                     yield "groups replayed"
                 if event.limbo:
                     yield "ledger in limbo"
-            case BookieDown() if (event.bookie, event.incarnation) not in up:
+            case h.BookieDown() if (event.bookie, event.incarnation) not in up:
                 yield "start interrupted"
-            case ReadReplied():
+            case h.ReadReplied():
                 if any(status is Status.UNKNOWN for _, _, status in event.missing):
                     yield "bookie answered UNKNOWN"
             case _:
@@ -128,21 +112,21 @@ def _of_bookies(story: Story) -> Iterator[str]:
 def _of_clients(story: Story) -> Iterator[str]:
     for event in story.history.events:
         match event:
-            case WriterEnded(error="LedgerFencedError"):
+            case h.WriterEnded(error="LedgerFencedError"):
                 yield "writer fenced"
-            case WriterEnded(error="NotEnoughBookiesError"):
+            case h.WriterEnded(error="NotEnoughBookiesError"):
                 yield "writer ran out of bookies"
-            case WriterEnded(error="AddQuorumTimeoutError"):
+            case h.WriterEnded(error="AddQuorumTimeoutError"):
                 yield "add timed out"
-            case Refused(operation="close", error="LedgerFencedError"):
+            case h.Refused(operation="close", error="LedgerFencedError"):
                 yield "close refused"
-            case Refused(error="NoSuchLedgerError"):
+            case h.Refused(error="NoSuchLedgerError"):
                 yield "ledger gone"
-            case ReadUnconfirmed():
+            case h.ReadUnconfirmed():
                 yield "read beyond what is confirmed"
-            case TailEnded(is_closed=True) if event.last >= 0:
+            case h.TailEnded(is_closed=True) if event.last >= 0:
                 yield "ledger tailed to its end"
-            case LacSeen(is_closed=False) if event.lac >= 0:
+            case h.LacSeen(is_closed=False) if event.lac >= 0:
                 yield "open ledger followed"
             case _:
                 pass
@@ -165,15 +149,10 @@ _OF_FAULTS = {
     "F14 reply to a mutation lost": "compare-and-set applied, reply lost",
     "F3 power lost everywhere": "power lost everywhere",
 }
-_FINDERS: tuple[Callable[[Story], Iterator[str]], ...] = (
-    _of_metadata,
-    _of_recovery,
-    _of_bookies,
-    _of_clients,
-)
+_FINDERS = (_of_metadata, _of_recovery, _of_bookies, _of_clients)
 
 
-def marks_of(history: History, injected: Counter[str]) -> list[str]:
+def marks_of(history: h.History, injected: Counter[str]) -> list[str]:
     """The marks a run reached, sorted."""
     story = Story(history)
     marks = {mark for finder in _FINDERS for mark in finder(story)}

@@ -30,16 +30,7 @@ from bookie_server.wire.messages import (
     Status,
 )
 from tests.simulation.kit.loop import Owner, SimLoop
-from tests.simulation.world.history import (
-    AddArrived,
-    AddReplied,
-    FencingReadSent,
-    History,
-    LacReceived,
-    LacReplied,
-    ReadReceived,
-    ReadReplied,
-)
+from tests.simulation.world import history as h
 
 if TYPE_CHECKING:
     from tests.simulation.world.bookies import SimBookie
@@ -131,7 +122,7 @@ class SimBookieClient(BookieClient):
     _network: Network
     _owner: Owner
     _bookie: SimBookie
-    _history: History
+    _history: h.History
     _timeout_us: int
 
     def __post_init__(self) -> None:
@@ -162,12 +153,14 @@ class SimBookieClient(BookieClient):
     ) -> None:
         name, ledger = self.bookie_id, section.ledger_id
         ends = section.first_entry, section.last_entry
-        self._history.record(AddArrived(name, self._owner.name, ledger, *ends, section.is_recovery))
+        self._history.record(
+            h.AddArrived(name, self._owner.name, ledger, *ends, section.is_recovery)
+        )
         owner = self._bookie.owner
 
         def reply(status: Status) -> None:
             if not owner.is_dead:
-                self._history.record(AddReplied(name, ledger, *ends, section.is_recovery, status))
+                self._history.record(h.AddReplied(name, ledger, *ends, section.is_recovery, status))
                 answered(status)
 
         bookie.write(section, reply)
@@ -177,7 +170,7 @@ class SimBookieClient(BookieClient):
     async def read(self, request: ReadRequest) -> ReadReply:
         ledger, who = request.ledger_id, self._owner.name
         if request.is_fencing:
-            self._history.record(FencingReadSent(who, self.bookie_id, ledger))
+            self._history.record(h.FencingReadSent(who, self.bookie_id, ledger))
 
         async def serve(bookie: LocalBookieClient) -> ReadReply:
             since = len(self._history.events)
@@ -189,12 +182,12 @@ class SimBookieClient(BookieClient):
             )
             missing = tuple((m.first_entry, m.last_entry, m.status) for m in reply.missing)
             how = request.stripe, request.is_fencing
-            self._note(ReadReplied(since, self.bookie_id, who, ledger, *how, found, missing))
+            self._note(h.ReadReplied(since, self.bookie_id, who, ledger, *how, found, missing))
             return reply
 
         reply = await self._ask(serve) or unreachable(request)
         missing = tuple((m.first_entry, m.last_entry, m.status) for m in reply.missing)
-        event = ReadReceived(who, self.bookie_id, ledger, request.is_fencing, missing)
+        event = h.ReadReceived(who, self.bookie_id, ledger, request.is_fencing, missing)
         self._history.record(event)
         return reply
 
@@ -205,12 +198,14 @@ class SimBookieClient(BookieClient):
             since = len(self._history.events)
             reply = await bookie.read_lac(request)
             status = reply.status
-            self._note(LacReplied(since, self.bookie_id, who, ledger_id, is_fencing, status))
+            self._note(h.LacReplied(since, self.bookie_id, who, ledger_id, is_fencing, status))
             return reply
 
         patience_us = request.waits_ms * 1000
         reply = await self._ask(serve, patience_us) or ReadLacReply(Status.UNREACHABLE)
-        self._history.record(LacReceived(who, self.bookie_id, ledger_id, is_fencing, reply.status))
+        self._history.record(
+            h.LacReceived(who, self.bookie_id, ledger_id, is_fencing, reply.status)
+        )
         return reply
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
@@ -265,6 +260,6 @@ class SimBookieClient(BookieClient):
         else:
             owner.context.run(serve, self._bookie.local)
 
-    def _note(self, event: ReadReplied | LacReplied) -> None:
+    def _note(self, event: h.ReadReplied | h.LacReplied) -> None:
         if not self._bookie.owner.is_dead:
             self._history.record(event)

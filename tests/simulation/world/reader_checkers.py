@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from tests.simulation.world.history import (
-    LacSeen,
-    Opened,
-    ReadEntry,
-    ReadUnconfirmed,
-    TailEnded,
-    WriterClosed,
-)
+from tests.simulation.world import history as h
 from tests.simulation.world.story import Story
 
 
@@ -24,11 +17,11 @@ def i4_one_last(story: Story) -> Iterator[str]:
                 told.setdefault(ledger, {})[commit.metadata.last_entry] = str(commit)
     for event in story.history.events:
         match event:
-            case WriterClosed(ledger=ledger, last=last):
-                told.setdefault(ledger, {})[last] = str(event)
-            case Opened(ledger=ledger, is_closed=True, last=last):
-                told.setdefault(ledger, {})[last] = str(event)
-            case LacSeen(ledger=ledger, is_closed=True, lac=last):
+            case (
+                h.WriterClosed(ledger=ledger, last=last)
+                | h.Opened(ledger=ledger, is_closed=True, last=last)
+                | h.LacSeen(ledger=ledger, is_closed=True, lac=last)
+            ):
                 told.setdefault(ledger, {})[last] = str(event)
             case _:
                 pass
@@ -41,16 +34,16 @@ def i5_order_and_content(story: Story) -> Iterator[str]:
     """What is read is what was written, in order, and within the ledger's end."""
     previous: dict[tuple[str, int], int] = {}
     for event in story.history.events:
-        if isinstance(event, TailEnded) and event.is_closed:
+        if isinstance(event, h.TailEnded) and event.is_closed:
             end = story.end(event.ledger)
             if end is None or event.last != end.metadata.last_entry:
                 yield f"{event} although {end}"
-        if not isinstance(event, ReadEntry | ReadUnconfirmed):
+        if not isinstance(event, h.ReadEntry | h.ReadUnconfirmed):
             continue
         ledger, entry = event.ledger, event.entry
         if story.sent.get((ledger, entry)) != event.payload:
             yield f"{event} was never written"
-        if isinstance(event, ReadUnconfirmed):
+        if isinstance(event, h.ReadUnconfirmed):
             continue
         before = previous.get((event.client, ledger), -1)
         if entry not in (0, before + 1):
@@ -65,12 +58,12 @@ def i7_lac_sound(story: Story) -> Iterator[str]:
     """A reader's LAC is acknowledged or recovered, and never falls."""
     highest: dict[tuple[str, int], int] = {}
     for event in story.history.events:
-        if isinstance(event, LacSeen):
+        if isinstance(event, h.LacSeen):
             lac = event.lac
             if lac < highest.get((event.client, event.ledger), -1):
                 yield f"{event} is less than it was told before"
             highest[event.client, event.ledger] = lac
-        elif isinstance(event, Opened):
+        elif isinstance(event, h.Opened):
             lac = event.last
         else:
             continue
@@ -81,8 +74,4 @@ def i7_lac_sound(story: Story) -> Iterator[str]:
             yield f"{event} claims more than was acknowledged or recovered"
 
 
-READER_CHECKERS: tuple[Callable[[Story], Iterator[str]], ...] = (
-    i4_one_last,
-    i5_order_and_content,
-    i7_lac_sound,
-)
+READER_CHECKERS = (i4_one_last, i5_order_and_content, i7_lac_sound)

@@ -15,7 +15,7 @@ from typing import Any
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.settings import ClientSettings
-from tests.simulation.kit.loop import STEPS_MAX, NothingLeftError, Owner, SimLoop
+from tests.simulation.kit.loop import STEPS_MAX, NothingLeftError, SimLoop
 from tests.simulation.world.checkers import violations_of
 from tests.simulation.world.cluster import SimClient, World, fork
 from tests.simulation.world.faults import Nemesis, Swarm, draw_swarm
@@ -114,8 +114,7 @@ class Run:
         owners += [bookie.owner for bookie in self.world.bookies.values()]
         for owner in owners:
             owner.kill()
-        pending = [task for task in asyncio.all_tasks(self.loop) if not task.done()]
-        for task in pending:
+        for task in asyncio.all_tasks(self.loop):
             task.cancel()
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.run_until_complete(asyncio.sleep(0))
@@ -145,8 +144,8 @@ class Run:
         if kept_down is not None:
             world.kept_down.append(kept_down)
             world.bookies[kept_down].kill()
-        for owner in [client.owner for client in world.clients]:
-            owner.paused_until_us = 0
+        for client in world.clients:
+            client.owner.paused_until_us = 0
         for bookie in world.bookies.values():
             bookie.heal()
             if bookie.name not in world.kept_down:
@@ -172,7 +171,7 @@ class Run:
         closer = world.client("closer", replace(settings, connection=connection))
         reader = world.client("reader", replace(settings, connection=connection))
         for client, act in ((closer, self._recover_all), (reader, self._read_all)):
-            await _as(client.owner, act(client))
+            await client.owner.start(act(client), client.name)
 
     async def _recover_all(self, client: SimClient) -> None:
         async for ledger in client.ledgers.list_ledgers():
@@ -200,9 +199,3 @@ class Run:
             self.violations.append(f"{claim}: not within {_LIVENESS_S_MAX} s; last {detail}")
         except BookKeeperError as error:
             self.violations.append(f"{claim}: {error!r}")
-
-
-async def _as(owner: Owner, work: Coroutine[Any, Any, None]) -> None:
-    """Await work as that process would."""
-    task = owner.start(work, owner.name)
-    await task

@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bookie_server.wire.messages import Status
-from tests.simulation.world.history import (
-    AddReplied,
-    BookieUp,
-    Durable,
-    FenceDurable,
-    LacReplied,
-    ReadReplied,
-)
+from tests.simulation.world import history as h
 from tests.simulation.world.story import DENIALS, Story
 
 
@@ -27,11 +20,11 @@ def i12_no_false_negative(story: Story) -> Iterator[str]:
     see everything that came before the fence.
     """
     for event in story.history.events:
-        if not isinstance(event, ReadReplied | LacReplied):
+        if not isinstance(event, h.ReadReplied | h.LacReplied):
             continue
         if _is_lawfully_forgotten(story, event.bookie, event.ledger, event.index):
             continue
-        if isinstance(event, ReadReplied):
+        if isinstance(event, h.ReadReplied):
             held = story.durable.get((event.bookie, event.ledger), {})
             for first, last, status in event.missing:
                 if status not in DENIALS:
@@ -46,7 +39,7 @@ def i12_no_false_negative(story: Story) -> Iterator[str]:
                 yield f"{event} denies a ledger of which it holds {sorted(held)}"
 
 
-def _valid_from(story: Story, event: ReadReplied | LacReplied) -> int:
+def _valid_from(story: Story, event: h.ReadReplied | h.LacReplied) -> int:
     """The earliest moment whose state an answer may show."""
     fence = story.fenced.get((event.bookie, event.ledger), event.index)
     return max(event.since, min(fence, event.index)) if event.is_fencing else event.since
@@ -54,7 +47,7 @@ def _valid_from(story: Story, event: ReadReplied | LacReplied) -> int:
 
 def s1_durable_before_ack(story: Story) -> Iterator[str]:
     """An add is answered OK only behind the sync that covered it."""
-    for event in story.history.of(AddReplied):
+    for event in story.history.of(h.AddReplied):
         if event.status is not Status.OK:
             continue
         for entry in (event.first, event.last):
@@ -64,7 +57,7 @@ def s1_durable_before_ack(story: Story) -> Iterator[str]:
 
 def s2_nothing_durable_is_lost(story: Story) -> Iterator[str]:
     """A restart finds every synced entry and fence: marks never pass what is not flushed."""
-    for event in story.history.of(BookieUp):
+    for event in story.history.of(h.BookieUp):
         held = {ledger: set(entries) for ledger, entries in event.held}
         for (bookie, ledger), entries in story.durable.items():
             if bookie != event.bookie:
@@ -79,7 +72,7 @@ def s2_nothing_durable_is_lost(story: Story) -> Iterator[str]:
                 yield f"{event} lost the fence of ledger {ledger}"
 
 
-def _is_excused(story: Story, event: BookieUp, ledger: int) -> bool:
+def _is_excused(story: Story, event: h.BookieUp, ledger: int) -> bool:
     """Damaged media may lose a ledger that is in limbo, or lawfully forgotten."""
     is_damaged = story.damaged.get(event.bookie, event.index) < event.index
     is_in_limbo = is_damaged and ledger in event.limbo
@@ -99,15 +92,15 @@ def _is_lawfully_forgotten(story: Story, bookie: str, ledger: int, at: int) -> b
 
 def s4_replay_idempotent(story: Story) -> Iterator[str]:
     """Starting again with nothing written between finds the same."""
-    last: dict[str, BookieUp] = {}
+    last: dict[str, h.BookieUp] = {}
 
-    def entries(event: BookieUp) -> dict[int, tuple[int, ...]]:
+    def entries(event: h.BookieUp) -> dict[int, tuple[int, ...]]:
         return {ledger: ids for ledger, ids in event.held if ids}
 
     for event in story.history.events:
-        if isinstance(event, Durable | FenceDurable):
+        if isinstance(event, h.Durable | h.FenceDurable):
             last.pop(event.bookie, None)
-        elif isinstance(event, BookieUp):
+        elif isinstance(event, h.BookieUp):
             before = last.get(event.bookie)
             is_damaged = story.damaged.get(event.bookie, event.index) < event.index
             if before is not None and not is_damaged and entries(before) != entries(event):
@@ -117,7 +110,7 @@ def s4_replay_idempotent(story: Story) -> Iterator[str]:
 
 def s5_no_corrupt_serve(story: Story) -> Iterator[str]:
     """A bookie returns the bytes it was given."""
-    for event in story.history.of(ReadReplied):
+    for event in story.history.of(h.ReadReplied):
         for entry, crc in event.found:
             if crc != story.crcs.get((event.ledger, entry)):
                 yield f"{event} returns another record for entry {entry}"

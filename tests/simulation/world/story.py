@@ -12,16 +12,7 @@ from itertools import pairwise
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import LedgerMetadata, LedgerState
 from tests.simulation.kit.quorums import write_set
-from tests.simulation.world.history import (
-    Acked,
-    Appended,
-    Committed,
-    Damaged,
-    Deleted,
-    Durable,
-    FenceDurable,
-    History,
-)
+from tests.simulation.world import history as h
 
 NEVER = 1 << 60
 DENIALS = (Status.NO_ENTRY, Status.NO_LEDGER)
@@ -33,37 +24,37 @@ own: a mistake in the product's must not blind them.
 class Story:
     """Made once per history; read by all checkers."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: h.History) -> None:
         self.history = history
         self.sent: dict[tuple[int, int], bytes] = {}
-        self.acked: dict[int, list[Acked]] = {}
+        self.acked: dict[int, list[h.Acked]] = {}
         self.durable: dict[tuple[str, int], dict[int, int]] = {}
         """(bookie, ledger) -> entry -> when it first became durable."""
         self.crcs: dict[tuple[int, int], int] = {}
         """(ledger, entry) -> crc of the first record anybody stored."""
         self.fenced: dict[tuple[str, int], int] = {}
         """(bookie, ledger) -> when its fence became durable."""
-        self.versions: dict[int, list[Committed]] = {}
+        self.versions: dict[int, list[h.Committed]] = {}
         self.deleted: dict[int, int] = {}
         self.damaged: dict[str, int] = {}
         for event in history.events:
             match event:
-                case Durable():
+                case h.Durable():
                     held = self.durable.setdefault((event.bookie, event.ledger), {})
                     held.setdefault(event.entry, event.index)
                     self.crcs.setdefault((event.ledger, event.entry), event.crc)
-                case Appended():
+                case h.Appended():
                     for number, payload in enumerate(event.payloads):
                         self.sent[event.ledger, event.entry + number] = payload
-                case Acked():
+                case h.Acked():
                     self.acked.setdefault(event.ledger, []).append(event)
-                case FenceDurable():
+                case h.FenceDurable():
                     self.fenced.setdefault((event.bookie, event.ledger), event.index)
-                case Committed():
+                case h.Committed():
                     self.versions.setdefault(event.ledger, []).append(event)
-                case Deleted():
+                case h.Deleted():
                     self.deleted[event.ledger] = event.index
-                case Damaged():
+                case h.Damaged():
                     self.damaged.setdefault(event.bookie, event.index)
                 case _:
                     pass
@@ -85,13 +76,13 @@ class Story:
                 return commit.metadata
         return None
 
-    def changes(self) -> Iterator[tuple[LedgerMetadata, Committed]]:
+    def changes(self) -> Iterator[tuple[LedgerMetadata, h.Committed]]:
         """Each change of a ledger's metadata: what stood before, and the commit."""
         for versions in self.versions.values():
             for before, after in pairwise(versions):
                 yield before.metadata, after
 
-    def end(self, ledger: int) -> Committed | None:
+    def end(self, ledger: int) -> h.Committed | None:
         """The commit that closed a ledger."""
         for commit in self.versions.get(ledger, []):
             if commit.metadata.is_closed:

@@ -18,26 +18,9 @@ from bookkeeper_metadata.model import LedgerState
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from spark_bookkeeper.settings import ClientSettings
+from tests.simulation.world import history as h
 from tests.simulation.world.cluster import SimClient, World
 from tests.simulation.world.faults import Swarm
-from tests.simulation.world.history import (
-    Acked,
-    AddArrived,
-    Appended,
-    BookieDown,
-    Committed,
-    Event,
-    LacSeen,
-    Opened,
-    ReadEntry,
-    ReadUnconfirmed,
-    RecoveryBegun,
-    RecoveryEnded,
-    Refused,
-    TailEnded,
-    WriterClosed,
-    WriterEnded,
-)
 
 Actor = Callable[[SimClient], Coroutine[None, None, None]]
 """What one process does."""
@@ -125,7 +108,7 @@ class Workload:
                 await self._fill(client, handle, random)
             except BookKeeperError as error:
                 name = type(error).__name__
-                self.world.history.record(WriterEnded(client.name, handle.ledger_id, name))
+                self.world.history.record(h.WriterEnded(client.name, handle.ledger_id, name))
             if random.random() < 0.6:
                 await self._close(client, handle, random)
 
@@ -153,7 +136,7 @@ class Workload:
             nonlocal acknowledged
             while error is None and acknowledged < min(last, confirmed):
                 acknowledged += 1
-                history.record(Acked(client.name, ledger, acknowledged))
+                history.record(h.Acked(client.name, ledger, acknowledged))
             return error is not None or confirmed >= last
 
         while left > 0:
@@ -166,7 +149,7 @@ class Workload:
                 for n, size in enumerate(sizes)
             )
             last = first + count - 1
-            history.record(Appended(client.name, ledger, first, payloads))
+            history.record(h.Appended(client.name, ledger, first, payloads))
             handle.push(payloads, lambda c, e, last=last: complete_to(last, c, e))  # type: ignore[misc]
             if random.random() < 0.3:
                 await handle.flush()
@@ -183,7 +166,7 @@ class Workload:
                 self._refused(client, handle.ledger_id, "close", error)
                 await asyncio.sleep(random.uniform(0.01, 0.5))
             else:
-                closed = WriterClosed(client.name, handle.ledger_id, handle.metadata.last_entry)
+                closed = h.WriterClosed(client.name, handle.ledger_id, handle.metadata.last_entry)
                 self.world.history.record(closed)
                 return
 
@@ -202,16 +185,16 @@ class Workload:
                 self._start("rival", lambda rival, at=ledger: self._recover(rival, at))  # type: ignore[misc]
             await self._recover(client, ledger)
 
-    def _ambush(self, event: Event) -> None:
+    def _ambush(self, event: h.Event) -> None:
         """Begin a recovery at a moment that matters: as the writer changes the ensemble or sends."""
         random, after = self._moments, self.world.loop.after
         match event:
-            case Committed() if event.version and event.metadata.state is LedgerState.OPEN:
+            case h.Committed() if event.version and event.metadata.state is LedgerState.OPEN:
                 if random.random() < 0.4:
                     after(random.randrange(20_000), self._start_rival, event.ledger)
-            case AddArrived() if random.random() < 0.004:
+            case h.AddArrived() if random.random() < 0.004:
                 after(random.randrange(20_000), self._start_rival, event.ledger)
-            case BookieDown() if self.ledgers and random.random() < 0.3:
+            case h.BookieDown() if self.ledgers and random.random() < 0.3:
                 # Its writers will soon give it up.
                 within_us = self._settings.connection.add_timeout_ms * 1_100
                 ledger = random.choice(self.ledgers)
@@ -253,7 +236,7 @@ class Workload:
             except BookKeeperError as error:
                 self._refused(client, ledger, "lac", error)
                 continue
-            self.world.history.record(LacSeen(client.name, ledger, reader.is_closed, lac))
+            self.world.history.record(h.LacSeen(client.name, ledger, reader.is_closed, lac))
             if random.random() < 0.3:
                 await self._read_beyond(client, reader)
             await self.read_all(client, reader)
@@ -264,7 +247,7 @@ class Workload:
         try:
             async for entry in reader.read_unconfirmed(0, reader.last_add_confirmed + 2):
                 payload = bytes(entry.payload)
-                history.record(ReadUnconfirmed(client.name, ledger, entry.entry_id, payload))
+                history.record(h.ReadUnconfirmed(client.name, ledger, entry.entry_id, payload))
         except BookKeeperError as error:
             self._refused(client, ledger, "read unconfirmed", error)
 
@@ -283,11 +266,11 @@ class Workload:
             try:
                 async for entry in reader.tail(0, timeout=random.choice((0.3, 2.0))):
                     last = entry.entry_id
-                    history.record(ReadEntry(client.name, ledger, last, bytes(entry.payload)))
+                    history.record(h.ReadEntry(client.name, ledger, last, bytes(entry.payload)))
             except BookKeeperError as error:
                 self._refused(client, ledger, "tail", error)
             else:
-                history.record(TailEnded(client.name, ledger, reader.is_closed, last))
+                history.record(h.TailEnded(client.name, ledger, reader.is_closed, last))
                 return
 
     async def _delete(self, client: SimClient) -> None:
@@ -307,42 +290,37 @@ class Workload:
         """A read handle, or None after an error of the public hierarchy."""
         history = self.world.history
         if recovery:
-            history.record(RecoveryBegun(client.name, ledger))
+            history.record(h.RecoveryBegun(client.name, ledger))
         try:
             reader = await client.ledgers.open_ledger(ledger, recovery=recovery)
         except BookKeeperError as error:
             if recovery:
-                history.record(RecoveryEnded(client.name, ledger, type(error).__name__))
+                history.record(h.RecoveryEnded(client.name, ledger, type(error).__name__))
             self._refused(client, ledger, "open", error)
             return None
         if recovery:
-            history.record(RecoveryEnded(client.name, ledger, ""))
+            history.record(h.RecoveryEnded(client.name, ledger, ""))
         last = reader.last_add_confirmed
-        history.record(Opened(client.name, ledger, reader.is_closed, last))
+        history.record(h.Opened(client.name, ledger, reader.is_closed, last))
         return reader
 
     async def read_all(self, client: SimClient, reader: ReadHandle) -> bool:
         """Everything up to the handle's LAC; whether that could be read."""
+        history, ledger = self.world.history, reader.ledger_id
         try:
             async for entry in reader.read(0, reader.last_add_confirmed):
-                event = ReadEntry(
-                    client.name, reader.ledger_id, entry.entry_id, bytes(entry.payload)
-                )
-                self.world.history.record(event)
+                payload = bytes(entry.payload)
+                history.record(h.ReadEntry(client.name, ledger, entry.entry_id, payload))
         except BookKeeperError as error:
-            self._refused(client, reader.ledger_id, "read", error)
+            self._refused(client, ledger, "read", error)
             return False
         return True
 
     # -- actors -----------------------------------------------------------------------------------------
 
-    def new_client(self, role: str) -> SimClient:
-        """A process of its own."""
-        self._clients += 1
-        return self.world.client(f"{role}{self._clients}", self._settings)
-
     def _start(self, role: str, act: Actor) -> None:
-        client = self.new_client(role)
+        self._clients += 1
+        client = self.world.client(f"{role}{self._clients}", self._settings)
         actor = client.owner.start(self._supervise(client, act), f"actor-{client.name}")
         self._actors.append(actor)
 
@@ -357,5 +335,5 @@ class Workload:
     def _refused(
         self, client: SimClient, ledger: int, operation: str, error: BookKeeperError
     ) -> None:
-        event = Refused(client.name, ledger, operation, type(error).__name__)
+        event = h.Refused(client.name, ledger, operation, type(error).__name__)
         self.world.history.record(event)

@@ -102,6 +102,11 @@ class Scene:
         return faults
 
 
+def numbers(count: int) -> list[bytes]:
+    """Payloads."""
+    return [b"%d" % number for number in range(count)]
+
+
 async def read_all(reader: ReadHandle) -> list[bytes]:
     """Every confirmed entry's payload."""
     return [bytes(entry.payload) async for entry in reader.read(0, reader.last_add_confirmed)]

@@ -4,38 +4,39 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
+from functools import partial
 
 import pytest
 
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.ledger.errors import LedgerClosedError, NotEnoughBookiesError
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.doubles.waits import pass_turns, until
 from tests.patience import seconds
-from tests.spark_bookkeeper.ledger.scene import ACK_BY_ALL, Scene, read_all
+from tests.spark_bookkeeper.ledger.scene import ACK_BY_ALL, Scene, numbers
 
 
-def append_counted(writer: WriteHandle, payload: bytes, told: Counter[int]) -> None:
-    """Append, and count every time its completion says it is complete."""
-    number = writer.last_add_pushed + 1
+def append_counted(writer: WriteHandle, payloads: Iterable[bytes]) -> Counter[int]:
+    """Append, and count by entry every time its completion says it is complete."""
+    told: Counter[int] = Counter()
 
-    def complete(acknowledged: int, error: BookKeeperError | None) -> bool:
+    def complete(number: int, acknowledged: int, error: BookKeeperError | None) -> bool:
         is_complete = error is not None or acknowledged >= number
         told[number] += is_complete
         return is_complete
 
-    writer.push([payload], complete)
+    for payload in payloads:
+        writer.push([payload], partial(complete, writer.last_add_pushed + 1))
+    return told
 
 
 @pytest.mark.conformance("W19", "ClientClosesLedgerSuccess")
 async def test_a_close_with_adds_in_flight_acknowledges_them_first(scene: Scene) -> None:
     """Every add is told once, and the ledger ends at the last of them."""
-    told: Counter[int] = Counter()
-    for number in range(300):
-        append_counted(scene.writer, b"%d" % number, told)
+    told = append_counted(scene.writer, numbers(300))
 
     await asyncio.gather(*(scene.writer.close() for _ in range(3)))
 
@@ -52,29 +53,25 @@ async def test_a_close_that_races_with_the_loss_of_all_bookies_tells_everybody_o
     scene: Scene, turns: int
 ) -> None:
     """The length leaves out what was not acknowledged."""
-    told: Counter[int] = Counter()
-    append_counted(scene.writer, b"first", told)
+    payloads = [b"first", *numbers(50)]
+    first = append_counted(scene.writer, payloads[:1])
     await scene.writer.flush()
-    for number in range(50):
-        append_counted(scene.writer, b"%d" % number, told)
+    others = append_counted(scene.writer, payloads[1:])
     await pass_turns(turns)
     closing = asyncio.ensure_future(scene.writer.close())
     scene.cluster.set_faults(is_dead=True)
     await asyncio.gather(closing, return_exceptions=True)
 
-    assert told == Counter(range(51))
+    assert first + others == Counter(range(51))
     metadata = await scene.metadata()
     assert metadata.is_closed
     assert metadata.last_entry == scene.writer.last_add_confirmed
-    acknowledged = [b"first", *(b"%d" % n for n in range(50))][: metadata.last_entry + 1]
-    assert metadata.length == sum(map(len, acknowledged))
+    assert metadata.length == sum(map(len, payloads[: metadata.last_entry + 1]))
 
 
 async def test_an_abandoned_writer_tells_everybody_once_and_closes_nothing(scene: Scene) -> None:
     scene.cluster.set_faults(drops_writes=True)
-    told: Counter[int] = Counter()
-    for number in range(20):
-        append_counted(scene.writer, b"%d" % number, told)
+    told = append_counted(scene.writer, numbers(20))
 
     scene.writer.abandon(LedgerClosedError(scene.ledger_id))
     scene.writer.abandon(LedgerClosedError(scene.ledger_id))
@@ -101,17 +98,14 @@ async def test_a_closed_ledger_with_an_empty_last_fragment_reads_to_its_end(scen
 
     metadata = await scene.metadata()
     assert metadata.last_fragment.first_entry == metadata.last_entry + 1
-    reader = await scene.client.open_ledger(scene.ledger_id)
-    entries = await read_all(reader)
-    assert entries == [b"0", b"1", b"2"]
+    assert await scene.read() == [b"0", b"1", b"2"]
 
 
 @pytest.mark.conformance("W23")
 @pytest.mark.cluster(max_in_flight_bytes=1_000)
 async def test_a_bookie_that_never_answers_stops_nobody_but_fills_the_window(scene: Scene) -> None:
     """Appends go on at the ack quorum; what the slow bookie still has to store bounds them."""
-    slow = scene.faults[0]
-    slow.drops_writes = True
+    scene.fail(0, drops_writes=True)
     for _ in range(4):
         await scene.writer.append(bytes(300))
     waiting = asyncio.ensure_future(scene.writer.append(bytes(300)))
@@ -126,11 +120,10 @@ async def test_a_bookie_that_never_answers_stops_nobody_but_fills_the_window(sce
 @pytest.mark.cluster(max_in_flight_entries=2)
 async def test_entries_acknowledged_make_room_whoever_has_not_answered(scene: Scene) -> None:
     """The count of entries in flight is of those not acknowledged; only bytes are still held."""
-    slow = scene.faults[0]
-    slow.drops_writes = True
+    scene.fail(0, drops_writes=True)
 
     async with asyncio.timeout(seconds(5)):
-        await asyncio.gather(*(scene.writer.append(b"%d" % number) for number in range(20)))
+        await asyncio.gather(*map(scene.writer.append, numbers(20)))
 
     scene.writer.abandon(LedgerClosedError(scene.ledger_id))
 
@@ -163,5 +156,5 @@ async def test_failed_adds_leave_no_trace_in_length_or_last_entry(
         await scene.writer.append(b"lost")
     await scene.writer.close()
 
-    metadata: LedgerMetadata = await scene.metadata()
+    metadata = await scene.metadata()
     assert (metadata.last_entry, metadata.length) == (0, 3)

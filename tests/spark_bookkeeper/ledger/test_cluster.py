@@ -12,6 +12,7 @@ from bookkeeper_metadata.bookies import (
     BookieRegistry,
     BookieServiceInfo,
     Endpoint,
+    encode_service_info,
 )
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.store.memory import MemoryStore
@@ -22,9 +23,8 @@ from tests.doubles.stores import Script
 ROOT = "/ledgers"
 
 
-async def registered(store: MemoryStore, bookie_id: str, port: int) -> None:
-    endpoint = Endpoint(BOOKIE_ENDPOINT, "127.0.0.1", port, GRPC)
-    await BookieRegistry(store, ROOT).register(bookie_id, BookieServiceInfo((endpoint,)))
+def listens_at(port: int) -> BookieServiceInfo:
+    return BookieServiceInfo((Endpoint(BOOKIE_ENDPOINT, "127.0.0.1", port, GRPC),))
 
 
 async def new_cluster(store: MemoryStore, made: dict[str, Mock]) -> LedgerContext:
@@ -41,34 +41,20 @@ async def new_cluster(store: MemoryStore, made: dict[str, Mock]) -> LedgerContex
 
 
 async def test_a_bookie_that_moved_is_found_where_it_is_now() -> None:
-    async def moved(store: MemoryStore, port: int) -> tuple[bytes, int]:
-        other = MemoryStore()
-        await initialize(other, ROOT, random=Random(0))
-        await registered(other, "b1", port)
-        there, here = (
-            await other.get(f"{ROOT}/available/b1"),
-            await store.get(f"{ROOT}/available/b1"),
-        )
-        assert there is not None
-        assert here is not None
-        await other.close()
-        return there.value, here.version
-
     store, made = MemoryStore(), dict[str, Mock]()
     cluster = await new_cluster(store, made)
-    await registered(store, "b1", 1111)
+    await BookieRegistry(store, ROOT).register("b1", listens_at(1111))
     await cluster.usable_bookies()
     before = cluster.client("b1")
     assert cluster.client("b1") is before
 
-    await store.put(f"{ROOT}/available/b1", *await moved(store, 2222))
+    await store.put(f"{ROOT}/available/b1", encode_service_info(listens_at(2222)), 0)
     await cluster.usable_bookies()
     cluster.client("b1")
 
     assert list(made) == ["127.0.0.1:1111", "127.0.0.1:2222"]
-    made[
-        "127.0.0.1:1111"
-    ].close.assert_not_awaited()  # whoever waits for an answer there still gets it
+    # Whoever waits for an answer there still gets it.
+    made["127.0.0.1:1111"].close.assert_not_awaited()
     await cluster.close()
     assert all(connection.close.await_count == 1 for connection in made.values())
     await store.close()

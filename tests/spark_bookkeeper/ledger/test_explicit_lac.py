@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from random import Random
 from unittest.mock import create_autospec
 
@@ -16,14 +14,17 @@ from bookie_server.wire.digest import Crc32cDigest, DummyDigest, HmacDigest, mas
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import encode_lac_packet, is_possible_lac_packet, parse_lac_packet
 from bookkeeper_metadata.store.memory import MemoryStore
+from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from spark_bookkeeper.settings import ClientSettings
 from tests.doubles.bookies import Faults
-from tests.doubles.cluster import InProcessCluster, running_cluster
+from tests.doubles.cluster import InProcessCluster
 from tests.doubles.waits import until
 from tests.simulation.kit.loop import SimLoop
+
+pytestmark = pytest.mark.cluster(explicit_lac_interval_ms=1)
 
 DIGEST = Crc32cDigest()
 ENSEMBLE = ("b0:1", "b1:1", "b2:1")
@@ -31,15 +32,11 @@ REST_S = 0.05
 """Many times the interval of the tests."""
 
 
-@asynccontextmanager
-async def scene(
-    place: Path, interval_ms: int = 1
-) -> AsyncIterator[tuple[InProcessCluster, ExplicitLac]]:
-    async with running_cluster(place, explicit_lac_interval_ms=interval_ms) as cluster:
-        client = cluster.client()
-        explicit_lac = ExplicitLac(client.cluster, 7, DIGEST, master_key(b""))
-        yield cluster, explicit_lac
-        explicit_lac.stop()
+@pytest.fixture
+async def explicit_lac(client: LedgerClient) -> AsyncIterator[ExplicitLac]:
+    explicit_lac = ExplicitLac(client.cluster, 7, DIGEST, master_key(b""))
+    yield explicit_lac
+    explicit_lac.stop()
 
 
 def packet(lac: int) -> bytes:
@@ -69,47 +66,51 @@ def test_a_packet_that_is_cut_or_of_another_ledger_proves_nothing(digest: Crc32c
     assert not is_possible_lac_packet(whole[:15], 7)
 
 
-async def test_a_resting_writer_tells_every_bookie_once(tmp_path: Path) -> None:
-    async with scene(tmp_path) as (cluster, explicit_lac):
-        explicit_lac.on_acknowledged(3, ENSEMBLE, is_settled=True)
-        explicit_lac.on_acknowledged(5, ENSEMBLE, is_settled=True)
-        await until(lambda: all(each.lacs_seen for each in cluster.faults.values()))
-        explicit_lac.on_acknowledged(5, ENSEMBLE, is_settled=True)
-        await asyncio.sleep(REST_S)
+async def test_a_resting_writer_tells_every_bookie_once(
+    cluster: InProcessCluster, explicit_lac: ExplicitLac
+) -> None:
+    explicit_lac.on_acknowledged(3, ENSEMBLE, is_settled=True)
+    explicit_lac.on_acknowledged(5, ENSEMBLE, is_settled=True)
+    await until(lambda: all(each.lacs_seen for each in cluster.faults.values()))
+    explicit_lac.on_acknowledged(5, ENSEMBLE, is_settled=True)
+    await asyncio.sleep(REST_S)
 
-        assert [told(each) for each in cluster.faults.values()] == [[5], [5], [5]]
+    assert [told(each) for each in cluster.faults.values()] == [[5], [5], [5]]
 
 
-@pytest.mark.parametrize("how", ["off", "stopped", "carried by entry 4"])
-async def test_what_nobody_has_to_be_told_is_not(tmp_path: Path, how: str) -> None:
-    async with scene(tmp_path, 0 if how == "off" else 1) as (cluster, explicit_lac):
-        explicit_lac.on_acknowledged(3, ENSEMBLE, is_settled=True)
-        if how == "stopped":
-            explicit_lac.stop()
-            explicit_lac.on_acknowledged(4, ENSEMBLE, is_settled=True)
-        elif how != "off":
-            explicit_lac.on_carried(3)
-        await asyncio.sleep(REST_S)
+OFF = pytest.param("off", marks=pytest.mark.cluster(explicit_lac_interval_ms=0))
 
-        assert all(each.lacs_seen == [] for each in cluster.faults.values())
+
+@pytest.mark.parametrize("how", [OFF, "stopped", "carried by entry 4"])
+async def test_what_nobody_has_to_be_told_is_not(
+    cluster: InProcessCluster, explicit_lac: ExplicitLac, how: str
+) -> None:
+    explicit_lac.on_acknowledged(3, ENSEMBLE, is_settled=True)
+    if how == "stopped":
+        explicit_lac.stop()
+        explicit_lac.on_acknowledged(4, ENSEMBLE, is_settled=True)
+    elif how != "off":
+        explicit_lac.on_carried(3)
+    await asyncio.sleep(REST_S)
+
+    assert all(each.lacs_seen == [] for each in cluster.faults.values())
 
 
 async def test_a_bookie_that_hangs_holds_up_nobody_and_gets_the_newest_later(
-    tmp_path: Path,
+    cluster: InProcessCluster, explicit_lac: ExplicitLac
 ) -> None:
-    async with scene(tmp_path) as (cluster, explicit_lac):
-        before = asyncio.all_tasks()
-        cluster.faults["b1:1"].hangs = True
-        for lac in (1, 2, 3):
-            explicit_lac.on_acknowledged(lac, ENSEMBLE, is_settled=True)
-            for name in ("b0:1", "b2:1"):
-                faults = cluster.faults[name]
-                await until(lambda lac=lac, faults=faults: told(faults)[-1:] == [lac])  # type: ignore[misc]
+    before = asyncio.all_tasks()
+    cluster.faults["b1:1"].hangs = True
+    for lac in (1, 2, 3):
+        explicit_lac.on_acknowledged(lac, ENSEMBLE, is_settled=True)
+        for name in ("b0:1", "b2:1"):
+            faults = cluster.faults[name]
+            await until(lambda lac=lac, faults=faults: told(faults)[-1:] == [lac])  # type: ignore[misc]
 
-        assert [told(each) for each in cluster.faults.values()] == [[1, 2, 3], [1], [1, 2, 3]]
-        await until(lambda: len(asyncio.all_tasks() - before) == 1)
-        explicit_lac.stop()
-        await until(lambda: asyncio.all_tasks() == before)
+    assert [told(each) for each in cluster.faults.values()] == [[1, 2, 3], [1], [1, 2, 3]]
+    await until(lambda: len(asyncio.all_tasks() - before) == 1)
+    explicit_lac.stop()
+    await until(lambda: asyncio.all_tasks() == before)
 
 
 class Heard:
@@ -155,7 +156,6 @@ def test_a_writer_with_entries_in_flight_waits_for_them_but_only_for_ten_interva
         runner.run(main())
 
 
-@pytest.mark.cluster(explicit_lac_interval_ms=1)
 async def test_a_writer_and_a_reader_agree_on_the_last_entry_without_another(
     cluster: InProcessCluster, writer: WriteHandle
 ) -> None:

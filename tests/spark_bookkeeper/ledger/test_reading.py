@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
@@ -63,25 +62,21 @@ async def test_sizes_limits_and_prefetch_do_not_change_what_is_read(scene: Scene
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (5, 3, 2), (4, 2, 2)])
-@pytest.mark.parametrize("misbehave", [damage, withhold, foreign])
-@pytest.mark.conformance("D3", "D4")
+@pytest.mark.parametrize(
+    "fault",
+    [*({"alter_read": each} for each in (damage, withhold, foreign)), {"is_dead": True}],
+    ids=["damage", "withhold", "foreign", "dead"],
+)
+@pytest.mark.conformance("D1", "D3", "D4")
 @pytest.mark.cluster(bookies=5)
 async def test_what_one_replica_spoils_another_returns(
-    scene: Scene, misbehave: Callable[[ReadReply], ReadReply]
+    scene: Scene, fault: dict[str, object]
 ) -> None:
     reader = await written(scene)
-    scene.fail(0, alter_read=misbehave)
+    scene.fail(0, **fault)
 
     for _ in range(3):
         assert await read_all(reader) == PAYLOADS
-
-
-@pytest.mark.conformance("D1")
-async def test_a_dead_bookie_costs_nothing_but_time(scene: Scene) -> None:
-    reader = await written(scene)
-    scene.fail(1)
-
-    assert await read_all(reader) == PAYLOADS
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from spark_bookkeeper.ledger.errors import (
     UnauthorizedError,
 )
 from spark_bookkeeper.ledger.read_handle import ReadHandle
-from tests.spark_bookkeeper.ledger.scene import Scene, read_all
+from tests.spark_bookkeeper.ledger.scene import Scene, numbers, read_all
 
 
 def window_of(entries: int) -> pytest.MarkDecorator:
@@ -39,7 +39,7 @@ def window_of(entries: int) -> pytest.MarkDecorator:
 async def test_recovery_closes_a_ledger_at_its_last_acknowledged_entry(
     scene: Scene, count: int
 ) -> None:
-    payloads = [b"%d" % i for i in range(count)]
+    payloads = numbers(count)
     await scene.writer.append_many(payloads)
 
     reader = await scene.recover()

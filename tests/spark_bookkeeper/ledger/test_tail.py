@@ -58,12 +58,10 @@ async def test_a_tail_goes_on_over_ensemble_changes(
     assert len(scene.writer.metadata.fragments) > 2
 
 
-async def test_a_tail_of_a_closed_ledger_is_a_read_that_ends(
-    cluster: InProcessCluster, writer: WriteHandle
-) -> None:
-    await append(writer, 5)
-    await writer.close()
-    reader = await cluster.client(2).open_ledger(writer.ledger_id)
+async def test_a_tail_of_a_closed_ledger_is_a_read_that_ends(scene: Scene) -> None:
+    await append(scene.writer, 5)
+    await scene.writer.close()
+    reader = await scene.open()
 
     assert await Follower(reader, 2).ended() == [2, 3, 4]
     assert await Follower(reader, 5).ended() == []
@@ -109,18 +107,16 @@ async def test_a_tail_ends_where_a_recovery_ends_the_ledger(
 
 
 @pytest.mark.slow
-async def test_what_no_ack_quorum_holds_is_not_tailed(
-    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
-) -> None:
-    await append(writer, 3)
-    cluster.set_faults(*writer.metadata.last_fragment.ensemble[1:], drops_writes=True)
-    lost = writer.append_async(b"held by one bookie")
-    holder = cluster.bookies[writer.metadata.last_fragment.ensemble[0]]
-    await until(lambda: holder.storage.contents.last_entry(writer.ledger_id) == 3)
+async def test_what_no_ack_quorum_holds_is_not_tailed(scene: Scene, reader: ReadHandle) -> None:
+    await append(scene.writer, 3)
+    scene.fail(1, 2, drops_writes=True)
+    lost = scene.writer.append_async(b"held by one bookie")
+    holder = scene.cluster.bookies[scene.ensemble[0]]
+    await until(lambda: holder.storage.contents.last_entry(scene.ledger_id) == 3)
 
     assert await Follower(reader, 0, timeout=0.3).ended() == [0, 1, 2]
     assert [e.entry_id async for e in reader.read_unconfirmed(3, 3)] == [3]
-    writer.abandon(NoSuchLedgerError(0))
+    scene.writer.abandon(NoSuchLedgerError(0))
     await asyncio.gather(lost, return_exceptions=True)
 
 
@@ -183,19 +179,17 @@ async def test_a_close_that_no_watch_reports_is_noticed(
 
 
 async def test_a_bookie_without_an_address_is_not_looked_up_with_every_question(
-    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
+    scene: Scene,
 ) -> None:
-    gone = writer.metadata.last_fragment.ensemble[2]
-    await cluster.registrations[gone].withdraw()
-    reader = await cluster.client(3).open_ledger(writer.ledger_id)
-    follower = Follower(reader, 0)
-    await append(writer, 1)
+    await scene.cluster.registrations[scene.ensemble[2]].withdraw()
+    follower = Follower(await scene.open(3), 0)
+    await append(scene.writer, 1)
     await follower.seen(0)
-    cluster.store.fault = script = Script()
-    await append(writer, 20)
+    scene.cluster.store.fault = script = Script()
+    await append(scene.writer, 20)
     await follower.seen(20)
 
     # Each look lists twice; a busy machine may give cause for a doubt or two.
     assert sum("/available" in path for path in script.paths("children")) < 10
-    await writer.close()
+    await scene.writer.close()
     await follower.ended()

@@ -26,7 +26,10 @@ DIGEST = Crc32cDigest()
 IMPOSSIBLE = 2**62
 
 
-def says(status: Status) -> Callable[[ReadLacReply], ReadLacReply]:
+Alter = Callable[[ReadLacReply], ReadLacReply]
+
+
+def says(status: Status) -> Alter:
     return lambda reply: ReadLacReply(status)
 
 
@@ -73,7 +76,7 @@ def forged(ledger_id: int, entry_id: int, lac: int) -> bytes:
     return records([b"forged"], entry_id, ledger_id=ledger_id, lac=lac)
 
 
-USELESS: list[Callable[[ReadLacReply], ReadLacReply]] = [
+USELESS: list[Alter] = [
     *map(says, (Status.NO_ENTRY, Status.NO_LEDGER, Status.UNKNOWN, Status.BUSY, Status.FENCED)),
     nothing_new,
     damaged,
@@ -90,34 +93,27 @@ USELESS: list[Callable[[ReadLacReply], ReadLacReply]] = [
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (4, 2, 2)], ids=str)
 @pytest.mark.cluster(bookies=6)
 async def test_one_honest_bookie_is_enough_to_follow(
-    cluster: InProcessCluster,
-    writer: WriteHandle,
-    reader: ReadHandle,
-    quorums: tuple[int, int, int],
-    answer: Callable[[ReadLacReply], ReadLacReply],
+    scene: Scene, reader: ReadHandle, answer: Alter
 ) -> None:
-    cluster.set_faults(*writer.metadata.last_fragment.ensemble[1:], alter_lac=answer)
+    scene.cluster.set_faults(*scene.ensemble[1:], alter_lac=answer)
     follower = Follower(reader, 0)
     for entry_id in range(3):
-        await append(writer, 1)
+        await append(scene.writer, 1)
         await follower.seen(entry_id)
 
     assert reader.last_add_confirmed == 2
-    await writer.close()
+    await scene.writer.close()
     assert await follower.ended() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("answer", USELESS)
 async def test_where_no_bookie_is_honest_the_metadata_still_ends_the_tail(
-    cluster: InProcessCluster,
-    writer: WriteHandle,
-    reader: ReadHandle,
-    answer: Callable[[ReadLacReply], ReadLacReply],
+    scene: Scene, reader: ReadHandle, answer: Alter
 ) -> None:
-    cluster.set_faults(alter_lac=answer)
+    scene.cluster.set_faults(alter_lac=answer)
     follower = Follower(reader, 0)
-    await append(writer, 3)
-    await writer.close()
+    await append(scene.writer, 3)
+    await scene.writer.close()
 
     assert await follower.ended() == [0, 1, 2]
     assert reader.last_add_confirmed == 2
@@ -132,9 +128,8 @@ async def test_the_bookie_that_is_asked_is_left_when_it_has_no_news(
     scene: Scene, follower: Follower, fault: dict[str, object]
 ) -> None:
     await until(lambda: any(f.polls_seen for f in scene.cluster.faults.values()))
-    scene.cluster.set_faults(
-        next(b for b, f in scene.cluster.faults.items() if f.polls_seen), **fault
-    )
+    asked = next(b for b, f in scene.cluster.faults.items() if f.polls_seen)
+    scene.cluster.set_faults(asked, **fault)
 
     for entry_id in range(3):
         await append(scene.writer, 1)
@@ -163,14 +158,12 @@ async def test_wrong_packets_at_every_bookie_do_not_hide_what_their_entries_say(
     await writer.close()
 
 
-async def test_a_lac_that_falls_moves_no_reader(
-    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
-) -> None:
-    await append(writer, 5)
-    await told(cluster, 4)
+async def test_a_lac_that_falls_moves_no_reader(scene: Scene, reader: ReadHandle) -> None:
+    await append(scene.writer, 5)
+    await told(scene.cluster, 4)
     assert await reader.read_last_add_confirmed() == 4
     old = ReadLacReply(Status.OK, forged(ledger_id=0, entry_id=1, lac=0))
-    cluster.set_faults(alter_lac=lambda reply: old)
+    scene.cluster.set_faults(alter_lac=lambda reply: old)
 
     assert await reader.read_last_add_confirmed() == 4
     assert await Follower(reader, 0, timeout=0.2).ended() == [0, 1, 2, 3, 4]

@@ -9,8 +9,7 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.ledger.errors import EntryUnreadableError, NoSuchEntryError
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from tests.spark_bookkeeper.ledger.scene import Scene
-
-QUORUMS = [(3, 3, 2), (5, 3, 2), (4, 2, 2)]
+from tests.spark_bookkeeper.ledger.tails import QUORUMS
 
 
 async def read_until_error(
@@ -89,8 +88,7 @@ async def test_a_closed_ledger_ends_where_its_metadata_says(scene: Scene) -> Non
     reader = await scene.client.open_ledger(scene.ledger_id)  # while it is open
     await scene.writer.append_many([b"x"] * 5)
     await scene.writer.close()
-    for faults in list(scene.cluster.faults.values())[:1]:
-        faults.read_status = Status.UNKNOWN
+    scene.fail(0, read_status=Status.UNKNOWN)
 
     ids, error = await read_until_error(reader, 0, 9)
 

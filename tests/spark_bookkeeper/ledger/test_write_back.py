@@ -16,7 +16,13 @@ from tests.doubles.cluster import running_cluster
 from tests.doubles.stores import Script
 from tests.doubles.waits import pass_turns
 from tests.patience import seconds
-from tests.spark_bookkeeper.ledger.scene import ACK_BY_ALL, Scene, assert_at_ack_quorum, read_all
+from tests.spark_bookkeeper.ledger.scene import (
+    ACK_BY_ALL,
+    Scene,
+    assert_at_ack_quorum,
+    numbers,
+    read_all,
+)
 
 
 async def leave_behind(scene: Scene, entries: int) -> LedgerMetadata:
@@ -29,10 +35,6 @@ async def leave_behind(scene: Scene, entries: int) -> LedgerMetadata:
 async def recovered(scene: Scene, seed: int = 2) -> tuple[LedgerMetadata, list[bytes]]:
     entries = await read_all(await scene.recover(seed))
     return await scene.metadata(), entries
-
-
-def numbers(count: int) -> list[bytes]:
-    return [b"%d" % number for number in range(count)]
 
 
 @pytest.mark.parametrize("failing", [(1,), (0, 2)])

@@ -5,6 +5,7 @@ One :class:`TailWorld` has a clock and what bookies store; every :class:`Client`
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from random import Random
 
@@ -23,17 +24,12 @@ from spark_bookkeeper.log.format.raw import settings_and_schema
 from spark_bookkeeper.log.handle import Log
 from spark_bookkeeper.log.layer import LogLayer
 from spark_bookkeeper.log.nodes.reads import LogNodes
+from spark_bookkeeper.log.reading.reader import LogReader
 from spark_bookkeeper.log.settings import LogWriterSettings
 from spark_bookkeeper.log.writing.writer import LogWriter
 from tests.doubles.ledgers import InMemoryLedgers, SharedBookies
-from tests.spark_bookkeeper.log.chain_checkers import (
-    acknowledged_in_place,
-    c1_all_nonempty_listed,
-    c2_listed_in_order,
-    c3_one_open,
-    nothing_twice,
-    writers_in_order,
-)
+from tests.doubles.waits import until
+from tests.spark_bookkeeper.log import chain_checkers as checkers
 from tests.spark_bookkeeper.log.world import DAY_MS, ROOT
 
 NAME = "events"
@@ -129,12 +125,36 @@ def values(first: int, count: int, name: str = "v") -> list[bytes]:
     return [b"%s-%d" % (name.encode(), number) for number in range(first, first + count)]
 
 
+class Following:
+    """A reader that goes on in the background."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self.reader = reader
+        self.rows: list[bytes] = []
+        self.positions: list[Position] = []
+        self.task = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        async for position, entry in self.reader:
+            self.positions.append(position)
+            self.rows.append(bytes(entry.payload))
+
+    async def has(self, count: int) -> None:
+        await until(lambda: len(self.rows) >= count or self.task.done())
+        if self.task.done():
+            self.task.result()
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
 class WatchedTree(MemoryTree):
     """Checks after every multi that a log never has two open ledgers (C3)."""
 
     def multi(self, operations: Sequence[Operation]) -> None:
         super().multi(operations)
-        assert list(c3_one_open(self.open_ledgers())) == []
+        assert list(checkers.c3_one_open(self.open_ledgers())) == []
 
     def open_ledgers(self) -> list[str]:
         """Paths of the ledgers of logs whose metadata says OPEN."""
@@ -176,11 +196,11 @@ class History:
         stored = {each for each, ledger in world.bookies.ledgers.items() if ledger.payloads}
         promised = {payload: position.row for payload, position in self.acknowledged.items()}
         violations = [
-            *acknowledged_in_place(promised, rows),
-            *nothing_twice(rows),
-            *writers_in_order(rows),
-            *c1_all_nonempty_listed(stored - self.planned, led),
-            *c2_listed_in_order(led),
+            *checkers.acknowledged_in_place(promised, rows),
+            *checkers.nothing_twice(rows),
+            *checkers.writers_in_order(rows),
+            *checkers.c1_all_nonempty_listed(stored - self.planned, led),
+            *checkers.c2_listed_in_order(led),
         ]
         assert violations == []
 

@@ -30,11 +30,6 @@ def assert_nothing_left(world: LogWorld) -> None:
     assert world.tree.children(LOGS_ROOT) == ["names"]
 
 
-async def finish_deletions(world: LogWorld) -> None:
-    for begun in await world.logs.catalog.deletions():
-        await world.logs.catalog.finish_deletion(begun)
-
-
 async def test_created_log_is_empty_and_has_its_settings_and_schema() -> None:
     settings, catalog = LogSettings(ensemble_size=5, payload_format="raw"), LogWorld().logs.catalog
 
@@ -90,17 +85,24 @@ async def test_deleted_log_is_gone_with_everything_it_had(world: LogWorld) -> No
 
 
 @pytest.mark.parametrize("fault", Fault)
-async def test_deletion_interrupted_anywhere_is_continued(fault: Fault) -> None:
+@pytest.mark.parametrize("is_used", [True, False])
+async def test_deletion_interrupted_anywhere_is_continued(fault: Fault, is_used: bool) -> None:
     async def once(lose: LoseNth) -> None:
         world = await LogWorld.with_log()
-        await ready_to_delete(world)
+        sound, disturbed = world.logs.catalog, world.client(fault=lose).catalog
 
         try:
-            await world.client(fault=lose).catalog.delete("orders")
+            if is_used:
+                await ready_to_delete(world)
+                await disturbed.delete("orders")
+            else:
+                assert await disturbed.delete_unused("orders", world.log_id)
         except MetadataUnavailableError:
-            await finish_deletions(world)
+            for begun in await sound.deletions():
+                await sound.finish_deletion(begun)
 
         assert_nothing_left(world)
+        assert await sound.names() == []
 
     assert await every_mutation(once, fault) > 10
 
@@ -161,22 +163,6 @@ async def test_transactions_are_listed_and_forgotten(world: LogWorld) -> None:
     assert forgotten.version == 4
     assert await world.nodes().txns() == {}
     assert await world.logs.catalog.forget_transaction("orders", "q/1") is None
-
-
-@pytest.mark.parametrize("fault", Fault)
-async def test_a_log_never_used_is_deleted_whole_whatever_replies_get_lost(fault: Fault) -> None:
-    async def once(lose: LoseNth) -> None:
-        world = await LogWorld.with_log()
-
-        try:
-            assert await world.client(fault=lose).catalog.delete_unused("orders", world.log_id)
-        except MetadataUnavailableError:
-            await finish_deletions(world)
-
-        assert_nothing_left(world)
-        assert await world.logs.catalog.names() == []
-
-    assert await every_mutation(once, fault) > 10
 
 
 @pytest.mark.parametrize("use", ["commit", "plan", "consumer"])

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from bookkeeper_metadata.errors import MetadataConflictError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.store.memory import Fault
 from bookkeeper_metadata.store.operations import BadVersionError
 from spark_bookkeeper.log.commits.commit import CommitOutcome
@@ -194,31 +195,27 @@ async def test_an_abort_by_a_session_that_lags_behind_the_plans_gives_the_write_
     assert report.tokens_killed == [epoch.number]
 
 
+@pytest.mark.parametrize(
+    ("job", "error"),
+    [(STREAM, CommitRefusedError), (Job.of_batch("b-1"), CommitUnknownError)],
+    ids=["stream", "batch"],
+)
 async def test_commit_after_abort_is_refused_and_abort_after_commit_does_nothing(
-    world: LogWorld,
+    world: LogWorld, job: Job, error: type[BookKeeperError]
 ) -> None:
-    aborted = await ready(world, Job.of_batch("b-1"))
+    """Of a write whose token is gone, its transaction tells that it was not committed."""
+    aborted = await ready(world, job)
     await world.abort(aborted)
     committed = await ready(world, Job.of_batch("b-2"))
     await world.commit(committed)
 
     await world.abort(committed)
     await world.abort([None, None])
-    with pytest.raises(CommitUnknownError):
+    with pytest.raises(error):
         await world.commit(aborted)
 
     assert len(await world.visible()) == 3
     assert len(world.ledgers()) == 3
-
-
-async def test_commit_whose_token_is_gone_is_told_by_its_transaction(world: LogWorld) -> None:
-    aborted = await ready(world)
-    await world.abort(aborted)
-
-    with pytest.raises(CommitRefusedError):
-        await world.commit(aborted)
-
-    assert await world.visible() == ()
 
 
 async def test_commit_beside_a_writer_outside_spark_is_refused(world: LogWorld) -> None:

@@ -13,7 +13,7 @@ from spark_bookkeeper.log.errors import DataLossError, NoSuchLogError
 from spark_bookkeeper.log.format.position import Position, Start
 from spark_bookkeeper.log.reading.reader import LogReader
 from tests.doubles.waits import until
-from tests.spark_bookkeeper.log.tail_world import FOREVER, NAME, TailWorld, values
+from tests.spark_bookkeeper.log.tail_world import FOREVER, NAME, Following, TailWorld, values
 
 
 async def all_of(reader: LogReader) -> list[bytes]:
@@ -23,30 +23,6 @@ async def all_of(reader: LogReader) -> list[bytes]:
 async def collect_rows(rows: AsyncIterator[tuple[Position, Entry]], found: list[int]) -> None:
     async for position, _ in rows:
         found.append(position.row)
-
-
-class Following:
-    """A reader that goes on in the background."""
-
-    def __init__(self, reader: LogReader) -> None:
-        self.reader = reader
-        self.rows: list[bytes] = []
-        self.positions: list[Position] = []
-        self.task = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        async for position, entry in self.reader:
-            self.positions.append(position)
-            self.rows.append(bytes(entry.payload))
-
-    async def has(self, count: int) -> None:
-        await until(lambda: len(self.rows) >= count or self.task.done())
-        if self.task.done():
-            self.task.result()
-
-    async def stop(self) -> None:
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
 
 
 async def test_a_reader_begins_where_it_is_told_and_ends_with_what_is_confirmed(
@@ -68,10 +44,9 @@ async def test_a_reader_begins_where_it_is_told_and_ends_with_what_is_confirmed(
     for start, expected in starts:
         assert await all_of(log.reader(start)) == expected, start
 
-    with pytest.raises(ValueError, match="position"):
-        await all_of(log.reader("first"))
-    with pytest.raises(ValueError, match="position"):
-        await all_of(log.reader(-1))
+    for wrong in ("first", -1):
+        with pytest.raises(ValueError, match="position"):
+            await all_of(log.reader(wrong))
 
 
 async def test_a_reader_tells_where_another_goes_on(tail: TailWorld) -> None:

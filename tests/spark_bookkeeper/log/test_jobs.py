@@ -20,8 +20,10 @@ from tests.spark_bookkeeper.log.world import LogWorld, create_metadata, create_u
 JOB = Job.of_stream("query-1", 0)
 
 
-async def claim(world: LogWorld, epoch: Epoch, job: Job = JOB, partition: int = 0) -> Claim:
-    found = await world.logs.jobs.claim(epoch, job, partition=partition, task_attempt_id=1)
+async def claim(
+    world: LogWorld, epoch: Epoch, job: Job = JOB, partition: int = 0, attempt: int = 1
+) -> Claim:
+    found = await world.logs.jobs.claim(epoch, job, partition=partition, task_attempt_id=attempt)
     assert found is not None
     return found
 
@@ -120,19 +122,13 @@ async def test_zombie_of_an_ended_epoch_can_neither_claim_nor_create(
 
 async def test_attempt_fences_only_earlier_attempts_of_its_own_partition(world: LogWorld) -> None:
     epoch = await world.plan()
-    ledgers: dict[tuple[int, int], int] = {}
-    claims = {}
-    for partition, attempt in ((0, 3), (0, 7), (0, 9), (1, 4)):
-        found = await world.logs.jobs.claim(
-            epoch, JOB, partition=partition, task_attempt_id=attempt
-        )
-        assert found is not None
-        claims[partition, attempt] = found
-        ledgers[partition, attempt] = await world.create_ledger(found)
+    tasks = (0, 3), (0, 7), (0, 9), (1, 4)
+    claims = [await claim(world, epoch, JOB, *task) for task in tasks]
+    ledgers = [await world.create_ledger(each) for each in claims]
 
-    await world.logs.jobs.fence_predecessors(claims[0, 7])
+    await world.logs.jobs.fence_predecessors(claims[1])
 
-    assert world.fenced == [ledgers[0, 3]]
+    assert world.fenced == ledgers[:1]
 
 
 @pytest.mark.parametrize("fault", Fault)

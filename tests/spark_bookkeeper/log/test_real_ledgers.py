@@ -17,7 +17,7 @@ from spark_bookkeeper.log.layer import LogLayer
 from spark_bookkeeper.log.ledgers import ClusterLedgers
 from spark_bookkeeper.log.settings import LogWriterSettings
 from tests.doubles.cluster import ROOT, InProcessCluster, running_cluster
-from tests.doubles.waits import until
+from tests.spark_bookkeeper.log.tail_world import Following
 
 NAME = "events"
 ROLLS = LogWriterSettings(roll_entries=5)
@@ -63,33 +63,21 @@ async def rows(log: Log) -> list[bytes]:
 async def test_rows_of_three_writers_come_in_order_and_a_follower_sees_them_all(
     open_log: OpenLog,
 ) -> None:
-    followed: list[bytes] = []
-
-    async def follow() -> None:
-        async for _, entry in open_log().tail("earliest"):
-            followed.append(bytes(entry.payload))
-
-    following = asyncio.create_task(follow())
+    following = Following(open_log().tail("earliest"))
     expected: list[bytes] = []
-
-    def has_all() -> bool:
-        return len(followed) == len(expected) or following.done()
 
     for number in range(3):
         # Never closed: each is taken over by the next.
         writer = await open_log().writer(settings=ROLLS)
         expected.extend(b"%d-%d" % (number, entry) for entry in range(12))
         positions = await writer.append_many(expected[-12:])
-        assert [position.row for position in positions] == list(
-            range(12 * number, 12 * number + 12)
-        )
-        await until(has_all)
+        assert [position.row for position in positions] == list(range(len(expected)))[-12:]
+        await following.has(len(expected))
 
-    assert followed == expected
+    assert following.rows == expected
     await open_log().recover()
     assert await rows(open_log()) == expected
-    following.cancel()
-    await asyncio.gather(following, return_exceptions=True)
+    await following.stop()
 
 
 async def test_a_tail_whose_bookies_are_away_is_not_taken_for_empty(

@@ -262,15 +262,8 @@ def test_contending_writers_and_commits_never_lose_double_or_mix_rows() -> None:
         seen += run_seed(seed)
 
     # The schedules must reach what they are for.
-    wanted = [
-        "closed",
-        "crashed",
-        "LogFencedError",
-        "LogHasWriterError",
-        "spark_committed",
-        "collected",
-    ]
-    assert [situation for situation in wanted if not seen[situation]] == [], dict(seen)
+    ends = {"closed", "crashed", "spark_committed", "collected"}
+    assert ends | {"LogFencedError", "LogHasWriterError"} <= seen.keys()
 
 
 def test_the_same_seed_gives_the_same_contest() -> None:

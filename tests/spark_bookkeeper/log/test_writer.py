@@ -52,15 +52,6 @@ async def test_a_closed_writer_has_recorded_its_ledger_and_left_the_log_free(
         await writer.append(b"late")
 
 
-async def test_rows_are_numbered_on_from_writer_to_writer(tail: TailWorld) -> None:
-    for number in range(3):
-        async with await tail.client.writer() as writer:
-            position = await writer.append(b"%d" % number)
-        assert position.row == number
-
-    assert await tail.rows() == [b"0", b"1", b"2"]
-
-
 async def test_a_full_ledger_is_followed_by_another_and_no_batch_notices(tail: TailWorld) -> None:
     writer = await tail.client.writer(roll_entries=4)
 
