@@ -9,6 +9,7 @@ however long the log becomes (the changes are in :mod:`spark_bookkeeper.log.rule
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, unique
 
@@ -132,6 +133,27 @@ class Chunk:
     ranges: tuple[LedgerRange, ...] = ()
     chunks: tuple[ChunkRef, ...] = ()
 
+    def defects(self, ref: ChunkRef) -> list[str]:
+        """How it is another chunk than the one that ``ref`` describes."""
+        found = _gaps(ref.first_row, (*self.chunks, *self.ranges), ref.next_row)
+        # Levels that fall by one from reference to reference cannot lead in a circle.
+        if self.level != ref.level or any(below.level != ref.level - 1 for below in self.chunks):
+            found.append(f"its levels are not those of a chunk of level {ref.level}")
+        return found
+
+
+def _gaps(first_row: int, parts: Sequence[ChunkRef | LedgerRange], next_row: int) -> list[str]:
+    """Where the parts fail to hold the rows from ``first_row`` to ``next_row`` once each, in order."""
+    found = []
+    row = first_row
+    for part in parts:
+        if part.first_row != row:
+            found.append(f"ranges must follow each other; row {part.first_row} follows {row}")
+        row = part.next_row
+    if row != next_row:
+        found.append(f"ranges end at row {row}, next_row={next_row}")
+    return found
+
 
 @dataclass(frozen=True, slots=True)
 class OpenLedger:
@@ -168,14 +190,7 @@ class LogHead:
         found = []
         if not 0 <= self.base_row <= self.next_row:
             found.append("rows must satisfy 0 <= base_row <= next_row")
-        row = self.base_row
-        parts: tuple[ChunkRef | LedgerRange, ...] = (*self.chunks, *self.ranges)
-        for part in parts:
-            if part.first_row != row:
-                found.append(f"ranges must follow each other; row {part.first_row} follows {row}")
-            row = part.next_row
-        if row != self.next_row:
-            found.append(f"ranges end at row {row}, next_row={self.next_row}")
+        found += _gaps(self.base_row, (*self.chunks, *self.ranges), self.next_row)
         raise_all(found, None)
 
 

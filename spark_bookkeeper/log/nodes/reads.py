@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.errors import MetadataCorruptError, MetadataUnavailableError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import NoNodeError, StoreConflict
@@ -189,12 +189,16 @@ class LogNodes:
 
         Raises:
             ChunkMissingError: it is gone.
+            MetadataCorruptError: it holds other rows than the reference says.
         """
         path = self.tree.chunk(ref.name)
         node = await self.store.get(path)
         if node is None:
             raise ChunkMissingError(ref.name)
-        return serde.parse_chunk(path, node.value, columns)
+        found = serde.parse_chunk(path, node.value, columns)
+        if defects := found.defects(ref):
+            raise MetadataCorruptError(path, "; ".join(defects))
+        return found
 
     async def levels_below(
         self, refs: Iterable[ChunkRef], wanted: Callable[[ChunkRef], bool] = lambda ref: True
