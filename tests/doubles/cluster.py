@@ -96,10 +96,6 @@ class InProcessCluster:
                 found[bookie_id] = record
         return found
 
-    def ensemble_faults(self, ensemble: tuple[str, ...]) -> list[Faults]:
-        """The faults of an ensemble's bookies, by position."""
-        return [self.faults[bookie_id] for bookie_id in ensemble]
-
 
 @asynccontextmanager
 async def running_cluster(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,12 +15,6 @@ from tests.patience import seconds
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(bookies=5) as running:
-        yield running
-
-
 def lose(cluster: LocalCluster, writer: WriteHandle) -> str:
     """Kill a bookie of the writer's ensemble."""
     bookie_id = writer.metadata.last_fragment.ensemble[0]
@@ -30,9 +23,9 @@ def lose(cluster: LocalCluster, writer: WriteHandle) -> str:
 
 
 @pytest.mark.slow
-def test_a_writer_a_tail_and_a_recovery_go_on_without_two_of_five(cluster: LocalCluster) -> None:
+def test_a_writer_a_tail_and_a_recovery_go_on_without_two_of_five() -> None:
     """W14, D8, R7 end to end; AQ = 3, so that each loss needs a replacement."""
-    with BookKeeper(cluster.metadata_service_uri) as bk:
+    with LocalCluster(bookies=5) as cluster, BookKeeper(cluster.metadata_service_uri) as bk:
         writer = bk.create_ledger(ack_quorum=3)
         followed: list[bytes] = []
 

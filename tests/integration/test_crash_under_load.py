@@ -81,7 +81,13 @@ def cluster() -> Iterator[LocalCluster]:
         yield running
 
 
-def crash_and_check(cluster: LocalCluster, kills: int, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("kills", "seed"),
+    [(8, 1), pytest.param(50, 2, marks=[pytest.mark.full, pytest.mark.timeout(1200)])],
+)
+def test_sigkills_under_load_lose_nothing_acknowledged(
+    cluster: LocalCluster, kills: int, seed: int
+) -> None:
     """The whole story: load, kills, and the comparison of every replica of every entry."""
     choose = random.Random(seed)
     with BookKeeper(cluster.metadata_service_uri, settings=PATIENT) as bk:
@@ -112,16 +118,6 @@ def crash_and_check(cluster: LocalCluster, kills: int, seed: int) -> None:
         for report in reports(bk, writer.ledger_id):
             assert report.below_ack_quorum == ()
             assert {defect.what for defect in report.defects} <= {"NO_ENTRY"}
-
-
-def test_sigkills_under_load_lose_nothing_acknowledged(cluster: LocalCluster) -> None:
-    crash_and_check(cluster, kills=8, seed=1)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(1200)
-def test_fifty_sigkills_under_load_lose_nothing_acknowledged(cluster: LocalCluster) -> None:
-    crash_and_check(cluster, kills=50, seed=2)
 
 
 def test_a_paused_bookie_only_delays(cluster: LocalCluster) -> None:

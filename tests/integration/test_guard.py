@@ -102,26 +102,19 @@ def test_a_large_environment_passes_whole(guard: Guard, tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "100000\n"
 
 
-def test_children_die_with_a_launcher_killed_by_sigkill(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_children_die_with_a_launcher_killed_by_sigkill(tmp_path: Path, is_paused: bool) -> None:
     directory = tmp_path / "temporary"
     directory.mkdir()
     launcher, pids = launch(directory)
+    if is_paused:
+        os.kill(pids[1], signal.SIGSTOP)
 
     launcher.kill()
     launcher.communicate()
 
     assert eventually(lambda: not any(map(is_alive, pids)))
     assert eventually(lambda: not directory.exists())
-
-
-def test_paused_children_die_with_their_launcher_too(tmp_path: Path) -> None:
-    launcher, pids = launch(tmp_path / "unused")
-    os.kill(pids[1], signal.SIGSTOP)
-
-    launcher.kill()
-    launcher.communicate()
-
-    assert eventually(lambda: not any(map(is_alive, pids)))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
