@@ -24,7 +24,6 @@ def marked_tests() -> dict[str, list[str]]:
 
 
 def as_table(tests: dict[str, list[str]]) -> str:
-    """The page, whole."""
     lines = [
         "# Conformance",
         "",

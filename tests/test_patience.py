@@ -23,9 +23,7 @@ from tests.patience import FACTOR_MAX, REFERENCE_S, Deadline, factor
 def test_a_limit_fits_the_machine(
     count_took_s: float, load: float, cores_of_machine: int, cores_of_ours: int, expected: float
 ) -> None:
-    found = factor(count_took_s, load, cores_of_machine, cores_of_ours)
-
-    assert found == pytest.approx(expected)
+    assert factor(count_took_s, load, cores_of_machine, cores_of_ours) == pytest.approx(expected)
 
 
 def test_a_deadline_moves_on_while_there_is_load() -> None:

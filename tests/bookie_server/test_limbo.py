@@ -160,7 +160,6 @@ async def test_a_failed_fsync_answers_unknown_and_stops_the_bookie(
 
 async def test_an_emptied_bookie_denies_nothing_of_the_ledgers_that_name_it(tmp_path: Path) -> None:
     """Issue 10: ``put_ledgers_in_limbo`` ran for damaged directories only, and an empty one denied."""
-
     store, ids = await cluster_with({"ours": OURS, "other": NOT_OURS})
     storage = open_files(tmp_path)
     bookie = Bookie(storage, small_settings(tmp_path))

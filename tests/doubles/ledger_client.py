@@ -65,8 +65,6 @@ class FakeFuture(AddFuture[int]):
 
 
 class FakeWriter(WriteHandle):
-    """The writer of one fake ledger."""
-
     def __init__(self, client: FakeClient, ledger_id: int) -> None:
         self.ledger_id = ledger_id
         self._client = client
@@ -91,8 +89,6 @@ class FakeWriter(WriteHandle):
 
 
 class FakeReader(ReadHandle):
-    """An open fake ledger."""
-
     def __init__(self, client: FakeClient, ledger_id: int) -> None:
         self.ledger_id = ledger_id
         self._client = client
@@ -260,9 +256,7 @@ class FakeClient(BookKeeper):
         self, ledger_id: int, *, password: bytes = b"", recovery: bool = False
     ) -> FakeReader:
         assert not recovery
-        if ledger_id not in self.ledgers:
-            raise NoSuchLedgerError(ledger_id)
-        if self.ledgers[ledger_id].metadata.password != password:
+        if self.ledger_metadata(ledger_id).password != password:
             raise UnauthorizedError(ledger_id)
         return FakeReader(self, ledger_id)
 

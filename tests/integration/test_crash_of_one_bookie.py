@@ -129,8 +129,7 @@ def test_a_torn_journal_tail_is_dropped_and_absence_behind_it_is_proof(
     assert held(reply) == list(range(COUNT))
     assert {part.status for part in reply.missing} == {Status.NO_ENTRY}
     assert entries.status is Status.OK
-    log = bookie.log_path.read_text(encoding="utf-8")
-    assert "storage damaged" not in log
+    assert "storage damaged" not in bookie.log_path.read_text(encoding="utf-8")
     writer.close()
 
 

@@ -120,16 +120,13 @@ def test_sigkills_under_load_lose_nothing_acknowledged(
             assert {defect.what for defect in report.defects} <= {"NO_ENTRY"}
 
 
-def test_a_paused_bookie_only_delays(cluster: LocalCluster) -> None:
-    with BookKeeper(cluster.metadata_service_uri) as bk:
-        writer = bk.create_ledger()
-        with paused(cluster.bookies[:1]):
-            ids = writer.append_many([payload(i) for i in range(1000)])
-        writer.close()
+def test_a_paused_bookie_only_delays(cluster: LocalCluster, bk: BookKeeper) -> None:
+    with bk.create_ledger() as writer, paused(cluster.bookies[:1]):
+        ids = writer.append_many([payload(i) for i in range(1000)])
 
-        assert ids == range(1000)
-        with bk.open_ledger(writer.ledger_id) as reader:
-            assert sum(1 for _ in reader.read(0, 999)) == 1000
+    assert ids == range(1000)
+    with bk.open_ledger(writer.ledger_id) as reader:
+        assert sum(1 for _ in reader.read(0, 999)) == 1000
 
 
 def test_sigterm_answers_what_was_admitted_and_loses_nothing(cluster: LocalCluster) -> None:

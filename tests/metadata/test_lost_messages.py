@@ -127,13 +127,8 @@ async def test_a_ledger_is_created_changed_and_deleted_exactly_once(
     proxy.lose(Request.CREATE, fault)  # the draw of an id
     first, _ = await ledgers.create(open_ledger())
     proxy.lose(Request.MULTI if accompanied else Request.CREATE, fault)
-    ledger_id, created = await ledgers.create(
-        open_ledger(),
-        ledger_id=50,
-        extra_operations=(lambda made: [Create(f"{root}/mark-{made}", b"")])
-        if accompanied
-        else None,
-    )
+    mark = (lambda made: [Create(f"{root}/mark-{made}", b"")]) if accompanied else None
+    ledger_id, created = await ledgers.create(open_ledger(), ledger_id=50, extra_operations=mark)
     proxy.lose(Request.SET_DATA, fault)
     updated: Versioned | Stop[object] = await ledgers.update(
         ledger_id, LedgerMetadata.in_recovery, known=created

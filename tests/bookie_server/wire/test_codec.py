@@ -23,7 +23,9 @@ from bookie_server.wire.messages import (
 )
 from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.model import DigestType
-from tests.doubles.records import KEY, records
+from tests.doubles.records import records
+
+KEY = b"k" * 20
 
 
 def section(ledger_id: int = 7, key: bytes = KEY, *, is_recovery: bool = False) -> bytes:
