@@ -13,6 +13,7 @@ from _pytest.fixtures import SubRequest
 from hypothesis import settings
 
 from tests.patience import seconds
+from tests.sources import REPOSITORY
 
 # A loaded machine is no defect, and what CI runs is the same every time; the long suite looks for
 # what nobody has seen yet (`--hypothesis-profile=fresh`).
@@ -33,9 +34,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     quiet_s = float(everyones if own is None else own.args[0])
     item.add_marker(pytest.mark.timeout(seconds(quiet_s)), append=False)
     return (yield)
-
-
-REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import cache
 
 REFERENCE_S = 0.02
-"""What :func:`_count` takes on the machine on which the limits were chosen."""
+"""What :func:`count_s` finds on the machine on which the limits were chosen."""
 REFERENCE_CORES = 2
 FACTOR_MAX = 30.0
 """On a machine slower than that nothing can be said; a test that hangs should still end."""
@@ -23,7 +23,8 @@ _NUMBERS = 200_000
 
 def seconds(quiet_s: float) -> float:
     """A limit of ``quiet_s`` on two quiet cores, here and now."""
-    return quiet_s * factor(count_s(), os.getloadavg()[0], os.cpu_count() or 1, cores())
+    ours = len(os.sched_getaffinity(0))
+    return quiet_s * factor(count_s(), os.getloadavg()[0], os.cpu_count() or 1, ours)
 
 
 class Deadline:
@@ -51,7 +52,7 @@ def factor(count_took_s: float, load: float, cores_of_machine: int, cores_of_our
     """How many times slower than the reference; never below 1.
 
     Args:
-        count_took_s: what :func:`_count` took, so also what a quota or a neighbour took from it.
+        count_took_s: what :func:`count_s` found, so also what a quota or a neighbour took from it.
         load: how many want to run on the whole machine.
         cores_of_machine: what they have to share.
         cores_of_ours: on how many of them this process may run.
@@ -64,14 +65,5 @@ def factor(count_took_s: float, load: float, cores_of_machine: int, cores_of_our
 def count_s() -> float:
     """How long a fixed piece of work takes, by the clock on the wall."""
     begun_s = time.perf_counter()
-    _count()
+    sum(number * number % 7 for number in range(_NUMBERS))
     return time.perf_counter() - begun_s
-
-
-def cores() -> int:
-    """On how many processors this process may run."""
-    return len(os.sched_getaffinity(0))
-
-
-def _count() -> int:
-    return sum(number * number % 7 for number in range(_NUMBERS))

@@ -74,6 +74,16 @@ def imports(source: Source) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
 
 
+def modules_with(constant: str) -> list[str]:
+    """Where this string is written, once for each time."""
+    return [
+        source.name
+        for source in sources()
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Constant) and node.value == constant
+    ]
+
+
 def functions(source: Source) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -5,28 +5,25 @@ from __future__ import annotations
 import ast
 import os
 from collections import defaultdict
-from pathlib import Path
 
 from tests.conformance.catalogue import NOT_APPLICABLE, RULES
+from tests.sources import REPOSITORY, functions, sources_of_tests
 
 
-def marked_tests(root: Path) -> dict[str, list[str]]:
-    """By rule: the tests that name it, as ``file::test`` relative to ``root``."""
+def marked_tests() -> dict[str, list[str]]:
+    """By rule: the tests that name it, as ``file::test``."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted((root / "tests").rglob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                for decorator in node.decorator_list:
-                    if ast.unparse(decorator).startswith("pytest.mark.conformance("):
-                        assert isinstance(decorator, ast.Call)
-                        for rule in decorator.args:
-                            name = f"{path.relative_to(root)}::{node.name}"
-                            found[ast.literal_eval(rule)].append(name)
+    for source in sources_of_tests():
+        for function in functions(source):
+            for decorator in function.decorator_list:
+                if ast.unparse(decorator).startswith("pytest.mark.conformance("):
+                    assert isinstance(decorator, ast.Call)
+                    for rule in decorator.args:
+                        found[ast.literal_eval(rule)].append(f"{source.path}::{function.name}")
     return found
 
 
 def as_table(tests: dict[str, list[str]]) -> str:
-    """The page, whole."""
     lines = [
         "# Conformance",
         "",
@@ -47,8 +44,8 @@ def as_table(tests: dict[str, list[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_every_rule_is_proved_or_does_not_apply(repository: Path) -> None:
-    tests = marked_tests(repository)
+def test_every_rule_is_proved_or_does_not_apply() -> None:
+    tests = marked_tests()
 
     assert set(tests) <= set(RULES), "a test names a rule there is not"
     left_over = [rule for rule in RULES if rule not in tests and rule not in NOT_APPLICABLE]
@@ -56,9 +53,9 @@ def test_every_rule_is_proved_or_does_not_apply(repository: Path) -> None:
     assert [rule for rule in NOT_APPLICABLE if rule in tests] == []
 
 
-def test_the_page_is_what_the_tests_say(repository: Path) -> None:
-    page = repository / "docs" / "conformance.md"
-    wanted = as_table(marked_tests(repository))
+def test_the_page_is_what_the_tests_say() -> None:
+    page = REPOSITORY / "docs" / "conformance.md"
+    wanted = as_table(marked_tests())
     if os.environ.get("REWRITE"):
         page.write_text(wanted)
 

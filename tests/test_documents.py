@@ -1,15 +1,18 @@
-"""The documents name files, classes and functions that exist."""
+"""What documents name is there, and what they say of options, errors and commands is the code's."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from scripts.generate_documents import errors_document, with_table
 from scripts.package_page import with_absolute_links
+from spark_bookkeeper.cli import commands
+from tests.sources import REPOSITORY, sources_of_tests
 
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/**/*.md")
 FOLDERS = "benchmarks|bookie_server|docs|examples|metadata|scripts|spark_bookkeeper|tests"
@@ -18,10 +21,8 @@ STEP = re.compile(r"`([\w./]+\.py)`\s+`([A-Za-z_][\w.]*)`")
 """How a document names a class, function or method: its file, then its name."""
 
 
-def documents(root: Path) -> dict[Path, str]:
-    """The text of every document."""
-    paths = sorted(path for pattern in DOCUMENTS for path in root.glob(pattern))
-    return {path: path.read_text(encoding="utf-8") for path in paths}
+def text_of(page: str) -> str:
+    return (REPOSITORY / page).read_text(encoding="utf-8")
 
 
 def paths_named(text: str) -> Iterator[str]:
@@ -56,64 +57,71 @@ def names_defined(source: str) -> set[str]:
     return found
 
 
-def step_offences(root: Path, text: str) -> Iterator[str]:
+def missing_files(_: Path, text: str) -> Iterator[str]:
+    yield from (name for name in paths_named(text) if not (REPOSITORY / name).exists())
+
+
+def links_astray(document: Path, text: str) -> Iterator[str]:
+    yield from (link for link in targets_of(text) if not (document.parent / link).exists())
+
+
+def anchors_astray(document: Path, text: str) -> Iterator[str]:
+    for target, wanted in re.findall(r"\]\(([\w./-]*)#([^)\s]+)\)", text):
+        page = document.parent / target if target else document
+        headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        if wanted not in map(anchor, headings):
+            yield f"{target}#{wanted}"
+
+
+def names_undefined(_: Path, text: str) -> Iterator[str]:
     for file, name in STEP.findall(text):
-        if not (root / file).is_file():
+        if not (REPOSITORY / file).is_file():
             yield f"there is no file {file}"
-        elif name not in names_defined((root / file).read_text(encoding="utf-8")):
+        elif name not in names_defined(text_of(file)):
             yield f"{file} defines no {name}"
 
 
-def test_every_file_that_a_document_names_is_there(repository: Path) -> None:
-    missing = [
-        f"{document}: {name}"
-        for document, text in documents(repository).items()
-        for name in paths_named(text)
-        if not (repository / name).exists()
-    ]
-
-    assert missing == []
+def missing_tests(_: Path, text: str) -> Iterator[str]:
+    for name in set(re.findall(r"`(test_\w+)`", text)):
+        if not any(f"def {name}(" in source.text for source in sources_of_tests()):
+            yield name
 
 
-def test_every_link_of_a_document_leads_somewhere(repository: Path) -> None:
-    astray = [
-        f"{document}: {target}"
-        for document, text in documents(repository).items()
-        for target in targets_of(text)
-        if not (document.parent / target).exists()
-    ]
-
-    assert astray == []
+def missing_commands(_: Path, text: str) -> Iterator[str]:
+    # "bookkeeper does not support …" is a message of Spark's.
+    for group, command in set(re.findall(r"`bookkeeper (?!does not)(\w+) (\w+)", text)):
+        if command not in getattr(commands.commands.get(group), "commands", {}):
+            yield f"bookkeeper {group} {command}"
 
 
-def test_every_anchor_of_a_link_is_a_heading(repository: Path) -> None:
-    astray = []
-    for document, text in documents(repository).items():
-        for target, wanted in re.findall(r"\]\(([\w./-]*)#([^)\s]+)\)", text):
-            page = document.parent / target if target else document
-            headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-            if wanted not in map(anchor, headings):
-                astray.append(f"{document}: {target}#{wanted}")
-
-    assert astray == []
-
-
-def test_every_step_of_the_guided_reading_names_what_its_file_defines(repository: Path) -> None:
-    text = (repository / "docs" / "reading.md").read_text(encoding="utf-8")
-    steps = re.findall(r"^\d+\. ", text, re.MULTILINE)
-
-    assert len(STEP.findall(text)) >= len(steps) > 40
-    assert list(step_offences(repository, text)) == []
+Rule = Callable[[Path, str], Iterator[str]]
+RULES: tuple[Rule, ...] = (
+    missing_files,
+    links_astray,
+    anchors_astray,
+    names_undefined,
+    missing_tests,
+    missing_commands,
+)
 
 
-def test_every_class_and_function_that_a_document_names_is_defined(repository: Path) -> None:
-    astray = [
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_no_document_breaks_the_rule(rule: Rule) -> None:
+    documents = {path for pattern in DOCUMENTS for path in REPOSITORY.glob(pattern)}
+    offences = [
         f"{document}: {offence}"
-        for document, text in documents(repository).items()
-        for offence in step_offences(repository, text)
+        for document in sorted(documents)
+        for offence in rule(document, document.read_text(encoding="utf-8"))
     ]
 
-    assert astray == []
+    assert documents
+    assert offences == []
+
+
+def test_every_step_of_the_guided_reading_names_what_to_read() -> None:
+    text = text_of("docs/reading.md")
+
+    assert len(STEP.findall(text)) >= len(re.findall(r"^\d+\. ", text, re.MULTILINE)) > 40
 
 
 @pytest.mark.parametrize(
@@ -124,8 +132,8 @@ def test_every_class_and_function_that_a_document_names_is_defined(repository: P
         ("`bookie_server/bookie.py`\n`Bookie.no_method`", "defines no Bookie.no_method"),
     ],
 )
-def test_a_name_that_is_gone_is_noticed(repository: Path, text: str, offence: str) -> None:
-    (found,) = step_offences(repository, text)
+def test_a_name_that_is_gone_is_noticed(text: str, offence: str) -> None:
+    (found,) = names_undefined(REPOSITORY, text)
 
     assert offence in found
 
@@ -137,10 +145,28 @@ def test_a_file_that_is_gone_is_noticed() -> None:
     assert list(targets_of("[a](docs/x.md#y) [b](https://x.y) [c](#z)")) == ["docs/x.md"]
 
 
-def test_the_package_page_has_no_link_that_needs_the_repository(repository: Path) -> None:
-    page = with_absolute_links((repository / "README.md").read_text("utf-8"), "https://x.y/z/")
+def test_the_package_page_has_no_link_that_needs_the_repository() -> None:
+    page = with_absolute_links(text_of("README.md"), "https://x.y/z/")
 
     assert list(targets_of(page)) == []
     assert "](https://x.y/z/blob/main/docs/spark.md)" in page
     kept = "[a](#b) [c](https://d.e)"
     assert with_absolute_links(kept, "https://x.y") == kept
+
+
+def test_the_option_table_is_the_codes() -> None:
+    text = text_of("docs/options.md")
+
+    assert "<!-- options -->" in text
+    assert text == with_table(text), "run: python -m scripts.generate_documents"
+
+
+def test_the_document_of_errors_is_the_codes() -> None:
+    stated = text_of("docs/errors.md")
+
+    assert stated == errors_document(), "run: python -m scripts.generate_documents"
+
+
+def test_every_make_target_in_the_readme_exists() -> None:
+    for target in set(re.findall(r"`?make (\w+)", text_of("README.md"))):
+        assert re.search(rf"^{target}:", text_of("Makefile"), re.MULTILINE), target

@@ -7,29 +7,23 @@ import pytest
 from tests.patience import FACTOR_MAX, REFERENCE_S, Deadline, factor
 
 
-def test_two_quiet_cores_are_the_reference() -> None:
-    assert factor(REFERENCE_S, load=0.0, cores_of_machine=2, cores_of_ours=2) == 1
-
-
-def test_a_fast_machine_with_many_cores_gets_no_less() -> None:
-    assert factor(REFERENCE_S / 10, load=0.0, cores_of_machine=64, cores_of_ours=64) == 1
-
-
 @pytest.mark.parametrize(
-    ("count_took_s", "load", "cores_of_ours", "expected"),
+    ("count_took_s", "load", "cores_of_machine", "cores_of_ours", "expected"),
     [
-        pytest.param(3 * REFERENCE_S, 0.0, 2, 3, id="slow"),
-        pytest.param(REFERENCE_S, 14.0, 2, 7, id="seven-fold load"),
-        pytest.param(REFERENCE_S, 0.0, 1, 2, id="one core"),
-        pytest.param(REFERENCE_S, 14.0, 1, 14, id="one core of a loaded machine"),
-        pytest.param(7 * REFERENCE_S, 14.0, 2, 7, id="load is not counted twice"),
-        pytest.param(1e6, 1e6, 1, FACTOR_MAX, id="bounded"),
+        pytest.param(REFERENCE_S, 0.0, 2, 2, 1, id="two quiet cores"),
+        pytest.param(REFERENCE_S / 10, 0.0, 64, 64, 1, id="fast, with many cores"),
+        pytest.param(3 * REFERENCE_S, 0.0, 2, 2, 3, id="slow"),
+        pytest.param(REFERENCE_S, 14.0, 2, 2, 7, id="seven-fold load"),
+        pytest.param(REFERENCE_S, 0.0, 2, 1, 2, id="one core"),
+        pytest.param(REFERENCE_S, 14.0, 2, 1, 14, id="one core of a loaded machine"),
+        pytest.param(7 * REFERENCE_S, 14.0, 2, 2, 7, id="load is not counted twice"),
+        pytest.param(1e6, 1e6, 2, 1, FACTOR_MAX, id="bounded"),
     ],
 )
-def test_a_limit_grows_with(
-    count_took_s: float, load: float, cores_of_ours: int, expected: float
+def test_a_limit_fits_the_machine(
+    count_took_s: float, load: float, cores_of_machine: int, cores_of_ours: int, expected: float
 ) -> None:
-    assert factor(count_took_s, load, 2, cores_of_ours) == pytest.approx(expected)
+    assert factor(count_took_s, load, cores_of_machine, cores_of_ours) == pytest.approx(expected)
 
 
 def test_a_deadline_moves_on_while_there_is_load() -> None:

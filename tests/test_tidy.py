@@ -304,24 +304,22 @@ def page_offences(source: Source) -> Iterator[str]:
 
 Rule = Callable[[Source], Iterator[str]]
 
+PER_FILE_RULES: dict[Rule, str] = {
+    layering_offences: "from spark_bookkeeper.ledger import client\n",
+    purity_offences: "import time\n",
+    size_offences: "def long():\n" + "    x = 1\n" * 61,
+    parameter_offences: "def many(a, b, c, d, e, f): ...\n",
+    naming_offences: "class LedgerManager: ...\n",
+    docstring_offences: '"""Module."""\ndef public(): ...\n',
+    foreign_path_offences: f'x = "{FOREIGN_PATH}main"\n',
+    page_offences: '"""See docs/a.md."""\nraise ValueError(f"{1}, see docs/options.md")\n',
+}
+"""Each with a few lines that break it once."""
 
-PER_FILE_RULES: tuple[Rule, ...] = (
-    layering_offences,
-    purity_offences,
-    size_offences,
-    parameter_offences,
-    naming_offences,
-    docstring_offences,
-    foreign_path_offences,
-    page_offences,
-)
-
-
-def rule_name(rule: Rule) -> str:
-    return rule.__name__
+per_file_rule = pytest.mark.parametrize("rule", PER_FILE_RULES, ids=lambda rule: rule.__name__)
 
 
-@pytest.mark.parametrize("rule", PER_FILE_RULES, ids=rule_name)
+@per_file_rule
 def test_no_module_breaks_the_rule(rule: Rule) -> None:
     offences = [offence for source in sources() for offence in rule(source)]
 

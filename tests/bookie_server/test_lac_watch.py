@@ -92,8 +92,7 @@ async def test_a_waiter_that_is_over_or_cancelled_leaves_no_trace() -> None:
 
 
 async def test_more_waiters_than_allowed_are_told_to_come_again() -> None:
-    known = Known({8: LedgerHandleState(last_add_confirmed=0)})
-    watch = LacWatch(known, waiters_max=2)
+    watch = LacWatch(Known({8: LedgerHandleState(last_add_confirmed=0)}), waiters_max=2)
     waiting = [await begun(watch, 7, -1) for _ in range(2)]
 
     assert not await watch.wait(7, -1, LONG_MS)

@@ -77,8 +77,7 @@ async def test_a_poll_waits_for_the_next_entry_and_then_for_nothing_more(
 ) -> None:
     await add(client, 0, [b"a"], -1)
     waiting = asyncio.create_task(client.read_lac(poll(-1)))
-    nothing = await client.read_lac(poll(-1, timeout_ms=1))
-    assert nothing == ReadLacReply(Status.OK)
+    assert await client.read_lac(poll(-1, timeout_ms=1)) == ReadLacReply(Status.OK)
     assert not waiting.done()
 
     await add(client, 1, [b"b"], 0)

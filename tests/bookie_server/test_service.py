@@ -28,16 +28,12 @@ pytestmark = pytest.mark.integration
 SETTINGS = ConnectionSettings(read_timeout_ms=2_000)
 
 MakeClient = Callable[[str, str, ConnectionSettings], BookieClient]
-TRANSPORTS = [
-    pytest.param(GrpcBookieClient, id="grpc"),
-    pytest.param(RelayedBookieClient, id="relay", marks=pytest.mark.slow),
-]
+Served = tuple[Bookie, BookieClient, grpc.aio.Server]
+POLL = ReadLacRequest(7, long_poll=LongPoll(previous_lac=-1, timeout_ms=20_000))
 
 
 @asynccontextmanager
-async def served(
-    place: Path, make_client: MakeClient
-) -> AsyncIterator[tuple[Bookie, BookieClient, grpc.aio.Server]]:
+async def serving(place: Path, make_client: MakeClient) -> AsyncIterator[Served]:
     """A bookie behind a real port, and its client."""
     bookie = await start_bookie(place)
     server = grpc.aio.server(options=SERVER_OPTIONS)
@@ -54,66 +50,62 @@ async def served(
         await bookie.stop()
 
 
+@pytest.fixture(
+    params=[
+        pytest.param(GrpcBookieClient, id="grpc"),
+        pytest.param(RelayedBookieClient, id="relay", marks=pytest.mark.slow),
+    ]
+)
+async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Served]:
+    async with serving(tmp_path, request.param) as everything:
+        yield everything
+
+
 async def waiters(bookie: Bookie, count: int) -> None:
     await until(lambda: bookie.lac_watch.waiter_count == count)
 
 
-@pytest.mark.parametrize("make_client", TRANSPORTS)
-async def test_a_poll_is_answered_by_news_or_by_its_timeout(
-    tmp_path: Path, make_client: MakeClient
-) -> None:
-    async with served(tmp_path, make_client) as (bookie, client, _):
-        assert await write(client, encoded_section([b"x"] * 3)) is Status.OK
-        long = LongPoll(previous_lac=-1, timeout_ms=20_000)
-        waiting = asyncio.create_task(client.read_lac(ReadLacRequest(7, long_poll=long)))
-        await waiters(bookie, 1)
-        short = LongPoll(previous_lac=-1, timeout_ms=5)
-        assert await client.read_lac(ReadLacRequest(7, long_poll=short)) == ReadLacReply(Status.OK)
+async def test_a_poll_is_answered_by_news_or_by_its_timeout(served: Served) -> None:
+    bookie, client, _ = served
+    assert await write(client, encoded_section([b"x"] * 3)) is Status.OK
+    waiting = asyncio.create_task(client.read_lac(POLL))
+    await waiters(bookie, 1)
+    short = LongPoll(previous_lac=-1, timeout_ms=5)
+    assert await client.read_lac(ReadLacRequest(7, long_poll=short)) == ReadLacReply(Status.OK)
 
-        packet = encode_lac_packet(CRC32C, 7, 2)
-        assert await client.write_lac(7, KEY, packet) is Status.OK
-        async with asyncio.timeout(seconds(5)):
-            reply = await waiting
+    packet = encode_lac_packet(CRC32C, 7, 2)
+    assert await client.write_lac(7, KEY, packet) is Status.OK
+    async with asyncio.timeout(seconds(5)):
+        reply = await waiting
 
-        assert (reply.status, reply.explicit_lac) == (Status.OK, packet)
-        assert parse_run(reply.records).entry_ids == range(3)
-        assert bookie.lac_watch.waiter_count == 0
+    assert (reply.status, reply.explicit_lac) == (Status.OK, packet)
+    assert parse_run(reply.records).entry_ids == range(3)
+    assert bookie.lac_watch.waiter_count == 0
 
 
-@pytest.mark.parametrize("make_client", TRANSPORTS)
-async def test_a_poll_that_is_given_up_is_forgotten_by_the_bookie(
-    tmp_path: Path, make_client: MakeClient
-) -> None:
-    async with served(tmp_path, make_client) as (bookie, client, _):
-        poll = LongPoll(previous_lac=-1, timeout_ms=20_000)
-        waiting = [
-            asyncio.create_task(client.read_lac(ReadLacRequest(7, long_poll=poll)))
-            for _ in range(3)
-        ]
-        await waiters(bookie, 3)
+async def test_a_poll_that_is_given_up_is_forgotten_by_the_bookie(served: Served) -> None:
+    bookie, client, _ = served
+    waiting = [asyncio.create_task(client.read_lac(POLL)) for _ in range(3)]
+    await waiters(bookie, 3)
 
-        waiting[0].cancel()
-        await waiters(bookie, 2)
-        await client.close()
-        await waiters(bookie, 0)
+    waiting[0].cancel()
+    await waiters(bookie, 2)
+    await client.close()
+    await waiters(bookie, 0)
 
-        answers = await asyncio.gather(*waiting, return_exceptions=True)
-        assert isinstance(answers[0], asyncio.CancelledError)
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert isinstance(answers[0], asyncio.CancelledError)
 
 
-@pytest.mark.parametrize("make_client", TRANSPORTS)
-async def test_a_poll_at_a_bookie_that_stops_comes_back_with_nothing(
-    tmp_path: Path, make_client: MakeClient
-) -> None:
-    async with served(tmp_path, make_client) as (bookie, client, server):
-        poll = LongPoll(previous_lac=-1, timeout_ms=20_000)
-        waiting = asyncio.create_task(client.read_lac(ReadLacRequest(7, long_poll=poll)))
-        await waiters(bookie, 1)
+async def test_a_poll_at_a_bookie_that_stops_comes_back_with_nothing(served: Served) -> None:
+    bookie, client, server = served
+    waiting = asyncio.create_task(client.read_lac(POLL))
+    await waiters(bookie, 1)
 
-        await server.stop(0)
+    await server.stop(0)
 
-        assert (await waiting).status in (Status.UNREACHABLE, Status.NO_LEDGER)
-        await waiters(bookie, 0)
+    assert (await waiting).status in (Status.UNREACHABLE, Status.NO_LEDGER)
+    await waiters(bookie, 0)
 
 
 @pytest.mark.slow
@@ -121,7 +113,7 @@ async def test_a_read_timeout_does_not_cut_a_longer_poll_short(tmp_path: Path) -
     def impatient(bookie_id: str, address: str, _: ConnectionSettings) -> BookieClient:
         return GrpcBookieClient(bookie_id, address, ConnectionSettings(read_timeout_ms=300))
 
-    async with served(tmp_path, impatient) as (_, client, _):
+    async with serving(tmp_path, impatient) as (_, client, _):
         poll = LongPoll(previous_lac=-1, timeout_ms=500)
 
         assert (await client.read_lac(ReadLacRequest(7, long_poll=poll))).status is Status.NO_LEDGER

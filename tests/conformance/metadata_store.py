@@ -45,8 +45,6 @@ class Service(ABC):
 
 
 class MetadataStoreConformance:
-    """The suite."""
-
     async def test_a_created_node_is_read_back_at_version_zero(
         self, store: MetadataStore, other: MetadataStore, root: str
     ) -> None:
@@ -354,9 +352,8 @@ class MetadataStoreConformance:
     ) -> None:
         path = f"{root}/a"
         await store.create(path, bytes(VALUE_SIZE_BYTES_MAX))
-        too_large = bytes(VALUE_SIZE_BYTES_MAX + 1)
         with pytest.raises(ValueError, match="size_bytes=1000001"):
-            await store.put(path, too_large, 0)
+            await store.put(path, bytes(VALUE_SIZE_BYTES_MAX + 1), 0)
         half = bytes(VALUE_SIZE_BYTES_MAX // 2 + 1)
         with pytest.raises(ValueError, match="too large"):
             await store.multi([Create(f"{root}/b", half), Create(f"{root}/c", half)])

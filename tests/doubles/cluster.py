@@ -49,11 +49,9 @@ class InProcessCluster:
         """Open the storage of that name and register."""
         await self.restart_bookie(bookie_id)
         host, port = bookie_id.split(":")
-        endpoint = Endpoint(BOOKIE_ENDPOINT, host, int(port), GRPC)
+        info = BookieServiceInfo((Endpoint(BOOKIE_ENDPOINT, host, int(port), GRPC),))
         registry = BookieRegistry(self.store, ROOT)
-        self.registrations[bookie_id] = await registry.register(
-            bookie_id, BookieServiceInfo((endpoint,))
-        )
+        self.registrations[bookie_id] = await registry.register(bookie_id, info)
 
     async def restart_bookie(self, bookie_id: str) -> None:
         """Open the storage of a bookie that was stopped, from what is on disk."""
@@ -89,16 +87,11 @@ class InProcessCluster:
         """By bookie: the record it holds of an entry, whoever should."""
         found: dict[str, bytes] = {}
         for bookie_id, bookie in self.bookies.items():
-            plan = bookie.storage.contents.plan_read(
-                ledger_id, entry_id, entry_id, size_bytes_max=1
-            )
+            contents = bookie.storage.contents
+            plan = contents.plan_read(ledger_id, entry_id, entry_id, size_bytes_max=1)
             if record := b"".join(bookie.storage.execute(plan).chunks):
                 found[bookie_id] = record
         return found
-
-    def ensemble_faults(self, ensemble: tuple[str, ...]) -> list[Faults]:
-        """The faults of an ensemble's bookies, by position."""
-        return [self.faults[bookie_id] for bookie_id in ensemble]
 
 
 @asynccontextmanager

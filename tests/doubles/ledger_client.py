@@ -65,8 +65,6 @@ class FakeFuture(AddFuture[int]):
 
 
 class FakeWriter(WriteHandle):
-    """The writer of one fake ledger."""
-
     def __init__(self, client: FakeClient, ledger_id: int) -> None:
         self.ledger_id = ledger_id
         self._client = client
@@ -91,8 +89,6 @@ class FakeWriter(WriteHandle):
 
 
 class FakeReader(ReadHandle):
-    """An open fake ledger."""
-
     def __init__(self, client: FakeClient, ledger_id: int) -> None:
         self.ledger_id = ledger_id
         self._client = client
@@ -117,19 +113,20 @@ class FakeReader(ReadHandle):
         assert 0 <= first_entry <= last_entry
         if last_entry >= len(self._ledger.payloads):
             raise NoSuchEntryError(self.ledger_id, last_entry, self.last_add_confirmed)
+        length = sum(map(len, self._ledger.payloads[:first_entry]))
         for entry_id in range(first_entry, last_entry + 1):
             self._client.entries_read.append((self.ledger_id, entry_id))
             payload = memoryview(self._ledger.payloads[entry_id])
-            yield Entry(self.ledger_id, entry_id, 0, payload)
+            length += len(payload)
+            yield Entry(self.ledger_id, entry_id, length, payload)
 
 
 class FakeAsyncReader(AsyncReadHandle):
     """An open fake ledger, as the event loop sees it."""
 
-    def __init__(self, reader: FakeReader, ledger: FakeLedger) -> None:
+    def __init__(self, reader: FakeReader) -> None:
         self.ledger_id = reader.ledger_id
         self._reader = reader
-        self._ledger = ledger
 
     @property
     def last_add_confirmed(self) -> int:
@@ -138,12 +135,8 @@ class FakeAsyncReader(AsyncReadHandle):
     async def read_unconfirmed(
         self, first_entry: int, last_entry: int
     ) -> AsyncGenerator[Entry, None]:
-        if last_entry >= len(self._ledger.payloads):
-            raise NoSuchEntryError(self.ledger_id, last_entry, self.last_add_confirmed)
-        for entry_id in range(first_entry, last_entry + 1):
-            length = sum(map(len, self._ledger.payloads[: entry_id + 1]))
-            payload = memoryview(self._ledger.payloads[entry_id])
-            yield Entry(self.ledger_id, entry_id, length, payload)
+        for entry in self._reader.read_unconfirmed(first_entry, last_entry):
+            yield entry
 
 
 class FakeCluster(LedgerContext):
@@ -176,8 +169,7 @@ class FakeLedgerClient(LedgerClient):
         self, ledger_id: int, *, password: bytes = b"", recovery: bool = False
     ) -> FakeAsyncReader:
         assert not recovery
-        reader = self._client.open_ledger(ledger_id, password=password)
-        return FakeAsyncReader(reader, self._client.ledgers[ledger_id])
+        return FakeAsyncReader(self._client.open_ledger(ledger_id, password=password))
 
     async def fence_ledger(self, ledger_id: int) -> None:
         if ledger_id not in self._client.ledgers:
@@ -264,9 +256,7 @@ class FakeClient(BookKeeper):
         self, ledger_id: int, *, password: bytes = b"", recovery: bool = False
     ) -> FakeReader:
         assert not recovery
-        if ledger_id not in self.ledgers:
-            raise NoSuchLedgerError(ledger_id)
-        if self.ledgers[ledger_id].metadata.password != password:
+        if self.ledger_metadata(ledger_id).password != password:
             raise UnauthorizedError(ledger_id)
         return FakeReader(self, ledger_id)
 

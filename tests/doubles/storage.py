@@ -39,8 +39,7 @@ def open_files(place: Path, **changes: int) -> Storage:
 
 async def start_bookie(place: Path, **changes: int) -> Bookie:
     """A bookie on the files at ``place``, serving."""
-    storage = answer_new(open_files(place, **changes))
-    bookie = Bookie(storage, small_settings(place, **changes))
+    bookie = Bookie(answer_new(open_files(place, **changes)), small_settings(place, **changes))
     await bookie.start()
     return bookie
 

@@ -1,4 +1,4 @@
-"""The command line, run in this process."""
+"""The command line against one cluster, run in this process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from spark_bookkeeper.cli import run
 
 
 class CommandLine:
-    """Runs commands against one cluster."""
-
     def __init__(
         self, uri: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -1,25 +1,19 @@
-"""Bookies that die under a writer and do not come back: real processes, real sockets."""
+"""Bookies that die under a writer and do not come back, or without their disks: real processes."""
 
 from __future__ import annotations
 
+import shutil
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.blocking.write_handle import WriteHandle
-from spark_bookkeeper.errors import NotEnoughBookiesError
+from spark_bookkeeper.errors import BookKeeperError, NotEnoughBookiesError
 from tests.integration.processes import eventually
 from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(bookies=5) as running:
-        yield running
 
 
 def lose(cluster: LocalCluster, writer: WriteHandle) -> str:
@@ -30,9 +24,9 @@ def lose(cluster: LocalCluster, writer: WriteHandle) -> str:
 
 
 @pytest.mark.slow
-def test_a_writer_a_tail_and_a_recovery_go_on_without_two_of_five(cluster: LocalCluster) -> None:
+def test_a_writer_a_tail_and_a_recovery_go_on_without_two_of_five() -> None:
     """W14, D8, R7 end to end; AQ = 3, so that each loss needs a replacement."""
-    with BookKeeper(cluster.metadata_service_uri) as bk:
+    with LocalCluster(bookies=5) as cluster, BookKeeper(cluster.metadata_service_uri) as bk:
         writer = bk.create_ledger(ack_quorum=3)
         followed: list[bytes] = []
 
@@ -90,3 +84,36 @@ def test_a_write_needs_as_many_bookies_as_its_ensemble() -> None:
         cluster.bookies[0].start()
 
         bk.create_ledger().close()
+
+
+def test_recovery_does_not_close_below_what_the_emptied_bookie_acknowledged() -> None:
+    """Before, the ledger was closed at -1 although the bookie that was away had all of it."""
+    # given entries that two of three bookies acknowledged, the third being down
+    with LocalCluster(bookies=3) as cluster, BookKeeper(cluster.metadata_service_uri) as bk:
+        emptied, away, missed = cluster.bookies
+        writer = bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        missed.kill()
+        payloads = [b"%d" % number for number in range(5)]
+        for payload in payloads:
+            writer.append(payload)
+        ledger_id = writer.ledger_id
+
+        # when one of the two comes back on empty directories, and the other is away
+        emptied.kill()
+        for place in ("journal", "ledgers"):
+            shutil.rmtree(emptied.directory / place)
+        emptied.start()
+        missed.start()
+        away.kill()
+
+        # then nobody can tell that the entries were never acknowledged
+        with BookKeeper(cluster.metadata_service_uri) as other:
+            with pytest.raises(BookKeeperError):
+                other.open_ledger(ledger_id, recovery=True)
+            assert not other.ledger_metadata(ledger_id).is_closed
+
+            # and once the one that has them returns, all of them are there
+            away.start()
+            reader = other.open_ledger(ledger_id, recovery=True)
+            assert reader.last_add_confirmed == len(payloads) - 1
+            assert [bytes(e.payload) for e in reader.read(0, 4)] == payloads

@@ -128,8 +128,7 @@ for number in range(50):
 
 
 def test_an_interpreter_that_exits_tells_every_add_that_waits(cluster: LocalCluster) -> None:
-    uri = cluster.metadata_service_uri
-    child = python(_EXITS_WITH_ADDS_PENDING, uri, stdin=subprocess.PIPE)
+    child = python(_EXITS_WITH_ADDS_PENDING, cluster.metadata_service_uri, stdin=subprocess.PIPE)
     try:
         assert first_line(child) == "ready\n"
         with paused(cluster.bookies):

@@ -35,11 +35,19 @@ def cluster() -> Iterator[LocalCluster]:
             bookie.kill()  # one that still waits to register would take its time to stop
 
 
-def written(bk: BookKeeper) -> WriteHandle:
-    """An open ledger of ``COUNT`` entries, each of which came in a journal group of its own."""
+@pytest.fixture
+def bookie(cluster: LocalCluster) -> LocalBookie:
+    """The one that ends badly."""
+    return cluster.bookies[0]
+
+
+@pytest.fixture
+def writer(bk: BookKeeper, bookie: LocalBookie) -> WriteHandle:
+    """Of ``COUNT`` entries that the bookie holds, each in a journal group of its own."""
     writer = bk.create_ledger()
     for number in range(COUNT):
         assert writer.append(b"entry %d" % number) == number
+    settle_on(bk, bookie, writer.ledger_id)  # else the next entry may share a group
     return writer
 
 
@@ -79,12 +87,9 @@ def journal_of(bookie: LocalBookie) -> Path:
 
 
 def test_a_second_signal_ends_a_bookie_at_once_and_loses_nothing(
-    cluster: LocalCluster, bk: BookKeeper
+    bookie: LocalBookie, bk: BookKeeper, writer: WriteHandle
 ) -> None:
     # given a bookie that holds acknowledged entries and meets both signals before it can drain
-    bookie = cluster.bookies[0]
-    writer = written(bk)
-    settle_on(bk, bookie, writer.ledger_id)
     pid = bookie.pid
     assert pid is not None
     bookie.pause()
@@ -104,12 +109,9 @@ def test_a_second_signal_ends_a_bookie_at_once_and_loses_nothing(
 
 
 def test_a_torn_journal_tail_is_dropped_and_absence_behind_it_is_proof(
-    cluster: LocalCluster, bk: BookKeeper
+    bookie: LocalBookie, bk: BookKeeper, writer: WriteHandle
 ) -> None:
     # given a bookie whose last group, of several sectors, a crash left half written
-    bookie = cluster.bookies[0]
-    writer = written(bk)
-    settle_on(bk, bookie, writer.ledger_id)  # else the next entry may share a group
     writer.append(b"x" * 3000)
     settle_on(bk, bookie, writer.ledger_id, COUNT + 1)
     bookie.kill()
@@ -127,18 +129,14 @@ def test_a_torn_journal_tail_is_dropped_and_absence_behind_it_is_proof(
     assert held(reply) == list(range(COUNT))
     assert {part.status for part in reply.missing} == {Status.NO_ENTRY}
     assert entries.status is Status.OK
-    log = bookie.log_path.read_text(encoding="utf-8")
-    assert "storage damaged" not in log
+    assert "storage damaged" not in bookie.log_path.read_text(encoding="utf-8")
     writer.close()
 
 
 def test_a_damaged_journal_makes_absence_unknown_and_truncates_nothing(
-    cluster: LocalCluster, bk: BookKeeper
+    bookie: LocalBookie, bk: BookKeeper, writer: WriteHandle
 ) -> None:
     # given a bookie whose disk lost a byte in the middle of what it had acknowledged
-    bookie = cluster.bookies[0]
-    writer = written(bk)
-    settle_on(bk, bookie, writer.ledger_id)
     bookie.kill()
     journal = journal_of(bookie)
     content = bytearray(journal.read_bytes())

@@ -81,7 +81,13 @@ def cluster() -> Iterator[LocalCluster]:
         yield running
 
 
-def crash_and_check(cluster: LocalCluster, kills: int, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("kills", "seed"),
+    [(8, 1), pytest.param(50, 2, marks=[pytest.mark.full, pytest.mark.timeout(1200)])],
+)
+def test_sigkills_under_load_lose_nothing_acknowledged(
+    cluster: LocalCluster, kills: int, seed: int
+) -> None:
     """The whole story: load, kills, and the comparison of every replica of every entry."""
     choose = random.Random(seed)
     with BookKeeper(cluster.metadata_service_uri, settings=PATIENT) as bk:
@@ -114,26 +120,13 @@ def crash_and_check(cluster: LocalCluster, kills: int, seed: int) -> None:
             assert {defect.what for defect in report.defects} <= {"NO_ENTRY"}
 
 
-def test_sigkills_under_load_lose_nothing_acknowledged(cluster: LocalCluster) -> None:
-    crash_and_check(cluster, kills=8, seed=1)
+def test_a_paused_bookie_only_delays(cluster: LocalCluster, bk: BookKeeper) -> None:
+    with bk.create_ledger() as writer, paused(cluster.bookies[:1]):
+        ids = writer.append_many([payload(i) for i in range(1000)])
 
-
-@pytest.mark.full
-@pytest.mark.timeout(1200)
-def test_fifty_sigkills_under_load_lose_nothing_acknowledged(cluster: LocalCluster) -> None:
-    crash_and_check(cluster, kills=50, seed=2)
-
-
-def test_a_paused_bookie_only_delays(cluster: LocalCluster) -> None:
-    with BookKeeper(cluster.metadata_service_uri) as bk:
-        writer = bk.create_ledger()
-        with paused(cluster.bookies[:1]):
-            ids = writer.append_many([payload(i) for i in range(1000)])
-        writer.close()
-
-        assert ids == range(1000)
-        with bk.open_ledger(writer.ledger_id) as reader:
-            assert sum(1 for _ in reader.read(0, 999)) == 1000
+    assert ids == range(1000)
+    with bk.open_ledger(writer.ledger_id) as reader:
+        assert sum(1 for _ in reader.read(0, 999)) == 1000
 
 
 def test_sigterm_answers_what_was_admitted_and_loses_nothing(cluster: LocalCluster) -> None:

@@ -25,6 +25,8 @@ from tests.integration.command_line import CommandLine
 from tests.integration.processes import is_alive, processes_of
 from tests.patience import seconds
 
+Demo = tuple[Path, dict[str, Any]]
+"""The directory of one whole run and its document."""
 SCALE = "0.01"
 ROWS = 60_175
 """Of ``lineitem`` at that scale, by TPC-H's definition."""
@@ -34,8 +36,7 @@ KILLED_AT = re.compile(
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The directory and document of one whole run."""
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     directory = tmp_path_factory.mktemp("demo")
     finished = subprocess.run(
         [
@@ -53,7 +54,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def cluster(demo: tuple[Path, dict[str, Any]]) -> Iterator[LocalCluster]:
+def cluster(demo: Demo) -> Iterator[LocalCluster]:
     """The kept cluster, started again."""
     with LocalCluster(3, directory=demo[0] / "cluster") as kept:
         yield kept
@@ -64,9 +65,7 @@ def cluster(demo: tuple[Path, dict[str, Any]]) -> Iterator[LocalCluster]:
 @pytest.mark.integration
 @pytest.mark.timeout(600)
 class TestRun:
-    def test_every_comparison_is_equal_and_every_step_measured(
-        self, demo: tuple[Path, dict[str, Any]]
-    ) -> None:
+    def test_every_comparison_is_equal_and_every_step_measured(self, demo: Demo) -> None:
         directory, document = demo
 
         assert document["passed"] is True
@@ -77,9 +76,7 @@ class TestRun:
         assert all(step["rows_per_second"] > 0 for step in measured)
         assert processes_of(directory) == []
 
-    def test_a_driver_dies_in_the_middle_twice_and_its_stream_is_compared(
-        self, demo: tuple[Path, dict[str, Any]]
-    ) -> None:
+    def test_a_driver_dies_in_the_middle_twice_and_its_stream_is_compared(self, demo: Demo) -> None:
         _, document = demo
 
         kills = [each for each in document["steps"] if "SIGKILL driver" in each["step"]]

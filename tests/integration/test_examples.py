@@ -1,14 +1,16 @@
-"""The examples run as they stand and print what their first lines promise."""
+"""The examples run as they stand and print what they promise; the benchmarks run and find figures."""
 
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks.__main__ import main
 from spark_bookkeeper.local.environment import child_environment
 from tests.patience import seconds
 
@@ -50,3 +52,17 @@ def test_an_example_prints_what_it_promises(example: Path, tmp_path: Path) -> No
 
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == promised(example).strip()
+
+
+@pytest.mark.parametrize("workload", ["p4", "p6", "p8", "p9", "p10"])
+def test_a_short_benchmark_prints_and_writes_its_figures(
+    workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "figures.json"
+
+    assert main([workload, "--seconds", "0.05", "--json", str(file)]) == 0
+
+    figures = json.loads(file.read_text())["figures"]
+    assert {figure["workload"] for figure in figures} == {workload.upper()}
+    assert all(figure["value"] > 0 for figure in figures)
+    assert capsys.readouterr().out.count(workload.upper()) >= len(figures)

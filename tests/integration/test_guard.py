@@ -41,19 +41,20 @@ def launch(directory: Path, script: str = LAUNCHER) -> tuple[subprocess.Popen[st
     return launcher, [int(pid) for pid in first_line(launcher).split()]
 
 
-def test_exit_codes_and_output_arrive_like_those_of_own_children(
-    guard: Guard, tmp_path: Path
+@pytest.mark.parametrize(("x", "code"), [("here", 3), ("y" * 100_000, 0)], ids=["short", "large"])
+def test_exit_codes_output_and_environment_pass_like_those_of_own_children(
+    guard: Guard, tmp_path: Path, x: str, code: int
 ) -> None:
     with (tmp_path / "log").open("wb") as log:
         child = guard.popen(
-            [sys.executable, "-c", "import os; print(os.environ['X'], os.getcwd()); exit(3)"],
+            [sys.executable, "-c", f"import os; print(os.environ['X'], os.getcwd()); exit({code})"],
             stdout=log,
-            env={**os.environ, "X": "here"},
+            env={**os.environ, "X": x},
             cwd=tmp_path,
         )
 
-    assert child.wait(seconds(10)) == 3
-    assert (tmp_path / "log").read_text() == f"here {tmp_path}\n"
+    assert child.wait(seconds(10)) == code
+    assert (tmp_path / "log").read_text() == f"{x} {tmp_path}\n"
 
 
 def test_a_signalled_child_reports_the_signal(guard: Guard) -> None:
@@ -92,36 +93,19 @@ def test_closing_the_guard_kills_its_children_and_removes_the_directory(tmp_path
         guard.popen(SLEEPS)
 
 
-def test_a_large_environment_passes_whole(guard: Guard, tmp_path: Path) -> None:
-    large = "x" * 100_000
-    command = [sys.executable, "-c", "import os; print(len(os.environ['LARGE']))"]
-    with (tmp_path / "log").open("wb") as log:
-        child = guard.popen(command, stdout=log, env={**os.environ, "LARGE": large})
-
-    assert child.wait(seconds(10)) == 0
-    assert (tmp_path / "log").read_text() == "100000\n"
-
-
-def test_children_die_with_a_launcher_killed_by_sigkill(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_children_die_with_a_launcher_killed_by_sigkill(tmp_path: Path, is_paused: bool) -> None:
     directory = tmp_path / "temporary"
     directory.mkdir()
     launcher, pids = launch(directory)
+    if is_paused:
+        os.kill(pids[1], signal.SIGSTOP)
 
     launcher.kill()
     launcher.communicate()
 
     assert eventually(lambda: not any(map(is_alive, pids)))
     assert eventually(lambda: not directory.exists())
-
-
-def test_paused_children_die_with_their_launcher_too(tmp_path: Path) -> None:
-    launcher, pids = launch(tmp_path / "unused")
-    os.kill(pids[1], signal.SIGSTOP)
-
-    launcher.kill()
-    launcher.communicate()
-
-    assert eventually(lambda: not any(map(is_alive, pids)))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")

@@ -58,9 +58,8 @@ def read(cluster: LocalCluster, ledger_id: int) -> list[bytes]:
         return [bytes(entry.payload) for entry in reader.read(0, reader.last_add_confirmed)]
 
 
-def test_every_bookie_serves_once_start_returns(cluster: LocalCluster) -> None:
-    with BookKeeper(cluster.metadata_service_uri) as client:
-        registered = {each.bookie_id for each in client.bookies() if each.writable}
+def test_every_bookie_serves_once_start_returns(cluster: LocalCluster, bk: BookKeeper) -> None:
+    registered = {each.bookie_id for each in bk.bookies() if each.writable}
 
     assert registered >= {each.bookie_id for each in cluster.bookies}
     assert read(cluster, write(cluster, b"one", b"two")) == [b"one", b"two"]

@@ -20,7 +20,6 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperPro
 
 @pytest.fixture
 def root(service: Service) -> str:
-    """The folder of one test."""
     return service.root
 
 

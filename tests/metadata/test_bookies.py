@@ -32,7 +32,9 @@ OURS = BookieServiceInfo(
 )
 
 
-async def cluster() -> MemoryStore:
+@pytest.fixture
+async def store() -> MemoryStore:
+    """Of an empty cluster."""
     store = MemoryStore()
     await initialize(store, ROOT, random=Random(0))
     return store
@@ -86,8 +88,7 @@ def test_a_node_may_not_be_called_that(bookie_id: str) -> None:
         check_bookie_id(bookie_id)
 
 
-async def test_writable_and_read_only_bookies_are_listed_apart() -> None:
-    store = await cluster()
+async def test_writable_and_read_only_bookies_are_listed_apart(store: MemoryStore) -> None:
     registry = BookieRegistry(store, ROOT)
     await registry.register("w:1", OURS)
     readonly = await registry.register("r:1", OURS, readonly=True)
@@ -99,8 +100,7 @@ async def test_writable_and_read_only_bookies_are_listed_apart() -> None:
     assert await registry.readonly() == {}
 
 
-async def test_an_id_in_use_and_a_missing_cluster_are_refused() -> None:
-    store = await cluster()
+async def test_an_id_in_use_and_a_missing_cluster_are_refused(store: MemoryStore) -> None:
     await BookieRegistry(MemoryStore(store.tree), ROOT).register("b:1", OURS)
     with pytest.raises(NodeExistsError):
         await BookieRegistry(store, ROOT).register("b:1", OURS)
@@ -108,14 +108,14 @@ async def test_an_id_in_use_and_a_missing_cluster_are_refused() -> None:
         await BookieRegistry(store, "/elsewhere").register("b:1", OURS)
 
 
-async def test_a_bookie_that_cannot_be_understood_is_alive_without_an_endpoint() -> None:
-    store = await cluster()
+async def test_a_bookie_that_cannot_be_understood_is_alive_without_an_endpoint(
+    store: MemoryStore,
+) -> None:
     await store.ephemeral(f"{ROOT}/available/b:1", b"\xff")
     assert await BookieRegistry(store, ROOT).writable() == {"b:1": BookieServiceInfo()}
 
 
-async def test_a_watch_reports_both_lists_now_and_after_every_change() -> None:
-    store = await cluster()
+async def test_a_watch_reports_both_lists_now_and_after_every_change(store: MemoryStore) -> None:
     registry = BookieRegistry(store, ROOT)
     seen: list[tuple[set[str], set[str]]] = []
     stop = await registry.watch(lambda w, r: seen.append((set(w), set(r))))

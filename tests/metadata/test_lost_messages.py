@@ -15,11 +15,11 @@ from bookkeeper_metadata.model import LedgerMetadata, Stop, Versioned
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.memory import Fault
 from bookkeeper_metadata.store.operations import Create, Delete, Put
+from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
 from tests.conformance.metadata_store import content, is_owner
 from tests.metadata.samples import open_ledger
-from tests.metadata.zookeeper_proxy import LossyProxy, connect_through
-from tests.metadata.zookeeper_relay import Request
+from tests.metadata.zookeeper_relay import Interceptor, Relay, Request, Sent
 
 pytestmark = [
     pytest.mark.zookeeper,
@@ -28,6 +28,33 @@ pytestmark = [
 ]
 
 _roots = itertools.count()
+
+
+class LossyProxy(Interceptor):
+    """Loses one message and its connection; :meth:`lose` arms it for the next of one type."""
+
+    def __init__(self, port: int) -> None:
+        self.relay = Relay(port, self)
+        self._armed: tuple[Request, Fault] | None = None
+        self._doomed: Sent | None = None
+        self.losses = 0
+
+    def lose(self, request: Request, fault: Fault) -> None:
+        """Lose the next message of this type on its way there or back."""
+        self._armed = (request, fault)
+
+    async def request(self, sent: Sent) -> bool:
+        if self._armed is None or sent.kind != self._armed[0]:
+            return True
+        fault = self._armed[1]
+        self._armed = None
+        self.losses += 1
+        if fault is Fault.LOST_REPLY:
+            self._doomed = sent
+        return fault is Fault.LOST_REPLY
+
+    async def reply(self, sent: Sent) -> bool:
+        return sent is not self._doomed
 
 
 @pytest.fixture
@@ -45,7 +72,8 @@ async def proxy(zookeeper: ZooKeeperProcess) -> AsyncIterator[LossyProxy]:
 @pytest.fixture
 async def store(proxy: LossyProxy, root: str) -> AsyncIterator[MetadataStore]:
     """A session through the proxy, over the empty folder that ``root`` is to lie in."""
-    store = await connect_through(proxy)
+    service = f"127.0.0.1:{await proxy.relay.start()}"
+    store = await ZooKeeperStore.connect([service], session_timeout_ms=4_000)
     await store.create(root.rpartition("/")[0], b"", make_parents=True)
     yield store
     await store.close()
@@ -99,13 +127,8 @@ async def test_a_ledger_is_created_changed_and_deleted_exactly_once(
     proxy.lose(Request.CREATE, fault)  # the draw of an id
     first, _ = await ledgers.create(open_ledger())
     proxy.lose(Request.MULTI if accompanied else Request.CREATE, fault)
-    ledger_id, created = await ledgers.create(
-        open_ledger(),
-        ledger_id=50,
-        extra_operations=(lambda made: [Create(f"{root}/mark-{made}", b"")])
-        if accompanied
-        else None,
-    )
+    mark = (lambda made: [Create(f"{root}/mark-{made}", b"")]) if accompanied else None
+    ledger_id, created = await ledgers.create(open_ledger(), ledger_id=50, extra_operations=mark)
     proxy.lose(Request.SET_DATA, fault)
     updated: Versioned | Stop[object] = await ledgers.update(
         ledger_id, LedgerMetadata.in_recovery, known=created

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.metadata
 import tomllib
 
 import spark_bookkeeper
 from bookie_server import server
 from bookkeeper_metadata.version import __version__
-from tests.sources import REPOSITORY, sources
+from tests.sources import REPOSITORY, modules_with
 
 
 def test_the_installed_distribution_the_package_and_a_bookie_have_one_version() -> None:
@@ -24,13 +23,7 @@ def test_the_installed_distribution_the_package_and_a_bookie_have_one_version() 
 
 def test_the_version_is_stated_once() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    stated = [
-        source.name
-        for source in sources()
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Constant) and node.value == __version__
-    ]
 
-    assert stated == ["bookkeeper_metadata.version"]
+    assert modules_with(__version__) == ["bookkeeper_metadata.version"]
     assert "version" not in project
     assert "version" in project["dynamic"]

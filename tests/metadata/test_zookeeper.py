@@ -105,7 +105,6 @@ async def test_a_registration_survives_an_outage_longer_than_its_session(
 ) -> None:
     store = await open_store(own_zookeeper)
     await store.ephemeral("/e", b"me")
-    session = store.session_id
     own_zookeeper.pause()
     with pytest.raises(MetadataUnavailableError):
         await store.create("/lost", b"")
@@ -113,7 +112,6 @@ async def test_a_registration_survives_an_outage_longer_than_its_session(
     await asyncio.sleep(SESSION_TIMEOUT_MS / 1000)
     own_zookeeper.resume()
     await until_read(lambda: is_owner(store, "/e"), bool)
-    assert isinstance(session, int)
     await store.close()
 
 

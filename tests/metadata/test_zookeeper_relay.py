@@ -21,7 +21,6 @@ pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
 SESSION_TIMEOUT_S = 2.0
 SENDER = """
 import sys
-from collections.abc import AsyncIterator
 from kazoo.client import KazooClient
 
 client = KazooClient(sys.argv[1], timeout=float(sys.argv[2]))

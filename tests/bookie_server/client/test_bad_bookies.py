@@ -134,10 +134,8 @@ async def test_an_add_is_answered_once_whatever_a_bookie_says(
 )
 async def test_a_read_or_lac_answered_with_nonsense_is_unreachable(answer: bytes) -> None:
     """Never "no such entry": nothing was said about it."""
-
     async with client_of(lambda _: [answer]) as (client, _), asyncio.timeout(seconds(10)):
-        request = ReadRequest(ledger_id=LEDGER, first_entry=0, last_entry=3)
-        reply = await client.read(request)
+        reply = await client.read(ReadRequest(ledger_id=LEDGER, first_entry=0, last_entry=3))
         lac = await client.read_lac(ReadLacRequest(LEDGER, True, master_key(b"")))
 
         assert reply.runs == ()

@@ -19,9 +19,8 @@ from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import Run, encode_lac_packet, parse_run
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
 from bookkeeper_metadata.model import DigestType
-from tests.doubles.records import records
+from tests.doubles.records import KEY, records
 
-KEY = b"k" * 20
 OTHER_KEY = b"o" * 20
 PACKET = encode_lac_packet(Crc32cDigest(), 7, 3)
 

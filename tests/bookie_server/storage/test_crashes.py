@@ -100,9 +100,7 @@ def test_a_crash_while_recovering_from_a_crash_loses_nothing() -> None:
         with suppress(SimulatedCrash):
             open_small(image)
 
-        storage = open_small(image.crash(rng))
-
-        model.check(storage, "second crash")
+        model.check(open_small(image.crash(rng)), "second crash")
 
 
 @pytest.mark.slow

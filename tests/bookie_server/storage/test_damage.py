@@ -95,11 +95,7 @@ def check_damaged(model: Model, files: SimFileSystem, damage: str) -> None:
     storage.close()
     storage = open_small(files, directories=1)
     assert storage.contents.is_damaged, damage
-    check_answered(model, storage, files, damage)
-
-
-def check_answered(model: Model, storage: Storage, files: SimFileSystem, damage: str) -> None:
-    """Once the damage is answered, later starts still have all that could be read."""
+    # Once it is answered, later starts still have all that could be read.
     held = {ledger_id: read_all(storage, ledger_id) for ledger_id in model.entries}
     storage.contents.set_limbo(sorted(model.entries), sorted(model.entries))
     storage.checkpoint_now()

@@ -42,7 +42,7 @@ class Scene:
     @property
     def faults(self) -> list[Faults]:
         """Of the present ensemble, by position."""
-        return self.cluster.ensemble_faults(self.ensemble)
+        return [self.cluster.faults[bookie_id] for bookie_id in self.ensemble]
 
     def fail(self, *positions: int, **how: object) -> list[str]:
         """Kill the bookies at these positions of the present ensemble, or set what ``how`` says."""

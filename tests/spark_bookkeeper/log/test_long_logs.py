@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import mean
 
 import pytest
 
+from bookkeeper_metadata.errors import MetadataCorruptError
 from bookkeeper_metadata.store.memory_tree import MemoryTree
 from spark_bookkeeper.log.format.epoch import Job
+from spark_bookkeeper.log.format.serde import encode_chunk
 from spark_bookkeeper.log.rules import transitions
 from tests.doubles.stores import Script, ScriptedStore
 from tests.spark_bookkeeper.log.world import LogWorld, shrink_chunks
@@ -68,3 +71,23 @@ async def test_no_node_of_a_log_is_larger_than_a_chunk(world: LogWorld) -> None:
 
     assert 200 << 10 < appended <= transitions.CHUNK_BYTES_MAX == 256 << 10
     assert largest_node(world.tree, root) <= transitions.CHUNK_BYTES_MAX
+
+
+async def test_a_chunk_that_holds_other_rows_than_its_reference_says_is_an_error(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that had lost a range gave fewer rows, one that named itself was read for ever."""
+    shrink_chunks(monkeypatch, inline=256, chunk=1 << 10, refs=4, fold=2)
+    for at in range(12):
+        await world.append_many(8, name=f"many-{at}")
+    index = next(ref for ref in (await world.head()).chunks if ref.level > 0)
+    path = world.nodes().tree.chunk(index.name)
+    chunk = await world.nodes().chunk(index)
+
+    lost, circle = replace(chunk, chunks=chunk.chunks[:-1]), replace(chunk, chunks=(index,))
+    for version, damaged in enumerate((lost, circle)):
+        await world.store.put(path, encode_chunk(damaged), version)
+        with pytest.raises(MetadataCorruptError, match=path):
+            await world.view().ranges()
+        with pytest.raises(MetadataCorruptError, match=path):
+            await world.view().row_at_time(0)
