@@ -37,32 +37,28 @@ class LacWatch:
         self._known = known
         self._waiters_max = waiters_max
         self._waiting: dict[int, dict[asyncio.Future[None], int]] = {}
-        self._count = 0
-        self._is_closed = False
-
-    @property
-    def waiter_count(self) -> int:
+        self.waiter_count = 0
         """The requests waiting now."""
-        return self._count
+        self._is_closed = False
 
     async def wait(self, ledger_id: int, previous_lac: int, timeout_ms: int) -> bool:
         """Wait for news of the ledger; ``False`` at once when too many requests wait already."""
         if self._is_due(ledger_id, previous_lac):
             return True
-        if self._count >= self._waiters_max:
+        if self.waiter_count >= self._waiters_max:
             return False
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         waiters = self._waiting.setdefault(ledger_id, {})
         waiters[future] = previous_lac
-        self._count += 1
+        self.waiter_count += 1
         timer = loop.call_later(min(timeout_ms, WAIT_MS_MAX) / 1000, settle, future, None)
         try:
             await future
         finally:
             timer.cancel()
             del waiters[future]
-            self._count -= 1
+            self.waiter_count -= 1
             if not waiters and self._waiting.get(ledger_id) is waiters:
                 del self._waiting[ledger_id]
         return True

@@ -180,17 +180,12 @@ async def serve(channel: socket.socket) -> None:
             else:
                 task = asyncio.create_task(_call(client, writer, request_id, method, arguments))
                 answering[request_id] = task
-                task.add_done_callback(partial(_forget, answering, request_id))
+                # Called with the task, which ``pop`` takes for the value of a missing key.
+                task.add_done_callback(partial(answering.pop, request_id))
     finally:
         await end_tasks(answering.values())
         await client.close()
         writer.close()
-
-
-def _forget(
-    answering: dict[int, asyncio.Task[None]], request_id: int, _: asyncio.Task[None]
-) -> None:
-    del answering[request_id]
 
 
 async def _call(

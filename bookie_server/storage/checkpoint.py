@@ -89,7 +89,7 @@ class Checkpoints:
                 # Above a crash's leftovers as well: their names are
                 # taken, and a name is never reused.
                 last_log_id = max([last_log_id, *log_ids(self._files, index.directory)]) + 1
-                written = write_entry_log(
+                rows = write_entry_log(
                     self._files,
                     index.directory,
                     last_log_id,
@@ -98,7 +98,6 @@ class Checkpoints:
                     instance_id=self._instance_id,
                     block_size_bytes=self._settings.block_size_bytes,
                 )
-                rows = written.rows
             # The counts are what a later start compares its settings
             # with: a directory left out is refused.
             state = IndexState(

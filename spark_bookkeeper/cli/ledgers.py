@@ -10,28 +10,12 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from spark_bookkeeper.cli.options import (
-    cluster_options,
-    confirm,
-    debug_option,
-    open_client,
-    password_option,
-    uri_option,
-    yes_option,
-)
-from spark_bookkeeper.cli.output import (
-    print_fields,
-    print_json,
-    print_list,
-    print_result,
-    print_table,
-    printable,
-    printable_fields,
-)
+from spark_bookkeeper.cli import options, output
 from spark_bookkeeper.cli.records import (
     length_prefixed_option,
     print_record,
@@ -72,13 +56,13 @@ def creation_options(command: Any) -> Any:
 
 
 @ledgers.command("list")
-@cluster_options
+@options.cluster_options
 def list_ledgers(uri: str, as_json: bool) -> None:
     """List every ledger with its state."""
     from bookkeeper_metadata.errors import NoSuchLedgerError
 
     found = []
-    with open_client(uri) as client:
+    with options.open_client(uri) as client:
         for ledger_id in client.list_ledgers():
             try:
                 metadata = client.ledger_metadata(ledger_id)
@@ -87,25 +71,25 @@ def list_ledgers(uri: str, as_json: bool) -> None:
             found.append(_summary(ledger_id, metadata))
     columns = {"ledger": "ledger_id", "state": "state", "last entry": "last_entry"}
     columns |= {"bytes": "length", "E/WQ/AQ": "quorums", "fragments": "fragments"}
-    print_list({"ledgers": found}, "ledgers", columns, as_json=as_json)
+    output.print_list({"ledgers": found}, "ledgers", columns, as_json=as_json)
 
 
 @ledgers.command()
 @click.argument("ledger_id", type=int)
-@cluster_options
+@options.cluster_options
 def show(ledger_id: int, uri: str, as_json: bool) -> None:
     """Show a ledger's metadata."""
-    with open_client(uri) as client:
+    with options.open_client(uri) as client:
         metadata = client.ledger_metadata(ledger_id)
     document = describe(ledger_id, metadata)
     if as_json:
-        print_json(document)
+        output.print_json(document)
         return
     fragments, custom = document.pop("fragments"), document.pop("custom_metadata")
-    print_fields(printable_fields(document))
+    output.print_fields(output.printable_fields(document))
     for key, value in custom.items():
         click.echo(f"custom {key} = {value}")
-    print_table(
+    output.print_table(
         ("first entry", "ensemble"),
         ((each["first_entry"], ", ".join(each["ensemble"])) for each in fragments),
     )
@@ -113,29 +97,29 @@ def show(ledger_id: int, uri: str, as_json: bool) -> None:
 
 @ledgers.command()
 @creation_options
-@password_option
-@cluster_options
+@options.password_option
+@options.cluster_options
 def create(uri: str, as_json: bool, **settings: Any) -> None:
     """Create an empty, closed ledger and print its id."""
-    with open_client(uri) as client, client.create_ledger(**settings) as writer:
+    with options.open_client(uri) as client, client.create_ledger(**settings) as writer:
         ledger_id = writer.ledger_id
-    print_result({"ledger_id": ledger_id, "entries": 0}, ledger_id, as_json=as_json)
+    output.print_result({"ledger_id": ledger_id, "entries": 0}, ledger_id, as_json=as_json)
 
 
 @ledgers.command()
 @length_prefixed_option
 @creation_options
-@password_option
-@cluster_options
+@options.password_option
+@options.cluster_options
 def append(uri: str, as_json: bool, length_prefixed: bool, **settings: Any) -> None:
     """Write standard input to a new ledger, an entry per line; close it and print its id."""
     count = 0
-    with open_client(uri) as client, client.create_ledger(**settings) as writer:
+    with options.open_client(uri) as client, client.create_ledger(**settings) as writer:
         for batch in _batches(records_of_stdin(length_prefixed=length_prefixed)):
             writer.append_many(batch)
             count += len(batch)
         ledger_id = writer.ledger_id
-    print_result({"ledger_id": ledger_id, "entries": count}, ledger_id, as_json=as_json)
+    output.print_result({"ledger_id": ledger_id, "entries": count}, ledger_id, as_json=as_json)
 
 
 @ledgers.command()
@@ -146,8 +130,8 @@ def append(uri: str, as_json: bool, length_prefixed: bool, **settings: Any) -> N
     "--recover", is_flag=True, help="Take an open ledger over: fence its writer, close it."
 )
 @raw_option
-@password_option
-@cluster_options
+@options.password_option
+@options.cluster_options
 def read(
     ledger_id: int, *, uri: str, as_json: bool, raw: bool, recover: bool, **wanted: Any
 ) -> None:
@@ -170,8 +154,8 @@ def read(
     help="End when no entry arrives for this long.  [default: never]",
 )
 @raw_option
-@password_option
-@cluster_options
+@options.password_option
+@options.cluster_options
 def tail(ledger_id: int, *, uri: str, as_json: bool, raw: bool, **wanted: Any) -> None:
     """Print entries as they are confirmed, until the ledger is closed; Ctrl-C ends it too."""
     with _open_ledger(uri, ledger_id, wanted["password"]) as reader:
@@ -183,20 +167,20 @@ def tail(ledger_id: int, *, uri: str, as_json: bool, raw: bool, **wanted: Any) -
 
 @ledgers.command()
 @click.argument("ledger_id", type=int)
-@password_option
-@cluster_options
+@options.password_option
+@options.cluster_options
 def recover(ledger_id: int, password: bytes, uri: str, as_json: bool) -> None:
     """Fence a ledger's writer and close the ledger at its last entry."""
     with _open_ledger(uri, ledger_id, password, recovery=True) as reader:
         document = {"ledger_id": ledger_id, "last_entry": reader.last_add_confirmed}
     line = f"ledger {ledger_id} is closed; last entry {document['last_entry']}"
-    print_result(document, line, as_json=as_json)
+    output.print_result(document, line, as_json=as_json)
 
 
 @ledgers.command()
 @click.argument("ledger_id", type=int)
-@password_option
-@cluster_options
+@options.password_option
+@options.cluster_options
 @click.pass_context
 def verify(
     context: click.Context, /, ledger_id: int, password: bytes, uri: str, as_json: bool
@@ -207,7 +191,7 @@ def verify(
     result = asyncio.run(verification.verify(uri, ledger_id, password))
     document = result.as_document()
     if as_json:
-        print_json(document)
+        output.print_json(document)
     else:
         for each in document["defects"]:
             span = f"entries {each['first_entry']} to {each['last_entry']}"
@@ -224,13 +208,13 @@ def verify(
 
 @ledgers.command()
 @click.argument("ledger_id", type=int)
-@yes_option
-@uri_option
-@debug_option
+@options.yes_option
+@options.uri_option
+@options.debug_option
 def delete(ledger_id: int, is_sure: bool, uri: str) -> None:
     """Delete a ledger for ever; an open one is recovered first."""
-    confirm(f"Delete ledger {ledger_id} and all its entries?", is_sure)
-    with open_client(uri) as client:
+    options.confirm(f"Delete ledger {ledger_id} and all its entries?", is_sure)
+    with options.open_client(uri) as client:
         client.delete_ledger(ledger_id)
     click.echo(f"deleted ledger {ledger_id}")
 
@@ -239,7 +223,7 @@ def delete(ledger_id: int, is_sure: bool, uri: str) -> None:
 def _open_ledger(
     uri: str, ledger_id: int, password: bytes, *, recovery: bool = False
 ) -> Iterator[ReadHandle]:
-    with open_client(uri) as client:
+    with options.open_client(uri) as client:
         yield client.open_ledger(ledger_id, password=password, recovery=recovery)
 
 
@@ -253,12 +237,9 @@ def describe(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
         "digest_type": metadata.digest_type.name,
         "created_ms": metadata.created_ms,
         "custom_metadata": {
-            key: printable(value) for key, value in metadata.custom_metadata.items()
+            key: output.printable(value) for key, value in metadata.custom_metadata.items()
         },
-        "fragments": [
-            {"first_entry": each.first_entry, "ensemble": list(each.ensemble)}
-            for each in metadata.fragments
-        ],
+        "fragments": [asdict(each) for each in metadata.fragments],
     }
 
 

@@ -43,12 +43,9 @@ def records_of_stdin(*, length_prefixed: bool) -> Iterator[bytes]:
         ValueError: the input ends within a length-prefixed record.
     """
     stream = sys.stdin.buffer
-    return _length_prefixed(stream) if length_prefixed else _lines(stream)
-
-
-def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    for line in stream:
-        yield line.removesuffix(b"\n")
+    if length_prefixed:
+        return _length_prefixed(stream)
+    return (line.removesuffix(b"\n") for line in stream)
 
 
 def _length_prefixed(stream: IO[bytes]) -> Iterator[bytes]:

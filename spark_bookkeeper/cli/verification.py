@@ -8,7 +8,7 @@ because "not looked at" is not "fine".
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import click
@@ -51,16 +51,9 @@ class Verification:
 
     def as_document(self) -> dict[str, Any]:
         """Stable keys for machines."""
-        return {
-            "ledger_id": self.ledger_id,
-            "passed": self.has_passed,
-            "entries": self.entries,
-            "replicas_checked": self.replicas_checked,
-            "defects": sorted(
-                self.defects, key=lambda each: (each["bookie_id"], each["first_entry"])
-            ),
-            "below_ack_quorum": self.below_ack_quorum,
-        }
+        document = {"ledger_id": self.ledger_id, "passed": self.has_passed, **asdict(self)}
+        document["defects"].sort(key=lambda each: (each["bookie_id"], each["first_entry"]))
+        return document
 
     def _extend(self, bookie_id: str, what: str, entry_id: int) -> None:
         # Reports go by entry with the bookies mixed: a run goes on where this bookie's newest one

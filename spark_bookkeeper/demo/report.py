@@ -62,6 +62,13 @@ class Comparison:
     def is_equal(self) -> bool:
         return bool(self.expected == self.actual)
 
+    def as_document(self) -> dict[str, Any]:
+        """The values themselves only where they differ."""
+        document = {"comparison": self.name, "equal": self.is_equal}
+        if not self.is_equal:
+            document |= {"expected": str(self.expected), "actual": str(self.actual)}
+        return document
+
 
 @dataclass
 class Report:
@@ -107,19 +114,8 @@ class Report:
         return {
             "passed": self.has_passed,
             "steps": [step.as_document() for step in self.steps],
-            "comparisons": [
-                {
-                    "comparison": each.name,
-                    "equal": each.is_equal,
-                    **({} if each.is_equal else _difference(each)),
-                }
-                for each in self.comparisons
-            ],
+            "comparisons": [each.as_document() for each in self.comparisons],
         }
-
-
-def _difference(comparison: Comparison) -> dict[str, str]:
-    return {"expected": str(comparison.expected), "actual": str(comparison.actual)}
 
 
 @contextmanager

@@ -100,19 +100,12 @@ def run_demo(settings: DemoSettings, report: Report) -> None:
             cluster = stack.enter_context(LocalCluster(BOOKIES, directory=directory / "cluster"))
         with report.step("start Spark"):
             spark = stack.enter_context(spark_session(directory / "spark", cores))
-        _Demo(
-            directory=directory,
-            spark=spark,
-            cluster=cluster,
-            source=source,
-            scale=settings.scale,
-            report=report,
-        ).run()
+        _Demo(directory, spark, cluster, source, settings.scale, report).run()
         if settings.keep is not None:
             report.say(f"\nkept in {directory}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Demo:
     """The steps between a running cluster and the end."""
 
@@ -126,7 +119,9 @@ class _Demo:
     def run(self) -> None:
         parquet = self.spark.read.parquet(str(self.source.directory))
         with self.report.step("read the source (Parquet), Q1 and Q6", **_size(self.source)):
-            expected = self._expectations(parquet)
+            rows = fingerprint(parquet)
+            q1, q6 = self._query(queries.Q1, parquet), self._query(queries.Q6, parquet)
+            expected = Expected(rows, q1, q6)
         self.report.compare("rows of the source", self.source.rows, expected.fingerprint.rows)
         if self.scale == queries.PUBLISHED_SCALE:
             self._compare_published("source", expected)
@@ -161,11 +156,6 @@ class _Demo:
         reader = self.spark.read.format("bookkeeper")
         return reader.options(metadataServiceUri=self._uri, log=name).load()
 
-    def _expectations(self, frame: DataFrame) -> Expected:
-        return Expected(
-            fingerprint(frame), self._query(queries.Q1, frame), self._query(queries.Q6, frame)
-        )
-
     def _query(self, text: str, frame: DataFrame) -> list[tuple[Any, ...]]:
         frame.createOrReplaceTempView("demo_lineitem")
         return [tuple(row) for row in self.spark.sql(text.format(table="demo_lineitem")).collect()]
@@ -196,18 +186,14 @@ class _Demo:
 
     def _stream(self) -> None:
         """The same rows as a stream whose driver is killed twice; see the module of that name."""
-        part = slice_files(
-            self.source,
-            self.directory / "stream" / "source",
-            BATCHES * FILES_PER_BATCH,
-            STREAM_ROWS_MAX,
-        )
+        directory, files = self.directory / "stream", BATCHES * FILES_PER_BATCH
+        part = slice_files(self.source, directory / "source", files, STREAM_ROWS_MAX)
         settings = StreamSettings(
             metadata_service_uri=self._uri,
             log=STREAM_LOG,
             source=str(part.directory),
             files_per_batch=FILES_PER_BATCH,
-            directory=str(self.directory / "stream"),
+            directory=str(directory),
             cores=os.cpu_count() or 2,
             quorums=QUORUMS,
         )
@@ -217,9 +203,8 @@ class _Demo:
             named = log.ledgers() | {each.ledger_id for each in client.open_log(LOG).ledgers()}
             stored = set(client.list_ledgers())
         expected = fingerprint(self.spark.read.parquet(str(part.directory)))
-        self.report.compare(
-            "the stream's log: every row, once", expected, fingerprint(self._log(STREAM_LOG))
-        )
+        stored_rows = fingerprint(self._log(STREAM_LOG))
+        self.report.compare("the stream's log: every row, once", expected, stored_rows)
         with self.report.step("read it as a stream, into Parquet", **_size(part)):
             copy = self._stream_out(part.rows // BATCHES)
         self.report.compare("read as a stream: every row, once", expected, fingerprint(copy))
@@ -251,9 +236,8 @@ class _Demo:
             f"{metadata.length:,} bytes, digest {metadata.digest_type.name}"
         )
         for fragment in metadata.fragments:
-            self.report.say(
-                f"  from entry {fragment.first_entry} on {', '.join(fragment.ensemble)}"
-            )
+            ensemble = ", ".join(fragment.ensemble)
+            self.report.say(f"  from entry {fragment.first_entry} on {ensemble}")
         self.report.say("")
 
 

@@ -158,6 +158,6 @@ class LedgerClient:
         ):
             for bookie_id, info in infos.items():
                 endpoint = info.endpoint("grpc")
-                address = f"{endpoint.host}:{endpoint.port}" if endpoint else ""
+                address = endpoint.address if endpoint else ""
                 found.append(BookieStatus(bookie_id, address, writable))
         return sorted(found, key=lambda bookie: bookie.bookie_id)

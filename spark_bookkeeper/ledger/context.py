@@ -149,9 +149,9 @@ class LedgerContext:
             endpoint = info.endpoint(GRPC)
             if endpoint is None:
                 continue
-            address = f"{endpoint.host}:{endpoint.port}"
-            if bookie_id in self._clients and address != self._addresses.get(bookie_id, bookie_id):
+            former = self._addresses.get(bookie_id, bookie_id)
+            if bookie_id in self._clients and endpoint.address != former:
                 # The bookie came back elsewhere. Closing here would cut off requests that still
                 # wait.
                 self._retired.append(self._clients.pop(bookie_id))
-            self._addresses[bookie_id] = address
+            self._addresses[bookie_id] = endpoint.address

@@ -20,7 +20,7 @@ from spark_bookkeeper.local.errors import LocalStartError
 from spark_bookkeeper.local.guard import Guard
 from spark_bookkeeper.local.ports import LOOPBACK
 from spark_bookkeeper.local.process import LocalProcess
-from spark_bookkeeper.local.readiness import wait_until_ready
+from spark_bookkeeper.local.readiness import run_in_thread, wait_until_ready
 
 START_TIMEOUT_S = 60.0
 """Longest a bookie may take to replay, register and answer, the expiry of the session of a killed
@@ -121,12 +121,9 @@ def wait_until_serving(bookies: list[LocalBookie]) -> None:
             if (failure := bookie.failure()) is not None:
                 raise failure
 
-    missing = wait_until_ready(
-        bookies[0].metadata_service_uri,
-        {bookie.bookie_id: bookie.spawned_ms for bookie in bookies},
-        check=check,
-        timeout_s=START_TIMEOUT_S,
-    )
+    uri = bookies[0].metadata_service_uri
+    spawned_ms = {bookie.bookie_id: bookie.spawned_ms for bookie in bookies}
+    missing = run_in_thread(wait_until_ready(uri, spawned_ms, check, START_TIMEOUT_S))
     for bookie in bookies:
         if reason := missing.get(bookie.bookie_id):
             raise bookie.start_error(f"{reason} after {START_TIMEOUT_S:.0f} s")

@@ -21,7 +21,7 @@ from spark_bookkeeper.local.bookie import LocalBookie, wait_until_serving
 from spark_bookkeeper.local.errors import LocalDirectoryInUseError, directory_refusals
 from spark_bookkeeper.local.guard import Guard
 from spark_bookkeeper.local.ports import LOOPBACK, free_port
-from spark_bookkeeper.local.readiness import initialize_once
+from spark_bookkeeper.local.readiness import initialize_once, run_in_thread
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
 
 LEDGERS_ROOT = "/ledgers"
@@ -110,7 +110,7 @@ class LocalCluster:
                 self._prepare()
             if not self.zookeeper.is_running:
                 self.zookeeper.start()
-            initialize_once(self.metadata_service_uri)
+            run_in_thread(initialize_once(self.metadata_service_uri))
             down = [bookie for bookie in self._bookies if not bookie.is_running]
             for bookie in down:
                 bookie.spawn()

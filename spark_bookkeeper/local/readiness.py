@@ -30,26 +30,6 @@ POLL_INTERVAL_S = 0.05
 Result = TypeVar("Result")
 
 
-def wait_until_ready(
-    metadata_service_uri: str,
-    spawned_ms: Mapping[str, int],
-    *,
-    check: Callable[[], None],
-    timeout_s: float,
-) -> dict[str, str]:
-    """Wait for bookies, given by id with the wall clock in ms at which their process was spawned.
-
-    ``check`` is called between polls and may raise to end the wait. Returns who is not ready after
-    ``timeout_s``, with what is missing; empty when all are.
-    """
-    return run_in_thread(_ready(metadata_service_uri, spawned_ms, check, timeout_s))
-
-
-def initialize_once(metadata_service_uri: str) -> None:
-    """Format the cluster's metadata unless that has been done."""
-    run_in_thread(_initialize_once(metadata_service_uri))
-
-
 def run_in_thread(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine to its end on a fresh loop in a fresh thread; its error is raised here."""
     # Not as a context manager: an interrupted caller must not wait for the thread.
@@ -59,16 +39,22 @@ def run_in_thread(coroutine: Coroutine[Any, Any, Result]) -> Result:
     return outcome.result()
 
 
-async def _initialize_once(uri: str) -> None:
+async def initialize_once(uri: str) -> None:
+    """Format the cluster's metadata unless that has been done."""
     store, root = await connect(uri)
     async with store:
         with contextlib.suppress(ClusterExistsError):
             await initialize(store, root)
 
 
-async def _ready(
+async def wait_until_ready(
     uri: str, spawned_ms: Mapping[str, int], check: Callable[[], None], timeout_s: float
 ) -> dict[str, str]:
+    """Wait for bookies, given by id with the wall clock in ms at which their process was spawned.
+
+    ``check`` is called between polls and may raise to end the wait. Returns who is not ready after
+    ``timeout_s``, with what is missing; empty when all are.
+    """
     deadline = time.monotonic() + timeout_s
     store, root = await connect(uri)
     async with store:

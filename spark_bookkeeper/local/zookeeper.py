@@ -101,11 +101,9 @@ class ZooKeeperProcess(LocalProcess):
             # Another server would answer in the place of ours.
             raise LocalStartError("zookeeper", f"port {self.port} is in use", "")
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        text = _CONFIG.format(port=self.port, directory=self.directory)
-        config = self._write("zoo.cfg", text)
+        config = self._write("zoo.cfg", _CONFIG.format(port=self.port, directory=self.directory))
         logging = self._write("log4j2.properties", _LOGGING)
-        command = [str(find_java()), *_jvm_options(logging), _MAIN, str(config)]
-        process = self._spawn(command)
+        process = self._spawn([str(find_java()), *_jvm_options(logging), _MAIN, str(config)])
         deadline = time.monotonic() + timeout_ms / 1000
         while not self._answers():
             if process.poll() is not None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from bookie_server.storage.disk.errors import DamagedFileError
 from bookie_server.storage.disk.files import File, FileSystem, split_buffers
@@ -44,15 +43,6 @@ _FOOTER_ROW_SIZE = _LEDGER.size + ROW_SIZE
 TRAILER_SIZE = _TRAILER.size + CRC_SIZE
 
 
-@dataclass(frozen=True, slots=True)
-class EntryLogFile:
-    """A log that was written; ``rows`` has each ledger's rows, packed and ascending."""
-
-    log_id: int
-    size_bytes: int
-    rows: dict[int, bytes]
-
-
 def file_name(log_id: int) -> str:
     """Sixteen hex digits, so that names sort as ids do."""
     return f"{log_id:016x}{SUFFIX}"
@@ -73,8 +63,10 @@ def write_entry_log(
     *,
     instance_id: bytes,
     block_size_bytes: int,
-) -> EntryLogFile:
+) -> dict[int, bytes]:
     """Write the cached entries of ``ledger_ids`` to a new log; file and name are durable then.
+
+    Returns each ledger's rows, packed and ascending.
 
     Raises:
         OSError: a part of the file may exist; nothing may refer to it.
@@ -86,10 +78,10 @@ def write_entry_log(
         for ledger_id in sorted(ledger_ids):
             for pieces in _blocks(cache.ledgers[ledger_id].runs, block_size_bytes):
                 writer.put_block(ledger_id, pieces)
-        size = writer.finish()
+        writer.finish()
     # The index is about to name this log, and a name that is not synced can be lost.
     files.sync_dir(directory)
-    return EntryLogFile(log_id, size, {ledger: bytes(rows) for ledger, rows in writer.rows.items()})
+    return {ledger: bytes(rows) for ledger, rows in writer.rows.items()}
 
 
 class _LogWriter:
@@ -122,8 +114,8 @@ class _LogWriter:
             packed += pack_row(Row(pattern, block))
         self.put([run.data for run in runs])
 
-    def finish(self) -> int:
-        """Write footer and trailer, sync them, and return the size of the file."""
+    def finish(self) -> None:
+        """Write footer and trailer, and sync them."""
         footer = b"".join(
             _LEDGER.pack(ledger_id) + packed[at : at + ROW_SIZE]
             for ledger_id, packed in self.rows.items()
@@ -133,7 +125,6 @@ class _LogWriter:
         trailer = _TRAILER.pack(_TRAILER_MAGIC, offset, len(footer), crc32c(footer))
         self.put([footer, signed(trailer)])
         self._flush(self._pending_size)
-        return self._written
 
     def _flush(self, size: int) -> None:
         """Write and sync the first ``size`` pending bytes."""

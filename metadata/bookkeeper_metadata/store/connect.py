@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from bookkeeper_metadata.paths import parse_uri
+from bookkeeper_metadata.store import zookeeper
 from bookkeeper_metadata.store.interface import MetadataStore
-from bookkeeper_metadata.store.zookeeper import (
-    CONNECT_TIMEOUT_MS,
-    SESSION_TIMEOUT_MS,
-    ZooKeeperStore,
-)
 
 
 async def connect(
     uri: str,
     *,
-    session_timeout_ms: int = SESSION_TIMEOUT_MS,
-    connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+    session_timeout_ms: int = zookeeper.SESSION_TIMEOUT_MS,
+    connect_timeout_ms: int = zookeeper.CONNECT_TIMEOUT_MS,
 ) -> tuple[MetadataStore, str]:
     """A connected store, which the caller closes, and the path of the cluster's root in it.
 
@@ -27,7 +23,7 @@ async def connect(
         MetadataUnavailableError: no server of it answered in time.
     """
     parsed = parse_uri(uri)
-    store = await ZooKeeperStore.connect(
+    store = await zookeeper.ZooKeeperStore.connect(
         parsed.servers, session_timeout_ms=session_timeout_ms, connect_timeout_ms=connect_timeout_ms
     )
     return store, parsed.root

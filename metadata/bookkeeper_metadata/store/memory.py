@@ -101,13 +101,12 @@ class MemoryStore(MetadataStore):
 
     async def sequence(self, path_prefix: str, value: bytes, *, ephemeral: bool = False) -> str:
         check_request(path_prefix, value)
-        return await self._perform(
-            "sequence",
-            path_prefix,
-            lambda: self.tree.create_sequential(
-                path_prefix, value, self._session if ephemeral else None
-            ),
-        )
+
+        def apply() -> str:
+            owner = self._session if ephemeral else None
+            return self.tree.create_sequential(path_prefix, value, owner)
+
+        return await self._perform("sequence", path_prefix, apply)
 
     async def ephemeral(self, path: str, value: bytes) -> Registration:
         check_request(path, value)

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
@@ -101,9 +102,8 @@ class ZooKeeperStore(MetadataStore):
     async def put(self, path: str, value: bytes, expected_version: int) -> int:
         check_request(path, value)
         version = _exact(expected_version)
-        stat = await self._session.mutate(
-            path, lambda: self._client.set_async(path, value, version)
-        )
+        put = partial(self._client.set_async, path, value, version)
+        stat = await self._session.mutate(path, put)
         return int(stat.version)
 
     async def delete(self, path: str, expected_version: int | None = None) -> None:
@@ -112,9 +112,8 @@ class ZooKeeperStore(MetadataStore):
 
     async def children(self, path: str) -> list[str] | None:
         try:
-            return sorted(
-                await self._session.read(path, lambda: self._client.get_children_async(path))
-            )
+            ask = partial(self._client.get_children_async, path)
+            return sorted(await self._session.read(path, ask))
         except NoNodeError:
             return None
 
@@ -131,13 +130,9 @@ class ZooKeeperStore(MetadataStore):
 
     async def sequence(self, path_prefix: str, value: bytes, *, ephemeral: bool = False) -> str:
         check_request(path_prefix, value)
-        path = await self._session.mutate(
-            path_prefix,
-            lambda: self._client.create_async(
-                path_prefix, value, ephemeral=ephemeral, sequence=True
-            ),
-        )
-        return str(path)
+        flags = {"ephemeral": ephemeral, "sequence": True}
+        create = partial(self._client.create_async, path_prefix, value, **flags)
+        return str(await self._session.mutate(path_prefix, create))
 
     async def ephemeral(self, path: str, value: bytes) -> Registration:
         check_request(path, value)
@@ -149,7 +144,7 @@ class ZooKeeperStore(MetadataStore):
         except BaseException:
             # Cancelled here as well: a keeper left behind would register a process that gave up.
             self._registrations.discard(registration)
-            await registration.end()
+            await end_tasks([registration.keeper])
             raise
         return registration
 
@@ -157,12 +152,10 @@ class ZooKeeperStore(MetadataStore):
         self, path: str, changed: Callable[[list[str]], None]
     ) -> Callable[[], None]:
         async def read(fire: Callable[[object], None]) -> list[str]:
+            ask = partial(self._client.get_children_async, path, watch=fire)
             while True:
                 try:
-                    names = await self._session.read(
-                        path, lambda: self._client.get_children_async(path, watch=fire)
-                    )
-                    return sorted(names)
+                    return sorted(await self._session.read(path, ask))
                 except NoNodeError:
                     # Asking for the children of a missing node sets no watch, asking whether it
                     # exists does. A node made between the two is read in the next round.
@@ -195,8 +188,7 @@ class ZooKeeperStore(MetadataStore):
         # defect.
         for follower in list(self._followers):
             await follower.end()
-        for registration in self._registrations:
-            await registration.end()
+        await end_tasks(registration.keeper for registration in self._registrations)
         await self._session.close()
 
     def _node(self, value: bytes, stat: Any) -> Node:
@@ -234,12 +226,11 @@ class ZooKeeperStore(MetadataStore):
         its own leftover. Creating again after a lost reply is safe: our own node is recognized.
         """
         loop = asyncio.get_running_loop()
+        create = partial(self._client.create_async, path, value, ephemeral=True)
         deadline = loop.time() + self._session.timeout_s + _ENROLL_GRACE_S
         while True:
             try:
-                await self._session.mutate(
-                    path, lambda: self._client.create_async(path, value, ephemeral=True)
-                )
+                await self._session.mutate(path, create)
                 return
             except NodeExistsError:
                 # The store does not say whose node it is. It may be ours, made by a request whose
@@ -259,7 +250,7 @@ class ZooKeeperStore(MetadataStore):
     async def _withdraw(self, registration: _ZooKeeperRegistration) -> None:
         # Before the deletion: a session that is renewed meanwhile would bring the node back.
         self._registrations.discard(registration)
-        await registration.end()
+        await end_tasks([registration.keeper])
         node = None if self._session.is_closed else await self.get(registration.path)
         # After a session loss a new process of this id may have registered: its node is not ours to
         # delete.
@@ -281,10 +272,6 @@ class _ZooKeeperRegistration(Registration):
 
     async def withdraw(self) -> None:
         await self._store._withdraw(self)
-
-    async def end(self) -> None:
-        """Stop re-creating; leaves the node alone."""
-        await end_tasks([self.keeper])
 
     async def _keep(self) -> None:
         # Unbounded on purpose: a bookie that gave up would serve on and look dead.

@@ -22,13 +22,7 @@ from kazoo.protocol.states import KazooState
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import ClientClosedError
-from bookkeeper_metadata.store.operations import (
-    BadVersionError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    StoreConflict,
-)
+from bookkeeper_metadata.store import operations
 
 _LOGGER = logging.getLogger(__name__)
 _KAZOO_LOGGER = logging.getLogger(f"{__name__}.kazoo")
@@ -40,11 +34,11 @@ _RETRY_PAUSE_S = 0.05
 # limit of its own.
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 
-_CONFLICTS: dict[type[Exception], type[StoreConflict]] = {
-    kazoo_errors.NodeExistsError: NodeExistsError,
-    kazoo_errors.NoNodeError: NoNodeError,
-    kazoo_errors.BadVersionError: BadVersionError,
-    kazoo_errors.NotEmptyError: NotEmptyError,
+_CONFLICTS: dict[type[Exception], type[operations.StoreConflict]] = {
+    kazoo_errors.NodeExistsError: operations.NodeExistsError,
+    kazoo_errors.NoNodeError: operations.NoNodeError,
+    kazoo_errors.BadVersionError: operations.BadVersionError,
+    kazoo_errors.NotEmptyError: operations.NotEmptyError,
 }
 _NOT_THE_CAUSE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 """What a refused multi answers for the operations that were not to blame."""

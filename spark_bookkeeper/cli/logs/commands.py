@@ -11,29 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from spark_bookkeeper.cli import options, output
 from spark_bookkeeper.cli.logs.consumers import COLUMNS, consumers
 from spark_bookkeeper.cli.logs.gc import gc
 from spark_bookkeeper.cli.logs.transactions import txns
-from spark_bookkeeper.cli.options import (
-    cluster_options,
-    confirm,
-    debug_option,
-    open_client,
-    password_option,
-    row_option,
-    uri_option,
-    yes_option,
-)
-from spark_bookkeeper.cli.output import (
-    print_documents,
-    print_fields,
-    print_json,
-    print_list,
-    print_result,
-    print_table,
-    printable_fields,
-    printable_time,
-)
 from spark_bookkeeper.cli.records import (
     length_prefixed_option,
     print_record,
@@ -59,7 +40,7 @@ logs.add_command(txns)
 
 
 @logs.command("list")
-@cluster_options
+@options.cluster_options
 def list_logs(uri: str, as_json: bool) -> None:
     """List every log with its id, its rows and the time of its last commit."""
     from spark_bookkeeper.admin import log_documents
@@ -67,47 +48,47 @@ def list_logs(uri: str, as_json: bool) -> None:
     found = log_documents.list_logs(log_documents.session_with(uri))
     columns = {"log": "log", "id": "log_id", "rows": "rows", "bytes": "size_bytes"}
     columns |= {"first row": "base_row", "next row": "next_row", "last commit": "last_commit_ms"}
-    print_list({"logs": found}, "logs", columns, as_json=as_json)
+    output.print_list({"logs": found}, "logs", columns, as_json=as_json)
 
 
 @logs.command()
 @click.argument("log")
-@cluster_options
+@options.cluster_options
 def show(log: str, uri: str, as_json: bool) -> None:
     """Show a log's settings, schema, ledgers, transactions and consumers."""
     from spark_bookkeeper.admin.log_documents import describe_log, session_with
 
     document = describe_log(session_with(uri), log)
     if as_json:
-        print_json(document)
+        output.print_json(document)
         return
     ranges, columns = document.pop("ranges"), document.pop("schema")
     transactions, readers = document.pop("transactions"), document.pop("consumers")
     opened, settings = document.pop("open_ledger"), document.pop("settings")
-    print_fields(printable_fields({**document, **settings}))
-    print_documents({"column": "column", "type": "type"}, columns)
+    output.print_fields(output.printable_fields({**document, **settings}))
+    output.print_documents({"column": "column", "type": "type"}, columns)
     places = {"ledger": "ledger_id", "first entry": "first_entry", "last entry": "last_entry"}
     sizes = {"first row": "first_row", "rows": "rows", "bytes": "size_bytes"}
-    print_documents({**places, **sizes, "committed": "commit_ms"}, ranges)
+    output.print_documents({**places, **sizes, "committed": "commit_ms"}, ranges)
     if opened:
         click.echo(
             f"ledger {opened['ledger_id']} is open from row {opened['first_row']} on, since "
-            f"{printable_time(opened['opened_ms'])}"
+            f"{output.printable_time(opened['opened_ms'])}"
         )
     if transactions:
-        print_table(("transaction", "last version"), transactions.items())
+        output.print_table(("transaction", "last version"), transactions.items())
     if readers:
-        print_documents(COLUMNS, readers)
+        output.print_documents(COLUMNS, readers)
 
 
 @logs.command()
 @click.argument("log")
-@row_option("--first-row", default="earliest")
-@row_option("--end-row", default="latest", help="The first row left out, as --first-row.")
+@options.row_option("--first-row", default="earliest")
+@options.row_option("--end-row", default="latest", help="The first row left out, as --first-row.")
 @click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
 @click.option("--password", default="", envvar="BOOKKEEPER_PASSWORD", help="Of the log's ledgers.")
-@uri_option
-@debug_option
+@options.uri_option
+@options.debug_option
 def read(log: str, *, uri: str, first_row: int | str, end_row: int | str, **wanted: Any) -> None:
     """Print rows as JSON, one per line, in the log's order."""
     from spark_bookkeeper.cli.logs.rows import LogTable
@@ -121,8 +102,8 @@ def read(log: str, *, uri: str, first_row: int | str, end_row: int | str, **want
 @click.argument("log")
 @length_prefixed_option
 @click.option("--no-create", is_flag=True, help="Fail if there is no such log.")
-@password_option
-@cluster_options
+@options.password_option
+@options.cluster_options
 def append(
     log: str, *, uri: str, as_json: bool, length_prefixed: bool, no_create: bool, password: bytes
 ) -> None:
@@ -132,7 +113,7 @@ def append(
     """
     waiting: deque[AddFuture[Position]] = deque()
     count, last = 0, None
-    with open_client(uri) as client:
+    with options.open_client(uri) as client:
         opened = client.open_log(log) if no_create else _open_or_create(client, log)
         with opened.writer(password=password) as writer:
             for record in records_of_stdin(length_prefixed=length_prefixed):
@@ -144,24 +125,24 @@ def append(
                 last = future.result()
     next_row = None if last is None else last.row + 1
     line = f"appended {count} rows to {log}" + (f"; next row {next_row}" if last else "")
-    print_result({"log": log, "rows": count, "next_row": next_row}, line, as_json=as_json)
+    output.print_result({"log": log, "rows": count, "next_row": next_row}, line, as_json=as_json)
 
 
 @logs.command()
 @click.argument("log")
-@row_option("--from", "start", default="latest")
+@options.row_option("--from", "start", default="latest")
 @click.option("--timeout", type=float, help="End when no row arrives for this many seconds.")
 @click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
 @raw_option
-@password_option
-@cluster_options
+@options.password_option
+@options.cluster_options
 def tail(log: str, *, uri: str, as_json: bool, raw: bool, start: int | str, **wanted: Any) -> None:
     """Print rows as they are confirmed, until Ctrl-C.
 
     A row of a log of plain values is printed as its value, with --json as a document that names the
     row too. A row of any other log is printed as a JSON document of its columns.
     """
-    with open_client(uri) as client:
+    with options.open_client(uri) as client:
         opened = client.open_log(log)
         if opened.settings.payload_format != RAW:
             _tail_table(uri, log, start, wanted)
@@ -178,8 +159,8 @@ def tail(log: str, *, uri: str, as_json: bool, raw: bool, start: int | str, **wa
 @click.argument("log")
 @click.option("--before", type=click.IntRange(min=0), help="The first row to keep.")
 @click.option("--consumed", is_flag=True, help="Keep what a live consumer has not read yet.")
-@yes_option
-@cluster_options
+@options.yes_option
+@options.cluster_options
 def truncate(
     log: str, before: int | None, *, consumed: bool, is_sure: bool, uri: str, as_json: bool
 ) -> None:
@@ -195,34 +176,34 @@ def truncate(
     log_id = session.run(session.catalog.open(log)).log_id
     consumed_row = session.consumers(log_id, log).consumed_row
     row = session.run(consumed_row()) if before is None else before
-    confirm(f"Drop the rows of {log} before row {row} for ever?", is_sure)
+    options.confirm(f"Drop the rows of {log} before row {row} for ever?", is_sure)
     first_row = session.run(session.truncate(log_id, log, row))
     document = {"log": log, "before": row, "first_row": first_row}
-    print_result(document, f"first row of {log} is {first_row}", as_json=as_json)
+    output.print_result(document, f"first row of {log} is {first_row}", as_json=as_json)
 
 
 @logs.command()
 @click.argument("log")
-@cluster_options
+@options.cluster_options
 def recover(log: str, uri: str, as_json: bool) -> None:
     """Take a log over from its writer and close its last ledger, so that Spark may append."""
-    with open_client(uri) as client:
+    with options.open_client(uri) as client:
         opened = client.open_log(log)
         opened.recover()
         rows = opened.row_count
     line = f"{log} has no writer; {rows} rows"
-    print_result({"log": log, "rows": rows}, line, as_json=as_json)
+    output.print_result({"log": log, "rows": rows}, line, as_json=as_json)
 
 
 @logs.command()
 @click.argument("log")
-@yes_option
-@uri_option
-@debug_option
+@options.yes_option
+@options.uri_option
+@options.debug_option
 def delete(log: str, is_sure: bool, uri: str) -> None:
     """Delete a log with all its ledgers for ever; its writer is fenced."""
-    confirm(f"Delete log {log} and all its rows?", is_sure)
-    with open_client(uri) as client:
+    options.confirm(f"Delete log {log} and all its rows?", is_sure)
+    with options.open_client(uri) as client:
         client.delete_log(log)
     click.echo(f"deleted log {log}")
 
