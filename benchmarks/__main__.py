@@ -10,12 +10,35 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, document, environment
 from benchmarks.ledgers import p4, p5, p6
-from benchmarks.micro_batches import p7
-from benchmarks.planning import p10
 from benchmarks.recovery import p9
-from benchmarks.spark import p1_p2
-from benchmarks.stream_tail import p8_spark
 from benchmarks.tailing import p8
+
+
+# Spark and pandas are imported only by what needs them: P4 would pay for their objects at every
+# garbage collection, a tenth of its adds.
+def p1_p2(scale: float) -> list[Figure]:
+    from benchmarks import spark
+
+    return spark.p1_p2(scale)
+
+
+def p7(seconds: float) -> list[Figure]:
+    from benchmarks import micro_batches
+
+    return micro_batches.p7(seconds)
+
+
+def p8_spark(seconds: float) -> list[Figure]:
+    from benchmarks import stream_tail
+
+    return stream_tail.p8_spark(seconds)
+
+
+def p10(seconds: float) -> list[Figure]:
+    from benchmarks import planning
+
+    return planning.p10(seconds)
+
 
 BY_SECONDS: dict[str, Callable[[float], list[Figure]]] = {
     "p4": p4,
