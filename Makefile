@@ -52,8 +52,14 @@ check: bootstrap ## Format, lint, types and tidiness; seconds
 .PHONY: test
 test: check ## What CI runs: check, then unit tests, simulation, process and Spark tests
 	@rest="--ignore=tests/test_tidy.py --ignore=tests/simulation"
+	# The simulation needs one core and nothing else, as the unit tests do: both at once.
+	simulated=$$(mktemp)
+	$(PYTEST) tests/simulation -m "$(SHORT)" >$$simulated 2>&1 &
+	simulation=$$!
+	trap 'kill $$simulation 2>/dev/null || true; rm -f $$simulated' EXIT
 	$(call stage,unit tests,$(PYTEST) $$rest -m "$(SHORT) and not zookeeper and not spark and not integration")
-	$(call stage,simulation,$(PYTEST) tests/simulation -m "$(SHORT)")
+	$(call stage,simulation (begun beside the unit tests),wait $$simulation && cat $$simulated || { cat $$simulated; false; })
+	simulation=
 	$(call stage,process tests,$(PYTEST) $$rest -m "$(SHORT) and (zookeeper or integration) and not spark")
 	$(call stage,spark tests,$(PYTEST) $$rest -m "$(SHORT) and spark")
 
