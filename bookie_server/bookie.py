@@ -116,12 +116,12 @@ class Bookie:
 
     async def fence(self, ledger_id: int, master_key: bytes) -> Status:
         """Fence a ledger; OK means that the fence is durable."""
-        return await self._decided(partial(self._admission.fence, ledger_id, master_key))
+        return await self._decide(partial(self._admission.fence, ledger_id, master_key))
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
         """Remember an explicit LAC packet; it is a hint, so no answer waits for a sync."""
         decide = partial(self._admission.set_explicit_lac, ledger_id, master_key, packet)
-        return await self._decided(decide)
+        return await self._decide(decide)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Bookie:
         # An entry on its way to the disk is neither here nor absent: wait for its group. Behind
         # the fence, since from then on no more ordinary adds get on that way.
         if self._admission.is_pending(ledger_id, request.first_entry, request.last_entry):
-            await self._decided(partial(self._admission.settle, ledger_id))
+            await self._decide(partial(self._admission.settle, ledger_id))
         plan = self._contents.plan_read(
             ledger_id,
             request.first_entry,
@@ -307,7 +307,7 @@ class Bookie:
             self._contents.ledgers.get(ledger_id), is_storage_damaged=self._contents.is_damaged
         )
 
-    async def _decided(self, decide: Callable[[ReplyTo], Sequence[Effect]]) -> Status:
+    async def _decide(self, decide: Callable[[ReplyTo], Sequence[Effect]]) -> Status:
         """Carry out what admission decides, and wait for its answer."""
         answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
         self._run(decide(partial(settle, answer)))  # the caller may have gone away by the answer

@@ -165,7 +165,7 @@ class _Connection:
             xid, kind = _HEAD.unpack_from(message)
             if xid >= 0:
                 sent = Sent(kind, tuple(_parts(kind, message)))
-                if not await self._decided(sent):
+                if not await self._decide(sent):
                     return
                 self._unanswered[xid] = sent
                 self._is_answered.clear()
@@ -191,7 +191,7 @@ class _Connection:
             if not self._unanswered:
                 self._is_answered.set()
 
-    async def _decided(self, sent: Sent) -> bool:
+    async def _decide(self, sent: Sent) -> bool:
         decision = asyncio.ensure_future(self._interceptor.request(sent))
         self._is_holding = True
         try:

@@ -255,11 +255,7 @@ class Jobs:
             return  # If it was not made, creating the epoch's node in it says so.
 
     async def _require_live(self, nodes: LogNodes, epoch: Epoch) -> None:
-        found = await nodes.token(epoch.number)
-        if found is None:
-            # The plan ran in another session; this one may lag behind it.
-            await nodes.sync()
-            found = await nodes.token(epoch.number)
+        found = await nodes.find_token(epoch.number)
         # A stale LIVE does no harm: the multi that creates the ledger checks the token again.
         if found is None or found.token.state is not TokenState.LIVE:
             state = "gone" if found is None else found.token.state.name

@@ -161,6 +161,17 @@ class LogNodes:
             raise NoSuchLogError(self.log) from cause
         return int(path.removeprefix(prefix))
 
+    async def find_token(self, epoch: int) -> TokenAt | None:
+        """The token; ``None`` only when it is gone, and not because this session lags behind.
+
+        The plan that drew it ran in another session, which this one may not have caught up with.
+        """
+        found = await self.token(epoch)
+        if found is None:
+            await self.sync()
+            found = await self.token(epoch)
+        return found
+
     async def epochs(self) -> list[int]:
         """Epochs that still have a token, ascending."""
         return sorted(int(name) for name in await self.store.children(self.tree.tokens) or [])
@@ -254,11 +265,7 @@ class LogNodes:
             try:
                 if attempt > 1:
                     await self.sync()
-                found = await self.token(epoch)
-                # The plan ran in another session; this one may not have heard of the token yet.
-                if found is None and attempt == 1:
-                    await self.sync()
-                    found = await self.token(epoch)
+                found = await self.find_token(epoch)
                 if found is None or found.token.state is not TokenState.LIVE:
                     return None if found is None else found.token.state
                 dead = replace(found.token, state=TokenState.DEAD, changed_ms=now_ms)

@@ -88,7 +88,7 @@ class LogReader(AsyncClosing):
         row = self.next_row = await self._resolve_start()
         failures = 0
         idle = IdleTime(self._timeout_s)
-        async with _head_watched(self._nodes) as has_changed:
+        async with _watch_head(self._nodes) as has_changed:
             while True:
                 # Before the head is read: a change after that sets it again, and none is slept
                 # through.
@@ -107,7 +107,7 @@ class LogReader(AsyncClosing):
                     # Most likely they were dropped meanwhile. The next round finds that out, and
                     # says so as a DataLossError, which names the rows.
                     failures += 1
-                    if failures == READ_ATTEMPTS_MAX or await self._is_unchanged(head, row):
+                    if failures == READ_ATTEMPTS_MAX or await self._confirm_unchanged(head, row):
                         raise
                     continue
                 if not self._is_following or not await _wait(has_changed, idle):
@@ -180,14 +180,14 @@ class LogReader(AsyncClosing):
     async def _open_ledger(self, opened: OpenLedger) -> LedgerEntries:
         return await self._ledgers.open(opened.ledger_id, self._password)
 
-    async def _is_unchanged(self, seen: LogHead, row: int) -> bool:
+    async def _confirm_unchanged(self, seen: LogHead, row: int) -> bool:
         """Whether the log is as it was when the read began, so that a failed read is a real failure."""
         await self._nodes.sync()
         return await self._head(row) == seen
 
 
 @asynccontextmanager
-async def _head_watched(nodes: LogNodes) -> AsyncIterator[asyncio.Event]:
+async def _watch_head(nodes: LogNodes) -> AsyncIterator[asyncio.Event]:
     """An event that each change of a log's head sets; cleared by who reads the head next."""
     has_changed = asyncio.Event()
     stop = await nodes.store.watch(nodes.tree.head, lambda _: has_changed.set())
