@@ -15,6 +15,9 @@ SIM_1 := .rules
 SIM_commits := .commits
 # pytest's -m of `make test`; `make full` runs the rest as well.
 SHORT := not full
+# Java's archive of Spark's classes; see tests/spark/class_archive.py.
+CLASSES := $(CURDIR)/.venv/spark-classes.jsa
+SHARE_CLASSES := JDK_JAVA_OPTIONS="-XX:SharedArchiveFile='$(CLASSES)' -Xlog:cds*=off"
 PYTEST := $(BIN)/python -m pytest -q --durations=5 --durations-min=5
 
 # $(call stage,name,command): runs the command, prints the seconds it took, stops at a failure.
@@ -49,8 +52,13 @@ check: bootstrap ## Format, lint, types and tidiness; seconds
 	$(call stage,types,$(BIN)/mypy --no-error-summary)
 	$(call stage,tidy,$(PYTEST) tests/test_tidy.py)
 
+# Not a condition: without it Spark only starts more slowly.
+$(CLASSES): | bootstrap
+	@$(BIN)/python -W ignore -m tests.spark.class_archive $@ 2>/dev/null ||
+		echo "no archive of Spark's classes; Spark starts without it" >&2
+
 .PHONY: test
-test: check ## What CI runs: check, then unit tests, simulation, process and Spark tests
+test: check $(CLASSES) ## What CI runs: check, then unit tests, simulation, process and Spark tests
 	@rest="--ignore=tests/test_tidy.py --ignore=tests/simulation"
 	# The simulation needs one core and nothing else, as the unit tests do: both at once.
 	simulated=$$(mktemp)
@@ -61,11 +69,11 @@ test: check ## What CI runs: check, then unit tests, simulation, process and Spa
 	$(call stage,simulation (begun beside the unit tests),wait $$simulation && cat $$simulated || { cat $$simulated; false; })
 	simulation=
 	$(call stage,process tests,$(PYTEST) $$rest -m "$(SHORT) and (zookeeper or integration) and not spark")
-	$(call stage,spark tests,$(PYTEST) $$rest -m "$(SHORT) and spark")
+	$(call stage,spark tests,$(SHARE_CLASSES) $(PYTEST) $$rest -m "$(SHORT) and spark")
 
 .PHONY: full
-full: check ## Every test, the long ones too
-	@$(call stage,all tests,$(PYTEST) --timeout=3600 --hypothesis-profile=fresh)
+full: check $(CLASSES) ## Every test, the long ones too
+	@$(call stage,all tests,$(SHARE_CLASSES) $(PYTEST) --timeout=3600 --hypothesis-profile=fresh)
 
 .PHONY: sim
 sim: bootstrap ## One simulated run again, with its trace (SEED=n; TIER=1: rules, TIER=commits)

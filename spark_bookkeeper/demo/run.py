@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 LOG = "lineitem"
 STREAM_LOG = "lineitem_stream"
 STREAM_ROWS_MAX = 400_000
+BRIEF_SCALE_MAX = 0.05
+"""Up to which the whole run is over before the JVM's second compiler has paid for itself."""
 BOOKIES = 3
 QUORUMS = {"ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2}
 FILES_MIN = 2
@@ -99,7 +101,9 @@ def run_demo(settings: DemoSettings, report: Report) -> None:
         with report.step(f"start ZooKeeper and {BOOKIES} bookies"):
             cluster = stack.enter_context(LocalCluster(BOOKIES, directory=directory / "cluster"))
         with report.step("start Spark"):
-            spark = stack.enter_context(spark_session(directory / "spark", cores))
+            is_brief = settings.scale <= BRIEF_SCALE_MAX
+            session = spark_session(directory / "spark", cores, is_brief=is_brief)
+            spark = stack.enter_context(session)
         _Demo(directory, spark, cluster, source, settings.scale, report).run()
         if settings.keep is not None:
             report.say(f"\nkept in {directory}")
