@@ -5,12 +5,14 @@ the second case only the metadata can tell a new bookie from one whose disks wer
 
 Which ledgers are concerned is read from the metadata, not from the damaged disk: all that have this
 bookie in one of their ensembles. Each of them is
+put in *limbo*:
 
-* put in *limbo*, since entries of it may be gone: for those that are missing the bookie answers
-  UNKNOWN, never "no such entry";
-* *fenced*, since a fence may be gone, too. A writer that still sends adds must not reach its ack
-  quorum here behind a recovery's back (BP-46). That holds for recoveries that have ended as well:
-  an add sent before the end may still be on its way.
+* entries of it may be gone: for those that are missing the bookie answers UNKNOWN, never "no such
+  entry";
+* a fence may be gone, too. A writer that still sends adds must not reach its ack quorum here behind
+  a recovery's back (BP-46), so they are refused, closed ledgers' included: an add sent before the
+  end may still be on its way. The writer is told LIMBO and loses a bookie; FENCED, which would end
+  it, is said only where somebody asked for a fence.
 
 Limbo ends when the ledger's entries have been checked against its other replicas, which is not part
 of this version.
@@ -39,7 +41,7 @@ def state_after_loss(metadata: LedgerMetadata, bookie_id: str) -> LedgerHandleSt
     """The state a bookie that may have lost records gives a ledger; ``None`` if it never stored it."""
     if not any(bookie_id in fragment.ensemble for fragment in metadata.fragments):
         return None
-    return LedgerHandleState(is_limbo=True, is_fenced=True)
+    return LedgerHandleState(is_limbo=True)
 
 
 async def put_ledgers_in_limbo(
@@ -58,26 +60,23 @@ async def put_ledgers_in_limbo(
     # Whatever is stored here, too: the metadata need not name it, as when a
     # recovery that has not closed the ledger yet chose this bookie.
     in_limbo = set(storage.contents.ledgers)
-    fenced = set(storage.contents.ledgers)
 
     async def add_if_ours(ledger_id: int) -> None:
         try:
             metadata = (await ledgers.read(ledger_id)).metadata
         except NoSuchLedgerError:
             return  # deleted meanwhile: no client reads it any more
-        handle = state_after_loss(metadata, bookie_id)
-        if handle is not None:
-            in_limbo.update([ledger_id] * handle.is_limbo)
-            fenced.update([ledger_id] * handle.is_fenced)
+        if state_after_loss(metadata, bookie_id) is not None:
+            in_limbo.add(ledger_id)
 
     # A ledger created after this has lost nothing here: the bookie answers nobody yet.
     listed = [ledger_id async for ledger_id in ledgers.list_ids()]
     await each(add_if_ours, listed, concurrency_max=READS_IN_FLIGHT_MAX)
     is_new = storage.recovery.is_new and not in_limbo
-    storage.contents.set_limbo(sorted(in_limbo), sorted(fenced))
+    storage.contents.set_limbo(sorted(in_limbo))
     # On disk before the first answer: a crash would otherwise bring the bookie back without it.
     await asyncio.to_thread(storage.checkpoint_now)
     if is_new:
         _LOGGER.info("new bookie: no ledger names it. ledgers_asked=%d", len(listed))
     else:
-        _LOGGER.warning("limbo after damage. ledgers=%d fenced=%d", len(in_limbo), len(fenced))
+        _LOGGER.warning("limbo after damage. ledgers=%d", len(in_limbo))

@@ -4,7 +4,8 @@ An admitted add stays *pending* until its journal group is durable: a duplicate 
 group, a read of it waits (``Settle``), a failed group answers UNKNOWN and the bookie stops. The
 first add or fence binds the ledger's master key. Once a fence is admitted no ordinary add is, not
 even while the fence is still on its way to the disk; a repeated fence waits for the first one's
-record, so no fencing request is answered before the fence is durable.
+record, so no fencing request is answered before the fence is durable. A ledger in limbo takes no
+ordinary add either.
 
 Fence check and admission happen in one ``handle`` call: there is no await between them for a
 fence to slip through (Apache BOOKKEEPER-500, #2614). What is durable is asked of ``DurableState``;
@@ -78,8 +79,8 @@ class Admission:
         # The order matters to the client: a wrong key is told before a fence, so that a stranger
         # learns nothing about the ledger, and the digests, which cost most, are checked last.
         refusal = self._refuse(section.ledger_id, section.master_key)
-        if refusal is None and not section.is_recovery and self._is_fenced(section.ledger_id):
-            refusal = Status.FENCED
+        if refusal is None and not section.is_recovery:
+            refusal = self._refuse_writer(section.ledger_id)
         if refusal is None and not _is_plausible(section):
             refusal = Status.BAD_REQUEST
         if refusal is not None:
@@ -206,6 +207,15 @@ class Admission:
             handle = self._durable.ledgers.get(ledger_id)
             bound = handle.master_key if handle is not None else None
         return Status.UNAUTHORIZED if bound is not None and bound != master_key else None
+
+    def _refuse_writer(self, ledger_id: int) -> Status | None:
+        """The status that refuses the adds of the ledger's writer, but not recovery's."""
+        if self._is_fenced(ledger_id):
+            return Status.FENCED
+        handle = self._durable.ledgers.get(ledger_id)
+        # A fence may be among what was lost. FENCED would say that there was one, and end a writer
+        # that nobody has fenced: it loses this bookie only.
+        return Status.LIMBO if handle is not None and handle.is_limbo else None
 
     def _pending_runs(self, ledger_id: int) -> list[tuple[int, Run]]:
         state = self._unsettled.get(ledger_id)

@@ -17,7 +17,8 @@ class LedgerHandleState:
     """``None`` until the first add or fence binds one."""
     is_fenced: bool = False
     is_limbo: bool = False
-    """Records of this ledger may have been lost, so the bookie must not answer that it lacks one."""
+    """Records of this ledger may have been lost, a fence among them: the bookie must neither answer
+    that it lacks one nor take its writer's adds."""
     explicit_lac: bytes | None = None
     """The latest explicit LAC packet, as its writer signed it."""
     last_add_confirmed: int = NO_ENTRY_ID

@@ -147,16 +147,14 @@ class Contents:
         if handle.journal_index != UNASSIGNED:
             self._ledgers_of_journal[handle.journal_index] += 1
 
-    def set_limbo(self, ledger_ids: Sequence[int], fenced_ids: Sequence[int]) -> None:
-        """Put these ledgers in limbo, or fence them, even those this bookie has never seen.
+    def set_limbo(self, ledger_ids: Iterable[int]) -> None:
+        """Put these ledgers in limbo, even those this bookie has never seen.
 
         This settles the damage found so far: the caller has named every ledger it may concern.
         Durable after the next checkpoint.
         """
         for ledger_id in ledger_ids:
             self._touch(ledger_id).is_limbo = True
-        for ledger_id in fenced_ids:
-            self._touch(ledger_id).is_fenced = True
         self.is_damaged = False
         self._is_state_dirty = True
 
@@ -169,8 +167,8 @@ class Contents:
         return handle
 
     def suspect_everything(self) -> None:
-        """Put every known ledger in limbo and fence it: any of them may have lost records."""
-        self.set_limbo(tuple(self.ledgers), tuple(self.ledgers))
+        """Put every known ledger in limbo: any of them may have lost records."""
+        self.set_limbo(tuple(self.ledgers))
         # ``set_limbo`` counts as the answer to all damage, and the metadata has not been asked yet.
         self.is_damaged = True
 

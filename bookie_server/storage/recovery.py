@@ -3,8 +3,8 @@
 1. Load every index; refuse what is not this bookie's before changing anything.
 2. Where an index is damaged, rebuild its rows from the entry logs' footers.
 3. Replay each journal from its smallest mark; when the cache is full, checkpoint on the way.
-4. After damage of any kind put every known ledger in limbo and fence it, and record durably that
-   damage is unanswered, *before* a mark may pass it.
+4. After damage of any kind put every known ledger in limbo, and record durably that damage is
+   unanswered, *before* a mark may pass it.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONFLICT: _ClassVar[Status]
     NOT_REACHED: _ClassVar[Status]
     BUSY: _ClassVar[Status]
+    LIMBO: _ClassVar[Status]
 
 class DigestType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -39,6 +40,7 @@ BAD_REQUEST: Status
 CONFLICT: Status
 NOT_REACHED: Status
 BUSY: Status
+LIMBO: Status
 NONE: DigestType
 CRC32: DigestType
 HMAC: DigestType

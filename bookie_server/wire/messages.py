@@ -30,6 +30,7 @@ class Status(Enum):
     CONFLICT = 8
     NOT_REACHED = 9
     BUSY = 10
+    LIMBO = 11
     UNREACHABLE = -1
     """No answer: connection lost, deadline passed, or a reply that breaks the protocol."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from random import Random
 
 from bookie_server.client.interface import BookieClient
@@ -76,14 +77,20 @@ class LedgerContext:
         )
 
     async def replace_bookies(
-        self, ensemble: tuple[str, ...], failed: Mapping[int, str]
+        self,
+        ensemble: tuple[str, ...],
+        failed: Mapping[int, str],
+        *,
+        excluded: AbstractSet[str] = frozenset(),
     ) -> placement.Replacement:
         """``ensemble`` with other bookies in as many of the ``failed`` positions as are available.
+
+        None of the ``excluded`` takes a position.
 
         Raises:
             MetadataUnavailableError: the metadata service did not say which bookies are registered.
         """
-        writable = await self.usable_bookies()
+        writable = await self.usable_bookies() - excluded
         return placement.replace_bookies(
             ensemble, failed, writable, self.random, avoided=self.quarantined()
         )

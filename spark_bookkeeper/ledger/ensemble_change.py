@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 
 from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
 from bookkeeper_metadata.foundation.backoff import back_off
@@ -62,7 +63,9 @@ async def _choose(cluster: LedgerContext, change: ChangeEnsemble) -> Replacement
         await back_off(attempt, cluster.random)
         attempt += 1
         try:
-            return await cluster.replace_bookies(change.ensemble, change.failed)
+            return await cluster.replace_bookies(
+                change.ensemble, change.failed, excluded=change.excluded
+            )
         except MetadataUnavailableError:
             if not change.is_needed:
                 return None
@@ -119,11 +122,16 @@ class EnsembleChanger:
             self._change(known, change), name=f"ensemble-change-{self._ledger_id}"
         )
 
-    def look_for(self, ensemble: tuple[str, ...], failed: Mapping[int, str]) -> None:
-        """Look for a replacement of one of ``failed`` from time to time, until there is one."""
+    def look_for(
+        self, ensemble: tuple[str, ...], failed: Mapping[int, str], excluded: AbstractSet[str]
+    ) -> None:
+        """Look for a replacement of one of ``failed`` from time to time, until there is one.
+
+        None of the ``excluded`` is one.
+        """
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(
-                self._look(ensemble, failed), name=f"replacements-{self._ledger_id}"
+                self._look(ensemble, failed, excluded), name=f"replacements-{self._ledger_id}"
             )
 
     def cancel(self) -> None:
@@ -142,11 +150,13 @@ class EnsembleChanger:
         else:
             self._on_changed(versioned, replacement)
 
-    async def _look(self, ensemble: tuple[str, ...], failed: Mapping[int, str]) -> None:
+    async def _look(
+        self, ensemble: tuple[str, ...], failed: Mapping[int, str], excluded: AbstractSet[str]
+    ) -> None:
         while True:
             await asyncio.sleep(self._cluster.settings.ensemble_change_retry_ms / 1000)
             try:
-                found = await self._cluster.replace_bookies(ensemble, failed)
+                found = await self._cluster.replace_bookies(ensemble, failed, excluded=excluded)
             except BookKeeperError:
                 continue  # the metadata service is away; the writer goes on without replacement
             # What was found is only a reason to ask. The change chooses anew, for it may find

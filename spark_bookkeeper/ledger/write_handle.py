@@ -302,7 +302,7 @@ class WriteHandle(AsyncClosing):
         # The writer goes on short of these, and nothing else would ever ask for them again while no
         # further bookie fails.
         if self._state.error is None and (missed := self._state.failed_bookies):
-            self._changer.look_for(self._state.ensemble, missed)
+            self._changer.look_for(self._state.ensemble, missed, self._state.excluded_bookies)
 
     def _release(self, size_bytes: int) -> None:
         self._in_flight_bytes -= size_bytes

@@ -94,16 +94,16 @@ async def test_a_journal_damaged_in_the_middle_never_becomes_absence(tmp_path: P
     assert await status_of(bookie, ids["closed"], 1) is Status.UNKNOWN
     assert await status_of(bookie, ids["other"], 0) is Status.NO_LEDGER
     assert (await bookie.read_lac(ReadLacRequest(ids["open"]))).status is Status.UNKNOWN
-    assert await add(bookie, ids["open"], b"late", 1) is Status.FENCED
+    assert await add(bookie, ids["open"], b"late", 1) is Status.LIMBO
     # Sent before somebody closed it, this add must not make an ack quorum now.
-    assert await add(bookie, ids["forgotten"], b"late", 0) is Status.FENCED
+    assert await add(bookie, ids["forgotten"], b"late", 0) is Status.LIMBO
     assert await add(bookie, 4242, b"new ledger") is Status.OK
     await bookie.stop()
 
     again = open_files(tmp_path)
     for name in ("open", "closed"):
         facts = again.contents.ledgers[ids[name]]
-        assert (facts.is_limbo, facts.is_fenced) == (True, True)
+        assert (facts.is_limbo, facts.is_fenced) == (True, False)
     again.close()
 
 
@@ -173,5 +173,5 @@ async def test_an_emptied_bookie_denies_nothing_of_the_ledgers_that_name_it(tmp_
     for name in ("ours", "left"):
         assert await status_of(bookie, ids[name], 0) is Status.UNKNOWN
     assert await status_of(bookie, ids["other"], 0) is Status.NO_LEDGER
-    assert await add(bookie, ids["ours"], b"late") is Status.FENCED
+    assert await add(bookie, ids["ours"], b"late") is Status.LIMBO
     await bookie.stop()

@@ -16,7 +16,7 @@ from bookie_server.storage.opening import open_storage
 def answer_new(storage: Storage) -> Storage:
     """Say what the metadata would of a new bookie: no ledger names it, so nothing was lost."""
     if storage.recovery.is_new:
-        storage.contents.set_limbo([], [])
+        storage.contents.set_limbo([])
         storage.checkpoint_now()
     return storage
 

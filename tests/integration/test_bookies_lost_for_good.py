@@ -10,6 +10,7 @@ import pytest
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.errors import BookKeeperError, NotEnoughBookiesError
+from spark_bookkeeper.local.bookie import LocalBookie
 from tests.integration.processes import eventually
 from tests.patience import seconds
 
@@ -21,6 +22,12 @@ def lose(cluster: LocalCluster, writer: WriteHandle) -> str:
     bookie_id = writer.metadata.last_fragment.ensemble[0]
     next(b for b in cluster.bookies if b.bookie_id == bookie_id).kill()
     return bookie_id
+
+
+def empty(bookie: LocalBookie) -> None:
+    """Take its directories away, as a new disk in the place of the old one."""
+    for place in ("journal", "ledgers"):
+        shutil.rmtree(bookie.directory / place)
 
 
 @pytest.mark.slow
@@ -86,6 +93,35 @@ def test_a_write_needs_as_many_bookies_as_its_ensemble() -> None:
         bk.create_ledger().close()
 
 
+@pytest.mark.slow
+def test_a_bookie_that_comes_back_empty_ends_no_writer() -> None:
+    """Before, it answered FENCED, which ended a writer that nobody had fenced."""
+    with LocalCluster(bookies=3) as cluster, BookKeeper(cluster.metadata_service_uri) as bk:
+        emptied, *others = cluster.bookies
+        writer = bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        writer.append(b"before")
+        emptied.kill()
+        empty(emptied)
+        emptied.start()
+
+        for number in range(20):
+            writer.append(b"%d" % number)
+        # A ledger that is new to it is as welcome there as anywhere.
+        with bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=3) as newer:
+            newer.append(b"by all three")
+        writer.close()
+
+        for bookie in others:
+            bookie.kill()
+        # It denies nothing and has taken nothing: the entries are with the other two.
+        with pytest.raises(BookKeeperError, match="UNKNOWN"):
+            list(bk.open_ledger(writer.ledger_id).read(0, 0))
+        for bookie in others:
+            bookie.start()
+        read = [bytes(e.payload) for e in bk.open_ledger(writer.ledger_id).read(0, 20)]
+        assert read == [b"before", *(b"%d" % number for number in range(20))]
+
+
 def test_recovery_does_not_close_below_what_the_emptied_bookie_acknowledged() -> None:
     """Before, the ledger was closed at -1 although the bookie that was away had all of it."""
     # given entries that two of three bookies acknowledged, the third being down
@@ -100,8 +136,7 @@ def test_recovery_does_not_close_below_what_the_emptied_bookie_acknowledged() ->
 
         # when one of the two comes back on empty directories, and the other is away
         emptied.kill()
-        for place in ("journal", "ledgers"):
-            shutil.rmtree(emptied.directory / place)
+        empty(emptied)
         emptied.start()
         missed.start()
         away.kill()

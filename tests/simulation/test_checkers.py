@@ -220,6 +220,9 @@ CONTROLS: dict[Checker, dict[str, Sequence[h.Event]]] = {
     checkers.i21_recovery_copies_bytes: {
         "another LAC in the header": [*ACKED, h.Durable("b2", 7, 1, 999)]
     },
+    checkers.i24_fenced_means_fence: {
+        "ended a writer by itself": [*ACKED, h.AddReplied("b1", 7, 2, 2, False, Status.FENCED)],
+    },
     storage_checkers.i12_no_false_negative: {
         "denied an entry": [*ACKED, read(since=len(ACKED), missing=((1, 1, NO),))],
         "denied what came before the fence": [

@@ -27,6 +27,7 @@ from tests.simulation.rules.history import (
     History,
     Judged,
     ReadBegun,
+    Refused,
     Stored,
 )
 from tests.simulation.rules.marks import MARKS, SEEN_MIN
@@ -221,6 +222,7 @@ DOCTORED: dict[Check, Callable[[History], object]] = {
     checks.i19_state_machine: lambda h: h.committed.append(Committed(3, MARKED, "recoverer1")),
     checks.i20_writer_stops: lambda h: h.acked.append(Acked(2, 2, 2, True)),
     checks.i21_recovery_lac: lambda h: h.stored.append(Stored("b2", 1, True, True, 0, 1, False)),
+    checks.i24_fenced_means_fence: lambda h: h.refused.append(Refused("b1", False)),
     checks.s1_durable_before_ack: lambda h: h.answered.append(Answered("b1", "add", False)),
     checks.l1_ledger_closes: lambda h: setattr(h, "is_closed", False),
     checks.l3_operations_end: lambda h: setattr(h, "unfinished", ("close",)),

@@ -35,6 +35,8 @@ class ChangeEnsemble:
     """The ensemble in force now."""
     failed: Mapping[int, str]
     """By position: the bookie that failed there and is not replaced yet."""
+    excluded: frozenset[str]
+    """Bookies that must not replace any of them."""
     suspects: tuple[str, ...]
     """Those that failed since the last change was asked for."""
     is_needed: bool

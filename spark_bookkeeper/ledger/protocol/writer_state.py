@@ -17,7 +17,8 @@ undecided.
 
 A bookie that cannot be replaced is left out while every entry still reaches AQ without it, and its
 replacement tried again later (``retry_change``); when entries cannot reach AQ the writer ends with
-NotEnoughBookies. FENCED or UNAUTHORIZED from any bookie ends it at once: another client decides about
+NotEnoughBookies. One that answered LIMBO will refuse this ledger for good, so it is not chosen for it
+again. FENCED or UNAUTHORIZED from any bookie ends it at once: another client decides about
 this ledger now. Nothing is ever acknowledged after an end.
 
 Because every event is applied whole and effects run afterwards, the pump cannot run inside the
@@ -86,6 +87,8 @@ class WriterState:
         """Positions whose bookie failed and is not replaced, with what it said."""
         self._suspects: list[str] = []
         """Bookies that failed since a change was asked for."""
+        self._excluded: set[str] = set()
+        """Bookies with which the ledger is in limbo: none of them takes an add of this writer again."""
         self._ensemble_number = 0
         self._member_since = [0] * self.quorum.ensemble_size
         """By position: the ensemble number its bookie came with."""
@@ -181,6 +184,11 @@ class WriterState:
         """By position: members of the ensemble that nothing is sent to any more."""
         return {position: self.ensemble[position] for position in self._failed}
 
+    @property
+    def excluded_bookies(self) -> frozenset[str]:
+        """Those that must not replace any: they have lost records of this ledger."""
+        return frozenset(self._excluded)
+
     # -- sending ------------------------------------------------------------------------------------
 
     def _cut_runs(self) -> list[Effect]:
@@ -218,7 +226,11 @@ class WriterState:
         if position in self._failed:
             return []
         self._failed[position] = status
-        self._suspects.append(self.ensemble[position])
+        # A bookie in limbo works: it is no suspect to other ledgers, and no candidate for this one.
+        if status is Status.LIMBO:
+            self._excluded.add(self.ensemble[position])
+        else:
+            self._suspects.append(self.ensemble[position])
         # A change under way takes the newcomer up when it is adopted. A ledger with nothing left to
         # acknowledge needs no replacement: it is about to be closed where it stands.
         if self._changing is not None or (self._is_sealed and self.is_settled):
@@ -234,6 +246,7 @@ class WriterState:
                 self.last_add_confirmed + 1,
                 self.ensemble,
                 self.failed_bookies,
+                self.excluded_bookies,
                 suspects,
                 is_needed=not self._can_go_on(),
             )

@@ -97,7 +97,7 @@ def check_damaged(model: Model, files: SimFileSystem, damage: str) -> None:
     assert storage.contents.is_damaged, damage
     # Once it is answered, later starts still have all that could be read.
     held = {ledger_id: read_all(storage, ledger_id) for ledger_id in model.entries}
-    storage.contents.set_limbo(sorted(model.entries), sorted(model.entries))
+    storage.contents.set_limbo(model.entries)
     storage.checkpoint_now()
     storage.close()
     storage = open_small(files, directories=1)
@@ -211,7 +211,6 @@ def test_rows_are_rebuilt_from_footers_when_the_index_is_gone(
     for ledger_id, expected in stored.entries.items():
         assert read_all(storage, ledger_id) == expected
         assert storage.contents.ledgers[ledger_id].is_limbo
-        assert storage.contents.ledgers[ledger_id].is_fenced
 
 
 def test_a_failed_checksum_in_the_last_delta_is_damage_though_the_journal_has_it_all() -> None:
@@ -314,7 +313,7 @@ def test_damage_is_answered_by_naming_the_ledgers_in_limbo(
     storage = open_small(files, directories=1)
     assert storage.contents.is_damaged
 
-    storage.contents.set_limbo([1, 2, 77], [1, 77])
+    storage.contents.set_limbo([1, 2, 77])
     storage.checkpoint_now()
     storage.close()
     storage = open_small(files, directories=1)
@@ -322,7 +321,6 @@ def test_damage_is_answered_by_naming_the_ledgers_in_limbo(
     assert not storage.contents.is_damaged
     assert not storage.recovery.damage
     assert storage.contents.ledgers[77].is_limbo
-    assert storage.contents.ledgers[77].is_fenced
 
 
 def test_another_bookies_directories_are_refused(files: SimFileSystem) -> None:

@@ -144,7 +144,7 @@ class Model:
         for ledger_id in self.fenced:
             assert storage.contents.ledgers[ledger_id].is_fenced, f"{when}: fence of {ledger_id}"
         for ledger_id, facts in storage.contents.ledgers.items():
-            if facts.is_fenced and not facts.is_limbo:
+            if facts.is_fenced:
                 assert ledger_id in self.fences_sent, f"{when}: {ledger_id} fenced by nobody"
         for ledger_id, packet in self.packets.items():
             assert storage.contents.ledgers[ledger_id].explicit_lac == packet, when

@@ -3,7 +3,7 @@
 The twin is what surrounds them in ``bookie_server.bookie``: one journal that syncs in groups, a
 dictionary for storage, fencing before every answer of a fencing request. A power cut loses what was
 not synced and, restarted, the bookie knows what its facts' encoding kept. Media that lost something
-come back in limbo and fenced, as ``bookie_server.limbo`` has it.
+come back in limbo, as ``bookie_server.limbo`` has it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bookie_server.limbo import state_after_loss
 from bookie_server.storage.index.handle_state import decode_handle_state, encode_handle_state
 from bookie_server.wire.messages import IdRange, ReadRequest, Section, Status
 from bookie_server.wire.record import Run, parse_header
-from tests.simulation.rules.history import Answered, Denied, Hinted, Stored
+from tests.simulation.rules.history import Answered, Denied, Hinted, Refused, Stored
 from tests.simulation.rules.messages import (
     Answer,
     FencingLacRequest,
@@ -52,7 +52,9 @@ class BookieTwin:
         self.damaged: set[int] = set()
         self.ever_stored: set[int] = set()
         """By any incarnation, whatever became of it."""
-        self.ever_fenced = False
+        self.was_shut = False
+        """By a fence on disk or by limbo, whatever became of it: no add of the writer may be stored."""
+        self.was_asked_to_fence = False
         self.was_named_when_wiped = True
         self._model = model
         self._heap = model.heap
@@ -73,6 +75,11 @@ class BookieTwin:
     def is_fenced(self) -> bool:
         """On disk."""
         return self.facts is not None and self.facts.is_fenced
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether it takes no add of the writer: fenced on disk, or in limbo, where a fence may be lost."""
+        return self.is_fenced or (self.facts is not None and self.facts.is_limbo)
 
     def missing(self, run: Run) -> list[Run]:
         """The parts of a run that are not on disk."""
@@ -114,7 +121,10 @@ class BookieTwin:
                 is_durable = all(e in self.entries for e in section.run.entry_ids)
                 model.history.answered.append(Answered(self.bookie_id, "add", is_durable))
                 model.moment("add answered", self)
+            elif status is Status.LIMBO:
+                model.marks["add refused in limbo"] += 1
             elif status is Status.FENCED:
+                model.history.refused.append(Refused(self.bookie_id, self.was_asked_to_fence))
                 model.marks["late add refused by a fence"] += 1
                 if not self.is_fenced:
                     model.marks["add refused by a fence not yet durable"] += 1
@@ -131,6 +141,7 @@ class BookieTwin:
 
     def _fence(self, done: Callable[[Status], None]) -> None:
         model = self._model
+        self.was_asked_to_fence = True
         if self.facts is None:
             model.marks["fence of an unknown ledger"] += 1
 
@@ -272,7 +283,7 @@ class BookieTwin:
                     case MasterKey(_, key):
                         facts.master_key = key
                     case Fence():
-                        facts.is_fenced = self.ever_fenced = True
+                        facts.is_fenced = self.was_shut = True
                         self._model.moment("fence durable", self)
                     case ExplicitLac(_, packet):
                         self._synced_hint = packet
@@ -287,7 +298,7 @@ class BookieTwin:
             lac = parse_header(one.data, one.offsets[0]).last_add_confirmed
             confirmed = model.writer.state.last_add_confirmed
             is_as_written = bytes(one.data) == model.written[entry_id]
-            how = is_recovery, self.ever_fenced, lac, confirmed, is_as_written
+            how = is_recovery, self.was_shut, lac, confirmed, is_as_written
             model.history.stored.append(Stored(self.bookie_id, entry_id, *how))
             self.entries[entry_id] = one
             self.ever_stored.add(entry_id)
@@ -350,9 +361,8 @@ class BookieTwin:
         self.power_cut(500)
         self.ledgers, self.entries, self.damaged, self._synced_hint = {}, {}, set(), None
         metadata = model.register.committed.metadata
-        was_fenced, facts = self.ever_fenced, state_after_loss(metadata, self.bookie_id)
-        self.was_named_when_wiped = facts is not None
+        facts = state_after_loss(metadata, self.bookie_id)
         # Whoever is not named has nothing that anybody was promised, a fence included.
-        self.ever_fenced = facts is not None and (was_fenced or facts.is_fenced)
+        self.was_named_when_wiped = self.was_shut = facts is not None
         if facts is not None:
             self.ledgers = {LEDGER: facts}

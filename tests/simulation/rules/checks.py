@@ -79,7 +79,7 @@ def i7_lac_sound(history: History) -> Iterator[str]:
 
 
 def i8_fence_monotone(history: History) -> Iterator[str]:
-    """Behind a fence no add of the writer becomes durable, restarts or not."""
+    """Behind a fence, or in limbo, no add of the writer becomes durable, restarts or not."""
     for stored in history.stored:
         if stored.is_behind_fence and not stored.is_recovery:
             yield f"{stored.bookie_id} stored entry {stored.entry_id} of the writer behind its fence"
@@ -200,6 +200,13 @@ def i21_recovery_lac(history: History) -> Iterator[str]:
             yield f"{stored.bookie_id} has other bytes of entry {stored.entry_id} than were written"
 
 
+def i24_fenced_means_fence(history: History) -> Iterator[str]:
+    """FENCED ends a writer, so it is said only where somebody asked for a fence."""
+    for refused in history.refused:
+        if not refused.was_asked:
+            yield f"{refused.bookie_id} says FENCED, and nobody has fenced it"
+
+
 def s1_durable_before_ack(history: History) -> Iterator[str]:
     """A bookie answers an add when the entry is on its disk."""
     for answer in history.answered:
@@ -235,7 +242,7 @@ RULES: tuple[Check, ...] = (
     i11_negative_needs_quorum, i12_no_false_negative, i13_unknown_aborts,
     i14_recovery_metadata_quiet, i15_fragments_immutable, i16_ensemble_valid,
     i17_no_ack_ahead_of_metadata, i18_compare_and_set, i19_state_machine, i20_writer_stops,
-    i21_recovery_lac, s1_durable_before_ack, p_product_holds,
+    i21_recovery_lac, i24_fenced_means_fence, s1_durable_before_ack, p_product_holds,
 )  # fmt: skip
 """What keeps it so."""
 

@@ -33,7 +33,7 @@ class Stored:
     entry_id: int
     is_recovery: bool
     is_behind_fence: bool
-    """Whether the bookie's journal has the fence in front of it."""
+    """Whether the bookie's journal has, or may have lost, the fence in front of it."""
     last_add_confirmed: int
     confirmed_then: int
     """The writer's LAC at that time."""
@@ -58,6 +58,15 @@ class Answered:
     what: str
     is_durable: bool
     """Whether what it promises was on its disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A bookie answered FENCED to an add."""
+
+    bookie_id: str
+    was_asked: bool
+    """Whether anybody had asked it to fence the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +127,7 @@ class History:
     stored: list[Stored] = field(default_factory=list)
     hinted: list[Hinted] = field(default_factory=list)
     answered: list[Answered] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
     denied: list[Denied] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
     reads_begun: list[ReadBegun] = field(default_factory=list)

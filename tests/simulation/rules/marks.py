@@ -17,8 +17,8 @@ MARKS = (
     "writer gives up waiting", "writer runs out of bookies",
     # Fencing and admission.
     "explicit LAC says more than entries", "explicit LAC told",
-    "add refused by a fence not yet durable", "duplicate add waits", "fence of an unknown ledger",
-    "late add refused by a fence", "read waits for what is pending", "repeated fence waits",
+    "add refused by a fence not yet durable", "add refused in limbo", "duplicate add waits",
+    "fence of an unknown ledger", "late add refused by a fence", "read waits for what is pending", "repeated fence waits",
     "writer is fenced",
     # Recovery.
     "entries behind a gap given up", "entries written back",

@@ -91,8 +91,8 @@ class Model:
         return sum(entry_id in bookie.ever_stored for bookie in self._write_set(metadata, entry_id))
 
     def is_fenced_off(self, metadata: LedgerMetadata) -> bool:
-        """Whether every possible ack quorum of the last fragment has a durably fenced bookie."""
-        fenced = {name for name, bookie in self.bookies.items() if bookie.is_fenced}
+        """Whether every possible ack quorum of the last fragment has a bookie that takes no adds."""
+        fenced = {name for name, bookie in self.bookies.items() if bookie.is_shut}
         return no_ack_quorum_without(metadata, fenced)
 
     def committed(self, commit: Committed) -> None:

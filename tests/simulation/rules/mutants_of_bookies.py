@@ -5,7 +5,6 @@ from __future__ import annotations
 from bookie_server.core.absence import status_of, status_of_absence
 from bookie_server.core.admission import Admission
 from bookie_server.limbo import state_after_loss
-from bookie_server.storage.contents import Contents
 from bookie_server.storage.index.handle_state import encode_handle_state
 from bookie_server.wire.messages import Section
 from tests.simulation.kit.patching import Always, Mutants, Patch
@@ -80,10 +79,17 @@ mutant("limbo_forgotten", "BP-46, #2612: a disk that lost entries denies them", 
     status_of_absence, {" or (handle is not None and handle.is_limbo)": ""}
 )
 
-mutant("wiped_not_fenced", "BP-46: a lost disk forgets its fence", "I8", "I10").edit(
-    state_after_loss, {"is_fenced=True": "is_fenced=False"}
-).edit(Contents.set_limbo, {"in fenced_ids": "in ()"})
+_IN_LIMBO = "handle is not None and handle.is_limbo"
+mutant("wiped_not_fenced", "BP-46: a lost disk forgets its fence", "I8").edit(
+    Admission._refuse_writer, {_IN_LIMBO: "False"}
+)
 
-mutant("closed_not_fenced", "a lost disk fences open ledgers only", "I8", "I1").edit(
-    state_after_loss, {"is_fenced=True": "is_fenced=not metadata.is_closed"}
+# What a bookie knows of a ledger has no word for its being closed: a directory number that cannot be
+# says it here.
+mutant("closed_not_fenced", "a lost disk refuses adds of open ledgers only", "I8", "I1").edit(
+    state_after_loss, {"is_limbo=True": "is_limbo=True, directory_index=-1 - metadata.is_closed"}
+).edit(Admission._refuse_writer, {_IN_LIMBO: f"{_IN_LIMBO} and handle.directory_index != -2"})
+
+mutant("limbo_says_fenced", "a lost disk ends writers that nobody has fenced", "I24").edit(
+    Admission._refuse_writer, {"Status.LIMBO": "Status.FENCED"}
 )

@@ -2,7 +2,7 @@
 
 Every schedule enables a few faults only: all of them always would hide the bugs that need quiet
 elsewhere. Damage stays inside the fault atlas: media are lost at fewer bookies than an ack quorum,
-and a bookie that lost something comes back in limbo and fenced. Beyond that a violation would say
+and a bookie that lost something comes back in limbo. Beyond that a violation would say
 nothing about the protocol.
 """
 

@@ -242,18 +242,20 @@ class WriterTwin:
             self._quarantined_until_us[bookie_id] = now_us + QUARANTINE_US
         self._later(150, self._commit_change, change)
 
-    def _replacement(self, ensemble: tuple[str, ...], failed: dict[int, str]) -> Replacement:
+    def _replacement(
+        self, ensemble: tuple[str, ...], failed: dict[int, str], excluded: frozenset[str]
+    ) -> Replacement:
         now_us = self._heap.now_us
         avoided = {b for b, until in self._quarantined_until_us.items() if until > now_us}
-        return replace_bookies(
-            ensemble, failed, self._model.usable_bookies(), self._draw, avoided=avoided
-        )
+        usable = self._model.usable_bookies()
+        usable = [bookie_id for bookie_id in usable if bookie_id not in excluded]
+        return replace_bookies(ensemble, failed, usable, self._draw, avoided=avoided)
 
     def _commit_change(self, change: ChangeEnsemble) -> None:
         if self.state.error is not None:
             return
         marks = self._model.marks
-        replacement = self._replacement(change.ensemble, dict(change.failed))
+        replacement = self._replacement(change.ensemble, dict(change.failed), change.excluded)
         if not replacement.positions:
             marks["nobody to replace a bookie with"] += 1
             self._changed(change.ensemble, ())
@@ -296,7 +298,8 @@ class WriterTwin:
         state = self.state
         if state.error is not None or not state.failed_bookies or self._model.is_over:
             return
-        if self._replacement(state.ensemble, state.failed_bookies).positions:
+        excluded = state.excluded_bookies
+        if self._replacement(state.ensemble, state.failed_bookies, excluded).positions:
             self._model.marks["change tried again later"] += 1
             self._run(state.retry_change())
         else:

@@ -80,10 +80,11 @@ class WriterDesk(Desk):
             case ChangeEnsemble():
                 failed = " ".join(f"{p}={b}" for p, b in effect.failed.items())
                 needed = ", needed" if effect.is_needed else ""
+                excluded = f", excluded {' '.join(sorted(effect.excluded))}" * bool(effect.excluded)
                 suspects = " ".join(effect.suspects) or "nobody"
                 return (
                     f"change ensemble {' '.join(effect.ensemble)} from entry {effect.first_entry} on: "
-                    f"failed {failed}, suspects {suspects}{needed}"
+                    f"failed {failed}, suspects {suspects}{excluded}{needed}"
                 )
             case Acknowledge(last_entry):
                 return f"acknowledge up to {last_entry}"

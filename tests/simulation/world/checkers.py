@@ -281,12 +281,25 @@ def i21_recovery_copies_bytes(story: Story) -> Iterator[str]:
             yield f"{event} differs from what was stored first"
 
 
+def i24_fenced_means_fence(story: Story) -> Iterator[str]:
+    """FENCED ends a writer, so it is said only where a recovery has asked for a fence."""
+    recovered: set[int] = set()
+    for event in story.history.events:
+        match event:
+            case h.RecoveryBegun():
+                recovered.add(event.ledger)
+            case h.AddReplied(status=Status.FENCED) if event.ledger not in recovered:
+                yield f"{event}, and nobody has recovered it"
+            case _:
+                pass
+
+
 PROTOCOL_CHECKERS: tuple[Checker, ...] = (
     i1_no_truncation, i2_acked_readable, i3_committed_at_ack_quorum, i6_ack_order,
     i8_fence_monotone, i9_fence_before_reply, i10_coverage_before_read, i11_negative_needs_quorum,
     i13_unknown_aborts, i14_recovery_leaves_fragments, i15_fragments_immutable, i16_ensemble_valid,
     i17_no_ack_ahead_of_metadata, i18_compare_and_set, i19_state_machine, i20_writer_stops,
-    i21_recovery_copies_bytes,
+    i21_recovery_copies_bytes, i24_fenced_means_fence,
 )  # fmt: skip
 CHECKERS: tuple[Checker, ...] = PROTOCOL_CHECKERS + READER_CHECKERS + STORAGE_CHECKERS
 

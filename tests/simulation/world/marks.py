@@ -85,6 +85,8 @@ def _of_bookies(story: Story) -> Iterator[str]:
                     yield "entry written back"
             case h.AddReplied(status=Status.FENCED):
                 yield "late add refused by a fence"
+            case h.AddReplied(status=Status.LIMBO):
+                yield "add refused in limbo"
             case h.AddReplied(status=Status.OK):
                 key = event.bookie, event.ledger, event.first
                 if key in stored:

@@ -70,6 +70,28 @@ async def test_bookies_that_fail_later_are_replaced_from_the_next_entry_on(
     assert await scene.read() == [b"0", b"1", b"2"]
 
 
+@pytest.mark.cluster(bookies=3, ensemble_change_retry_ms=1, bookie_quarantine_ms=1)
+async def test_a_bookie_that_lost_its_disk_ends_no_writer_and_takes_part_no_more(
+    scene: Scene,
+) -> None:
+    """It is the only candidate; another ledger may have it."""
+    await scene.writer.append(b"0")
+    lost = scene.cluster.bookies[scene.ensemble[2]]
+    lost.storage.contents.set_limbo([scene.ledger_id])
+
+    await scene.writer.append(b"1")
+    await asyncio.sleep(0.05)
+    await scene.writer.append(b"2")
+
+    assert lost.storage.contents.entry_ids(scene.ledger_id) == [range(1)]
+    assert scene.writer.metadata.fragments == (Fragment(0, scene.ensemble),)
+    async with await scene.client.create_ledger() as other:
+        await other.append(b"0")
+        assert scene.ensemble[2] in other.metadata.last_fragment.ensemble
+    await scene.writer.close()
+    assert await scene.read() == [b"0", b"1", b"2"]
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 3, 3), (3, 2, 2), (5, 3, 2)])
 @pytest.mark.cluster(bookies=9, bookie_quarantine_ms=1)

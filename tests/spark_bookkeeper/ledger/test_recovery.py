@@ -305,7 +305,7 @@ async def test_a_bookie_in_limbo_is_no_witness(scene: Scene) -> None:
     await scene.leave_tail(on={0})
     scene.fail(0)
     witness = scene.cluster.bookies[scene.ensemble[1]]
-    witness.storage.contents.set_limbo([scene.ledger_id], [scene.ledger_id])
+    witness.storage.contents.set_limbo([scene.ledger_id])
 
     with pytest.raises((LedgerRecoveryError, NotEnoughBookiesError)):
         await scene.recover()

@@ -228,6 +228,21 @@ def test_a_sealed_and_settled_writer_changes_nothing_any_more() -> None:
     assert changes(answer(state, 2, 0, Status.UNREACHABLE)) == []
 
 
+def test_a_bookie_in_limbo_is_lost_to_this_ledger_and_no_suspect_to_others() -> None:
+    """Told FENCED, the writer would end although nobody has fenced it."""
+    state = writer_of(b"a")
+    answer(state, 0, 0, Status.OK)
+    (change,) = changes(answer(state, 2, 0, Status.LIMBO))
+
+    effects = state.on_ensemble_changed(("b0", "b1", "b2"), ())
+
+    assert (change.failed, change.excluded, change.suspects) == ({2: "b2"}, {"b2"}, ())
+    assert effects == []
+    assert acked(answer(state, 1, 0, Status.OK)) == [0]
+    (retried,) = changes(state.retry_change())
+    assert retried.excluded == {"b2"}
+
+
 def test_an_end_during_a_change_is_final() -> None:
     """W7."""
     state = writer_of(b"a")
