@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
 from bookkeeper_metadata.ledgers import ExtraOperations
@@ -88,10 +88,13 @@ class LedgerClient:
         """Open for reading. ``recovery`` first takes an open ledger over from its writer: fences
         it and closes it at its last entry. Without it an open ledger is read up to its LAC.
 
+        An end that was decided before this call, in any session, is known to the handle.
+
         Raises:
             NoSuchLedgerError, UnauthorizedError: nothing was changed.
             LedgerRecoveryError, EntryUnreadableError: too few bookies answer.
         """
+        await self._sync()
         if recovery:
             versioned = await recover_ledger(self.cluster, ledger_id, password)
         else:
@@ -118,6 +121,7 @@ class LedgerClient:
             LedgerInUseError: it belongs to a log.
             LedgerRecoveryError: not closed, and could not be.
         """
+        await self._sync()
         versioned = await self.cluster.ledgers.read(ledger_id)
         log = versioned.metadata.custom_metadata.get(LOG_MARK)
         if log is not None:
@@ -125,7 +129,10 @@ class LedgerClient:
         await self.dispose_of_ledger(ledger_id, force=force)
 
     async def dispose_of_ledger(self, ledger_id: int, *, force: bool = False) -> None:
-        """Delete a ledger even if a log owns it; for that log's own use."""
+        """Delete a ledger even if a log owns it; for that log's own use.
+
+        Not synced, as :meth:`fence_ledger` is not: the log read of the ledger in this session.
+        """
         versioned = await self.cluster.ledgers.read(ledger_id)
         if not versioned.metadata.is_closed and not force:
             await recover_ledger(self.cluster, ledger_id, versioned.metadata.password)
@@ -143,14 +150,18 @@ class LedgerClient:
 
     async def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
         """Raises NoSuchLedgerError, MetadataCorruptError."""
+        await self._sync()
         return (await self.cluster.ledgers.read(ledger_id)).metadata
 
-    def list_ledgers(self) -> AsyncIterator[int]:
-        """Ids of all ledgers, ascending."""
-        return self.cluster.ledgers.list_ids()
+    async def list_ledgers(self) -> AsyncGenerator[int, None]:
+        """Ids of all ledgers, ascending; every ledger created before this call is among them."""
+        await self._sync()
+        async for ledger_id in self.cluster.ledgers.list_ids():
+            yield ledger_id
 
     async def bookies(self) -> list[BookieStatus]:
         """All registered bookies, by id."""
+        await self._sync()
         found: list[BookieStatus] = []
         for writable, infos in (
             (True, await self.cluster.registry.writable()),
@@ -161,3 +172,7 @@ class LedgerClient:
                 address = endpoint.address if endpoint else ""
                 found.append(BookieStatus(bookie_id, address, writable))
         return sorted(found, key=lambda bookie: bookie.bookie_id)
+
+    async def _sync(self) -> None:
+        """Make later reads of this session see all that was changed before this call, in any."""
+        await self.cluster.store.sync(self.cluster.root)

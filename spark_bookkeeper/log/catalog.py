@@ -105,10 +105,8 @@ class Catalog:
             NoSuchLogError: there is none.
             LogRecreatedError: it is another one than ``expected_log_id``.
         """
-        log_id = await self._id(name)
-        if log_id is None:
-            # It may have been created a moment ago in another session; this one may lag behind it.
-            log_id = await self._synced_id(name)
+        # Whatever is read of the log next is as fresh as what its caller saw committed elsewhere.
+        log_id = await self._synced_id(name)
         if log_id is None:
             raise NoSuchLogError(name)
         if expected_log_id is not None and log_id != expected_log_id:
@@ -131,6 +129,7 @@ class Catalog:
 
     async def names(self) -> list[str]:
         """Names of all logs, sorted."""
+        await self._store.sync(self._paths.root)
         return await self._store.children(self._paths.names) or []
 
     async def delete(self, name: str) -> SweepReport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_bookkeeper.log.format.model import LedgerRange, LogSettings
+from spark_bookkeeper.log.format.model import LedgerRange, LogHead, LogSettings
 from spark_bookkeeper.log.format.position import Position, Start
 from spark_bookkeeper.log.layer import LogLayer
 from spark_bookkeeper.log.ledgers import Ledgers
@@ -29,24 +29,26 @@ class Log:
         Raises:
             NoSuchLogError: it was deleted.
         """
+        await self._view.nodes.sync()
         return list((await self._view.ranges()).ranges)
 
     async def schema(self) -> bytes:
         """The newest schema as it was stored; empty when there is none."""
-        head = (await self._view.head()).head
+        head = await self._head()
         return await self._view.nodes.schema(head.schema_id) or b""
 
     async def settings(self) -> LogSettings:
         """How the log's ledgers are written."""
-        return (await self._view.head()).head.settings
+        return (await self._head()).settings
 
     async def row_count(self) -> int:
         """Rows of closed ledgers; those of an open ledger are counted when it is closed."""
-        head = (await self._view.head()).head
+        head = await self._head()
         return head.next_row - head.base_row
 
     async def transactions(self) -> dict[str, int]:
         """Last version of each transaction application id."""
+        await self._view.nodes.sync()
         stored = await self._view.nodes.txns()
         return {app_id: txn.version for app_id, txn in stored.items()}
 
@@ -112,3 +114,8 @@ class Log:
         """
         row = before.row if isinstance(before, Position) else before
         return await self._layer.truncate(self.log_id, self.name, row)
+
+    async def _head(self) -> LogHead:
+        """The head with everything in it that was committed before this call, in any session."""
+        await self._view.nodes.sync()
+        return (await self._view.head()).head

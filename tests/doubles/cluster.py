@@ -23,7 +23,7 @@ from bookkeeper_metadata.bookies import (
     Endpoint,
 )
 from bookkeeper_metadata.cluster import initialize
-from bookkeeper_metadata.store.interface import Registration
+from bookkeeper_metadata.store.interface import MetadataStore, Registration
 from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.context import LedgerContext
@@ -63,10 +63,10 @@ class InProcessCluster:
         await bookie.start()
         self.faults.setdefault(bookie_id, Faults())
 
-    def client(self, seed: int = 1) -> LedgerClient:
-        """A client of its own, as another process would have."""
+    def client(self, seed: int = 1, store: MetadataStore | None = None) -> LedgerClient:
+        """A client of its own, as another process would have, over a session of its own if given."""
         cluster = LedgerContext(
-            self.store,
+            store or self.store,
             ROOT,
             settings=self._settings,
             random=Random(seed),

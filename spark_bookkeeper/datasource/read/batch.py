@@ -130,6 +130,9 @@ def _log_ranges(
     session: Session, options: ReadOptions, log_id: int, columns: Collection[str]
 ) -> RowRanges:
     view = session.log_view(log_id, options.log or "", options.read_password())
+    # An action sees what was committed before it: this session may be another than the one that
+    # found the log, and both may lag.
+    session.run(view.nodes.sync())
     first, end = _first_row(session, options, view), _end_row(session, options, view)
     if first is not None and end is not None and end < first:
         raise OptionsError((f"the read ends before it begins; end_row={end} first_row={first}",))

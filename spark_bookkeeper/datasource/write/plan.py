@@ -96,8 +96,7 @@ async def _plan_once(
         raise SchemaMismatchError(options.log, ("a DataFrame without columns holds no rows",))
     password = options.read_password()
     nodes, has_created_log = await _find_or_create(session, options, options.log, schema)
-    # Another client may have changed schema, writer or password: check against the newest.
-    await nodes.sync()
+    # Synced by whoever found it: another client may have changed schema, writer or password.
     found = await nodes.head()
     settings = overridden(found.head.settings, options)
     # Before the take-over: columns or a password that do not fit must not cost the outside writer

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from bookkeeper_metadata.store.operations import Node
 from spark_bookkeeper.ledger.errors import NoSuchEntryError
 from spark_bookkeeper.log.errors import DataLossError, NoMatchingTimestampError
+from tests.spark_bookkeeper.datasource.lag import Lag
 from tests.spark_bookkeeper.datasource.rows import RAW, raw_batch
 from tests.spark_bookkeeper.datasource.streaming import (
     EARLIEST,
@@ -25,29 +25,6 @@ def writer(world: FakeSpark) -> OutsideWriter:
     """Leads a log of two rows that Spark wrote."""
     world.write([[raw_batch(b"0", b"1")]], RAW, payloadformat="raw")
     return OutsideWriter(world)
-
-
-class Lag:
-    """A session that, once it begins, sees the head of now until it syncs."""
-
-    def __init__(self, world: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._store, self._head = world.client.store, world.nodes().tree.head
-        self._old = world.client.run(self._store.get(self._head))
-        self._monkeypatch = monkeypatch
-        self.is_over = False
-
-    def begin(self) -> None:
-        get, sync = self._store.get, self._store.sync
-
-        async def lagging_get(path: str) -> Node | None:
-            return self._old if path == self._head and not self.is_over else await get(path)
-
-        async def ending_sync(path: str) -> None:
-            await sync(path)
-            self.is_over = True
-
-        self._monkeypatch.setattr(self._store, "get", lagging_get)
-        self._monkeypatch.setattr(self._store, "sync", ending_sync)
 
 
 def numbered(first: int, end: int) -> list[bytes]:
@@ -156,8 +133,8 @@ def test_a_run_whose_metadata_lags_behind_the_checkpoint_reads_the_same_rows(
     writer.append(*numbered(4, 9))
     query.plan()
     before = values(query.read())
-    lag.begin()
     query.restart()
+    lag.begin()
 
     assert values(query.read()) == before == numbered(0, 9)
     assert lag.is_over
@@ -172,8 +149,8 @@ def test_a_run_whose_metadata_lags_behind_finds_nothing_new_yet(
     writer.roll()
     writer.append(*numbered(4, 9))
     query.trigger()
-    lag.begin()
     query.restart()
+    lag.begin()
 
     assert query.trigger() is None
 
@@ -190,8 +167,8 @@ def test_an_old_head_that_names_a_ledger_long_gone_is_looked_at_again(
     query = StreamQuery(writer.world, **EARLIEST)
     query.trigger()
     writer.append(*numbered(4, 6))
-    lag.begin()
     query.restart()
+    lag.begin()
 
     assert values(query.trigger()) == numbered(4, 6)
 

@@ -17,6 +17,7 @@ from spark_bookkeeper.ledger.errors import (
 )
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.verify import DIFFERENT, verify_ledger
+from tests.doubles.stores import LaggingStore
 from tests.spark_bookkeeper.ledger.scene import ACK_BY_ALL, Scene, read_all
 
 PAYLOADS = [b"%d" % i * 50 for i in range(200)]
@@ -160,3 +161,26 @@ async def test_verify_names_the_replica_that_is_wrong(scene: Scene) -> None:
     whats = {(bookie, what) for _, bookie, what in defects}
     assert whats == {(scene.ensemble[0], "DIGEST_MISMATCH"), (scene.ensemble[1], "NO_ENTRY")}
     assert DIFFERENT not in {what for _, what in whats}
+
+
+@pytest.mark.parametrize("asks_for", ["open", "take over", "metadata", "list", "delete"])
+async def test_a_session_that_lags_behind_the_creation_finds_the_ledger_and_its_end(
+    scene: Scene, asks_for: str
+) -> None:
+    await scene.writer.append(b"0")
+    await scene.writer.close()
+    lagging = LaggingStore(scene.cluster.store.tree, "/00/0000")
+    behind, ledger_id = scene.cluster.client(2, lagging), scene.ledger_id
+
+    match asks_for:
+        case "open":
+            assert (await behind.open_ledger(ledger_id)).last_add_confirmed == 0
+        case "take over":
+            assert (await behind.open_ledger(ledger_id, recovery=True)).last_add_confirmed == 0
+        case "metadata":
+            assert (await behind.ledger_metadata(ledger_id)).last_entry == 0
+        case "list":
+            assert [found async for found in behind.list_ledgers()] == [ledger_id]
+        case _:
+            await behind.delete_ledger(ledger_id)
+            assert [found async for found in behind.list_ledgers()] == []

@@ -12,7 +12,7 @@ from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.log.errors import LogExistsError, LogRecreatedError, NoSuchLogError
 from spark_bookkeeper.log.format.epoch import Job
 from spark_bookkeeper.log.format.model import LogSettings
-from tests.doubles.stores import LoseNth, UnrulyStore, every_mutation
+from tests.doubles.stores import LaggingStore, LoseNth, UnrulyStore, every_mutation
 from tests.spark_bookkeeper.log.world import DAY_MS, LogWorld
 
 LOGS_ROOT = "/ledgers-logs"
@@ -40,6 +40,12 @@ async def test_created_log_is_empty_and_has_its_settings_and_schema() -> None:
     assert (head.name, head.settings, head.next_row) == ("orders", settings, 0)
     assert await nodes.schemas() == {0: b"s0"}
     assert await catalog.names() == ["orders"]
+
+
+async def test_a_session_that_lags_behind_the_creation_lists_the_log(world: LogWorld) -> None:
+    behind = world.client(LaggingStore(world.tree, LOGS_ROOT))
+
+    assert await behind.catalog.names() == ["orders"]
 
 
 @pytest.mark.parametrize("fault", Fault)
