@@ -208,14 +208,23 @@ def verify(
 
 @ledgers.command()
 @click.argument("ledger_id", type=int)
+@click.option(
+    "--force", is_flag=True, help="Fence the writer of an open ledger, do not recover it."
+)
+@click.option(
+    "--unfenced",
+    is_flag=True,
+    help="Do not even fence it, where its bookies are gone for good: what a writer that is still "
+    "alive gets acknowledged is lost.",
+)
 @options.yes_option
 @options.uri_option
 @options.debug_option
-def delete(ledger_id: int, is_sure: bool, uri: str) -> None:
+def delete(ledger_id: int, force: bool, unfenced: bool, is_sure: bool, uri: str) -> None:
     """Delete a ledger for ever; an open one is recovered first."""
     options.confirm(f"Delete ledger {ledger_id} and all its entries?", is_sure)
     with options.open_client(uri) as client:
-        client.delete_ledger(ledger_id)
+        client.delete_ledger(ledger_id, force=force, unfenced=unfenced)
     click.echo(f"deleted ledger {ledger_id}")
 
 

@@ -11,7 +11,7 @@ from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import LedgerInUseError, UnauthorizedError
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
 from spark_bookkeeper.ledger.read_handle import ReadHandle
-from spark_bookkeeper.ledger.recovery import recover_ledger
+from spark_bookkeeper.ledger.recovery import recover_ledger, shut_out_writer
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 
 LOG_MARK = "log"
@@ -110,31 +110,40 @@ class LedgerClient:
         confirmed = max(confirmed, metadata.last_fragment.first_entry - 1)
         return ReadHandle(self.cluster, ledger_id, versioned, confirmed)
 
-    async def delete_ledger(self, ledger_id: int, *, force: bool = False) -> None:
+    async def delete_ledger(
+        self, ledger_id: int, *, force: bool = False, unfenced: bool = False
+    ) -> None:
         """Delete a ledger; its entries become garbage on the bookies.
 
-        A ledger that is not closed is recovered first, so that its writer is fenced; ``force`` skips
-        that.
+        A ledger that is not closed is recovered first. ``force`` does without a recovery, which may
+        be impossible where entries are lost, but still fences the writer. ``unfenced`` does without
+        that too, for bookies that will never answer again: adds of a writer that lives on may be
+        acknowledged and are lost.
 
         Raises:
             NoSuchLedgerError: there was none.
             LedgerInUseError: it belongs to a log.
-            LedgerRecoveryError: not closed, and could not be.
+            LedgerRecoveryError: not closed, and could not be; with ``force``: not fenced.
         """
         await self._sync()
         versioned = await self.cluster.ledgers.read(ledger_id)
         log = versioned.metadata.custom_metadata.get(LOG_MARK)
         if log is not None:
             raise LedgerInUseError(ledger_id, log.decode(errors="replace"))
-        await self.dispose_of_ledger(ledger_id, force=force)
+        password = versioned.metadata.password
+        if force and not unfenced:
+            await shut_out_writer(self.cluster, ledger_id, password)
+        elif not unfenced and not versioned.metadata.is_closed:
+            await recover_ledger(self.cluster, ledger_id, password)
+        await self.cluster.ledgers.delete(ledger_id)
 
-    async def dispose_of_ledger(self, ledger_id: int, *, force: bool = False) -> None:
+    async def dispose_of_ledger(self, ledger_id: int) -> None:
         """Delete a ledger even if a log owns it; for that log's own use.
 
         Not synced, as :meth:`fence_ledger` is not: the log read of the ledger in this session.
         """
         versioned = await self.cluster.ledgers.read(ledger_id)
-        if not versioned.metadata.is_closed and not force:
+        if not versioned.metadata.is_closed:
             await recover_ledger(self.cluster, ledger_id, versioned.metadata.password)
         await self.cluster.ledgers.delete(ledger_id)
 

@@ -53,19 +53,37 @@ async def recover_ledger(cluster: LedgerContext, ledger_id: int, password: bytes
     """
     for attempt in range(RECOVERY_ATTEMPTS_MAX):
         await back_off(attempt, cluster.random)
-        versioned = await cluster.ledgers.read(ledger_id)
-        if versioned.metadata.password != password:
-            raise UnauthorizedError(ledger_id)
-        # Only the CAS to IN_RECOVERY stops the writer's ensemble changes. Fencing before it would
-        # let the writer move to bookies that nobody fences.
-        if not versioned.metadata.is_closed:
-            versioned = await cluster.update(ledger_id, marked_in_recovery, versioned)
+        versioned = await _begin(cluster, ledger_id, password)
         if versioned.metadata.is_closed:
             return versioned
         closed = await _Recovery(cluster, ledger_id, versioned).run()
         if closed is not None:
             return closed
     raise LedgerRecoveryError(ledger_id, "its last fragment changed whenever it was recovered")
+
+
+async def shut_out_writer(cluster: LedgerContext, ledger_id: int, password: bytes) -> None:
+    """The first half of a recovery: from here on no add of the ledger's writer is acknowledged.
+
+    Raises:
+        LedgerRecoveryError: too few bookies could be fenced for that.
+        UnauthorizedError: the password is not the ledger's.
+    """
+    versioned = await _begin(cluster, ledger_id, password)
+    if not versioned.metadata.is_closed:
+        await read_last_confirmed(cluster, ledger_id, versioned.metadata, is_fencing=True)
+
+
+async def _begin(cluster: LedgerContext, ledger_id: int, password: bytes) -> Versioned:
+    """The metadata once it is IN_RECOVERY, or CLOSED."""
+    versioned = await cluster.ledgers.read(ledger_id)
+    if versioned.metadata.password != password:
+        raise UnauthorizedError(ledger_id)
+    if versioned.metadata.is_closed:
+        return versioned
+    # Only this CAS stops the writer's ensemble changes. Fencing before it would let the writer move
+    # to bookies that nobody fences.
+    return await cluster.update(ledger_id, marked_in_recovery, versioned)
 
 
 class _Recovery:

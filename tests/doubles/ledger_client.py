@@ -177,7 +177,7 @@ class FakeLedgerClient(LedgerClient):
         if not self._client.ledgers[ledger_id].is_closed:
             self._client.ledgers[ledger_id].is_fenced = True
 
-    async def dispose_of_ledger(self, ledger_id: int, *, force: bool = False) -> None:
+    async def dispose_of_ledger(self, ledger_id: int) -> None:
         if self._client.ledgers.pop(ledger_id, None) is None:
             raise NoSuchLedgerError(ledger_id)
 

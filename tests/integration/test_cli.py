@@ -151,6 +151,17 @@ class TestWithACluster:
 
         assert bookkeeper.json("ledgers", "show", 4712)["ledger_id"] == 4712
 
+    def test_a_forced_deletion_fences_the_writer(self, bookkeeper: CommandLine) -> None:
+        with BookKeeper(bookkeeper.uri) as client:
+            writer = client.create_ledger()
+            writer.append(b"a")
+
+            bookkeeper("ledgers", "delete", writer.ledger_id, "--force", "--yes")
+
+            with pytest.raises(LedgerFencedError):
+                writer.append(b"b")
+        assert "no such ledger" in bookkeeper.refused("ledgers", "show", writer.ledger_id)
+
     def test_a_wrong_password_is_refused_by_name(self, bookkeeper: CommandLine) -> None:
         bookkeeper("ledgers", "create", "--ledger-id", 4713, "--password", "right")
 

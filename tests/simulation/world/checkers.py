@@ -282,14 +282,14 @@ def i21_recovery_copies_bytes(story: Story) -> Iterator[str]:
 
 
 def i24_fenced_means_fence(story: Story) -> Iterator[str]:
-    """FENCED ends a writer, so it is said only where a recovery has asked for a fence."""
-    recovered: set[int] = set()
+    """FENCED ends a writer, so it is said only where a recovery may have asked for a fence."""
+    taken_over: set[int] = set()
     for event in story.history.events:
         match event:
-            case h.RecoveryBegun():
-                recovered.add(event.ledger)
-            case h.AddReplied(status=Status.FENCED) if event.ledger not in recovered:
-                yield f"{event}, and nobody has recovered it"
+            case h.Committed() if event.metadata.state is not LedgerState.OPEN:
+                taken_over.add(event.ledger)
+            case h.AddReplied(status=Status.FENCED) if event.ledger not in taken_over:
+                yield f"{event}, and nobody has begun to recover it"
             case _:
                 pass
 

@@ -12,7 +12,12 @@ import pytest
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from spark_bookkeeper.ledger.errors import LedgerClosedError, NotEnoughBookiesError
+from spark_bookkeeper.ledger.errors import (
+    LedgerClosedError,
+    LedgerFencedError,
+    LedgerRecoveryError,
+    NotEnoughBookiesError,
+)
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.doubles.waits import pass_turns, until
 from tests.patience import seconds
@@ -142,6 +147,34 @@ async def test_fencing_and_deleting_at_once_leave_no_ledger_and_no_writer(scene:
     with pytest.raises(BookKeeperError) as caught:
         await scene.writer.append(b"1")
     assert not isinstance(caught.value, NotEnoughBookiesError)
+    with pytest.raises(NoSuchLedgerError):
+        await scene.open(4)
+
+
+async def test_a_forced_deletion_fences_the_writer_all_the_same(scene: Scene) -> None:
+    """Before, three more adds were acknowledged, of a ledger that was gone."""
+    await scene.writer.append(b"0")
+
+    await scene.cluster.client(3).delete_ledger(scene.ledger_id, force=True)
+
+    with pytest.raises(LedgerFencedError):
+        await scene.writer.append(b"1")
+    with pytest.raises(NoSuchLedgerError):
+        await scene.open(4)
+
+
+async def test_a_forced_deletion_that_cannot_fence_deletes_nothing_unless_told_to(
+    scene: Scene,
+) -> None:
+    await scene.writer.append(b"0")
+    scene.fail(0, 1)
+    client = scene.cluster.client(3)
+
+    with pytest.raises(LedgerRecoveryError, match="too few bookies could be fenced"):
+        await client.delete_ledger(scene.ledger_id, force=True)
+    assert not (await scene.metadata()).is_closed
+
+    await client.delete_ledger(scene.ledger_id, unfenced=True)
     with pytest.raises(NoSuchLedgerError):
         await scene.open(4)
 
