@@ -259,12 +259,17 @@ class Admission:
 
 
 def _is_plausible(section: Section) -> bool:
-    """Whether each record matches its digest, where a bookie can check it, and the LAC is possible."""
+    """Whether each record matches its digest, where a bookie can check it, and the LAC is possible.
+
+    A writer cannot know an entry confirmed before it is stored. Apache's re-replication, whose adds
+    are recovery's, packages entries anew with the LAC of the whole ledger.
+    """
     digest = keyless_digest(section.digest_type)
     if digest is not None and not run_verifies(section.run, digest):
         return False
     header = parse_header(section.run.data, section.run.offsets[-1])
-    return -1 <= header.last_add_confirmed < header.entry_id and header.length >= 0
+    is_known_early = header.last_add_confirmed >= header.entry_id and not section.is_recovery
+    return header.last_add_confirmed >= -1 and header.length >= 0 and not is_known_early
 
 
 def _not_pending(run: Run, pending: list[tuple[int, Run]]) -> list[Run]:

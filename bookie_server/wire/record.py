@@ -108,7 +108,11 @@ class Run:
         return memoryview(self.data)[self.offsets[index] : self.end_of(index)]
 
     def last_add_confirmed(self) -> int:
-        """The highest LAC the records carry: the last one's, since writers never let it fall."""
+        """The LAC of the last record, the highest one: writers never let it fall.
+
+        Where Apache's re-replication packaged some of the entries anew it may fall; then less is known
+        than could be.
+        """
         return int(_RECORD_HEAD.unpack_from(self.data, self.offsets[-1])[3])
 
 

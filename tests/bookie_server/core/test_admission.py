@@ -242,13 +242,19 @@ def test_a_damaged_record_is_refused_before_it_is_stored(scene: Scene) -> None:
     assert scene.persists == []
 
 
-def test_an_impossible_lac_is_refused(scene: Scene) -> None:
-    run = parse_run(records([b"x"], 3, lac=3))
-    claim = Section(7, KEY, False, DigestType.CRC32C, run)
+@pytest.mark.parametrize("lac", [3, 9, -2])
+def test_an_impossible_lac_is_refused(scene: Scene, lac: int) -> None:
+    """A re-replication packages entries anew, with a LAC it has read: that may be above them."""
+    run = parse_run(records([b"x"], 3, lac=lac))
 
-    scene.run(scene.admission.add(claim, scene.teller("writer")))
+    for who, is_recovery in ("writer", False), ("replicator", True):
+        claim = Section(7, KEY, is_recovery, DigestType.CRC32C, run)
+        scene.run(scene.admission.add(claim, scene.teller(who)))
+    while scene.persists:
+        scene.sync()
 
-    assert scene.told == [("writer", Status.BAD_REQUEST)]
+    accepted = Status.OK if lac > 0 else Status.BAD_REQUEST
+    assert scene.told == [("writer", Status.BAD_REQUEST), ("replicator", accepted)]
 
 
 def test_a_failed_group_tells_nobody_ok(scene: Scene) -> None:

@@ -48,8 +48,9 @@ UNKNOWN = LacEvidence(Status.UNKNOWN)
         (ReadLacReply(Status.OK, entry(9, 8), packet(9, 8)), LacEvidence(Status.OK, 8, -1, 9)),
         # An entry that does not verify discredits whatever came with it.
         (ReadLacReply(Status.OK, flipped(entry(9, 8)), packet(9)), UNKNOWN),
-        (ReadLacReply(Status.OK, entry(9, 9)), UNKNOWN),
-        (ReadLacReply(Status.OK, entry(9, 12)), UNKNOWN),
+        # As Apache's re-replication packages it.
+        (ReadLacReply(Status.OK, entry(9, 9)), LacEvidence(Status.OK, 9, -1, 9)),
+        (ReadLacReply(Status.OK, entry(9, 12)), LacEvidence(Status.OK, 12, -1, 9)),
         (ReadLacReply(Status.OK, entry(9, -2)), UNKNOWN),
         (ReadLacReply(Status.OK, entry(9, 8, ledger_id=8)), UNKNOWN),
         (ReadLacReply(Status.OK, entry(9, 8, count=2)), UNKNOWN),
