@@ -25,6 +25,7 @@ from bookie_server.bookie import Bookie
 from bookie_server.limbo import put_ledgers_in_limbo
 from bookie_server.service import SERVER_OPTIONS, BookieService
 from bookie_server.settings import BookieSettings
+from bookie_server.storage.disk.descriptors import raise_descriptor_limit
 from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
@@ -56,6 +57,7 @@ def run(settings: BookieSettings) -> int:
     """
     # Frames are acyclic and short-lived: frequent collections only cost time (docs/performance.md).
     gc.set_threshold(50_000, 20, 100)
+    _LOGGER.info("descriptors. limit=%d", raise_descriptor_limit())
     try:
         return asyncio.run(_serve(settings))
     except (BookKeeperError, OSError) as error:

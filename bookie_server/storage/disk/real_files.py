@@ -19,6 +19,7 @@ from itertools import islice
 
 import numpy as np
 
+from bookie_server.storage.disk.descriptors import with_reserve
 from bookie_server.storage.disk.files import File, FileSystem, split_buffers
 from bookie_server.wire.buffer import Buffer
 
@@ -125,20 +126,22 @@ class RealFileSystem(FileSystem):
 
     def create(self, path: str) -> File:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return _open_direct(path, os.open(path, flags, 0o600))
+        return _open_direct(path, with_reserve(lambda: os.open(path, flags, 0o600)))
 
     def open(self, path: str, *, writable: bool = False) -> File:
         access = os.O_RDWR if writable else os.O_RDONLY
-        return RealFile(os.open(path, access | os.O_NOFOLLOW | os.O_CLOEXEC))
+        flags = access | os.O_NOFOLLOW | os.O_CLOEXEC
+        return RealFile(with_reserve(lambda: os.open(path, flags)))
 
     def make_directory(self, path: str) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)
 
     def names(self, directory: str) -> list[str]:
-        return sorted(os.listdir(directory))
+        return sorted(with_reserve(lambda: os.listdir(directory)))
 
     def sync_dir(self, directory: str) -> None:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        descriptor = with_reserve(lambda: os.open(directory, flags))
         try:
             os.fsync(descriptor)
         finally:
@@ -166,8 +169,9 @@ class RealFileSystem(FileSystem):
 
 def _open_direct(path: str, descriptor: int) -> RealFile:
     """A file that owns ``descriptor`` and bypasses the page cache where its file system allows it."""
+    flags = os.O_WRONLY | os.O_DIRECT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        direct = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_NOFOLLOW | os.O_CLOEXEC)
+        direct = with_reserve(lambda: os.open(path, flags))
     except OSError as cause:
         if cause.errno in _NO_DIRECT_IO:
             return RealFile(descriptor)

@@ -1,0 +1,97 @@
+"""A bookie whose clients take all descriptors goes on: its files have some of their own."""
+
+from __future__ import annotations
+
+import resource
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper.errors import EntryUnreadableError
+from spark_bookkeeper.local.environment import child_environment
+from spark_bookkeeper.local.ports import LOOPBACK, free_port
+from tests.integration.processes import eventually
+from tests.patience import seconds
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+DESCRIPTORS = 120
+"""Of the bookie's process; connections get at most half of them."""
+IDLE = 400
+PAYLOAD = bytes(60_000)
+
+
+@contextmanager
+def short_of_descriptors(cluster: LocalCluster, directory: Path) -> Iterator[tuple[int, int]]:
+    """Process id and port of a bookie that writes many files and is soon the cluster's only one."""
+    port = free_port(set())
+    flags = {
+        "--metadata-service-uri": cluster.metadata_service_uri,
+        "--port": port,
+        "--journal-directories": directory / "journal",
+        "--ledger-directories": directory / "ledgers",
+        "--journal-file-size-bytes": 256 * 1024,
+        "--write-cache-size-bytes": 256 * 1024,
+    }
+    words = [
+        sys.executable,
+        "-m",
+        "bookie_server",
+        *(str(word) for flag in flags.items() for word in flag),
+    ]
+    process = subprocess.Popen(
+        ["sh", "-c", f"ulimit -n {DESCRIPTORS} && exec {shlex.join(words)}"],
+        stderr=subprocess.DEVNULL,
+        env=child_environment(),
+    )
+    try:
+        with BookKeeper(cluster.metadata_service_uri) as bk:
+            assert eventually(lambda: any(f":{port}" in b.bookie_id for b in bk.bookies()), 30)
+        cluster.bookies[0].stop()
+        yield process.pid, port
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_idle_connections_take_nothing_from_journal_and_checkpoints(tmp_path: Path) -> None:
+    """Before, 1,100 of them ended a bookie at its next checkpoint."""
+    with (
+        LocalCluster(bookies=1) as cluster,
+        short_of_descriptors(cluster, tmp_path) as (pid, port),
+        BookKeeper(cluster.metadata_service_uri) as bk,
+        ExitStack() as idle,
+    ):
+        writer = bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+        writer.append(PAYLOAD)
+        # Its connections are made before there are no more to be had.
+        assert list(bk.open_ledger(writer.ledger_id).read_unconfirmed(0, 0))
+        for _ in range(IDLE):
+            connection = socket.create_connection((LOOPBACK, port), seconds(10))
+            idle.enter_context(connection)
+        limit, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        used = Path(f"/proc/{pid}/fd")
+        assert eventually(lambda: len(list(used.iterdir())) >= limit, 30)
+
+        for _ in range(60):
+            writer.append(PAYLOAD)
+        writer.close()
+        logs = list((tmp_path / "ledgers").glob("*.log"))
+        read = sum(1 for _ in bk.open_ledger(writer.ledger_id).read(0, 60))
+        assert (limit, len(logs) > 3, read) == (DESCRIPTORS // 2, True, 61)
+
+        def is_read_by_another() -> bool:
+            with BookKeeper(cluster.metadata_service_uri) as other, suppress(EntryUnreadableError):
+                return len(list(other.open_ledger(writer.ledger_id).read(0, 60))) == 61
+            return False
+
+        idle.close()
+        assert eventually(is_read_by_another, 30)
