@@ -26,6 +26,8 @@ from bookkeeper_metadata.foundation.tasks import end_tasks
 SERVICE = "bookkeeper.Bookie"
 READS_IN_FLIGHT_MAX = 64
 """Reads of one stream executed at once; the others wait in the stream."""
+STEP_S = 0.01
+"""About the longest that one frame keeps the event loop to itself."""
 _LOGGER = logging.getLogger(__name__)
 
 SERVER_OPTIONS = (
@@ -67,6 +69,7 @@ class BookieService:
         )
 
     async def _write(self, frames: AsyncIterator[bytes], context: Any) -> None:
+        loop = asyncio.get_running_loop()
         replies: list[SectionReply] = []
         wake = asyncio.Event()
 
@@ -93,8 +96,13 @@ class BookieService:
                 # again when a bookie is back at this address.
                 if self.is_draining:
                     break
+                pause_at_s = loop.time() + STEP_S
                 for section in codec.parse_frame(frame):
                     self._bookie.add(section, partial(answer, section))
+                    # A frame may have thousands of sections; others are served between them.
+                    if loop.time() > pause_at_s:
+                        await asyncio.sleep(0)
+                        pause_at_s = loop.time() + STEP_S
                 # Not to read on is the back pressure: gRPC's flow control then stops the client.
                 await self._bookie.wait_for_room()
             # The client has said all, or the bookie drains: what was

@@ -15,7 +15,7 @@ this class holds only what is not durable yet, and forgets a ledger as soon as n
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -32,6 +32,7 @@ from bookie_server.wire.record import (
     run_verifies,
 )
 from bookkeeper_metadata.foundation.invariant import invariant
+from bookkeeper_metadata.model import NO_ENTRY_ID
 
 
 class LedgerSet(Protocol):
@@ -56,11 +57,37 @@ class _Unsettled:
 
     master_key: bytes | None = None
     fence_ticket: int | None = None
-    runs: list[tuple[int, Run]] = field(default_factory=list)
-    """(ticket, run) in order of admission."""
+    runs: dict[int, list[tuple[int, int, Run]]] = field(default_factory=dict)
+    """By ticket: (first entry, last entry, run)."""
+    highest_entry: int = NO_ENTRY_ID
+    """Of all runs admitted since nothing was pending."""
     last_ticket: int = 0
-    waiting: list[tuple[int, Reply | Compare]] = field(default_factory=list)
-    """(ticket, effect): the shell carries the effect out once that ticket is durable."""
+    waiting: dict[int, list[Reply | Compare]] = field(default_factory=dict)
+    """By ticket: effects the shell carries out once that is durable."""
+
+    def admit(self, ticket: int, runs: Iterable[Run]) -> None:
+        """Note what is on its way with a new ticket."""
+        self.last_ticket = ticket
+        found = [(run.first_entry, run.last_entry, run) for run in runs]
+        if found:
+            self.runs[ticket] = found
+            self.highest_entry = max(self.highest_entry, *(last for _, last, _ in found))
+
+    def near(self, first_entry: int, last_entry: int) -> list[Run]:
+        """The pending runs that may hold one of these ids."""
+        # A writer's next run, for which nothing has to be looked through.
+        if first_entry > self.highest_entry:
+            return []
+        return [
+            run
+            for runs in self.runs.values()
+            for first, last, run in runs
+            if first <= last_entry and first_entry <= last
+        ]
+
+    def wait(self, ticket: int, effect: Reply | Compare) -> None:
+        """Keep an effect until that ticket is durable."""
+        self.waiting.setdefault(ticket, []).append(effect)
 
 
 class Admission:
@@ -85,7 +112,9 @@ class Admission:
             refusal = Status.BAD_REQUEST
         if refusal is not None:
             return [Reply(to, refusal)]
-        pending = self._pending_runs(section.ledger_id)
+        pending = self._pending_near(
+            section.ledger_id, section.run.first_entry, section.run.last_entry
+        )
         digest = keyless_digest(section.digest_type)
         digest_size = 20 if digest is None else digest.size
         # A writer that never had its answer sends the same bytes again. What is stored is not
@@ -114,7 +143,7 @@ class Admission:
         # A second fence must not be answered by the first one's being under way: it waits for the
         # same record to reach the disk.
         if state is not None and state.fence_ticket is not None:
-            state.waiting.append((state.fence_ticket, Reply(to, Status.OK)))
+            state.wait(state.fence_ticket, Reply(to, Status.OK))
             return []
         effect = self._persist(ledger_id, master_key, [Fence(ledger_id)], Reply(to, Status.OK))
         self._unsettled[ledger_id].fence_ticket = effect.ticket
@@ -175,10 +204,7 @@ class Admission:
 
     def is_pending(self, ledger_id: int, first_entry: int, last_entry: int) -> bool:
         """Whether an admitted add of these ids is not durable yet."""
-        return any(
-            run.first_entry <= last_entry and first_entry <= run.last_entry
-            for _, run in self._pending_runs(ledger_id)
-        )
+        return bool(self._pending_near(ledger_id, first_entry, last_entry))
 
     @property
     def pending_count(self) -> int:
@@ -190,10 +216,9 @@ class Admission:
     def _take_waiting(self, ticket: int, state: _Unsettled) -> list[Reply | Compare]:
         """Forget a ticket and its run; return the effects that waited for it."""
         del self._ledger_of_ticket[ticket]
-        state.runs = [item for item in state.runs if item[0] != ticket]
-        released = [effect for at, effect in state.waiting if at <= ticket]
-        state.waiting = [item for item in state.waiting if item[0] > ticket]
-        return released
+        state.runs.pop(ticket, None)
+        # A ledger has one journal, whose groups become durable in order: nobody waits for less.
+        return state.waiting.pop(ticket, [])
 
     def _refuse(self, ledger_id: int, master_key: bytes) -> Status | None:
         """The status that refuses any request with this key; ``None`` if there is none."""
@@ -217,9 +242,9 @@ class Admission:
         # that nobody has fenced: it loses this bookie only.
         return Status.LIMBO if handle is not None and handle.is_limbo else None
 
-    def _pending_runs(self, ledger_id: int) -> list[tuple[int, Run]]:
+    def _pending_near(self, ledger_id: int, first_entry: int, last_entry: int) -> list[Run]:
         state = self._unsettled.get(ledger_id)
-        return state.runs if state is not None else []
+        return state.near(first_entry, last_entry) if state is not None else []
 
     def _is_fenced(self, ledger_id: int) -> bool:
         state = self._unsettled.get(ledger_id)
@@ -243,18 +268,15 @@ class Admission:
             # ledger that anybody could still bind a key to.
             records = [MasterKey(ledger_id, master_key), *records]
         self._ticket += 1
-        state.last_ticket = self._ticket
         self._ledger_of_ticket[self._ticket] = ledger_id
-        state.runs.extend(
-            (self._ticket, record.run) for record in records if isinstance(record, Add)
-        )
+        state.admit(self._ticket, (record.run for record in records if isinstance(record, Add)))
         return Persist(self._ticket, ledger_id, tuple(records), (answer,))
 
     def _when_settled(self, ledger_id: int, answer: Reply | Compare) -> list[Effect]:
         state = self._unsettled.get(ledger_id)
         if state is None:
             return [answer]
-        state.waiting.append((state.last_ticket, answer))
+        state.wait(state.last_ticket, answer)
         return []
 
 
@@ -272,12 +294,12 @@ def _is_plausible(section: Section) -> bool:
     return header.last_add_confirmed >= -1 and header.length >= 0 and not is_known_early
 
 
-def _not_pending(run: Run, pending: list[tuple[int, Run]]) -> list[Run]:
+def _not_pending(run: Run, pending: list[Run]) -> list[Run]:
     """The parts of ``run`` whose ids are not among the pending runs."""
-    if all(run.first_entry > other.last_entry for _, other in pending):
-        return [run]  # a writer's next run
+    if not pending:
+        return [run]
     return run.without(
-        lambda entry_id: any(_index_of(other, entry_id) is not None for _, other in pending)
+        lambda entry_id: any(_index_of(other, entry_id) is not None for other in pending)
     )
 
 
@@ -287,9 +309,9 @@ def _index_of(run: Run, entry_id: int) -> int | None:
     return at if at < len(run.entry_ids) and run.entry_ids[at] == entry_id else None
 
 
-def _conflicts_with_pending(run: Run, pending: list[tuple[int, Run]], digest_size: int) -> bool:
+def _conflicts_with_pending(run: Run, pending: list[Run], digest_size: int) -> bool:
     """Whether a pending run holds an id of ``run`` with another length or payload."""
-    for _, other in pending:
+    for other in pending:
         common = other.between(run.first_entry, run.last_entry)
         if common is not None and not same_entries(run, common, digest_size):
             return True

@@ -1,4 +1,4 @@
-"""Long polls over gRPC, directly and through a relay: answered, given up and left without a trace."""
+"""The service over gRPC, directly and through a relay: long polls, and frames of many sections."""
 
 from __future__ import annotations
 
@@ -15,8 +15,16 @@ from bookie_server.client.grpc_client import GrpcBookieClient
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
 from bookie_server.client.settings import ConnectionSettings
+from bookie_server.core.effects import ReplyTo
 from bookie_server.service import SERVER_OPTIONS, BookieService
-from bookie_server.wire.messages import BookieInfo, LongPoll, ReadLacReply, ReadLacRequest, Status
+from bookie_server.wire.messages import (
+    BookieInfo,
+    LongPoll,
+    ReadLacReply,
+    ReadLacRequest,
+    Section,
+    Status,
+)
 from bookie_server.wire.record import encode_lac_packet, parse_run
 from tests.doubles.records import CRC32C, KEY, encoded_section, write
 from tests.doubles.storage import start_bookie
@@ -117,3 +125,31 @@ async def test_a_read_timeout_does_not_cut_a_longer_poll_short(tmp_path: Path) -
         poll = LongPoll(previous_lac=-1, timeout_ms=500)
 
         assert (await client.read_lac(ReadLacRequest(7, long_poll=poll))).status is Status.NO_LEDGER
+
+
+async def test_others_are_served_between_the_sections_of_a_frame(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of them in one frame kept the event loop to themselves for seconds."""
+    bookie, client, _ = served
+    monkeypatch.setattr("bookie_server.service.STEP_S", 0.0)
+    turn, turns_of_adds = 0, set[int]()
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    def add(section: Section, to: ReplyTo) -> None:
+        turns_of_adds.add(turn)
+        Bookie.add(bookie, section, to)
+
+    monkeypatch.setattr(bookie, "add", add)
+    counting = asyncio.create_task(count_turns())
+
+    answers = [write(client, encoded_section([b"x"], entry_id)) for entry_id in range(200)]
+    assert await asyncio.gather(*answers) == [Status.OK] * 200
+
+    counting.cancel()
+    assert len(turns_of_adds) == 200
