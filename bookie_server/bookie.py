@@ -10,6 +10,7 @@ threads, from entry logs. Checkpoints run beside all that in a thread of their o
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -40,6 +41,7 @@ from bookie_server.wire.record import parse_run
 from bookie_server.workers import ThreadWorkers, Workers
 from bookkeeper_metadata.foundation.tasks import end_tasks, settle
 
+_LOGGER = logging.getLogger(__name__)
 READ_SIZE_BYTES_MAX = 2 * 1024 * 1024
 """Most bytes of records in one reply, even if more are asked for; a first entry is always returned."""
 LAC_REPLY_SIZE_BYTES_MAX = 7 * 1024 * 1024
@@ -257,16 +259,23 @@ class Bookie:
                     task.add_done_callback(self._comparing.discard)
 
     async def _compare(self, effect: Compare) -> None:
-        """Answer an add some of whose entries were stored already."""
+        """Answer an add some of whose entries were stored already, whatever becomes of the look."""
+        status = Status.UNKNOWN
+        try:
+            status = await self._compared(effect)
+        except Exception:
+            _LOGGER.exception("comparison with stored entries. ledger_id=%d", effect.run.ledger_id)
+        effect.to(status)
+
+    async def _compared(self, effect: Compare) -> Status:
         outcome = await self._execute(self._contents.plan_compare(effect.run))
         if any(span.presence is Presence.DAMAGED for span in outcome.spans):
-            effect.to(Status.UNKNOWN)
-            return
+            return Status.UNKNOWN
         same = all(
             same_entries(effect.run, parse_run(chunk), effect.digest_size)
             for chunk in outcome.chunks
         )
-        effect.to(Status.OK if same else Status.CONFLICT)
+        return Status.OK if same else Status.CONFLICT
 
     def _on_group_done(self, group: Sequence[Persist], position: JournalPosition) -> None:
         try:

@@ -20,8 +20,17 @@ import grpc.aio
 
 from bookie_server.bookie import Bookie
 from bookie_server.wire import codec
-from bookie_server.wire.messages import BookieInfo, ReadRequest, Section, SectionReply, Status
+from bookie_server.wire.messages import (
+    BookieInfo,
+    IdRange,
+    ReadRequest,
+    Section,
+    SectionReply,
+    Status,
+    StoredReply,
+)
 from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.model import NO_ENTRY_ID
 
 SERVICE = "bookkeeper.Bookie"
 READS_IN_FLIGHT_MAX = 64
@@ -126,8 +135,7 @@ class BookieService:
 
         async def answer(request_id: int, request: ReadRequest) -> None:
             try:
-                reply = await self._bookie.read(request)
-                frame = codec.encode_read_reply(request_id, reply)
+                frame = codec.encode_read_reply(request_id, await self._answer_read(request))
                 # A call takes one message at a time.
                 async with writing:
                     await context.write(frame)
@@ -150,6 +158,16 @@ class BookieService:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
             await end_tasks(tasks)
+
+    async def _answer_read(self, request: ReadRequest) -> StoredReply:
+        """The bookie's reply; UNKNOWN, never silence, where a defect or the disk ends the read."""
+        try:
+            return await self._bookie.read(request)
+        except Exception:
+            first, last = request.first_entry, request.last_entry
+            place = request.ledger_id, first, last
+            _LOGGER.exception("read failed. ledger_id=%d first_entry=%d last_entry=%d", *place)
+            return StoredReply((), (IdRange(first, last, Status.UNKNOWN),), NO_ENTRY_ID)
 
     async def _read_lac(self, data: bytes) -> bytes:
         reply = await self._bookie.read_lac(codec.parse_read_lac_request(data))

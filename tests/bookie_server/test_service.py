@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import grpc.aio
 import pytest
@@ -19,9 +20,11 @@ from bookie_server.core.effects import ReplyTo
 from bookie_server.service import SERVER_OPTIONS, BookieService
 from bookie_server.wire.messages import (
     BookieInfo,
+    IdRange,
     LongPoll,
     ReadLacReply,
     ReadLacRequest,
+    ReadRequest,
     Section,
     Status,
 )
@@ -153,3 +156,22 @@ async def test_others_are_served_between_the_sections_of_a_frame(
 
     counting.cancel()
     assert len(turns_of_adds) == 200
+
+
+async def test_a_defect_while_a_read_or_a_duplicate_is_served_is_answered(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were left unanswered until their client's timeout."""
+    bookie, client, _ = served
+    assert await write(client, encoded_section([b"x"])) is Status.OK
+    defect = Mock(side_effect=ZeroDivisionError)
+    monkeypatch.setattr(bookie.storage.contents, "plan_read", defect)
+    monkeypatch.setattr(bookie.storage.contents, "plan_compare", defect)
+
+    async with asyncio.timeout(seconds(1)):
+        reply = await client.read(ReadRequest(ledger_id=7, first_entry=0, last_entry=3))
+        again = await write(client, encoded_section([b"x"]))
+
+    assert reply.missing == (IdRange(0, 3, Status.UNKNOWN),)
+    assert again is Status.UNKNOWN
+    assert defect.call_count == 2
