@@ -53,7 +53,12 @@ class LoopThread:
         self._dependents: set[Dependent] = set()
         self._unattended: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        is_running = threading.Event()
+        self.loop.call_soon(is_running.set)
         self._thread.start()
+        # A thread that has started may not have come to its loop yet: on a busy machine the first
+        # call would take it for one that was stopped.
+        is_running.wait()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run on the loop; blocks until it is done.

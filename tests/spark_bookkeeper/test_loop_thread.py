@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Iterator
 
 import pytest
@@ -63,3 +64,21 @@ def test_who_depends_on_a_loop_that_stops_is_ended_once() -> None:
     assert ended == ["still there"]
     with pytest.raises(ClientClosedError):
         thread.run(asyncio.sleep(0))
+
+
+def test_a_loop_can_be_used_as_soon_as_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a task's first call came before the thread had reached its loop."""
+    serve = LoopThread._serve
+
+    def serve_late(thread: LoopThread) -> None:
+        threading.Event().wait(0.05)
+        serve(thread)
+
+    monkeypatch.setattr(LoopThread, "_serve", serve_late)
+    thread = LoopThread("test-loop")
+
+    async def answer() -> int:
+        return 42
+
+    assert thread.run(answer()) == 42
+    thread.stop()
