@@ -119,8 +119,10 @@ def lac_evidence(reply: ReadLacReply, ledger_id: int, digest: Digest) -> LacEvid
         return LacEvidence(Status.UNKNOWN)
     header = parse_header(reply.last_entry)
     is_sound = run.ledger_id == ledger_id and len(run) == 1 and run_verifies(run, digest)
-    # It may be above the entry itself: Apache's re-replication packages an entry anew, with a LAC that
-    # it has read of the ledger.
     if not is_sound or header.last_add_confirmed < NO_ENTRY_ID:
         return LacEvidence(Status.UNKNOWN)
+    # No writer packages an entry when it knows that this one is confirmed. Apache's re-replication
+    # does, with a LAC it has read of the ledger; but the entry's being there does not show that.
+    if header.last_add_confirmed >= header.entry_id:
+        return LacEvidence(Status.OK, claimed=max(claimed, header.last_add_confirmed))
     return LacEvidence(Status.OK, header.last_add_confirmed, claimed, header.entry_id)

@@ -145,7 +145,8 @@ class ReadHandle(AsyncClosing):
             end, fetched = await self._fetch_unconfirmed(next_entry, last_entry)
             until = fetched.missing[0] - 1 if fetched.missing else end
             for run in fetched.runs:
-                self._raise_confirmed(run.last_add_confirmed())  # verified, so it is true
+                if (lac := run.last_add_confirmed()) < run.last_entry:
+                    self._raise_confirmed(lac)  # the entry was verified, so its LAC is true
                 before = run.between(next_entry, until)
                 for entry in entries_of(before, self._digest.size) if before is not None else ():
                     yield entry

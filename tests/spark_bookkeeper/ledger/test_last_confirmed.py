@@ -49,8 +49,8 @@ UNKNOWN = LacEvidence(Status.UNKNOWN)
         # An entry that does not verify discredits whatever came with it.
         (ReadLacReply(Status.OK, flipped(entry(9, 8)), packet(9)), UNKNOWN),
         # As Apache's re-replication packages it.
-        (ReadLacReply(Status.OK, entry(9, 9)), LacEvidence(Status.OK, 9, -1, 9)),
-        (ReadLacReply(Status.OK, entry(9, 12)), LacEvidence(Status.OK, 12, -1, 9)),
+        (ReadLacReply(Status.OK, entry(9, 9)), LacEvidence(Status.OK, -1, 9, -1)),
+        (ReadLacReply(Status.OK, entry(9, 12), packet(11)), LacEvidence(Status.OK, -1, 12, -1)),
         (ReadLacReply(Status.OK, entry(9, -2)), UNKNOWN),
         (ReadLacReply(Status.OK, entry(9, 8, ledger_id=8)), UNKNOWN),
         (ReadLacReply(Status.OK, entry(9, 8, count=2)), UNKNOWN),
