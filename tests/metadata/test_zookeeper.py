@@ -68,38 +68,6 @@ class TestZooKeeperStore(MetadataStoreConformance):
     pass
 
 
-async def test_a_server_that_accepts_a_connection_and_says_nothing_costs_an_attempt_only(
-    zookeeper: ZooKeeperProcess,
-) -> None:
-    """As one may that is just starting: it cost the whole session timeout, and so the request."""
-    accepted: list[asyncio.StreamWriter] = []
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            writer.write(data)
-        writer.close()
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        accepted.append(writer)
-        if len(accepted) > 1:
-            answers, requests = await asyncio.open_connection("127.0.0.1", zookeeper.port)
-            await asyncio.gather(pump(reader, requests), pump(answers, writer))
-
-    listening = await asyncio.start_server(accept, "127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
-    timeout_ms = round(seconds(6) * 1000)
-
-    store = await ZooKeeperStore.connect(
-        [f"127.0.0.1:{port}"], session_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms
-    )
-
-    await store.close()
-    assert len(accepted) > 1
-    accepted[0].close()
-    listening.close()
-    await listening.wait_closed()
-
-
 async def test_a_service_that_is_not_there_is_named_with_its_address() -> None:
     address = f"127.0.0.1:{free_port(set())}"
     with pytest.raises(MetadataUnavailableError) as error:

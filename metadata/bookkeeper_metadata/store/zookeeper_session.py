@@ -33,8 +33,6 @@ _RETRY_PAUSE_S = 0.05
 # For ever: an outage of the service, however long, must not end a bookie. Every request has a time
 # limit of its own.
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
-_ATTEMPTS_MIN = 3
-"""To connect, within one session timeout; more where there are more servers."""
 
 _CONFLICTS: dict[type[Exception], type[operations.StoreConflict]] = {
     kazoo_errors.NodeExistsError: operations.NodeExistsError,
@@ -62,11 +60,8 @@ class ZooKeeperSession:
         self.timeout_s = session_timeout_ms / 1000
         self.id = 0
         """Of the present or latest session."""
-        # kazoo divides the session timeout among the servers: of a single one that accepts a
-        # connection and says nothing, as one does that is just starting, it would wait for all of it.
-        rounds = -(-_ATTEMPTS_MIN // len(servers))
         self.client: Any = KazooClient(
-            hosts=",".join([*servers] * rounds),
+            hosts=self.service,
             timeout=self.timeout_s,
             connection_retry=dict(_RECONNECT),
             logger=_KAZOO_LOGGER,
