@@ -262,12 +262,12 @@ class Bookie:
         """Answer an add some of whose entries were stored already, whatever becomes of the look."""
         status = Status.UNKNOWN
         try:
-            status = await self._compared(effect)
+            status = await self._compare_stored(effect)
         except Exception:
             _LOGGER.exception("comparison with stored entries. ledger_id=%d", effect.run.ledger_id)
         effect.to(status)
 
-    async def _compared(self, effect: Compare) -> Status:
+    async def _compare_stored(self, effect: Compare) -> Status:
         outcome = await self._execute(self._contents.plan_compare(effect.run))
         if any(span.presence is Presence.DAMAGED for span in outcome.spans):
             return Status.UNKNOWN

@@ -4,8 +4,7 @@ A bookie may have lost records in two ways: its files are damaged, or its direct
 the second case only the metadata can tell a new bookie from one whose disks were emptied.
 
 Which ledgers are concerned is read from the metadata, not from the damaged disk: all that have this
-bookie in one of their ensembles. Each of them is
-put in *limbo*:
+bookie in one of their ensembles. Each of them is put in *limbo*:
 
 * entries of it may be gone: for those that are missing the bookie answers UNKNOWN, never "no such
   entry";

@@ -130,11 +130,10 @@ class LedgerClient:
         log = versioned.metadata.custom_metadata.get(LOG_MARK)
         if log is not None:
             raise LedgerInUseError(ledger_id, log.decode(errors="replace"))
-        password = versioned.metadata.password
         if force and not unfenced:
-            await shut_out_writer(self.cluster, ledger_id, password)
-        elif not unfenced and not versioned.metadata.is_closed:
-            await recover_ledger(self.cluster, ledger_id, password)
+            await shut_out_writer(self.cluster, ledger_id, versioned.metadata.password)
+        elif not unfenced:
+            await self.fence_ledger(ledger_id)
         await self.cluster.ledgers.delete(ledger_id)
 
     async def dispose_of_ledger(self, ledger_id: int) -> None:
@@ -142,9 +141,7 @@ class LedgerClient:
 
         Not synced, as :meth:`fence_ledger` is not: the log read of the ledger in this session.
         """
-        versioned = await self.cluster.ledgers.read(ledger_id)
-        if not versioned.metadata.is_closed:
-            await recover_ledger(self.cluster, ledger_id, versioned.metadata.password)
+        await self.fence_ledger(ledger_id)
         await self.cluster.ledgers.delete(ledger_id)
 
     async def fence_ledger(self, ledger_id: int) -> None:
@@ -154,8 +151,9 @@ class LedgerClient:
 
         Raises: as recovery, and NoSuchLedgerError.
         """
-        versioned = await self.cluster.ledgers.read(ledger_id)
-        await recover_ledger(self.cluster, ledger_id, versioned.metadata.password)
+        metadata = (await self.cluster.ledgers.read(ledger_id)).metadata
+        if not metadata.is_closed:
+            await recover_ledger(self.cluster, ledger_id, metadata.password)
 
     async def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
         """Raises NoSuchLedgerError, MetadataCorruptError."""

@@ -227,14 +227,11 @@ class Catalog:
         # Creation is one step and deletion removes the head last: without a head, little is left.
         return found is None or found.head.state is LogState.DELETING
 
-    async def _id(self, name: str) -> int | None:
+    async def _synced_id(self, name: str) -> int | None:
+        await self._store.sync(self._paths.root)
         path = self._paths.name(name)
         node = await self._store.get(path)
         return None if node is None else parse_name(path, node.value)
-
-    async def _synced_id(self, name: str) -> int | None:
-        await self._store.sync(self._paths.root)
-        return await self._id(name)
 
     def _draw(self) -> int:
         return self._random.randint(1, LOG_ID_MAX)

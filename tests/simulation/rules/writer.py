@@ -247,8 +247,7 @@ class WriterTwin:
     ) -> Replacement:
         now_us = self._heap.now_us
         avoided = {b for b, until in self._quarantined_until_us.items() if until > now_us}
-        usable = self._model.usable_bookies()
-        usable = [bookie_id for bookie_id in usable if bookie_id not in excluded]
+        usable = set(self._model.usable_bookies()) - excluded
         return replace_bookies(ensemble, failed, usable, self._draw, avoided=avoided)
 
     def _commit_change(self, change: ChangeEnsemble) -> None:
