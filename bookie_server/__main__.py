@@ -9,13 +9,19 @@ import sys
 
 from bookie_server.logs import set_up_logging
 from bookie_server.server import run
-from bookie_server.settings import bookie_settings_table, load_bookie_settings
+from bookie_server.settings import (
+    REPLACE_FLAG,
+    REPLACE_HELP,
+    bookie_settings_table,
+    load_bookie_settings,
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Flags over environment over file; exit code 2 for settings that make no sense."""
     parser = argparse.ArgumentParser(prog="bookie_server", description=__doc__)
     parser.add_argument("--config", metavar="FILE", help="TOML file of settings")
+    parser.add_argument(REPLACE_FLAG, action="store_true", help=REPLACE_HELP, dest="may_replace")
     for setting in bookie_settings_table():
         is_bool = setting.type is bool
         parser.add_argument(
@@ -25,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
             **({"action": "store_true", "default": None} if is_bool else {"metavar": "VALUE"}),
         )
     flags = vars(parser.parse_args(arguments))
+    may_replace = flags.pop("may_replace")
     try:
         settings = load_bookie_settings(
             config_path=flags.pop("config"), environment=os.environ, flags=flags
@@ -35,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     set_up_logging(settings.log_level, settings.log_format)
     logging.captureWarnings(True)
-    return run(settings)
+    return run(settings, may_replace=may_replace)
 
 
 if __name__ == "__main__":

@@ -24,14 +24,19 @@ import logging
 from random import SystemRandom
 
 from bookie_server.core.handle_state import LedgerHandleState
+from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.engine import Storage
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import LedgerMetadata
+from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.store.interface import MetadataStore
 
 _LOGGER = logging.getLogger(__name__)
+_LOOK_AGAIN_S = 0.1
+_UNREGISTERED_AFTER_S = 60.0
+"""Longest wait for the session of a killed predecessor to end; far beyond every session timeout here."""
 READS_IN_FLIGHT_MAX = 64
 """Ledgers whose metadata is read at once: a start among a million ledgers takes minutes, not hours."""
 
@@ -41,6 +46,24 @@ def state_after_loss(metadata: LedgerMetadata, bookie_id: str) -> LedgerHandleSt
     if not any(bookie_id in fragment.ensemble for fragment in metadata.fragments):
         return None
     return LedgerHandleState(is_limbo=True)
+
+
+async def wait_until_unregistered(store: MetadataStore, root: str, bookie_id: str) -> None:
+    """Wait until no process is registered under this id, as a killed one is until its session ends.
+
+    Until then writers may choose this id for ledgers that are created behind our look at the metadata.
+
+    Raises:
+        StorageRefusedError: a process stays registered.
+    """
+    paths = Paths(root)
+    places = [paths.bookie(bookie_id, readonly=is_readonly) for is_readonly in (False, True)]
+    for _ in range(round(_UNREGISTERED_AFTER_S / _LOOK_AGAIN_S)):
+        nodes = [await store.get(place) for place in places]
+        if nodes == [None, None]:
+            return
+        await asyncio.sleep(_LOOK_AGAIN_S)
+    raise StorageRefusedError(places[0], "another live process is registered under this bookie id")
 
 
 async def put_ledgers_in_limbo(

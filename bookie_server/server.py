@@ -1,9 +1,10 @@
 """The bookie process: composition of storage, bookie, gRPC and registration; start, drain, stop.
 
-Order of a start: the port is bound first (two bookies cannot share one), storage is opened and
-replayed, after damage the ledgers that the metadata names go into limbo, the service answers, and
-only then is the bookie registered, for registration says "write to me". A stop goes the other way
-round.
+Order of a start: the port is bound first (two bookies cannot share one), the directories are claimed
+and the start is counted, storage is opened and replayed, after damage the ledgers that the metadata
+names go into limbo, the cookie is written, the service answers, and only then is the bookie
+registered, for registration says "write to me". A stop goes the other way round; during a start,
+which has acknowledged nothing, it simply ends the process.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ import signal
 import sys
 import time
 import uuid
+from contextlib import ExitStack
+from dataclasses import replace
+from random import SystemRandom
 from typing import Any
 
 import grpc.aio
 
 from bookie_server.bookie import Bookie
-from bookie_server.limbo import put_ledgers_in_limbo
+from bookie_server.identity import claim_identity
+from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
 from bookie_server.service import SERVER_OPTIONS, BookieService
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.descriptors import raise_descriptor_limit
@@ -50,38 +55,45 @@ from bookkeeper_metadata.version import __version__
 _LOGGER = logging.getLogger(__name__)
 
 
-def run(settings: BookieSettings) -> int:
+def run(settings: BookieSettings, *, may_replace: bool = False) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code: 0 stopped, 1 could not go on.
 
+    ``may_replace``: the operator says that directories which are missing or empty are lost.
     The first signal drains for at most ``drain_timeout_ms``, a second one ends the process at once.
     """
     # Frames are acyclic and short-lived: frequent collections only cost time (docs/performance.md).
     gc.set_threshold(50_000, 20, 100)
     _LOGGER.info("descriptors. limit=%d", raise_descriptor_limit())
     try:
-        return asyncio.run(_serve(settings))
+        return asyncio.run(_serve(settings, may_replace))
     except (BookKeeperError, OSError) as error:
         name = error.name if isinstance(error, BookKeeperError) else "BK_BOOKIE_FAILED"
         _LOGGER.error("bookie stopped. error=%s detail=%s", name, error)
         return 1
 
 
-async def _serve(settings: BookieSettings) -> int:
+async def _serve(settings: BookieSettings, may_replace: bool) -> int:
     stopping = asyncio.Event()
     _on_signals(stopping)
     server = grpc.aio.server(options=SERVER_OPTIONS)
     port = _bind(server, settings.host, settings.port)
     bookie_id = settings.bookie_id or f"{settings.host}:{port}"
+    settings = replace(settings, bookie_id=bookie_id)
     store, root = await connect(settings.metadata_service_uri)
     try:
+        stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
         cluster_id = await _cluster_id(store, root)
-        storage = await asyncio.to_thread(_open_storage, settings, cluster_id, bookie_id)
-        bookie = Bookie(storage, settings)
-        if storage.contents.is_damaged:
-            await put_ledgers_in_limbo(storage, store, root, bookie_id)
+        preparing = asyncio.create_task(
+            _prepare(store, root, settings, cluster_id, may_replace), name="prepare"
+        )
+        await _until_first(preparing, stopped)
+        if not preparing.done():
+            _LOGGER.info("bookie stopped before it was ready. bookie_id=%s", bookie_id)
+            # Nothing was acknowledged, and a thread may be in the middle of a long replay.
+            _exit_now(0)
+        bookie = preparing.result()
         identity = BookieInfo(bookie_id, cluster_id, __version__)
         service = BookieService(bookie, identity, settings.ledger_directories[0])
-        await bookie.start()
         server.add_generic_rpc_handlers((service.handler(),))
         await server.start()
         endpoint = Endpoint(BOOKIE_ENDPOINT, settings.host, port, GRPC)
@@ -89,7 +101,6 @@ async def _serve(settings: BookieSettings) -> int:
         registering = asyncio.create_task(
             _register(BookieRegistry(store, root), bookie_id, endpoint), name="register"
         )
-        stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
         await _until_first(registering, stopped, bookie.failed)
         # A bookie whose registration cannot be kept gets no new ledgers, so it ends and says why.
         keepers = [registering.result().keeper] if registering.done() else []
@@ -112,6 +123,34 @@ async def _serve(settings: BookieSettings) -> int:
     finally:
         await server.stop(0)
         await store.close()
+
+
+async def _prepare(
+    store: MetadataStore,
+    root: str,
+    settings: BookieSettings,
+    cluster_id: str,
+    may_replace: bool,
+) -> Bookie:
+    """The bookie on its directories, ready to answer."""
+    identity = await claim_identity(
+        store,
+        root,
+        RealFileSystem(),
+        settings,
+        cluster_id=cluster_id,
+        random=SystemRandom(),
+        may_replace=may_replace,
+    )
+    storage = await asyncio.to_thread(_open_storage, settings, cluster_id, identity.locks)
+    bookie = Bookie(storage, settings)
+    if storage.contents.is_damaged:
+        await wait_until_unregistered(store, root, settings.bookie_id)
+        await put_ledgers_in_limbo(storage, store, root, settings.bookie_id)
+    await identity.write_cookie()
+    await identity.watch(bookie.fail)
+    await bookie.start()
+    return bookie
 
 
 def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
@@ -148,7 +187,7 @@ async def _withdraw(registering: asyncio.Task[Registration]) -> None:
         await end_tasks([registering])
 
 
-def _open_storage(settings: BookieSettings, cluster_id: str, bookie_id: str) -> Storage:
+def _open_storage(settings: BookieSettings, cluster_id: str, locks: ExitStack) -> Storage:
     """Open the storage; blocks while the journals are replayed, and logs the progress."""
     started_s = time.monotonic()
     spoke_s = started_s
@@ -160,10 +199,11 @@ def _open_storage(settings: BookieSettings, cluster_id: str, bookie_id: str) -> 
             _LOGGER.info("replaying journal. mib=%d", replayed >> 20)
 
     # Derived from cluster and name, so files of another cluster or bookie are refused.
-    own_id = uuid.uuid5(uuid.UUID(cluster_id), bookie_id).bytes
+    own_id = uuid.uuid5(uuid.UUID(cluster_id), settings.bookie_id).bytes
     storage = open_storage(
         RealFileSystem(),
         settings.storage,
+        locks,
         instance_id=own_id,
         clock_ms=lambda: time.time_ns() // 1_000_000,
         progress=progress,

@@ -24,6 +24,11 @@ from bookkeeper_metadata.foundation.settings import Settings, setting
 
 _MIB = 1024 * 1024
 ENVIRONMENT_PREFIX = "BOOKKEEPER_"
+REPLACE_FLAG = "--replace-lost-directories"
+REPLACE_HELP = (
+    "Directories that are missing or empty are lost: take new ones in their place. The bookie then "
+    "denies nothing it may have stored. A flag for one start, never a setting."
+)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 
@@ -63,7 +68,9 @@ class LayoutSettings(Settings):
     journal_directories: tuple[str, ...] = ()
     """Directories of the journals, one thread and one sync queue each; best a disk of their own each."""
     ledger_directories: tuple[str, ...] = ()
-    """Directories of entry logs and index; a ledger stays in one. Append new ones at the end only."""
+    """Directories of entry logs and index; a ledger stays in one. New ones come last: see the next."""
+    allow_storage_expansion: bool = False
+    """Take empty directories that were added behind the known ones. False: they are refused, as a disk not mounted."""
     journal_file_size_bytes: int = setting(256 * _MIB, minimum=64 * 1024)
     """Size at which a journal file is left for the next. Larger: fewer rolls, more disk kept after a checkpoint."""
     journal_zero_chunk_bytes: int = setting(8 * _MIB, minimum=4096)
@@ -77,6 +84,11 @@ class LayoutSettings(Settings):
 @dataclass(frozen=True, kw_only=True)
 class StorageSettings(LayoutSettings):
     """A layout that names its directories, each for one purpose; what the storage needs."""
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """All of them, journals first."""
+        return *self.journal_directories, *self.ledger_directories
 
     def defects(self) -> list[str]:
         """Directories that are not named, or named twice."""

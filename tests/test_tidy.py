@@ -43,6 +43,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("bookie_server.storage.disk",),
     ("bookie_server.storage.journal", "bookie_server.storage.logs"),
     ("bookie_server.storage.index",),
+    ("bookie_server.storage.identity",),
     ("bookie_server.storage",),
     ("bookie_server",),
     ("bookie_server.client.local",),

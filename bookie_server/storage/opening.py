@@ -1,4 +1,4 @@
-"""Opening a bookie's storage: locks first, then recovery, then new journal files.
+"""Opening a bookie's storage: recovery, then new journal files, in directories that are locked.
 
 Nothing is ever written behind a torn tail: every start begins new journal files. A checkpoint at the
 end saves the next start from replaying the same bytes again.
@@ -12,19 +12,18 @@ from contextlib import ExitStack
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.checkpoint import Checkpoints
 from bookie_server.storage.disk.errors import StorageFailedError
-from bookie_server.storage.disk.files import File, FileSystem
+from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.journal.journal import Journal, JournalPlace
 from bookie_server.storage.recovery import recover
 
-LOCK_NAME = "lock"
-
 
 def open_storage(
     files: FileSystem,
     settings: StorageSettings,
+    locks: ExitStack,
     *,
     instance_id: bytes,
     clock_ms: Callable[[], int],
@@ -32,19 +31,20 @@ def open_storage(
 ) -> Storage:
     """Load the index, replay the journals, begin new journal files; blocks meanwhile.
 
-    ``instance_id`` is this bookie's, 16 bytes; ``progress`` is called with the bytes replayed so far.
+    ``locks`` holds the directories (see ``lock_directories``), and is closed with the storage or by a
+    failure. ``instance_id`` is this bookie's, 16 bytes; ``progress`` is called with the bytes replayed
+    so far.
 
     Raises:
         StorageRefusedError: the directories are not this bookie's; nothing was changed.
         StorageFailedError: a write failed.
-        OSError: a file or directory cannot be read, created or locked.
+        OSError: a file or directory cannot be read or created.
     """
-    if len(instance_id) != 16:
-        raise ValueError(f"an instance id has 16 bytes; size_bytes={len(instance_id)}")
     with ExitStack() as opened:
         # First in, last out: the directories are given up when all their files are closed.
-        for lock in _lock_directories(files, settings):
-            opened.callback(lock.close)
+        opened.enter_context(locks)
+        if len(instance_id) != 16:
+            raise ValueError(f"an instance id has 16 bytes; size_bytes={len(instance_id)}")
         indexes = [
             DirectoryIndex(files, directory, number, instance_id)
             for number, directory in enumerate(settings.ledger_directories)
@@ -74,18 +74,6 @@ def open_storage(
             # From here on the storage closes them, and leaving this block does not.
             opened=opened.pop_all(),
         )
-
-
-def _lock_directories(files: FileSystem, settings: StorageSettings) -> Iterator[File]:
-    """Create missing directories and lock each of them against a second process.
-
-    Raises:
-        BlockingIOError: another process has one of them.
-    """
-    for directory in (*settings.journal_directories, *settings.ledger_directories):
-        # One at a time, so that the locks already taken are given back when a later one fails.
-        files.make_directory(directory)
-        yield files.lock(f"{directory}/{LOCK_NAME}")
 
 
 def _begin_journals(

@@ -60,7 +60,7 @@ def recover(
     """
     # The last process may have been killed before it synced what it left: nothing is built upon a
     # file whose name a power loss may still take away.
-    for directory in (*settings.journal_directories, *settings.ledger_directories):
+    for directory in settings.directories:
         files.sync_dir(directory)
     for index in indexes:
         index.load()

@@ -85,3 +85,26 @@ class ClusterExistsError(BookKeeperError):
 
     root: str
     message = "a cluster exists here already and is left as it is. root={root}"
+
+
+class NoSuchCookieError(BookKeeperError):
+    """No bookie of this id ever belonged to the cluster."""
+
+    name = "BK_NO_SUCH_COOKIE"
+    definite = True
+
+    bookie_id: str
+    message = "no such cookie: no bookie of this id ever started here. bookie_id={bookie_id}"
+
+
+class BookieRunningError(BookKeeperError):
+    """A process is registered under this bookie id; nothing was changed."""
+
+    name = "BK_BOOKIE_RUNNING"
+    definite = True
+
+    bookie_id: str
+    message = (
+        "the bookie is running; stop it first (a killed one counts as running until its session "
+        "expires). bookie_id={bookie_id}"
+    )

@@ -114,6 +114,14 @@ class Paths:
         """The registration of a bookie, under ``readonly`` if it only serves reads."""
         return f"{self.readonly if readonly else self.available}/{bookie_id}"
 
+    def cookie(self, bookie_id: str) -> str:
+        """The cookie of a bookie."""
+        return f"{self.cookies}/{bookie_id}"
+
+    def start_counter(self, bookie_id: str) -> str:
+        """How often a bookie has started; beside Apache's tree, as the logs are."""
+        return f"{self.root}-bookies/{bookie_id}/starts"
+
     def ledger(self, ledger_id: int, layout: LedgerLayout = LedgerLayout.HIERARCHICAL) -> str:
         """The node of a ledger's metadata."""
         invariant(0 <= ledger_id <= LEDGER_ID_MAX, "a ledger id has 63 bits")

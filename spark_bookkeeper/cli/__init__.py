@@ -18,6 +18,7 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.cli.bookie import bookie
 from spark_bookkeeper.cli.bookies import bookies
 from spark_bookkeeper.cli.cluster import cluster
+from spark_bookkeeper.cli.cookies import cookies
 from spark_bookkeeper.cli.demo import demo
 from spark_bookkeeper.cli.ledgers import ledgers
 from spark_bookkeeper.cli.local import local
@@ -35,7 +36,7 @@ def commands() -> None:
     """Run and look after BookKeeper ledgers, logs and bookies."""
 
 
-for command in (bookie, bookies, cluster, demo, ledgers, local, logs):
+for command in (bookie, bookies, cluster, cookies, demo, ledgers, local, logs):
     commands.add_command(command)
 
 

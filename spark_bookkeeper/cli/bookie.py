@@ -12,7 +12,13 @@ from typing import Any
 
 import click
 
-from bookie_server.settings import Setting, bookie_settings_table, load_bookie_settings
+from bookie_server.settings import (
+    REPLACE_FLAG,
+    REPLACE_HELP,
+    Setting,
+    bookie_settings_table,
+    load_bookie_settings,
+)
 from spark_bookkeeper.cli.options import debug_option
 
 
@@ -40,14 +46,15 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
     type=click.Path(exists=True, dir_okay=False),
     help="TOML file with any of the settings below, under their names with underscores.",
 )
+@click.option(REPLACE_FLAG, "may_replace", is_flag=True, help=REPLACE_HELP)
 @_setting_options
 @debug_option
 @click.pass_context
-def bookie(context: click.Context, /, config: str | None, **flags: Any) -> None:
+def bookie(context: click.Context, /, config: str | None, may_replace: bool, **flags: Any) -> None:
     """Run one bookie until SIGTERM or Ctrl-C; a flag beats the environment beats the file."""
     from bookie_server.logs import set_up_logging
     from bookie_server.server import run
 
     settings = load_bookie_settings(config_path=config, environment=os.environ, flags=flags)
     set_up_logging(settings.log_level, settings.log_format)
-    context.exit(run(settings))
+    context.exit(run(settings, may_replace=may_replace))

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bookie_server.settings import REPLACE_FLAG
 from bookkeeper_metadata.foundation.invariant import invariant
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.errors import LocalStartError
@@ -65,17 +66,20 @@ class LocalBookie(LocalProcess):
         """The process id, ``None`` while it is down."""
         return self._process.pid if self._process is not None and self.is_running else None
 
-    def start(self) -> None:
+    def start(self, *, replace_lost_directories: bool = False) -> None:
         """Start it on its directory and port and wait until it serves; nothing if it runs.
+
+        ``replace_lost_directories``: what is missing of its directories is lost. A cluster that is
+        started never says so by itself.
 
         Raises:
             LocalStartError: it ended, or did not serve in time; carries its log's last lines.
         """
         if not self.is_running:
-            self.spawn()
+            self.spawn(*([REPLACE_FLAG] if replace_lost_directories else []))
             wait_until_serving([self])
 
-    def spawn(self) -> None:
+    def spawn(self, *flags: str) -> None:
         """Start the process without waiting; :func:`wait_until_serving` waits for several at once."""
         invariant(not self.is_running, "two processes on one directory would destroy it")
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -83,7 +87,7 @@ class LocalBookie(LocalProcess):
         config.write_text(self._config(), encoding="utf-8")
         # Taken before: a registration counts only if it is younger than this.
         self.spawned_ms = int(time.time() * 1000)
-        command = [sys.executable, "-m", "bookie_server", "--config", str(config)]
+        command = [sys.executable, "-m", "bookie_server", "--config", str(config), *flags]
         self._spawn(command, env=child_environment(), cwd=self.directory)
 
     def failure(self) -> LocalStartError | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bookie_server.bookie import Bookie
 from bookie_server.settings import BookieSettings
+from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
@@ -34,7 +35,9 @@ def small_settings(place: Path, **changes: int) -> BookieSettings:
 def open_files(place: Path, **changes: int) -> Storage:
     """What is on disk at ``place``, the metadata not asked yet."""
     settings = small_settings(place, **changes).storage
-    return open_storage(RealFileSystem(), settings, instance_id=bytes(16), clock_ms=lambda: 1)
+    files = RealFileSystem()
+    locks = lock_directories(files, settings.directories)
+    return open_storage(files, settings, locks, instance_id=bytes(16), clock_ms=lambda: 1)
 
 
 async def start_bookie(place: Path, **changes: int) -> Bookie:

@@ -11,6 +11,7 @@ from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.errors import BookKeeperError, NotEnoughBookiesError
 from spark_bookkeeper.local.bookie import LocalBookie
+from spark_bookkeeper.local.errors import LocalStartError
 from tests.integration.processes import eventually
 from tests.patience import seconds
 
@@ -102,7 +103,7 @@ def test_a_bookie_that_comes_back_empty_ends_no_writer() -> None:
         writer.append(b"before")
         emptied.kill()
         empty(emptied)
-        emptied.start()
+        emptied.start(replace_lost_directories=True)
 
         for number in range(20):
             writer.append(b"%d" % number)
@@ -137,7 +138,9 @@ def test_recovery_does_not_close_below_what_the_emptied_bookie_acknowledged() ->
         # when one of the two comes back on empty directories, and the other is away
         emptied.kill()
         empty(emptied)
-        emptied.start()
+        with pytest.raises(LocalStartError, match="--replace-lost-directories"):
+            emptied.start()
+        emptied.start(replace_lost_directories=True)
         missed.start()
         away.kill()
 

@@ -14,6 +14,7 @@ import pytest
 
 from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
 from bookie_server.storage.disk.errors import StorageFailedError
+from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
 from tests.doubles.storage import answer_new
@@ -212,7 +213,13 @@ def test_a_replay_that_fills_the_cache_goes_on_where_one_directory_is_ahead() ->
     image, model = crash_between_directories(write)
 
     small = replace(settings(), write_cache_size_bytes=4096)
-    storage = open_storage(image, small, instance_id=INSTANCE, clock_ms=lambda: 1_000_000)
+    storage = open_storage(
+        image,
+        small,
+        lock_directories(image, small.directories),
+        instance_id=INSTANCE,
+        clock_ms=lambda: 1_000_000,
+    )
 
     model.check(storage, "replayed through a small cache")
 

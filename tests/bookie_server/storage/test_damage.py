@@ -11,6 +11,7 @@ import pytest
 from bookie_server.core.presence import Presence
 from bookie_server.core.records import Add, Fence, MasterKey
 from bookie_server.storage.disk.errors import StorageRefusedError
+from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
@@ -325,7 +326,13 @@ def test_damage_is_answered_by_naming_the_ledgers_in_limbo(
 
 def test_another_bookies_directories_are_refused(files: SimFileSystem) -> None:
     with pytest.raises(StorageRefusedError, match="another bookie"):
-        open_storage(files, settings(1), instance_id=b"somebody else's!", clock_ms=lambda: 0)
+        open_storage(
+            files,
+            settings(1),
+            lock_directories(files, settings(1).directories),
+            instance_id=b"somebody else's!",
+            clock_ms=lambda: 0,
+        )
 
 
 def test_directories_that_vanished_or_changed_places_are_refused() -> None:

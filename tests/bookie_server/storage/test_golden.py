@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from bookie_server.settings import StorageSettings
+from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
@@ -35,8 +36,13 @@ def test_a_journal_entry_log_and_index_of_version_1_are_read(
         journal_zero_chunk_bytes=8192,
     )
 
+    files = RealFileSystem()
     storage = open_storage(
-        RealFileSystem(), settings, instance_id=b"golden-bookie-id", clock_ms=lambda: 2
+        files,
+        settings,
+        lock_directories(files, settings.directories),
+        instance_id=b"golden-bookie-id",
+        clock_ms=lambda: 2,
     )
 
     with closing(storage):

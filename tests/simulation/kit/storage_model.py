@@ -8,6 +8,7 @@ from bookie_server.core.presence import Presence
 from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.files import FileSystem
+from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
 from bookie_server.wire.digest import Crc32cDigest
@@ -34,7 +35,11 @@ def settings(directories: int = 2) -> StorageSettings:
 def open_small(files: FileSystem, directories: int = 2) -> Storage:
     """Storage on a clock that stands still: ids must grow by themselves."""
     return open_storage(
-        files, settings(directories), instance_id=INSTANCE, clock_ms=lambda: 1_000_000
+        files,
+        settings(directories),
+        lock_directories(files, settings(directories).directories),
+        instance_id=INSTANCE,
+        clock_ms=lambda: 1_000_000,
     )
 
 

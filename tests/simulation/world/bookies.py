@@ -19,6 +19,7 @@ from bookie_server.client.local import LocalBookieClient
 from bookie_server.limbo import put_ledgers_in_limbo
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.errors import StorageFailedError
+from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
 from bookkeeper_metadata.bookies import (
@@ -129,6 +130,7 @@ class SimBookie:
             storage = open_storage(
                 self.files,
                 settings.storage,
+                lock_directories(self.files, settings.storage.directories),
                 instance_id=self.name.encode().ljust(16),
                 clock_ms=self._now_ms,
             )

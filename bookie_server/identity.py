@@ -1,0 +1,143 @@
+"""Identity: a start is counted on the disks first, then in the metadata, and holds as long as both say so.
+
+The steps of a start, each safe to be the last one before a crash:
+
+1. read what the metadata knows of this id; look at the directories, and refuse what is not right;
+2. write cookie files and the start counter into every directory;
+3. count the start in the metadata by compare-and-set: of two processes under one id one goes on;
+4. (the storage is opened; what a lost disk may not deny is made durable)
+5. write the cookie in the metadata: from now on empty directories under this id are a lost disk.
+
+A later start under the same id, on other directories, shows in the start counter: then this process
+ends, for what it went on to acknowledge the other one would deny.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from random import Random
+
+from bookie_server.settings import BookieSettings
+from bookie_server.storage.disk.errors import StorageRefusedError
+from bookie_server.storage.disk.files import FileSystem
+from bookie_server.storage.identity.claim import claim_directories
+from bookie_server.storage.identity.start_plan import Applicant
+from bookkeeper_metadata.cookies import (
+    Cookie,
+    CookieStore,
+    RecordedIdentity,
+    StartCounter,
+    parse_counter,
+)
+from bookkeeper_metadata.errors import MetadataCorruptError
+from bookkeeper_metadata.paths import Paths
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.operations import Node, StoreConflict
+
+_LOGGER = logging.getLogger(__name__)
+_ANOTHER = "another process has started under this bookie id, on other directories"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A bookie's claim to its id and directories; see the module."""
+
+    cookie: Cookie
+    locks: ExitStack
+    _store: MetadataStore
+    _root: str
+    _recorded: RecordedIdentity
+    _counter: StartCounter
+
+    async def write_cookie(self) -> None:
+        """Step 5: tell the cluster that this bookie belongs to it, where its directories are now.
+
+        Raises:
+            StorageRefusedError: another process did so under the same id.
+        """
+        try:
+            await CookieStore(self._store, self._root).write_cookie(self.cookie, self._recorded)
+        except StoreConflict as cause:
+            raise StorageRefusedError(cause.path, _ANOTHER) from cause
+
+    async def watch(self, fail: Callable[[Exception], None]) -> None:
+        """Call ``fail`` when another process starts under this id; for the life of the session."""
+        path = Paths(self._root).start_counter(self.cookie.bookie_id)
+
+        def look(node: Node | None) -> None:
+            # Deleted, or not understood: neither says that somebody else has started.
+            if node is None:
+                return
+            try:
+                starts = parse_counter(node.value, path).starts
+            except MetadataCorruptError:
+                _LOGGER.exception("start counter. path=%s", path)
+                return
+            if starts > self._counter.starts:
+                fail(StorageRefusedError(path, _ANOTHER))
+
+        await self._store.watch(path, look)
+
+
+async def claim_identity(
+    store: MetadataStore,
+    root: str,
+    files: FileSystem,
+    settings: BookieSettings,
+    *,
+    cluster_id: str,
+    random: Random,
+    may_replace: bool = False,
+) -> Identity:
+    """Steps 1 to 3 of a start of the bookie that ``settings`` name by its id.
+
+    ``may_replace``: the operator says that what is missing is lost.
+
+    Raises:
+        StorageRefusedError: the directories are not this bookie's, not all there, or old.
+        MetadataCorruptError, MetadataUnavailableError: it is not known what should be there.
+        OSError: a directory cannot be used.
+    """
+    bookie_id = settings.bookie_id
+    cookies = CookieStore(store, root)
+    recorded = await cookies.read(bookie_id)
+    applicant = Applicant(
+        bookie_id=bookie_id,
+        cluster_id=cluster_id,
+        is_known=recorded.is_known,
+        starts=recorded.counter.starts if recorded.counter is not None else 0,
+        may_replace=may_replace,
+        may_expand=settings.allow_storage_expansion,
+    )
+    claim = await asyncio.to_thread(
+        claim_directories,
+        files,
+        settings.storage,
+        applicant,
+        lambda: f"{random.getrandbits(128):032x}",
+    )
+    with ExitStack() as undo:
+        undo.enter_context(claim.locks)
+        for note in claim.plan.notes:
+            _LOGGER.warning(note)
+        was_older = recorded.counter is not None and recorded.counter.is_metadata_older
+        counter = StartCounter(claim.plan.starts, claim.plan.is_metadata_older or was_older)
+        try:
+            await cookies.count_start(bookie_id, counter, recorded)
+        except StoreConflict as cause:
+            raise StorageRefusedError(cause.path, _ANOTHER) from cause
+        undo.pop_all()
+    if counter.is_metadata_older:
+        _LOGGER.warning(
+            "this metadata is a restored copy: nothing is deleted for its sake until "
+            "`bookkeeper cookies accept` says so. bookie_id=%s",
+            bookie_id,
+        )
+    cookie = Cookie(
+        bookie_id, settings.journal_directories, settings.ledger_directories, cluster_id
+    )
+    return Identity(cookie, claim.locks, store, root, recorded, counter)

@@ -1,0 +1,130 @@
+"""The cookie files of a directory: whose it is, which of a set, and how often its bookie has started.
+
+Every journal and ledger directory holds two: ``cookie``, written when a set of directories is made or
+changed, and ``starts``, written by every start. Both are a line of JSON behind a line with its CRC-32C,
+for an operator reads them, and are replaced whole: a crash leaves the old one or the new one.
+
+A directory is known by the random id in its cookie, not by its path: disks may be mounted elsewhere.
+The paths stand beside the ids for the sake of messages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bookie_server.storage.disk.errors import DamagedFileError
+from bookie_server.storage.disk.files import FileSystem
+from bookie_server.wire.digest import crc32c
+
+COOKIE_NAME = "cookie"
+STARTS_NAME = "starts"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One directory of a set."""
+
+    directory_id: str
+    path: str
+    """Where it was when the cookie was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectorySet:
+    """The directories of one bookie, in the order of its settings."""
+
+    revision: int
+    """Grows with every change; after a crash within one, the highest holds."""
+    journals: tuple[Member, ...]
+    ledgers: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryCookie:
+    """What the cookie file of one directory says."""
+
+    bookie_id: str
+    cluster_id: str
+    directory_id: str
+    """This directory's own."""
+    directories: DirectorySet
+
+
+def write_cookie(files: FileSystem, directory: str, cookie: DirectoryCookie) -> None:
+    """Replace a directory's cookie, durably.
+
+    Raises:
+        OSError: the old one or the new one is there.
+    """
+    _replace(files, directory, COOKIE_NAME, asdict(cookie))
+
+
+def read_cookie(files: FileSystem, directory: str) -> DirectoryCookie:
+    """Read a directory's cookie.
+
+    Raises:
+        DamagedFileError: it is there, but is none.
+        OSError: it is not there, or cannot be read.
+    """
+    document = _read(files, directory, COOKIE_NAME)
+    try:
+        parts = document["directories"]
+        directories = DirectorySet(
+            parts["revision"],
+            tuple(Member(**member) for member in parts["journals"]),
+            tuple(Member(**member) for member in parts["ledgers"]),
+        )
+        return DirectoryCookie(**{**document, "directories": directories})
+    except (KeyError, TypeError) as cause:
+        raise DamagedFileError(f"{directory}/{COOKIE_NAME}", f"no cookie: {cause!r}") from cause
+
+
+def write_starts(files: FileSystem, directory: str, starts: int) -> None:
+    """Replace a directory's start counter, durably.
+
+    Raises:
+        OSError: the old one or the new one is there.
+    """
+    _replace(files, directory, STARTS_NAME, {"starts": starts})
+
+
+def read_starts(files: FileSystem, directory: str) -> int:
+    """Read a directory's start counter.
+
+    Raises:
+        DamagedFileError: it is there, but is none.
+        OSError: it is not there, or cannot be read.
+    """
+    starts = _read(files, directory, STARTS_NAME).get("starts")
+    if type(starts) is not int:
+        raise DamagedFileError(f"{directory}/{STARTS_NAME}", f"no start counter: {starts!r}")
+    return starts
+
+
+def _replace(files: FileSystem, directory: str, name: str, document: Mapping[str, Any]) -> None:
+    path, temporary = f"{directory}/{name}", f"{directory}/{name}.tmp"
+    if f"{name}.tmp" in files.names(directory):
+        files.delete(temporary)  # a crash came before its rename
+    line = json.dumps({"format": FORMAT_VERSION, **document}).encode()
+    with files.create(temporary) as file:
+        file.write_at(0, [b"%08x\n%s\n" % (crc32c(line), line)])
+        file.sync()
+    files.rename(temporary, path)
+    files.sync_dir(directory)
+
+
+def _read(files: FileSystem, directory: str, name: str) -> dict[str, Any]:
+    path = f"{directory}/{name}"
+    with files.open(path) as file:
+        content = file.read_at(0, file.size())
+    checksum, _, line = content.rstrip(b"\n").partition(b"\n")
+    if checksum != b"%08x" % crc32c(line):
+        raise DamagedFileError(path, "checksum does not match")
+    document = json.loads(line)
+    if document.pop("format") != FORMAT_VERSION:
+        raise DamagedFileError(path, "written by a newer version")
+    return dict(document)

@@ -1,0 +1,248 @@
+"""Start plan: may a bookie start on the directories that were found, and what their cookies then say.
+
+Values in, values out. What is compared: the cookie files of the directories with each other and with
+the settings, and the start counters of the disks with the metadata's. The rule behind all of it: what
+a bookie once acknowledged is in a *complete* set of its *newest* disks. So a set with a directory
+missing, foreign, swapped or older than the others is refused, unless an operator said that it is
+lost; a bookie whose records are lost then denies nothing (see ``bookie_server.limbo``).
+
+A set is complete once the metadata knows it, or any directory has a start counter: those are written
+behind the last cookie file. Before, a missing cookie file is a first start that a crash cut short.
+
+Every start counts, on all disks first and then in the metadata. So at rest the disks are level with
+the metadata or one ahead. Disks behind are old; disks further ahead mean that the metadata is old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from bookie_server.settings import REPLACE_FLAG
+from bookie_server.storage.disk.errors import StorageRefusedError
+from bookie_server.storage.identity.cookie_file import DirectoryCookie, DirectorySet, Member
+from bookie_server.storage.identity.inspection import JOURNAL, LEDGER, FoundDirectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applicant:
+    """Who wants to start, and what is known of it."""
+
+    bookie_id: str
+    cluster_id: str
+    is_known: bool
+    """The metadata has a cookie or a start counter of this id."""
+    starts: int
+    """The metadata's start counter; 0 if it has none."""
+    may_replace: bool = False
+    """The operator has said that what is missing is lost."""
+    may_expand: bool = False
+    """Directories may be added behind the known ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartPlan:
+    """What to write before anything else happens in the directories."""
+
+    cookies: tuple[tuple[str, DirectoryCookie], ...]
+    """By path, in the order of writing: new directories go first, so that the newest revision found
+    is one whose new members have their cookies."""
+    starts: int
+    """The start counter of every directory from now on."""
+    is_metadata_older: bool
+    """The disks have counted further than the metadata: it is a restored copy."""
+    notes: tuple[str, ...]
+    """What is out of the ordinary, for the bookie's log."""
+
+
+def plan_start(
+    found: Sequence[FoundDirectory], applicant: Applicant, new_id: Callable[[], str]
+) -> StartPlan:
+    """Decide whether ``applicant`` may start on the directories; ``new_id`` draws a random name.
+
+    Raises:
+        StorageRefusedError: it may not; the message names the directory and the way out.
+    """
+    return _Planner(found, applicant, new_id).plan()
+
+
+class _Planner:
+    """The steps of one decision, and what they pass on to each other."""
+
+    def __init__(
+        self, found: Sequence[FoundDirectory], applicant: Applicant, new_id: Callable[[], str]
+    ) -> None:
+        self._found = found
+        self._applicant = applicant
+        self._new_id = new_id
+        self._newest = max(
+            (each.cookie.directories for each in found if each.cookie is not None),
+            key=lambda directories: directories.revision,
+            default=DirectorySet(0, (), ()),
+        )
+        self._was_complete = applicant.is_known or any(each.starts is not None for each in found)
+        self._members: dict[str, Member] = {}
+        """What each directory is from now on, by path."""
+        self._fresh: set[str] = set()
+        """Paths of the directories that get their first cookie, or a new one."""
+        self._notes: list[str] = []
+
+    def plan(self) -> StartPlan:
+        for each in self._found:
+            self._refuse_foreign(each)
+        for kind in (JOURNAL, LEDGER):
+            self._refuse_left_out(kind)
+        for each in self._found:
+            self._place(each)
+        starts, is_metadata_older = self._count()
+        directories = DirectorySet(
+            self._newest.revision,
+            tuple(self._members[each.path] for each in self._found if each.kind == JOURNAL),
+            tuple(self._members[each.path] for each in self._found if each.kind == LEDGER),
+        )
+        if directories != self._newest:
+            directories = replace(directories, revision=self._newest.revision + 1)
+        cookies = [
+            (each.path, self._cookie(each, directories))
+            for each in sorted(self._found, key=lambda each: each.path not in self._fresh)
+            if each.path in self._fresh
+            or (each.cookie is not None and each.cookie.directories != directories)
+        ]
+        return StartPlan(tuple(cookies), starts, is_metadata_older, tuple(self._notes))
+
+    def _cookie(self, found: FoundDirectory, directories: DirectorySet) -> DirectoryCookie:
+        return DirectoryCookie(
+            self._applicant.bookie_id,
+            self._applicant.cluster_id,
+            self._members[found.path].directory_id,
+            directories,
+        )
+
+    def _known(self, kind: str) -> tuple[Member, ...]:
+        return self._newest.journals if kind == JOURNAL else self._newest.ledgers
+
+    def _refuse_foreign(self, found: FoundDirectory) -> None:
+        cookie = found.cookie
+        if cookie is None:
+            return
+        if cookie.cluster_id != self._applicant.cluster_id:
+            raise StorageRefusedError(
+                found.path,
+                f"the directory belongs to another cluster: bookie {cookie.bookie_id} of instance "
+                f"{cookie.cluster_id} made it, and this is instance {self._applicant.cluster_id}",
+            )
+        if cookie.bookie_id != self._applicant.bookie_id:
+            raise StorageRefusedError(
+                found.path,
+                f"the directory belongs to another bookie: {cookie.bookie_id} made it, and this is "
+                f"{self._applicant.bookie_id}; give it back, or take the id it was made for",
+            )
+
+    def _refuse_left_out(self, kind: str) -> None:
+        known = self._known(kind)
+        if len([each for each in self._found if each.kind == kind]) >= len(known):
+            return
+        named = {each.cookie.directory_id for each in self._found if each.cookie is not None}
+        missing = [each.path for each in known if each.directory_id not in named]
+        raise StorageRefusedError(
+            ", ".join(missing) or known[-1].path,
+            f"{kind} directories of this bookie are missing in the settings; it has {len(known)}: "
+            f"{', '.join(each.path for each in known)}",
+        )
+
+    def _place(self, found: FoundDirectory) -> None:
+        """Say which member of the set a directory is."""
+        known = self._known(found.kind)
+        expected = known[found.index] if found.index < len(known) else None
+        if found.cookie is not None and not found.damage:
+            expected = self._refuse_misplaced(found, found.cookie.directory_id, expected)
+            self._members[found.path] = Member(expected.directory_id, found.path)
+            if found.path != expected.path:
+                self._notes.append(
+                    f"{found.kind} directory has moved. from={expected.path} to={found.path}"
+                )
+            return
+        self._fresh.add(found.path)
+        if self._was_complete:
+            self._refuse_missing(found, expected)
+            what = "added" if self._is_added(expected) else "replaced, its records are lost"
+            self._notes.append(f"{found.kind} directory is {what}. path={found.path}")
+            expected = None
+        # Else the first start of this bookie, or of one that had no cookies yet; a crash may have
+        # cut an earlier one short behind some of them.
+        own = expected.directory_id if expected is not None else self._new_id()
+        self._members[found.path] = Member(own, found.path)
+
+    def _is_added(self, expected: Member | None) -> bool:
+        """Whether a directory stands behind those of a known set."""
+        return expected is None and self._newest.revision > 0
+
+    def _refuse_misplaced(self, found: FoundDirectory, own: str, expected: Member | None) -> Member:
+        if expected is not None and own == expected.directory_id:
+            return expected
+        for kind in (JOURNAL, LEDGER):
+            for index, member in enumerate(self._known(kind)):
+                if member.directory_id == own:
+                    raise StorageRefusedError(
+                        found.path,
+                        f"directories were swapped: this is number {index} of the {kind} "
+                        f"directories, and stands in the settings as number {found.index} of the "
+                        f"{found.kind} directories; list them in the order they had",
+                    )
+        raise StorageRefusedError(
+            found.path,
+            "the directory was replaced by another one earlier and is no part of this bookie any "
+            "more; take it out of the settings",
+        )
+
+    def _refuse_missing(self, found: FoundDirectory, expected: Member | None) -> None:
+        """Refuse a directory without a usable cookie, in a set that was complete once."""
+        if self._is_added(expected):
+            if found.has_records:
+                detail = "a directory to be added has records already; give an empty one"
+            elif not self._applicant.may_expand:
+                detail = (
+                    f"the {found.kind} directory is none of this bookie's; set "
+                    "allow_storage_expansion to add it"
+                )
+            else:
+                return
+            raise StorageRefusedError(found.path, detail)
+        state = "it has records, but no cookie" if found.has_records else "it is empty"
+        lost = f"the {found.kind} directory was lost or emptied: {found.damage or state}"
+        if not self._applicant.may_replace:
+            raise StorageRefusedError(
+                found.path,
+                f"{lost}; bring the disk back, or start once with {REPLACE_FLAG} if it is lost",
+            )
+        # Its records would look sound, and nothing would say that others are missing.
+        if found.has_records:
+            raise StorageRefusedError(
+                found.path, f"{lost}; empty it, so that a new one can take its place"
+            )
+
+    def _count(self) -> tuple[int, bool]:
+        """The number of this start, and whether the metadata is older than the disks."""
+        recorded = self._applicant.starts
+        counts = {
+            each.path: each.starts or 0
+            for each in self._found
+            if each.path not in self._fresh
+            # Its cookie is there and its counter is not: a crash came in between, when it was new.
+            and (each.starts is not None or each.has_records)
+        }
+        highest = max(counts.values(), default=recorded)
+        for path, starts in counts.items():
+            if starts < max(recorded, highest - 1):
+                raise StorageRefusedError(
+                    path,
+                    f"the directory is an old copy: it has seen {starts} starts of this bookie, of "
+                    f"{max(recorded, highest)}; bring the newest one back, or empty it and start "
+                    f"once with {REPLACE_FLAG}",
+                )
+        if highest > recorded + 1:
+            self._notes.append(
+                f"the metadata is older than the disks. starts={recorded} starts_on_disk={highest}"
+            )
+            return highest + 1, True
+        return recorded + 1, False

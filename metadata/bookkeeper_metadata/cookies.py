@@ -1,0 +1,242 @@
+"""Cookies: which bookies ever belonged to the cluster, and how often each has started.
+
+A cookie is a persistent node named by the bookie's id, written when all its directories have their
+own cookie files. So an id that has a cookie once had directories, and empty ones under that id are a
+lost disk. Its text is Apache's: directories as paths, for people and for Apache's tools; a directory
+itself is known by what the bookie stored in it, not by its path.
+
+The start counter beside it tells old disks from old metadata: every start counts on all disks first,
+then here. Its node lies outside Apache's tree, whose tools take every node there for one of theirs.
+
+Source: Apache ``Cookie``, ``ZKRegistrationManager.writeCookie``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from google.protobuf import text_format
+
+from bookkeeper_metadata.bookies import check_bookie_id
+from bookkeeper_metadata.errors import (
+    BookieRunningError,
+    ClusterNotInitializedError,
+    MetadataCorruptError,
+    NoSuchCookieError,
+)
+from bookkeeper_metadata.paths import Paths
+from bookkeeper_metadata.proto.cookie_pb2 import CookieFormat
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.operations import Delete, Operation
+
+LAYOUT_VERSION = "5"
+"""First line of what is written. 4 lacks the index directories and is read as well."""
+_READABLE_VERSIONS = ("4", LAYOUT_VERSION)
+
+
+@dataclass(frozen=True, slots=True)
+class Cookie:
+    """What a bookie's cookie says; the fields are those of Apache's message."""
+
+    bookie_id: str
+    journal_directories: tuple[str, ...]
+    ledger_directories: tuple[str, ...]
+    instance_id: str | None = None
+    """The cluster's."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartCounter:
+    """How often a bookie has started, as the metadata has it."""
+
+    starts: int
+    is_metadata_older: bool = False
+    """The disks counted further than the metadata did: this is a restored copy of it. Nothing may
+    be deleted for its sake until an operator has accepted it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedIdentity:
+    """What the metadata knows of a bookie; versions are -1 where there is no node."""
+
+    cookie: Cookie | None = None
+    cookie_version: int = -1
+    counter: StartCounter | None = None
+    counter_version: int = -1
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a bookie of this id has ever finished a start."""
+        return self.cookie is not None or self.counter is not None
+
+
+def encode_cookie(cookie: Cookie) -> bytes:
+    """The text Apache's tools read."""
+    message = CookieFormat(
+        bookieHost=cookie.bookie_id,
+        journalDir=",".join(cookie.journal_directories),
+        ledgerDirs=_encode_directories(cookie.ledger_directories),
+    )
+    if cookie.instance_id is not None:
+        message.instanceId = cookie.instance_id
+    text = text_format.MessageToString(message)
+    return f"{LAYOUT_VERSION}\n{text}".encode()
+
+
+def parse_cookie(value: bytes, path: str) -> Cookie:
+    """The inverse of ``encode_cookie``, for Apache's own cookies, too.
+
+    Raises:
+        MetadataCorruptError: it is no cookie of a known layout.
+    """
+    try:
+        version, _, text = value.decode().partition("\n")
+        if version not in _READABLE_VERSIONS:
+            raise ValueError(f"cookie layout {version[:20]!r} is not one of {_READABLE_VERSIONS}")
+        message = text_format.Parse(text, CookieFormat())
+        return Cookie(
+            message.bookieHost,
+            tuple(message.journalDir.split(",")),
+            _parse_directories(message.ledgerDirs),
+            message.instanceId if message.HasField("instanceId") else None,
+        )
+    except (ValueError, text_format.ParseError) as cause:
+        raise MetadataCorruptError(path, f"not a cookie: {cause}") from cause
+
+
+def _encode_directories(directories: tuple[str, ...]) -> str:
+    return "\t".join([str(len(directories)), *directories])
+
+
+def _parse_directories(text: str) -> tuple[str, ...]:
+    count, *directories = text.split("\t")
+    # Apache writes a tab behind the last directory as well.
+    directories = [directory for directory in directories if directory]
+    if count != str(len(directories)):
+        raise ValueError(f"{len(directories)} ledger directories where {count!r} are announced")
+    return tuple(directories)
+
+
+def encode_counter(counter: StartCounter) -> bytes:
+    """The value of a start counter's node."""
+    document: dict[str, int | bool] = {"starts": counter.starts}
+    if counter.is_metadata_older:
+        document["is_metadata_older"] = True
+    return json.dumps(document).encode()
+
+
+def parse_counter(value: bytes, path: str) -> StartCounter:
+    """The inverse of ``encode_counter``.
+
+    Raises:
+        MetadataCorruptError: it is something else.
+    """
+    try:
+        document = json.loads(value)
+        counter = StartCounter(document["starts"], document.get("is_metadata_older", False))
+        if type(counter.starts) is not int or counter.starts < 0:
+            raise ValueError(f"starts={counter.starts!r}")
+        return counter
+    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        raise MetadataCorruptError(path, f"not a start counter: {cause!r}") from cause
+
+
+class CookieStore:
+    """The cookies and start counters of one cluster."""
+
+    def __init__(self, store: MetadataStore, root: str) -> None:
+        self._store = store
+        self._paths = Paths(root)
+
+    async def read(self, bookie_id: str) -> RecordedIdentity:
+        """Read what is known of a bookie, as fresh as anything written before this call.
+
+        Raises:
+            MetadataCorruptError: a node holds something else; it was left as it is.
+        """
+        await self._store.sync(self._paths.root)
+        cookie_path = self._paths.cookie(check_bookie_id(bookie_id))
+        counter_path = self._paths.start_counter(bookie_id)
+        found = RecordedIdentity()
+        if (node := await self._store.get(cookie_path)) is not None:
+            cookie = parse_cookie(node.value, cookie_path)
+            found = replace(found, cookie=cookie, cookie_version=node.version)
+        if (node := await self._store.get(counter_path)) is not None:
+            counter = parse_counter(node.value, counter_path)
+            found = replace(found, counter=counter, counter_version=node.version)
+        return found
+
+    async def bookie_ids(self) -> list[str]:
+        """Ids of all bookies that ever belonged to the cluster, sorted.
+
+        Raises:
+            ClusterNotInitializedError: there is no cluster here.
+        """
+        await self._store.sync(self._paths.root)
+        ids = await self._store.children(self._paths.cookies)
+        if ids is None:
+            raise ClusterNotInitializedError(self._paths.root)
+        return ids
+
+    async def write_cookie(self, cookie: Cookie, recorded: RecordedIdentity) -> None:
+        """Write a cookie unless it is what was ``recorded`` already.
+
+        Raises:
+            NodeExistsError, BadVersionError, NoNodeError: somebody changed it since.
+        """
+        path = self._paths.cookie(cookie.bookie_id)
+        if recorded.cookie is None:
+            await self._store.create(path, encode_cookie(cookie), make_parents=True)
+        elif cookie != recorded.cookie:
+            await self._store.put(path, encode_cookie(cookie), recorded.cookie_version)
+
+    async def count_start(
+        self, bookie_id: str, counter: StartCounter, recorded: RecordedIdentity
+    ) -> int:
+        """Write a start counter; returns its node's version, which is this start's own.
+
+        Raises:
+            NodeExistsError, BadVersionError, NoNodeError: another process starts under this id.
+        """
+        path = self._paths.start_counter(bookie_id)
+        if recorded.counter is None:
+            await self._store.create(path, encode_counter(counter), make_parents=True)
+            return 0
+        return await self._store.put(path, encode_counter(counter), recorded.counter_version)
+
+    async def accept_metadata(self, bookie_id: str) -> None:
+        """Let a bookie trust metadata again that its disks had counted further than.
+
+        Raises:
+            NoSuchCookieError: no bookie of this id ever started.
+            BadVersionError: it starts at this moment.
+        """
+        recorded = await self.read(bookie_id)
+        if recorded.counter is None:
+            raise NoSuchCookieError(bookie_id)
+        await self.count_start(
+            bookie_id, replace(recorded.counter, is_metadata_older=False), recorded
+        )
+
+    async def delete(self, bookie_id: str) -> None:
+        """Forget a bookie that is gone for good; an empty one may then start under its id.
+
+        Raises:
+            NoSuchCookieError: there is nothing to forget.
+            BookieRunningError: a process is registered under this id.
+            BadVersionError, NoNodeError: it starts at this moment.
+        """
+        recorded = await self.read(bookie_id)
+        if not recorded.is_known:
+            raise NoSuchCookieError(bookie_id)
+        for is_readonly in (False, True):
+            path = self._paths.bookie(bookie_id, readonly=is_readonly)
+            if await self._store.get(path) is not None:
+                raise BookieRunningError(bookie_id)
+        doomed: list[Operation] = []
+        if recorded.cookie is not None:
+            doomed.append(Delete(self._paths.cookie(bookie_id), recorded.cookie_version))
+        if recorded.counter is not None:
+            doomed.append(Delete(self._paths.start_counter(bookie_id), recorded.counter_version))
+        await self._store.multi(doomed)

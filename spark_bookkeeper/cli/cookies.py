@@ -1,0 +1,124 @@
+"""``bookkeeper cookies``: which bookies ever belonged to the cluster, and on which directories."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from spark_bookkeeper.cli.options import cluster_options, confirm, yes_option
+from spark_bookkeeper.cli.output import print_fields, print_json, print_list, print_result
+
+if TYPE_CHECKING:
+    from bookkeeper_metadata.cookies import CookieStore, RecordedIdentity
+
+T = TypeVar("T")
+COLUMNS = {
+    "bookie": "bookie_id",
+    "starts": "starts",
+    "journal directories": "journal_directories",
+    "ledger directories": "ledger_directories",
+}
+"""Of the table of cookies."""
+
+
+@click.group()
+def cookies() -> None:
+    """All bookies that ever belonged to the cluster, running or not."""
+
+
+@cookies.command("list")
+@cluster_options
+def list_cookies(uri: str, as_json: bool) -> None:
+    """List every bookie's cookie."""
+
+    async def read_all(store: CookieStore) -> list[dict[str, Any]]:
+        return [
+            _document(bookie_id, await store.read(bookie_id))
+            for bookie_id in await store.bookie_ids()
+        ]
+
+    found = _run(uri, read_all)
+    print_list({"cookies": found}, "cookies", COLUMNS, as_json=as_json)
+
+
+@cookies.command()
+@click.argument("bookie_id", metavar="BOOKIE")
+@cluster_options
+def show(bookie_id: str, uri: str, as_json: bool) -> None:
+    """Show one bookie's cookie, and how often it has started."""
+    from bookkeeper_metadata.errors import NoSuchCookieError
+
+    recorded = _run(uri, lambda store: store.read(bookie_id))
+    if not recorded.is_known:
+        raise NoSuchCookieError(bookie_id)
+    document = _document(bookie_id, recorded)
+    if as_json:
+        print_json(document)
+    else:
+        print_fields(
+            {
+                name.replace("_", " "): ", ".join(value) if isinstance(value, list) else value
+                for name, value in document.items()
+            }
+        )
+
+
+@cookies.command()
+@click.argument("bookie_id", metavar="BOOKIE")
+@yes_option
+@cluster_options
+def delete(bookie_id: str, *, is_sure: bool, uri: str, as_json: bool) -> None:
+    """Forget a bookie that is gone for good.
+
+    Its id then counts as never used: a bookie may start under it on empty directories. Ledgers that
+    name it are left as they are, and such a bookie denies none of their entries.
+    """
+    confirm(f"Forget that {bookie_id} ever belonged to this cluster?", is_sure)
+    _run(uri, lambda store: store.delete(bookie_id))
+    print_result({"bookie_id": bookie_id}, f"forgot {bookie_id}", as_json=as_json)
+
+
+@cookies.command()
+@click.argument("bookie_id", metavar="BOOKIE")
+@yes_option
+@cluster_options
+def accept(bookie_id: str, *, is_sure: bool, uri: str, as_json: bool) -> None:
+    """Trust metadata that a bookie found older than its disks.
+
+    A bookie that has started more often than the metadata knows runs on a restored copy of it.
+    Ledgers created since that copy was made are unknown to it, and their entries would be garbage.
+    Accept only when nothing of them is wanted any more.
+    """
+    confirm(f"Trust this metadata although it is older than the disks of {bookie_id}?", is_sure)
+    _run(uri, lambda store: store.accept_metadata(bookie_id))
+    print_result({"bookie_id": bookie_id}, f"accepted for {bookie_id}", as_json=as_json)
+
+
+def _run(uri: str, act: Callable[[CookieStore], Awaitable[T]]) -> T:
+    """Do one thing with the cluster's cookies."""
+    from bookkeeper_metadata.cluster import read_layout
+    from bookkeeper_metadata.cookies import CookieStore
+    from bookkeeper_metadata.store.connect import connect
+
+    async def run() -> T:
+        store, root = await connect(uri)
+        async with store:
+            await read_layout(store, root)  # raises when there is no cluster here
+            return await act(CookieStore(store, root))
+
+    return asyncio.run(run())
+
+
+def _document(bookie_id: str, recorded: RecordedIdentity) -> dict[str, Any]:
+    cookie, counter = recorded.cookie, recorded.counter
+    return {
+        "bookie_id": bookie_id,
+        "journal_directories": list(cookie.journal_directories) if cookie is not None else [],
+        "ledger_directories": list(cookie.ledger_directories) if cookie is not None else [],
+        "instance_id": cookie.instance_id if cookie is not None else None,
+        "starts": counter.starts if counter is not None else 0,
+        "is_metadata_older": counter is not None and counter.is_metadata_older,
+    }

@@ -1,0 +1,319 @@
+"""Directories are this bookie's, all there and the newest, or the start is refused and nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from random import Random
+
+import pytest
+
+from bookie_server.settings import StorageSettings
+from bookie_server.storage.disk.errors import StorageRefusedError
+from bookie_server.storage.identity.claim import claim_directories
+from bookie_server.storage.identity.cookie_file import read_cookie, read_starts
+from bookie_server.storage.identity.start_plan import Applicant, StartPlan
+from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
+
+NEW = Applicant(bookie_id="b:1", cluster_id="c", is_known=False, starts=0)
+ALL = StorageSettings(journal_directories=("/j0", "/j1"), ledger_directories=("/l0", "/l1"))
+
+
+def known(starts: int, **changes: object) -> Applicant:
+    """The bookie as the metadata knows it after so many starts."""
+    return replace(NEW, is_known=True, starts=starts, **changes)  # type: ignore[arg-type]
+
+
+def ids() -> Callable[[], str]:
+    """Names that nobody has drawn before."""
+    numbers = count()
+    return lambda: f"id{next(numbers)}"
+
+
+NEXT_ID = ids()
+
+
+def claim(
+    files: SimFileSystem, applicant: Applicant = NEW, settings: StorageSettings = ALL
+) -> StartPlan:
+    """A start that goes no further than the claim; its locks are given up."""
+    claimed = claim_directories(files, settings, applicant, NEXT_ID)
+    claimed.locks.close()
+    return claimed.plan
+
+
+def started(times: int = 1) -> SimFileSystem:
+    """The disks of a bookie that has started so often; each has records."""
+    files = SimFileSystem()
+    claim(files)
+    for starts in range(1, times):
+        claim(files, known(starts))
+    for path in ("/l0/index", "/l1/index", f"/j0/{1:016x}.txn", f"/j1/{1:016x}.txn"):
+        files.create(path).close()
+    return files
+
+
+def empty(files: SimFileSystem, directory: str) -> None:
+    """A new disk in the place of the old one."""
+    for name in files.names(directory):
+        files.delete(f"{directory}/{name}")
+
+
+def put_back(files: SimFileSystem, old: SimFileSystem, source: str, target: str) -> None:
+    """What ``source`` was in ``old`` stands at ``target`` now."""
+    empty(files, target)
+    for name in old.names(source):
+        content = bytes(old.content(f"{source}/{name}"))
+        with files.create(f"{target}/{name}") as file:
+            file.write_at(0, [content])
+
+
+def own_ids(files: SimFileSystem, directories: Sequence[str] = ALL.directories) -> list[str]:
+    return [read_cookie(files, each).directory_id for each in directories]
+
+
+def refusal(
+    files: SimFileSystem, applicant: Applicant, settings: StorageSettings = ALL
+) -> StorageRefusedError:
+    """Why a start is refused; that it changed nothing is checked here."""
+    before = files.steps
+    with pytest.raises(StorageRefusedError) as error:
+        claim(files, applicant, settings)
+    assert files.steps == before, "a refused start changes nothing"
+    return error.value
+
+
+def test_a_first_start_gives_every_directory_a_name_of_its_own_and_the_whole_set() -> None:
+    files = SimFileSystem()
+
+    plan = claim(files)
+
+    assert plan.starts == 1
+    assert plan.notes == ()
+    assert len(set(own_ids(files))) == 4
+    assert len({read_cookie(files, each).directories for each in ALL.directories}) == 1
+    assert [read_starts(files, each) for each in ALL.directories] == [1, 1, 1, 1]
+
+
+def test_a_later_start_counts_and_leaves_the_cookies_alone() -> None:
+    files = started()
+    before = own_ids(files)
+
+    plan = claim(files, known(1))
+
+    assert (plan.cookies, plan.starts, plan.notes) == ((), 2, ())
+    assert own_ids(files) == before
+    assert [read_starts(files, each) for each in ALL.directories] == [2, 2, 2, 2]
+
+
+def test_the_directories_of_a_bookie_without_cookies_are_adopted() -> None:
+    """As 0.1 left them."""
+    files = started()
+    for directory in ALL.directories:
+        for name in ("cookie", "starts"):
+            files.delete(f"{directory}/{name}")
+
+    assert claim(files).starts == 1
+    assert claim(files, known(1)).starts == 2
+
+
+@pytest.mark.parametrize("lost", [("/l1",), ("/j0",), ("/j0", "/l0"), ALL.directories])
+def test_an_emptied_directory_is_refused_by_name_until_it_is_said_to_be_lost(
+    lost: tuple[str, ...],
+) -> None:
+    files = started(2)
+    before = dict(zip(ALL.directories, own_ids(files), strict=True))
+    for directory in lost:
+        empty(files, directory)
+
+    error = refusal(files, known(2))
+    assert error.path == lost[0]
+    assert "--replace-lost-directories" in str(error)
+
+    plan = claim(files, known(2, may_replace=True))
+    after = dict(zip(ALL.directories, own_ids(files), strict=True))
+    assert {path for path in after if after[path] != before[path]} == set(lost)
+    assert len(plan.notes) == len(lost)
+    # then the new ones belong to the set: the next start needs no flag
+    assert claim(files, known(plan.starts)).cookies == ()
+
+
+def test_a_replaced_directory_that_comes_back_is_refused() -> None:
+    files = started(2)
+    old = files.copy()
+    empty(files, "/l1")
+    plan = claim(files, known(2, may_replace=True))
+    put_back(files, old, "/l1", "/l1")
+
+    error = refusal(files, known(plan.starts))
+
+    assert error.path == "/l1"
+    assert "replaced by another one" in str(error)
+
+
+def test_records_without_a_cookie_cannot_be_declared_lost() -> None:
+    """They would look sound, and nothing would say that others are missing."""
+    files = started(2)
+    files.delete("/l1/cookie")
+
+    assert "--replace" in str(refusal(files, known(2)))
+    assert "empty it" in str(refusal(files, known(2, may_replace=True)))
+
+
+def test_a_damaged_cookie_is_refused_with_the_file_it_is_in() -> None:
+    files = started(2)
+    files.content("/j1/cookie")[40] ^= 1
+
+    error = refusal(files, known(2))
+
+    assert (error.path, "/j1/cookie" in str(error)) == ("/j1", True)
+
+
+def test_directories_of_another_bookie_or_cluster_are_refused() -> None:
+    files = started()
+
+    assert "b:1 made it" in str(refusal(files, replace(NEW, bookie_id="b:2")))
+    assert "another cluster" in str(refusal(files, replace(NEW, cluster_id="d")))
+
+
+def test_swapped_directories_are_refused_with_the_place_they_had() -> None:
+    settings = replace(ALL, ledger_directories=("/l1", "/l0"))
+
+    error = refusal(started(), known(1), settings)
+
+    assert error.path == "/l1"
+    assert "number 1 of the ledger directories" in str(error)
+
+
+def test_a_copied_directory_is_refused() -> None:
+    files = started()
+    put_back(files, files, "/l0", "/l1")
+
+    assert refusal(files, known(1)).path == "/l1"
+
+
+def test_a_directory_left_out_of_the_settings_is_named() -> None:
+    error = refusal(started(), known(1), replace(ALL, ledger_directories=("/l0",)))
+
+    assert error.path == "/l1"
+
+
+def test_an_added_directory_needs_the_setting_and_no_records() -> None:
+    files = started()
+    larger = replace(ALL, ledger_directories=("/l0", "/l1", "/l2"))
+
+    assert "allow_storage_expansion" in str(refusal(files, known(1), larger))
+    assert claim(files, known(1, may_expand=True), larger).notes == (
+        "ledger directory is added. path=/l2",
+    )
+    assert claim(files, known(2), larger).cookies == ()
+    files.create("/j2/0000000000000001.txn").close()
+    larger = replace(larger, journal_directories=("/j0", "/j1", "/j2"))
+    assert "give an empty one" in str(refusal(files, known(3, may_expand=True), larger))
+
+
+def test_a_complete_set_that_moved_starts_and_says_so() -> None:
+    files = started()
+    before = own_ids(files)
+    put_back(files, files, "/l1", "/elsewhere")
+    moved = replace(ALL, ledger_directories=("/l0", "/elsewhere"))
+
+    plan = claim(files, known(1), moved)
+
+    assert plan.notes == ("ledger directory has moved. from=/l1 to=/elsewhere",)
+    assert own_ids(files, moved.directories) == before
+    assert read_cookie(files, "/j0").directories.ledgers[1].path == "/elsewhere"
+
+
+@pytest.mark.parametrize("old_paths", [("/l1",), ("/j0",), ALL.directories])
+def test_an_old_copy_of_a_disk_is_refused(old_paths: tuple[str, ...]) -> None:
+    files = started(3)
+    old = files.copy()
+    claim(files, known(3))
+    claim(files, known(4))
+    for path in old_paths:
+        put_back(files, old, path, path)
+
+    error = refusal(files, known(5))
+
+    assert error.path == old_paths[0]
+    assert "it has seen 3 starts of this bookie, of 5" in str(error)
+    # and being lost is no excuse: what it holds would be taken for the newest
+    assert "old copy" in str(refusal(files, known(5, may_replace=True)))
+
+
+def test_metadata_older_than_the_disks_is_said_and_counted_past() -> None:
+    files = started(9)
+
+    plan = claim(files, known(3))
+
+    assert (plan.starts, plan.is_metadata_older) == (10, True)
+    assert "the metadata is older than the disks" in plan.notes[0]
+    # Metadata without this bookie at all is as old as can be.
+    assert claim(files, NEW).is_metadata_older
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_disks_level_with_the_metadata_or_one_ahead_are_what_a_crash_leaves(ahead: int) -> None:
+    plan = claim(started(4), known(4 - ahead))
+
+    assert (plan.starts, plan.is_metadata_older) == (5 - ahead, False)
+
+
+def first(files: SimFileSystem) -> None:
+    claim(files, NEW)
+
+
+def again(files: SimFileSystem) -> None:
+    claim(files, known(3))
+
+
+def moving(files: SimFileSystem) -> None:
+    claim(files, known(3), replace(ALL, ledger_directories=("/l0", "/elsewhere")))
+
+
+def adding(files: SimFileSystem) -> None:
+    larger = replace(ALL, ledger_directories=("/l0", "/l1", "/l2"))
+    claim(files, known(3, may_expand=True), larger)
+
+
+def replacing(files: SimFileSystem) -> None:
+    claim(files, known(3, may_replace=True))
+
+
+def disks_before(start: Callable[[SimFileSystem], None]) -> SimFileSystem:
+    """All of it durable."""
+    files = SimFileSystem() if start is first else started(3)
+    if start is moving:
+        put_back(files, files, "/l1", "/elsewhere")
+    if start is replacing:
+        empty(files, "/l1")
+        empty(files, "/j0")
+    return files.copy()
+
+
+@pytest.mark.parametrize("start", [first, again, moving, adding, replacing])
+def test_a_start_that_a_crash_cut_short_is_finished_by_the_next(
+    start: Callable[[SimFileSystem], None],
+) -> None:
+    """The metadata has not heard of it: it is told last."""
+    rng = Random(7)
+    whole = disks_before(start)
+    start(whole)
+    untouched = [path for path in ("/l0", "/j1") if start is not first]
+    for crash_at in range(whole.steps):
+        files = disks_before(start)
+        before = own_ids(files, untouched)
+        files.crash_at = crash_at
+        with suppress(SimulatedCrash):
+            start(files)
+
+        for image in files.crash_images(rng, 20):
+            start(image)
+
+            assert own_ids(image, untouched) == before, f"crash_at={crash_at}"
+            used = [each for each in whole.names_now if each.endswith("/starts")]
+            counts = {read_starts(image, each.removesuffix("/starts")) for each in used}
+            assert counts - {3} == {1 if start is first else 4}, f"crash_at={crash_at}"

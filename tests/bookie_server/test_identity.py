@@ -1,0 +1,193 @@
+"""A start is counted on the disks, then in the metadata, whatever is lost on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from bookie_server.identity import Identity, claim_identity
+from bookie_server.limbo import wait_until_unregistered
+from bookie_server.settings import BookieSettings
+from bookie_server.storage.disk.errors import StorageRefusedError
+from bookie_server.storage.identity.cookie_file import read_starts
+from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.cookies import CookieStore, RecordedIdentity, StartCounter
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.store.memory import Fault, MemoryStore
+from tests.doubles.stores import LoseNth
+from tests.doubles.waits import pass_turns
+from tests.simulation.kit.files import SimFileSystem
+
+ROOT = "/ledgers"
+SETTINGS = BookieSettings(bookie_id="b0:1", journal_directories=("/j",), ledger_directories=("/l",))
+
+
+async def made() -> MemoryStore:
+    store = MemoryStore()
+    await initialize(store, ROOT, random=Random(0))
+    return store
+
+
+async def start(
+    store: MetadataStore, files: SimFileSystem, settings: BookieSettings = SETTINGS
+) -> Identity:
+    """A whole start, but for the storage."""
+    identity = await claim_identity(
+        store, ROOT, files, settings, cluster_id="c", random=Random(files.steps)
+    )
+    identity.locks.close()
+    await identity.write_cookie()
+    return identity
+
+
+async def recorded(store: MetadataStore) -> RecordedIdentity:
+    return await CookieStore(store, ROOT).read("b0:1")
+
+
+async def test_every_start_counts_on_disk_and_in_the_metadata() -> None:
+    store, files = await made(), SimFileSystem()
+    for number in (1, 2, 3):
+        identity = await start(store, files)
+
+        found = await recorded(store)
+        assert found.counter == StartCounter(number)
+        assert found.cookie == identity.cookie
+        assert {read_starts(files, path) for path in ("/j", "/l")} == {number}
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("nth", [0, 1])
+async def test_a_start_whose_word_to_the_metadata_was_lost_is_finished_by_the_next(
+    nth: int, fault: Fault
+) -> None:
+    store, files = await made(), SimFileSystem()
+    unlucky = MemoryStore(store.tree, fault=LoseNth(nth, fault))
+    with pytest.raises(MetadataUnavailableError):
+        await start(unlucky, files)
+
+    await start(store, files)
+
+    found = await recorded(store)
+    assert found.cookie is not None
+    assert found.counter is not None
+    assert {read_starts(files, path) for path in ("/j", "/l")} == {found.counter.starts}
+
+
+async def test_emptied_directories_under_a_known_id_are_refused() -> None:
+    store = await made()
+    await start(store, SimFileSystem())
+
+    with pytest.raises(StorageRefusedError, match="--replace-lost-directories"):
+        await start(store, SimFileSystem())
+    assert (await recorded(store)).counter == StartCounter(1)
+
+
+async def test_a_forgotten_bookie_may_begin_anew() -> None:
+    store = await made()
+    await start(store, SimFileSystem())
+    await CookieStore(store, ROOT).delete("b0:1")
+
+    await start(store, SimFileSystem())
+
+    assert (await recorded(store)).counter == StartCounter(1)
+
+
+async def test_older_metadata_stays_marked_until_it_is_accepted() -> None:
+    store, files = await made(), SimFileSystem()
+    for _ in range(3):
+        await start(store, files)
+    restored = await made()
+
+    await start(restored, files)
+    await start(restored, files)
+
+    assert (await recorded(restored)).counter == StartCounter(5, is_metadata_older=True)
+    await CookieStore(restored, ROOT).accept_metadata("b0:1")
+    await start(restored, files)
+    assert (await recorded(restored)).counter == StartCounter(6)
+
+
+async def test_a_later_start_on_other_directories_ends_the_earlier_process() -> None:
+    """What the first went on to acknowledge the second would deny."""
+    store, files = await made(), SimFileSystem()
+    reasons: list[Exception] = []
+    first = await start(store, files)
+    await first.watch(reasons.append)
+    await CookieStore(store, ROOT).accept_metadata("b0:1")  # a change that is no start
+    await pass_turns(5)
+    assert reasons == []
+
+    second = await claim_identity(
+        store, ROOT, SimFileSystem(), SETTINGS, cluster_id="c", random=Random(9), may_replace=True
+    )
+    await pass_turns(5)
+
+    assert [type(reason) for reason in reasons] == [StorageRefusedError]
+    second.locks.close()
+
+
+async def test_two_that_start_at_once_on_other_directories_are_told_apart() -> None:
+    store = await made()
+    starts = (
+        claim_identity(
+            MemoryStore(store.tree),
+            ROOT,
+            SimFileSystem(),
+            SETTINGS,
+            cluster_id="c",
+            random=Random(n),
+        )
+        for n in range(2)
+    )
+
+    outcomes = await asyncio.gather(*starts, return_exceptions=True)
+
+    kinds = sorted(type(outcome).__name__ for outcome in outcomes)
+    assert kinds == ["Identity", "StorageRefusedError"]
+
+
+async def test_paths_that_changed_are_written_into_the_cookie() -> None:
+    store, files = await made(), SimFileSystem()
+    await start(store, files)
+    for name in files.names("/l"):
+        with files.open(f"/l/{name}") as file, files.create(f"/m/{name}") as copy:
+            copy.write_at(0, [file.read_at(0, file.size())])
+
+    await start(store, files, replace(SETTINGS, ledger_directories=("/m",)))
+
+    cookie = (await recorded(store)).cookie
+    assert cookie is not None
+    assert cookie.ledger_directories == ("/m",)
+
+
+async def test_a_look_at_the_metadata_waits_for_the_registration_of_a_killed_predecessor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Until that is gone, writers may choose this id for ledgers that are not there yet."""
+    monkeypatch.setattr("bookie_server.limbo._LOOK_AGAIN_S", 0.001)
+    store = await made()
+    predecessor = await BookieRegistry(store, ROOT).register("b0:1", BookieServiceInfo())
+    waiting = asyncio.create_task(wait_until_unregistered(store, ROOT, "b0:1"))
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+
+    await predecessor.withdraw()
+
+    await waiting
+
+
+async def test_a_registration_that_stays_is_another_bookie(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bookie_server.limbo._LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr("bookie_server.limbo._UNREGISTERED_AFTER_S", 0.01)
+    store = await made()
+    await BookieRegistry(store, ROOT).register("b0:1", BookieServiceInfo(), readonly=True)
+
+    with pytest.raises(StorageRefusedError, match="another live process"):
+        await wait_until_unregistered(store, ROOT, "b0:1")
