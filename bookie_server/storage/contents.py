@@ -107,8 +107,10 @@ class Contents:
                 # records whose entries another one stores already.
                 for part in self.missing(run):
                     self._cache.insert(part)
-                # What recovery writes back late carries the LAC it had at first.
-                handle.last_add_confirmed = max(handle.last_add_confirmed, run.last_add_confirmed())
+                # What recovery writes back late carries the LAC it had at first. Re-replication's
+                # may lie beyond the entry; that much is a claim, and no bookie spreads claims.
+                claimed = min(run.last_add_confirmed(), run.last_entry)
+                handle.last_add_confirmed = max(handle.last_add_confirmed, claimed)
             case MasterKey(ledger_id, key):
                 handle = self._handle_of(ledger_id, journal_index)
                 # Version 0.1 journalled keys of any size, and then could not store them in the

@@ -116,25 +116,31 @@ class LedgerClient:
         """Delete a ledger; its entries become garbage on the bookies.
 
         A ledger that is not closed is recovered first. ``force`` does without a recovery, which may
-        be impossible where entries are lost, but still fences the writer. ``unfenced`` does without
-        that too, for bookies that will never answer again: adds of a writer that lives on may be
-        acknowledged and are lost.
+        be impossible where entries are lost, but still fences the writer; if that fails the ledger
+        stays as it is, IN_RECOVERY. ``unfenced`` does without the fence too, for bookies that will
+        never answer again: adds of a writer that lives on may be acknowledged and are lost.
 
         Raises:
+            ValueError: ``unfenced`` without ``force``.
+            MetadataConflictError: it changed at the same moment; nothing was deleted.
             NoSuchLedgerError: there was none.
             LedgerInUseError: it belongs to a log.
             LedgerRecoveryError: not closed, and could not be; with ``force``: not fenced.
         """
+        if unfenced and not force:
+            raise ValueError("unfenced goes with force only: a recovery fences")
         await self._sync()
         versioned = await self.cluster.ledgers.read(ledger_id)
         log = versioned.metadata.custom_metadata.get(LOG_MARK)
         if log is not None:
             raise LedgerInUseError(ledger_id, log.decode(errors="replace"))
-        if force and not unfenced:
-            await shut_out_writer(self.cluster, ledger_id, versioned.metadata.password)
+        password = versioned.metadata.password
+        if not force:
+            versioned = await recover_ledger(self.cluster, ledger_id, password)
         elif not unfenced:
-            await self.fence_ledger(ledger_id)
-        await self.cluster.ledgers.delete(ledger_id)
+            versioned = await shut_out_writer(self.cluster, ledger_id, password)
+        # Exactly what was fenced: another may have been created under this id meanwhile.
+        await self.cluster.ledgers.delete(ledger_id, versioned.version)
 
     async def dispose_of_ledger(self, ledger_id: int) -> None:
         """Delete a ledger even if a log owns it; for that log's own use.

@@ -127,12 +127,14 @@ class EnsembleChanger:
     ) -> None:
         """Look for a replacement of one of ``failed`` from time to time, until there is one.
 
-        None of the ``excluded`` is one.
+        None of the ``excluded`` is one. A search that is under way ends: it knows only of what had
+        failed when it began, and for some of that there may never be a replacement.
         """
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(
-                self._look(ensemble, failed, excluded), name=f"replacements-{self._ledger_id}"
-            )
+        if self._looking is not None:
+            self._looking.cancel()
+        self._looking = asyncio.create_task(
+            self._look(ensemble, failed, excluded), name=f"replacements-{self._ledger_id}"
+        )
 
     def cancel(self) -> None:
         """Stop; a change that was sent may still be applied."""

@@ -85,7 +85,7 @@ class ReadHandle(AsyncClosing):
         # The metadata first: a ledger that was closed needs no bookie, and of one that was not it
         # names the ensemble to ask.
         if not self.is_closed:
-            self._learn(await self._cluster.ledgers.read(self.ledger_id))
+            self._learn(await self._read_again())
         if not self.is_closed:
             confirmed = await read_last_confirmed(
                 self._cluster, self.ledger_id, self.metadata, is_fencing=False
@@ -229,6 +229,11 @@ class ReadHandle(AsyncClosing):
     async def close(self) -> None:
         """Does nothing, for the connections are the client's; there for symmetry with writers."""
 
+    async def _read_again(self) -> Versioned:
+        """The metadata as it is now: a follower that lags names bookies that may deny what others have."""
+        await self._cluster.store.sync(self._cluster.root)
+        return await self._cluster.ledgers.read(self.ledger_id)
+
     def _learn(self, versioned: Versioned) -> None:
         # A watch and a read report in any order, and a server may lag behind.
         if versioned.version > self._versioned.version:
@@ -251,7 +256,7 @@ class ReadHandle(AsyncClosing):
             if not fetched.missing:
                 return end, fetched
             # An ensemble change may have given these entries other bookies since the metadata was read.
-            self._learn(await self._cluster.ledgers.read(self.ledger_id))
+            self._learn(await self._read_again())
             if self.metadata.fragment_of(fetched.missing[0]) == fragment:
                 return end, fetched
 
@@ -274,7 +279,7 @@ class ReadHandle(AsyncClosing):
             runs = await self._fetch_from(first_entry, last_entry)
         except BookKeeperError:
             # Re-replication may have moved the fragment since the metadata was read.
-            latest = await self._cluster.ledgers.read(self.ledger_id)
+            latest = await self._read_again()
             if latest.metadata.fragments == self.metadata.fragments:
                 raise
             self._learn(latest)

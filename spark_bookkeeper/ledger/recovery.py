@@ -62,8 +62,10 @@ async def recover_ledger(cluster: LedgerContext, ledger_id: int, password: bytes
     raise LedgerRecoveryError(ledger_id, "its last fragment changed whenever it was recovered")
 
 
-async def shut_out_writer(cluster: LedgerContext, ledger_id: int, password: bytes) -> None:
+async def shut_out_writer(cluster: LedgerContext, ledger_id: int, password: bytes) -> Versioned:
     """The first half of a recovery: from here on no add of the ledger's writer is acknowledged.
+
+    Returns the metadata as it is then: IN_RECOVERY or CLOSED.
 
     Raises:
         LedgerRecoveryError: too few bookies could be fenced for that.
@@ -72,6 +74,7 @@ async def shut_out_writer(cluster: LedgerContext, ledger_id: int, password: byte
     versioned = await _begin(cluster, ledger_id, password)
     if not versioned.metadata.is_closed:
         await read_last_confirmed(cluster, ledger_id, versioned.metadata, is_fencing=True)
+    return versioned
 
 
 async def _begin(cluster: LedgerContext, ledger_id: int, password: bytes) -> Versioned:

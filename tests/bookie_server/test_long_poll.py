@@ -14,6 +14,7 @@ from bookie_server.client.local import LocalBookieClient
 from bookie_server.wire import codec
 from bookie_server.wire.messages import LongPoll, ReadLacReply, ReadLacRequest, Status
 from bookie_server.wire.record import ENTRY_SIZE_MAX, HEADER_SIZE, encode_lac_packet, parse_run
+from tests.doubles import records
 from tests.doubles.records import CRC32C, KEY, encoded_section, write
 from tests.doubles.storage import running_bookie
 
@@ -117,6 +118,17 @@ async def test_an_explicit_lac_survives_a_restart_and_never_falls(tmp_path: Path
         client = LocalBookieClient("b:1", bookie)
         assert (await client.read_lac(NOW)).explicit_lac == newest
         assert (await client.read_lac(poll(1))).explicit_lac == newest
+
+
+async def test_a_lac_beyond_its_own_entry_is_no_news(
+    bookie: Bookie, client: LocalBookieClient
+) -> None:
+    """Re-replication's entries may claim one; kept, every poll would be answered at once for ever."""
+    claiming = replace(records.section([b"x"], 3, lac=2**62), is_recovery=True)
+    assert await records.add(bookie, claiming) is Status.OK
+
+    assert (await client.read_lac(poll(2, 1))).records != b""
+    assert await client.read_lac(poll(3, 1)) == ReadLacReply(Status.OK)
 
 
 async def test_a_fence_ends_the_wait_and_an_unknown_ledger_is_waited_for(

@@ -171,6 +171,26 @@ class LaggingStore(MemoryStore):
         self.unheard = None
 
 
+class StandingStill(MemoryStore):
+    """A session of a follower that, once it is stopped, shows the values of then until it is synced."""
+
+    def __init__(self, tree: MemoryTree) -> None:
+        super().__init__(tree)
+        self._then: dict[str, Node | None] | None = None
+
+    async def stop(self) -> None:
+        """From here on nothing new is heard of."""
+        then = {path: await super(StandingStill, self).get(path) for path in self.tree.paths()}
+        self._then = then
+
+    async def get(self, path: str) -> Node | None:
+        return await super().get(path) if self._then is None else self._then.get(path)
+
+    async def sync(self, path: str) -> None:
+        await super().sync(path)
+        self._then = None
+
+
 class UnrulyStore(ScriptedStore):
     """A session whose operations take seeded numbers of turns, and whose multis may come late."""
 

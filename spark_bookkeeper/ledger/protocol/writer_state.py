@@ -222,20 +222,28 @@ class WriterState:
             return self.end(LedgerFencedError(self.ledger_id))
         if status is Status.UNAUTHORIZED:
             return self.end(UnauthorizedError(self.ledger_id))
+        if status is Status.LIMBO:
+            self._on_records_lost(position)
         # Every section in flight to a dead bookie fails; the change was asked for by the first.
         if position in self._failed:
             return []
         self._failed[position] = status
-        # A bookie in limbo works: it is no suspect to other ledgers, and no candidate for this one.
-        if status is Status.LIMBO:
-            self._excluded.add(self.ensemble[position])
-        else:
+        # A bookie in limbo works, so it is no suspect to other ledgers.
+        if status is not Status.LIMBO:
             self._suspects.append(self.ensemble[position])
         # A change under way takes the newcomer up when it is adopted. A ledger with nothing left to
         # acknowledge needs no replacement: it is about to be closed where it stands.
         if self._changing is not None or (self._is_sealed and self.is_settled):
             return []
         return self._change()
+
+    def _on_records_lost(self, position: int) -> None:
+        """The bookie there may have lost what it stored: it is no candidate for this ledger any more."""
+        self._excluded.add(self.ensemble[position])
+        for run in self._runs:
+            # Acknowledged ones have had their quorum; a loss behind that is one of those it bears.
+            if not run.is_acknowledged:
+                run.stored.discard(position)
 
     def _change(self) -> list[Effect]:
         """Stop acknowledging and ask for replacements."""

@@ -279,6 +279,22 @@ def test_an_impossible_lac_is_refused(scene: Scene, lac: int) -> None:
     assert scene.told == [("writer", Status.BAD_REQUEST), ("replicator", accepted)]
 
 
+def test_a_fenced_ledger_in_limbo_says_that_it_is_fenced(scene: Scene) -> None:
+    """Told LIMBO, its writer would lose a bookie only and go on elsewhere."""
+    scene.durable.ledgers[7].is_limbo = True
+    scene.add("writer", 0)
+    scene.fence("recovery")
+    scene.add("writer", 1)
+    scene.sync()
+    scene.add("writer", 2)
+
+    assert [status for who, status in scene.told if who == "writer"] == [
+        Status.LIMBO,
+        Status.FENCED,
+        Status.FENCED,
+    ]
+
+
 def test_a_failed_group_tells_nobody_ok(scene: Scene) -> None:
     scene.add("first", 0)
     scene.add("again", 0)

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.errors import MetadataConflictError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.ledger.errors import (
     LedgerClosedError,
@@ -163,6 +163,51 @@ async def test_a_forced_deletion_fences_the_writer_all_the_same(scene: Scene) ->
         await scene.open(4)
 
 
+@pytest.mark.cluster(bookies=6)
+async def test_a_forced_deletion_stops_ensemble_changes_before_it_fences(scene: Scene) -> None:
+    """Else the writer moves to bookies that nobody fences, and is acknowledged there."""
+    await scene.writer.append(b"0")
+    deleting = scene.cluster.client(3)
+    fenced, holds = asyncio.Event(), asyncio.Event()
+
+    async def wait(ledger_id: int, expected_version: int | None = None) -> None:
+        fenced.set()
+        await holds.wait()
+
+    deleting.cluster.ledgers.delete = wait  # type: ignore[method-assign]
+    deletion = asyncio.create_task(deleting.delete_ledger(scene.ledger_id, force=True))
+    await fenced.wait()
+    scene.fail(0, 1, 2)
+
+    with pytest.raises(LedgerFencedError):
+        await scene.writer.append(b"1")
+    holds.set()
+    await deletion
+
+
+async def test_a_deletion_deletes_the_ledger_it_fenced_and_no_other(scene: Scene) -> None:
+    """A chosen id may be created anew while the deletion is at work."""
+    first, second = scene.cluster.client(3), scene.cluster.client(4)
+    delete = first.cluster.ledgers.delete
+    reached, holds = asyncio.Event(), asyncio.Event()
+
+    async def late(ledger_id: int, expected_version: int | None = None) -> None:
+        reached.set()
+        await holds.wait()
+        await delete(ledger_id, expected_version)
+
+    first.cluster.ledgers.delete = late  # type: ignore[method-assign]
+    deletion = asyncio.create_task(first.delete_ledger(scene.ledger_id, force=True))
+    await reached.wait()
+    await second.delete_ledger(scene.ledger_id, force=True)
+    await second.create_ledger(ledger_id=scene.ledger_id)
+    holds.set()
+
+    with pytest.raises(MetadataConflictError):
+        await deletion
+    assert not (await scene.metadata()).is_closed
+
+
 async def test_a_forced_deletion_that_cannot_fence_deletes_nothing_unless_told_to(
     scene: Scene,
 ) -> None:
@@ -174,7 +219,9 @@ async def test_a_forced_deletion_that_cannot_fence_deletes_nothing_unless_told_t
         await client.delete_ledger(scene.ledger_id, force=True)
     assert not (await scene.metadata()).is_closed
 
-    await client.delete_ledger(scene.ledger_id, unfenced=True)
+    with pytest.raises(ValueError, match="force"):
+        await client.delete_ledger(scene.ledger_id, unfenced=True)
+    await client.delete_ledger(scene.ledger_id, force=True, unfenced=True)
     with pytest.raises(NoSuchLedgerError):
         await scene.open(4)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from random import Random
+from unittest.mock import Mock
 
 import pytest
 
@@ -78,10 +79,14 @@ async def test_a_bookie_that_lost_its_disk_ends_no_writer_and_takes_part_no_more
     await scene.writer.append(b"0")
     lost = scene.cluster.bookies[scene.ensemble[2]]
     lost.storage.contents.set_limbo([scene.ledger_id])
+    searches = Mock(side_effect=scene.client.cluster.replace_bookies)
+    scene.client.cluster.replace_bookies = searches  # type: ignore[method-assign]
 
     await scene.writer.append(b"1")
-    await asyncio.sleep(0.05)
+    await until(lambda: searches.call_count > 3)
     await scene.writer.append(b"2")
+    excluded = {call.kwargs["excluded"] for call in searches.call_args_list}
+    assert excluded == {frozenset({scene.ensemble[2]})}
 
     assert lost.storage.contents.entry_ids(scene.ledger_id) == [range(1)]
     assert scene.writer.metadata.fragments == (Fragment(0, scene.ensemble),)
@@ -90,6 +95,30 @@ async def test_a_bookie_that_lost_its_disk_ends_no_writer_and_takes_part_no_more
         assert scene.ensemble[2] in other.metadata.last_fragment.ensemble
     await scene.writer.close()
     assert await scene.read() == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("quorums", [(3, 3, 1)])
+@pytest.mark.cluster(ensemble_change_retry_ms=5, bookie_quarantine_ms=10)
+async def test_a_bookie_in_limbo_keeps_no_other_one_from_coming_back(scene: Scene) -> None:
+    """The search for it never ends; it was the only one, and knew of no other failure."""
+    await scene.writer.append(b"0")
+    lost = scene.cluster.bookies[scene.ensemble[0]]
+    lost.storage.contents.set_limbo([scene.ledger_id])
+    await scene.writer.append(b"1")
+    await asyncio.sleep(0.03)
+    (blinking,) = scene.fail(1, write_status=Status.READ_ONLY)
+    await scene.writer.append(b"2")
+    scene.cluster.set_faults(blinking, write_status=None)
+
+    def is_back() -> bool:
+        return 1 not in scene.writer._state.failed_bookies
+
+    await until(is_back)
+    entry_id = await scene.writer.append(b"3")
+    await scene.settle_adds()
+    returned = scene.cluster.bookies[scene.ensemble[1]].storage.contents
+    assert returned.last_entry(scene.ledger_id) == entry_id
+    assert lost.storage.contents.last_entry(scene.ledger_id) == 0
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -51,6 +51,7 @@ UNKNOWN = LacEvidence(Status.UNKNOWN)
         # As Apache's re-replication packages it.
         (ReadLacReply(Status.OK, entry(9, 9)), LacEvidence(Status.OK, -1, 9, -1)),
         (ReadLacReply(Status.OK, entry(9, 12), packet(11)), LacEvidence(Status.OK, -1, 12, -1)),
+        (ReadLacReply(Status.OK, entry(9, 9), packet(11)), LacEvidence(Status.OK, -1, 11, -1)),
         (ReadLacReply(Status.OK, entry(9, -2)), UNKNOWN),
         (ReadLacReply(Status.OK, entry(9, 8, ledger_id=8)), UNKNOWN),
         (ReadLacReply(Status.OK, entry(9, 8, count=2)), UNKNOWN),

@@ -8,6 +8,7 @@ from bookie_server.wire.messages import Status
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.ledger.errors import EntryUnreadableError, NoSuchEntryError
 from spark_bookkeeper.ledger.read_handle import ReadHandle
+from tests.doubles.stores import StandingStill
 from tests.spark_bookkeeper.ledger.scene import Scene
 from tests.spark_bookkeeper.ledger.tails import QUORUMS
 
@@ -67,6 +68,29 @@ async def test_absence_takes_the_word_of_the_whole_write_set(
     doubtful.read_status = Status.NO_LEDGER
     doubtful.alter_read = None
     assert isinstance((await read_until_error(reader, 5, 5))[1], NoSuchEntryError)
+    await scene.writer.close()
+
+
+@pytest.mark.parametrize("how", ["asks for the LAC", "reads what is there"])
+@pytest.mark.cluster(bookies=6)
+async def test_a_reader_whose_session_lags_denies_nothing_that_moved(
+    scene: Scene, how: str
+) -> None:
+    """Its metadata names the bookies that were replaced; these are alive, and truly have no such entry."""
+    await scene.writer.append_many([b"x"] * 3)
+    session = StandingStill(scene.cluster.store.tree)
+    reader = await scene.cluster.client(2, session).open_ledger(scene.ledger_id)
+    await session.stop()
+    replaced = scene.fail(0, 1, 2)
+    for _ in range(5):
+        await scene.writer.append(b"y")
+    assert not set(replaced) & set(scene.ensemble)
+    scene.cluster.set_faults(*replaced, is_dead=False)
+
+    if how == "asks for the LAC":
+        assert await reader.read_last_add_confirmed() >= 6
+    else:
+        assert await read_until_error(reader, 5, 5) == ([5], None)
     await scene.writer.close()
 
 

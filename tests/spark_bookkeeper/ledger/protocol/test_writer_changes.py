@@ -244,6 +244,31 @@ def test_a_bookie_in_limbo_is_lost_to_this_ledger_and_no_suspect_to_others() -> 
     assert retried.excluded == {"b2"}
 
 
+def test_what_a_bookie_stored_before_it_lost_its_records_counts_no_more() -> None:
+    """Acknowledged with it, an entry would be with one bookie where its quorum is two."""
+    state = writer(size_bytes_target=1)
+    state.append([b"a"])
+    state.append([b"b"])
+    answer(state, 0, 0, Status.OK)
+    (change,) = changes(answer(state, 0, 1, Status.LIMBO))
+    state.on_ensemble_changed(change.ensemble, ())
+
+    assert acked(answer(state, 1, 0, Status.OK)) == []
+    assert acked(answer(state, 2, 0, Status.OK)) == [0]
+
+
+def test_a_bookie_that_failed_and_then_is_in_limbo_is_no_candidate_either() -> None:
+    state = writer(size_bytes_target=1)
+    state.append([b"a"])
+    state.append([b"b"])
+    (change,) = changes(answer(state, 0, 0, Status.UNREACHABLE))
+    answer(state, 0, 1, Status.LIMBO)
+    state.on_ensemble_changed(change.ensemble, ())
+
+    (retried,) = changes(state.retry_change())
+    assert retried.excluded == {"b0"}
+
+
 def test_an_end_during_a_change_is_final() -> None:
     """W7."""
     state = writer_of(b"a")
