@@ -214,8 +214,8 @@ def verify(
 @click.option(
     "--unfenced",
     is_flag=True,
-    help="Do not even fence it, where its bookies are gone for good: what a writer that is still "
-    "alive gets acknowledged is lost.",
+    help="With --force: do not even fence it, where its bookies are gone for good or lost their "
+    "disks. What a writer that is still alive gets acknowledged is lost.",
 )
 @options.yes_option
 @options.uri_option

@@ -279,6 +279,16 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         "Nothing was changed.",
         "Use it, or choose another path.",
     ),
+    "BK_NO_SUCH_COOKIE": Explanation(
+        "No bookie of this id ever started in this cluster.",
+        "Nothing was changed.",
+        "Look for the id in `bookkeeper cookies list`.",
+    ),
+    "BK_BOOKIE_RUNNING": Explanation(
+        "A bookie that is to be forgotten is still registered.",
+        "Nothing was changed.",
+        "Stop it, wait until its session has expired, and try again.",
+    ),
     "BK_CLIENT_CLOSED": Explanation(
         "A client or handle was used after its owner closed it.",
         "Nothing was done by this call.",

@@ -287,12 +287,8 @@ def test_a_fenced_ledger_in_limbo_says_that_it_is_fenced(scene: Scene) -> None:
     scene.add("writer", 1)
     scene.sync()
     scene.add("writer", 2)
-
-    assert [status for who, status in scene.told if who == "writer"] == [
-        Status.LIMBO,
-        Status.FENCED,
-        Status.FENCED,
-    ]
+    told = [status for who, status in scene.told if who == "writer"]
+    assert told == [Status.LIMBO, Status.FENCED, Status.FENCED]
 
 
 def test_a_failed_group_tells_nobody_ok(scene: Scene) -> None:
