@@ -1,0 +1,109 @@
+"""A bookie and its disks, by the command line of an operator: real processes, real ZooKeeper."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from bookie_server.settings import REPLACE_FLAG
+from spark_bookkeeper import LocalCluster
+from spark_bookkeeper.local.errors import LocalStartError
+from tests.integration.command_line import CommandLine
+from tests.integration.processes import eventually
+from tests.patience import seconds
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+
+def test_every_bookie_has_a_cookie_that_counts_its_starts(
+    cluster: LocalCluster, bookkeeper: CommandLine
+) -> None:
+    bookie = cluster.bookies[0]
+    before = bookkeeper.json("cookies", "show", bookie.bookie_id)
+    bookie.kill()
+    bookie.start()
+
+    after = bookkeeper.json("cookies", "show", bookie.bookie_id)
+    assert after == {**before, "starts": before["starts"] + 1}
+    assert after["ledger_directories"] == [str(bookie.directory / "ledgers")]
+    assert after["journal_directories"] == [str(bookie.directory / "journal")]
+    listed = bookkeeper.json("cookies", "list")["cookies"]
+    assert [each["bookie_id"] for each in listed] == sorted(b.bookie_id for b in cluster.bookies)
+    assert bookie.bookie_id in bookkeeper("cookies", "list")
+    assert "starts" in bookkeeper("cookies", "show", bookie.bookie_id)
+
+
+def test_a_running_bookie_and_an_unknown_one_are_not_forgotten(
+    cluster: LocalCluster, bookkeeper: CommandLine
+) -> None:
+    running = cluster.bookies[1].bookie_id
+
+    assert "BK_BOOKIE_RUNNING" in bookkeeper.refused("cookies", "delete", running, "--yes")
+    for command in ("show",), ("delete", "--yes"), ("accept", "--yes"):
+        err = bookkeeper.refused("cookies", *command, "10.9.8.7:1")
+        assert err.startswith("BK_NO_SUCH_COOKIE: ")
+        assert "10.9.8.7:1" in err
+
+
+def test_disks_of_two_bookies_that_were_swapped_start_neither(cluster: LocalCluster) -> None:
+    one, other = cluster.bookies[1], cluster.bookies[2]
+    for bookie in (one, other):
+        bookie.stop()
+    swap = one.directory / "aside"
+    (one.directory / "ledgers").rename(swap)
+    (other.directory / "ledgers").rename(one.directory / "ledgers")
+    swap.rename(other.directory / "ledgers")
+
+    for bookie, owner in (one, other), (other, one):
+        with pytest.raises(LocalStartError, match=f"{owner.bookie_id} made it"):
+            bookie.start()
+
+    (one.directory / "ledgers").rename(swap)
+    (other.directory / "ledgers").rename(one.directory / "ledgers")
+    swap.rename(other.directory / "ledgers")
+    one.start()
+    other.start()
+
+
+def test_a_bookie_from_an_old_copy_of_its_disks_does_not_start(
+    cluster: LocalCluster, bookkeeper: CommandLine
+) -> None:
+    bookie = cluster.bookies[0]
+    bookie.stop()
+    snapshot = bookie.directory / "snapshot"
+    for place in ("journal", "ledgers"):
+        shutil.copytree(bookie.directory / place, snapshot / place)
+    bookie.start()
+    bookie.stop()
+    for place in ("journal", "ledgers"):
+        (bookie.directory / place).rename(bookie.directory / f"newest-{place}")
+        (snapshot / place).rename(bookie.directory / place)
+
+    with pytest.raises(LocalStartError, match="old copy"):
+        bookie.start()
+
+    for place in ("journal", "ledgers"):
+        shutil.rmtree(bookie.directory / place)
+        (bookie.directory / f"newest-{place}").rename(bookie.directory / place)
+    bookie.start()
+
+
+def test_a_start_that_waits_ends_at_the_first_signal() -> None:
+    """It waits for the session of a killed predecessor before it looks at the metadata."""
+    with LocalCluster(bookies=1) as cluster:
+        (bookie,) = cluster.bookies
+        bookie.kill()
+        for place in ("journal", "ledgers"):
+            shutil.rmtree(bookie.directory / place)
+        bookie.spawn(REPLACE_FLAG)
+
+        def log_says(words: str) -> bool:
+            _, replaced, after = bookie.log_path.read_text().rpartition("directory is replaced")
+            return bool(replaced) and words in after
+
+        assert eventually(lambda: log_says("storage open"), timeout_s=30)
+        bookie.begin_stop()
+
+        assert eventually(lambda: not bookie.is_running, timeout_s=seconds(3))
+        assert log_says("bookie stopped before it was ready")
