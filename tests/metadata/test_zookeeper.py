@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -19,6 +23,7 @@ from spark_bookkeeper.local.ports import free_port
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
 from tests.conformance.metadata_store import MetadataStoreConformance, Service, content, is_owner
 from tests.doubles.waits import until, until_read
+from tests.metadata.zookeeper_relay import Interceptor, Relay, Sent
 from tests.patience import seconds
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
@@ -66,6 +71,78 @@ def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperProcess]:
 
 class TestZooKeeperStore(MetadataStoreConformance):
     pass
+
+
+async def test_a_server_that_accepts_a_connection_and_says_nothing_costs_an_attempt_only(
+    zookeeper: ZooKeeperProcess,
+) -> None:
+    """As one may that is just starting: it cost the whole session timeout, and so the request."""
+    accepted: list[asyncio.StreamWriter] = []
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+        writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.append(writer)
+        if len(accepted) > 1:
+            answers, requests = await asyncio.open_connection("127.0.0.1", zookeeper.port)
+            await asyncio.gather(pump(reader, requests), pump(answers, writer))
+
+    listening = await asyncio.start_server(accept, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    timeout_ms = round(seconds(6) * 1000)
+
+    store = await ZooKeeperStore.connect(
+        [f"127.0.0.1:{port}"], session_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms
+    )
+
+    await store.close()
+    assert len(accepted) > 1
+    accepted[0].close()
+    listening.close()
+    await listening.wait_closed()
+
+
+class CutOnce(Interceptor):
+    """Cuts one connection when told to."""
+
+    is_due = False
+
+    async def request(self, sent: Sent) -> bool:
+        goes_on, self.is_due = not self.is_due, False
+        return goes_on
+
+
+async def test_a_shortage_of_descriptors_costs_the_connection_but_not_the_session_for_good(
+    zookeeper: ZooKeeperProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a name had to be looked up, kazoo's thread died of it, and nothing ever said so."""
+    cut = CutOnce()
+    relay = Relay(zookeeper.port, cut)
+    port = await relay.start()
+    store = await ZooKeeperStore.connect(
+        [f"localhost:{port}"], session_timeout_ms=SESSION_TIMEOUT_MS
+    )
+    looked_up: list[str] = []
+    look_up = socket.getaddrinfo
+
+    def short_of_descriptors(host: str, *arguments: Any) -> Any:
+        looked_up.append(host)
+        if len(looked_up) == 1:
+            raise OSError(errno.EMFILE, "too many open files")
+        return look_up(host, *arguments)
+
+    monkeypatch.setattr(socket, "getaddrinfo", short_of_descriptors)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # pytest reports the dead thread
+    cut.is_due = True
+
+    async with asyncio.timeout(seconds(20)):
+        await until_read(lambda: store.get("/zookeeper"), lambda node: node is not None)
+    assert looked_up[:2] == ["localhost", "localhost"]
+    await store.close()
+    await relay.stop()
 
 
 async def test_a_service_that_is_not_there_is_named_with_its_address() -> None:

@@ -1,7 +1,7 @@
 """One ZooKeeper session on an event loop: requests out, answers and session changes in.
 
-The only file that imports kazoo, which keeps the session in a thread of its own; every request is
-handed to it and its answer handed back to the event loop. A mutation is sent once. Losing the
+Only this file and ``zookeeper_handler`` import kazoo, which keeps the session in a thread of its own;
+every request is handed to it and its answer handed back to the event loop. A mutation is sent once. Losing the
 connection or the session under it, or no answer in time, is an unknown outcome; kazoo's own retries
 would report our success as a conflict. Reads change nothing and are repeated within a time budget.
 While the connection is down requests wait for it instead of queueing up inside kazoo, where they
@@ -18,11 +18,13 @@ from typing import Any
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
-from kazoo.protocol.states import KazooState
+from kazoo.protocol.states import KazooState, KeeperState
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import ClientClosedError
+from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.store import operations
+from bookkeeper_metadata.store.zookeeper_handler import PollingHandler
 
 _LOGGER = logging.getLogger(__name__)
 _KAZOO_LOGGER = logging.getLogger(f"{__name__}.kazoo")
@@ -60,16 +62,20 @@ class ZooKeeperSession:
         self.timeout_s = session_timeout_ms / 1000
         self.id = 0
         """Of the present or latest session."""
+        handler = PollingHandler(self.timeout_s)
         self.client: Any = KazooClient(
             hosts=self.service,
             timeout=self.timeout_s,
+            handler=handler,
             connection_retry=dict(_RECONNECT),
             logger=_KAZOO_LOGGER,
         )
+        handler.is_connected = lambda: self.client.connected
         self._on_session_renewed = renewed
         self._loop = asyncio.get_running_loop()
         self._connected = asyncio.Event()
         self._waiting: set[asyncio.Future[Any]] = set()
+        self._reviving: asyncio.Task[None] | None = None
         self.is_closed = False
         self.client.add_listener(self._on_state)
 
@@ -126,6 +132,8 @@ class ZooKeeperSession:
         if self.is_closed:
             return
         self.is_closed = True
+        if self._reviving is not None:
+            await end_tasks([self._reviving])
         # Its callers hear that the store was closed; from kazoo they would hear of a lost
         # connection and would try again.
         for future in self._waiting:
@@ -159,6 +167,22 @@ class ZooKeeperSession:
         # session may be another one already.
         client_id = self.client.client_id if state == KazooState.CONNECTED else None
         self.post(self._set_state, state, client_id[0] if client_id else 0)
+        if self.client.client_state == KeeperState.CLOSED:
+            self.post(self._on_thread_ended)
+
+    def _on_thread_ended(self) -> None:
+        """Start kazoo's thread again unless we ended it: an error it does not expect does so for good."""
+        if not self.is_closed:
+            self._reviving = self._loop.create_task(self._revive(), name="revive-metadata-session")
+
+    async def _revive(self) -> None:
+        while True:
+            await asyncio.sleep(_RECONNECT["max_delay"])
+            try:
+                await asyncio.to_thread(self.client.start_async)
+                return
+            except (kazoo_errors.KazooException, OSError, RuntimeError) as cause:
+                _LOGGER.warning("metadata client does not start again; cause=%r", cause)
 
     def _set_state(self, state: str, session_id: int) -> None:
         if state != KazooState.CONNECTED:
