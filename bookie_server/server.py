@@ -30,7 +30,7 @@ from bookie_server.identity import claim_identity
 from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
 from bookie_server.service import SERVER_OPTIONS, BookieService
 from bookie_server.settings import BookieSettings
-from bookie_server.storage.disk.descriptors import raise_descriptor_limit
+from bookie_server.storage.disk.descriptors import connection_limit, raise_descriptor_limit
 from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
@@ -63,8 +63,11 @@ def run(settings: BookieSettings, *, may_replace: bool = False) -> int:
     """
     # Frames are acyclic and short-lived: frequent collections only cost time (docs/performance.md).
     gc.set_threshold(50_000, 20, 100)
-    _LOGGER.info("descriptors. limit=%d", raise_descriptor_limit())
     try:
+        soft_limit = raise_descriptor_limit()
+        connections_max = connection_limit(soft_limit, settings.connections_max)
+        _LOGGER.info("descriptors. limit=%d connections_max=%d", soft_limit, connections_max)
+        settings = replace(settings, connections_max=connections_max)
         return asyncio.run(_serve(settings, may_replace))
     except (BookKeeperError, OSError) as error:
         name = error.name if isinstance(error, BookKeeperError) else "BK_BOOKIE_FAILED"
@@ -75,7 +78,12 @@ def run(settings: BookieSettings, *, may_replace: bool = False) -> int:
 async def _serve(settings: BookieSettings, may_replace: bool) -> int:
     stopping = asyncio.Event()
     _on_signals(stopping)
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server = grpc.aio.server(
+        options=(
+            *SERVER_OPTIONS,
+            ("grpc.max_allowed_incoming_connections", settings.connections_max),
+        )
+    )
     port = _bind(server, settings.host, settings.port)
     bookie_id = settings.bookie_id or f"{settings.host}:{port}"
     settings = replace(settings, bookie_id=bookie_id)

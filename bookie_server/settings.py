@@ -112,6 +112,8 @@ class BookieSettings(LayoutSettings, PlaceSettings):
     """Longest time between checkpoints when something changed (Apache's flushInterval is 10 s)."""
     read_threads: int = 4
     """Threads that read entry logs; each holds one read of about 1 MiB at a time."""
+    connections_max: int = 10_000
+    """Clients at a time; further ones are refused. Less where the system allows fewer open files (ulimit -n)."""
     drain_timeout_ms: int = setting(10_000, minimum=0)
     """How long a stopping bookie waits for what it has begun; a second SIGTERM ends it at once."""
     log_level: str = setting("info", one_of=LOG_LEVELS)

@@ -1,7 +1,8 @@
 """Descriptors: connections must not take those that storage needs.
 
 Every connection takes a descriptor, and a bookie that cannot open its next journal file or entry log
-has to stop. So the process may have as many as the system allows it (the hard limit of ``ulimit``),
+has to stop. So connections beyond a limit are refused. Should something else eat up descriptors, there
+is a second line: the process may have as many as the system allows it (the hard limit of ``ulimit``),
 but for a reserve: whoever opens descriptors on his own account, gRPC above all, meets the soft limit
 below it, and storage alone goes beyond, for the moment of an ``open``. A shortage of the whole
 machine is waited out: it says nothing about the disk.
@@ -19,6 +20,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+OWN = 64
+"""Below the soft limit, for what the process itself keeps open: files, its metadata session, pipes."""
 RESERVE = 64
 """More than storage opens at a time: checkpoint, journals and reading threads."""
 SOFT_LIMIT_MAX = 65_536
@@ -38,6 +41,11 @@ def raise_descriptor_limit() -> int:
     soft = SOFT_LIMIT_MAX if unlimited else min(max(hard - RESERVE, hard // 2), SOFT_LIMIT_MAX)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return soft
+
+
+def connection_limit(soft_limit: int, connections_max: int) -> int:
+    """How many connections may be taken at a time, so that they never meet the soft limit."""
+    return max(1, min(connections_max, max(soft_limit - OWN, soft_limit // 2)))
 
 
 def with_reserve(action: Callable[[], T]) -> T:
