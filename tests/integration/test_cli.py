@@ -36,10 +36,10 @@ async def paths_at_the_top(uri: str) -> list[str]:
 
 
 def bookie_of(
-    uri: str, directory: Path, port: int, stdout: IO[bytes] | int
+    uri: str, directory: Path, port: int, stdout: IO[bytes] | int, bookie_id: str = ""
 ) -> subprocess.Popen[bytes]:
     """A bookie of that cluster, started by flags."""
-    command = [*COMMAND, "bookie", "--port", str(port)]
+    command = [*COMMAND, "bookie", "--port", str(port), "--bookie-id", bookie_id]
     command += ["--journal-directories", str(directory / "journal")]
     command += ["--ledger-directories", str(directory / "ledgers")]
     environment = {**child_environment(), "BOOKKEEPER_METADATA_URI": uri}
@@ -252,7 +252,7 @@ class TestWithACluster:
             (other.directory, 0, f"in use by another process: '{other.directory / 'journal'}"),
         ):
             with bookie_of(
-                cluster.metadata_service_uri, directory, port, subprocess.PIPE
+                cluster.metadata_service_uri, directory, port, subprocess.PIPE, other.bookie_id
             ) as bookie:
                 out = bookie.communicate(timeout=seconds(60))[0].decode()
             assert bookie.returncode == 1

@@ -129,8 +129,9 @@ async def test_a_shortage_of_descriptors_costs_the_connection_but_not_the_sessio
     look_up = socket.getaddrinfo
 
     def short_of_descriptors(host: str, *arguments: Any) -> Any:
-        looked_up.append(host)
-        if len(looked_up) == 1:
+        if host == "localhost":
+            looked_up.append(host)
+        if looked_up == ["localhost"]:
             raise OSError(errno.EMFILE, "too many open files")
         return look_up(host, *arguments)
 
@@ -140,7 +141,7 @@ async def test_a_shortage_of_descriptors_costs_the_connection_but_not_the_sessio
 
     async with asyncio.timeout(seconds(20)):
         await until_read(lambda: store.get("/zookeeper"), lambda node: node is not None)
-    assert looked_up[:2] == ["localhost", "localhost"]
+    assert len(looked_up) > 1
     await store.close()
     await relay.stop()
 
