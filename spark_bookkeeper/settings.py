@@ -42,6 +42,13 @@ class ClientSettings(Settings):
     ensemble_change_timeout_ms: int = 30_000
     """Longest a writer waits for the metadata service to decide about an ensemble change; then it
     ends, for it cannot know from which bookies its entries would be read."""
+    bookie_wait_timeout_ms: int = setting(60_000, minimum=0)
+    """How long a new ledger waits for bookies that are known but away, where too few are writable to
+    acknowledge its entries. Longer rides out longer outages; shorter fails sooner."""
+    min_write_quorum: int = setting(0, minimum=0)
+    """Writable bookies that each entry of a new ledger must have from the start, where some of its
+    bookies are away; never fewer than the ack quorum. More: fewer entries that one copy more would
+    lose, but a bookie less stops new ledgers."""
     ensemble_change_retry_ms: int = 5_000
     """How often a writer that could not replace a bookie looks for an available one."""
     recovery_window_entries: int = 4_000

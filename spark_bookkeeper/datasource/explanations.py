@@ -204,9 +204,10 @@ EXPLANATIONS: Mapping[str, Explanation] = {
     ),
     # The cluster.
     "BK_NOT_ENOUGH_BOOKIES": Explanation(
-        "Fewer bookies are usable than the ledgers of this log need.",
+        "Fewer bookies are writable than entries need to be acknowledged, or the cluster never had as "
+        "many as writeQuorum says.",
         _NOT_VISIBLE,
-        "Start bookies, or write to a log of a smaller ensembleSize, and run it again.",
+        "Start bookies, or write to a log of a smaller ensembleSize and writeQuorum, and run it again.",
     ),
     "BK_ADD_QUORUM_TIMEOUT": Explanation(
         "Entries did not reach their ack quorum in time.",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
+from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
 
@@ -125,5 +126,11 @@ def open_session(options: TargetOptions) -> Session:
         retention = RetentionSettings(
             deleted_ledger_retention_ms=options.deleted_ledger_retention_ms,
             job_timeout_ms=options.job_timeout_ms,
+        )
+        own = {
+            name: getattr(options, name) for name in ("min_write_quorum", "bookie_wait_timeout_ms")
+        }
+        settings = replace(
+            settings, **{name: value for name, value in own.items() if value is not None}
         )
     return Session(shared(options.metadata_service_uri, settings), retention=retention)

@@ -10,6 +10,7 @@ from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import LedgerInUseError, UnauthorizedError
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
+from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.recovery import recover_ledger, shut_out_writer
 from spark_bookkeeper.ledger.write_handle import WriteHandle
@@ -48,12 +49,16 @@ class LedgerClient:
     ) -> WriteHandle:
         """Create a ledger and become its writer.
 
+        Where fewer than ``ensemble_size`` bookies are writable it has fewer members, but at least
+        ``write_quorum``, with places for bookies that are away; see ``protocol.placement``.
+
         ``extra_operations`` names metadata operations that are carried out in one step with the
         creation, or not at all.
 
         Raises:
             ValueError: impossible quorums or digest type.
-            NotEnoughBookiesError: fewer than ``ensemble_size`` bookies are writable.
+            NotEnoughBookiesError: the cluster never had ``write_quorum`` bookies, or fewer than
+                ``ack_quorum`` of them are writable and none came back in time.
             LedgerExistsError: ``ledger_id`` is taken.
         """
         if digest_type not in DigestType.__members__:
@@ -64,23 +69,25 @@ class LedgerClient:
                 "quorums must satisfy 1 <= ack_quorum <= write_quorum <= ensemble_size; "
                 f"{ack_quorum=} {write_quorum=} {ensemble_size=}"
             )
-        ensemble = await self.cluster.choose_ensemble(ensemble_size)
+        first = await self.cluster.choose_ensemble(
+            QuorumConfig(ensemble_size, write_quorum, ack_quorum)
+        )
         metadata = LedgerMetadata(
-            ensemble_size=ensemble_size,
+            ensemble_size=len(first.members),
             write_quorum=write_quorum,
             ack_quorum=ack_quorum,
-            fragments=(Fragment(0, ensemble),),
+            fragments=(Fragment(0, first.members),),
             digest_type=DigestType[digest_type],
             password=password,
             custom_metadata=dict(custom_metadata or {}),
         )
         # Making the clients first: if one cannot be made, no ledger is left behind.
-        for bookie_id in ensemble:
+        for bookie_id in first.members:
             self.cluster.client(bookie_id)
         created_id, versioned = await self.cluster.ledgers.create(
             metadata, ledger_id=ledger_id, extra_operations=extra_operations
         )
-        return WriteHandle(self.cluster, created_id, versioned)
+        return WriteHandle(self.cluster, created_id, versioned, held=first.held)
 
     async def open_ledger(
         self, ledger_id: int, *, password: bytes = b"", recovery: bool = False

@@ -9,20 +9,26 @@ one writer is in quarantine for a while: no writer of this client chooses it unl
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from random import Random
 
 from bookie_server.client.interface import BookieClient
 from bookkeeper_metadata.bookies import GRPC, BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Stop, Transform, Versioned
 from bookkeeper_metadata.paths import LedgerLayout
 from bookkeeper_metadata.store.interface import MetadataStore
+from spark_bookkeeper.ledger.errors import NotEnoughBookiesError
 from spark_bookkeeper.ledger.protocol import placement
+from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.settings import ClientSettings
 
+_LOGGER = logging.getLogger(__name__)
+_LOOK_FOR_BOOKIES_AGAIN_S = 0.25
 _REFRESH_AGAIN_S = 1.0
 """How often the address of an unregistered bookie is looked up; not with every request to it."""
 
@@ -65,16 +71,45 @@ class LedgerContext:
         self._remember(bookies)
         return {bookie_id for bookie_id, info in bookies.items() if info.endpoint(GRPC)}
 
-    async def choose_ensemble(self, ensemble_size: int) -> tuple[str, ...]:
-        """``ensemble_size`` bookies for a new ledger.
+    async def choose_ensemble(self, wanted: QuorumConfig) -> placement.FirstEnsemble:
+        """Bookies for a new ledger, with places held for known ones that are away where it must be.
+
+        Waits up to ``bookie_wait_timeout_ms`` for bookies that are known, if too many are away.
 
         Raises:
-            NotEnoughBookiesError: fewer are writable.
+            NotEnoughBookiesError: fewer are known, or did not come back in time.
             MetadataUnavailableError: the metadata service did not say which bookies are registered.
         """
-        return placement.choose_ensemble(
-            ensemble_size, await self.usable_bookies(), self.random, avoided=self.quarantined()
-        )
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self.settings.bookie_wait_timeout_ms / 1000
+        has_said_so = False
+        while True:
+            writable, away = await self.usable_bookies(), frozenset[str]()
+            # Asked only now: as long as there are enough, nobody needs to know who is missing.
+            if len(writable) < wanted.write_quorum:
+                away = await self._known_bookies() - writable
+            try:
+                return placement.choose_ensemble(
+                    wanted,
+                    writable,
+                    self.random,
+                    away=away,
+                    avoided=self.quarantined(),
+                    writable_min=self.settings.min_write_quorum,
+                )
+            except NotEnoughBookiesError as error:
+                # Of bookies that were never there none will come back.
+                if len(writable | away) < wanted.write_quorum or loop.time() >= until_s:
+                    raise
+                if not has_said_so:
+                    _LOGGER.warning("waiting for bookies; %s", error)
+                has_said_so = True
+            await asyncio.sleep(_LOOK_FOR_BOOKIES_AGAIN_S)
+
+    async def _known_bookies(self) -> frozenset[str]:
+        """Ids of all bookies that ever belonged to the cluster and were not taken out of it."""
+        cookies = await CookieStore(self.store, self.root).bookie_ids()
+        return frozenset(cookies) | frozenset(await self.registry.readonly())
 
     async def replace_bookies(
         self,

@@ -58,7 +58,15 @@ _CLOSES_BY_ITSELF = (NotEnoughBookiesError, AddQuorumTimeoutError, MetadataUnava
 class WriteHandle(AsyncClosing):
     """The single writer of one ledger; use within one event loop."""
 
-    def __init__(self, cluster: LedgerContext, ledger_id: int, created: Versioned) -> None:
+    def __init__(
+        self,
+        cluster: LedgerContext,
+        ledger_id: int,
+        created: Versioned,
+        *,
+        held: frozenset[str] = frozenset(),
+    ) -> None:
+        """``held`` are members of the first ensemble that are away; they are taken in when they are back."""
         self.ledger_id = ledger_id
         self._cluster = cluster
         self._versioned = created
@@ -72,7 +80,7 @@ class WriteHandle(AsyncClosing):
             runs_in_flight_max=connection.frames_in_flight_max,
         )
         key = master_key(metadata.password)
-        self._state = WriterState(ledger_id, metadata, digest, key, limits)
+        self._state = WriterState(ledger_id, metadata, digest, key, limits, held=held)
         self._changer = EnsembleChanger(
             cluster,
             ledger_id,
@@ -93,6 +101,13 @@ class WriteHandle(AsyncClosing):
         self._closing: asyncio.Task[None] | None = None
         self.on_release: Callable[[int], None] | None = None
         """Called with how many payload bytes are no longer held; the synchronous face counts by it."""
+        if held:
+            _LOGGER.warning(
+                "ledger begins without bookies that are away; ledger_id=%d away=%s",
+                ledger_id,
+                ",".join(sorted(held)),
+            )
+            self._look_for_missed()
 
     # -- what the ledger is -------------------------------------------------------------------
 
@@ -299,6 +314,9 @@ class WriteHandle(AsyncClosing):
     def _on_ensemble_changed(self, versioned: Versioned, replacement: Replacement) -> None:
         self._versioned = versioned
         self._run(self._state.on_ensemble_changed(replacement.ensemble, replacement.positions))
+        self._look_for_missed()
+
+    def _look_for_missed(self) -> None:
         # The writer goes on short of these, and nothing else would ever ask for them again while no
         # further bookie fails.
         if self._state.error is None and (missed := self._state.failed_bookies):

@@ -23,6 +23,7 @@ from bookkeeper_metadata.bookies import (
     Endpoint,
 )
 from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.cookies import Cookie, CookieStore
 from bookkeeper_metadata.store.interface import MetadataStore, Registration
 from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.ledger.client import LedgerClient
@@ -46,8 +47,13 @@ class InProcessCluster:
         self._settings = settings
 
     async def start_bookie(self, bookie_id: str) -> None:
-        """Open the storage of that name and register."""
+        """Open the storage of that name, write its cookie and register."""
         await self.restart_bookie(bookie_id)
+        cookie = Cookie(bookie_id, ("/j",), ("/l",))
+        await self.cookies.write_cookie(cookie, await self.cookies.read(bookie_id))
+        await self._register(bookie_id)
+
+    async def _register(self, bookie_id: str) -> None:
         host, port = bookie_id.split(":")
         info = BookieServiceInfo((Endpoint(BOOKIE_ENDPOINT, host, int(port), GRPC),))
         registry = BookieRegistry(self.store, ROOT)
@@ -63,12 +69,29 @@ class InProcessCluster:
         await bookie.start()
         self.faults.setdefault(bookie_id, Faults())
 
-    def client(self, seed: int = 1, store: MetadataStore | None = None) -> LedgerClient:
+    @property
+    def cookies(self) -> CookieStore:
+        """Of the bookies that ever started here."""
+        return CookieStore(self.store, ROOT)
+
+    async def take_away(self, bookie_id: str) -> None:
+        """It is dead, and its registration has expired."""
+        self.set_faults(bookie_id, is_dead=True)
+        await self.registrations[bookie_id].withdraw()
+
+    async def bring_back(self, bookie_id: str) -> None:
+        """With everything it had."""
+        self.set_faults(bookie_id, is_dead=False)
+        await self._register(bookie_id)
+
+    def client(
+        self, seed: int = 1, store: MetadataStore | None = None, **settings: int
+    ) -> LedgerClient:
         """A client of its own, as another process would have, over a session of its own if given."""
         cluster = LedgerContext(
             store or self.store,
             ROOT,
-            settings=self._settings,
+            settings=replace(self._settings, **settings),  # type: ignore[arg-type]
             random=Random(seed),
             make_client=lambda bookie_id, address, settings: FaultyClient(
                 LocalBookieClient(bookie_id, self.bookies[bookie_id]), self.faults[bookie_id]

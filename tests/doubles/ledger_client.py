@@ -26,6 +26,8 @@ from spark_bookkeeper.ledger.errors import (
     NotEnoughBookiesError,
     UnauthorizedError,
 )
+from spark_bookkeeper.ledger.protocol.placement import FirstEnsemble
+from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.read_handle import ReadHandle as AsyncReadHandle
 from spark_bookkeeper.log.format.model import LogSettings
 from spark_bookkeeper.settings import ClientSettings
@@ -149,10 +151,10 @@ class FakeCluster(LedgerContext):
         )
         self._client = client
 
-    async def choose_ensemble(self, ensemble_size: int) -> tuple[str, ...]:
-        if ensemble_size > self._client.bookie_count:
-            raise NotEnoughBookiesError(ensemble_size, ("b0",) * self._client.bookie_count)
-        return tuple(f"b{n}" for n in range(ensemble_size))
+    async def choose_ensemble(self, wanted: QuorumConfig) -> FirstEnsemble:
+        if wanted.ensemble_size > self._client.bookie_count:
+            raise NotEnoughBookiesError(wanted.ensemble_size, ("b0",) * self._client.bookie_count)
+        return FirstEnsemble(tuple(f"b{n}" for n in range(wanted.ensemble_size)))
 
     def _no_bookie(self, bookie_id: str, address: str, settings: ClientSettings) -> BookieClient:
         raise AssertionError(f"a fake cluster has no bookie {bookie_id}")

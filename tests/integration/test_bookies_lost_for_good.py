@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
 from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.errors import BookKeeperError, NotEnoughBookiesError
 from spark_bookkeeper.local.bookie import LocalBookie
@@ -70,27 +70,39 @@ def test_a_writer_a_tail_and_a_recovery_go_on_without_two_of_five() -> None:
 
 
 @pytest.mark.slow
-def test_a_write_needs_as_many_bookies_as_its_ensemble() -> None:
+def test_a_dead_bookie_of_three_stops_no_new_ledger() -> None:
     """docs/failures.md: three bookies, an ensemble of three, and one of them stays away."""
     with LocalCluster(bookies=3) as cluster, BookKeeper(cluster.metadata_service_uri) as bk:
         writer = bk.create_ledger()
         writer.append(b"before")
         cluster.bookies[0].kill()
 
-        def is_refused() -> bool:
-            try:
-                bk.create_ledger().close()
-            except NotEnoughBookiesError:
-                return True
-            return False
+        dead = cluster.bookies[0].bookie_id
 
-        assert eventually(is_refused, timeout_s=60), "once its registration has expired"
+        def has_expired() -> bool:
+            with BookKeeper(cluster.metadata_service_uri) as other:
+                return dead not in [bookie.bookie_id for bookie in other.bookies()]
+
+        # Before, too, one is created: its writer finds out by itself.
+        with bk.create_ledger() as early:
+            assert early.append(b"early") == 0
+        assert eventually(has_expired, timeout_s=60)
         assert writer.append(b"after") == 1
         writer.close()
-        with bk.create_ledger(ensemble_size=2, write_quorum=2) as smaller:
-            assert smaller.append(b"meanwhile") == 0
-        cluster.bookies[0].start()
+        with bk.create_ledger() as held:
+            assert held.append(b"meanwhile") == 0
+            assert dead in held.metadata.last_fragment.ensemble
 
+        # With one more gone nothing can be acknowledged; what is there is there.
+        cluster.bookies[1].kill()
+        impatient = ClientSettings(bookie_wait_timeout_ms=1)
+        with BookKeeper(cluster.metadata_service_uri, settings=impatient) as other:
+            assert eventually(lambda: len(other.bookies()) == 1, timeout_s=60)
+            with pytest.raises(NotEnoughBookiesError, match="away"):
+                other.create_ledger()
+        cluster.bookies[0].start()
+        reader = bk.open_ledger(held.ledger_id)
+        assert [bytes(e.payload) for e in reader.read(0, 0)] == [b"meanwhile"]
         bk.create_ledger().close()
 
 

@@ -81,7 +81,7 @@ def test_help_and_signature_of_the_client_say_everything() -> None:
     signature = inspect.signature(BookKeeper.create_ledger)
 
     assert "function create_ledger in module" in text
-    assert "NotEnoughBookiesError: fewer than ``ensemble_size`` bookies are writable." in text
+    assert "NotEnoughBookiesError: the cluster never had ``write_quorum`` bookies" in text
     assert signature == inspect.signature(LedgerClient.create_ledger)
     assert signature.parameters["ack_quorum"].default == 2
     assert signature.parameters["ack_quorum"].kind is inspect.Parameter.KEYWORD_ONLY

@@ -132,6 +132,9 @@ class WriteOptions(TargetOptions):
     ensemble_size: int | None = None
     write_quorum: int | None = None
     ack_quorum: int | None = None
+    min_write_quorum: int | None = None
+    """As the client's setting of that name, like the next; ``None``: its default."""
+    bookie_wait_timeout_ms: int | None = None
     digest_type: str | None = None
     payload_format: str | None = None
     compression: str | None = None
@@ -164,6 +167,7 @@ class WriteOptions(TargetOptions):
             found.append("option entryBytes: must lie between 1k and 4m")
         sizes = {
             "ackQuorum": self.ack_quorum,
+            "minWriteQuorum": self.min_write_quorum,
             "writeQuorum": self.write_quorum,
             "ensembleSize": self.ensemble_size,
         }

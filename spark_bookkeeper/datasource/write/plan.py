@@ -19,6 +19,7 @@ from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.payload.codec import check_storable
 from spark_bookkeeper.datasource.schema import LogSchema, check_fits, check_raw, log_schema_of
 from spark_bookkeeper.datasource.session import Session
+from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.log.errors import NoSuchLogError
 from spark_bookkeeper.log.format.epoch import Epoch, Job, PlannedSchema, Txn
 from spark_bookkeeper.log.format.model import LogHead, LogSettings
@@ -141,8 +142,10 @@ async def _find_or_create(
         check_raw(log, schema)
     log_schema = log_schema_of(schema)
     check_storable(settings.payload_format, log_schema.arrow)
-    # The log keeps its settings: with more bookies than there are, every write would be refused.
-    await session.ledgers.cluster.choose_ensemble(settings.ensemble_size)
+    # The log keeps its settings: with more bookies than there ever were, every write would be refused.
+    await session.ledgers.cluster.choose_ensemble(
+        QuorumConfig(settings.ensemble_size, settings.write_quorum, settings.ack_quorum)
+    )
     # Another write may create the log now, with other columns, so the caller checks them again.
     try:
         return await session.catalog.open_or_create(log, settings, log_schema.encode())

@@ -3,6 +3,11 @@
 Uniformly random over the writable bookies, so that load spreads without anyone keeping count;
 the randomness is passed in. Bookies that failed a writer lately are avoided, but taken rather than
 none. Source: Apache ``DefaultEnsemblePlacementPolicy``.
+
+A dead bookie must not stop new ledgers, and E, WQ and AQ of a ledger never change after its creation. So
+where fewer than E bookies are writable, a ledger is striped over fewer of them, and where fewer than
+WQ are, the missing places are *held* for bookies that are known but away. A held member is to the
+writer one that has failed already; what it misses is ordinary under-replication.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from spark_bookkeeper.ledger.errors import NotEnoughBookiesError
+from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 
 
 class Sampler(Protocol):
@@ -21,22 +27,44 @@ class Sampler(Protocol):
     def sample(self, population: Sequence[str], k: int) -> list[str]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class FirstEnsemble:
+    """The members of a new ledger; their number is its ensemble size."""
+
+    members: tuple[str, ...]
+    held: frozenset[str] = frozenset()
+    """Those that are away: nothing is sent to them until they are back."""
+
+
 def choose_ensemble(
-    ensemble_size: int,
+    wanted: QuorumConfig,
     writable: Collection[str],
     random: Sampler,
     *,
+    away: Collection[str] = (),
     avoided: AbstractSet[str] = frozenset(),
-) -> tuple[str, ...]:
-    """``ensemble_size`` distinct bookies.
+    writable_min: int = 0,
+) -> FirstEnsemble:
+    """Distinct bookies for a new ledger: E of them, or at least WQ with places held for ``away`` ones.
+
+    Every write set has at least AQ writable members, or ``writable_min`` if that is more.
 
     Raises:
-        NotEnoughBookiesError: fewer are writable; nothing was sent.
+        NotEnoughBookiesError: fewer are writable, or fewer are known at all; nothing was sent.
     """
     candidates = sorted(writable)  # the same seed draws the same ensemble everywhere
-    if len(candidates) < ensemble_size:
-        raise NotEnoughBookiesError(ensemble_size, tuple(candidates))
-    return tuple(_choose(ensemble_size, candidates, avoided, random))
+    size = min(wanted.ensemble_size, max(len(candidates), wanted.write_quorum))
+    missing = max(0, size - len(candidates))
+    absent = sorted(set(away).difference(candidates))
+    if missing > len(absent):
+        raise NotEnoughBookiesError(wanted.ensemble_size, tuple(candidates))
+    # Where a place is held, all the writable ones are members, and each write set is all of them.
+    needed = max(wanted.ack_quorum, min(writable_min, wanted.write_quorum))
+    if missing and len(candidates) < needed:
+        raise NotEnoughBookiesError(needed, tuple(candidates), f"away {','.join(absent)}")
+    held = _choose(missing, absent, avoided, random)
+    chosen = _choose(size - missing, candidates, avoided, random)
+    return FirstEnsemble((*chosen, *held), frozenset(held))
 
 
 @dataclass(frozen=True, slots=True)

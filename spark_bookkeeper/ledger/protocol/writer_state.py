@@ -64,7 +64,10 @@ class WriterState:
         digest: Digest,
         master_key: bytes,
         limits: RunLimits,
+        *,
+        held: Collection[str] = (),
     ) -> None:
+        """``held`` are members that are away from the start: failed ones, of which nobody is suspected."""
         self.ledger_id = ledger_id
         self.ensemble = metadata.last_fragment.ensemble
         self.quorum = QuorumConfig.of(metadata)
@@ -83,7 +86,11 @@ class WriterState:
         self._runs: deque[PendingRun] = deque()
         """Runs with an answer outstanding or not yet acknowledged, oldest first."""
         self._unacknowledged_runs = 0
-        self._failed: dict[int, Status] = {}
+        self._failed: dict[int, Status] = {
+            position: Status.UNREACHABLE
+            for position, bookie_id in enumerate(self.ensemble)
+            if bookie_id in held
+        }
         """Positions whose bookie failed and is not replaced, with what it said."""
         self._suspects: list[str] = []
         """Bookies that failed since a change was asked for."""
@@ -95,6 +102,7 @@ class WriterState:
         self._changing: frozenset[int] | None = None
         """Positions the change under way tries to replace; None: no change is under way."""
         self._is_sealed = False
+        invariant(self._can_go_on(), "a ledger is created where its entries can be acknowledged")
 
     # -- events -------------------------------------------------------------------------------
 

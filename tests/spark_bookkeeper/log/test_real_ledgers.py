@@ -27,7 +27,8 @@ OpenLog = Callable[[], Log]
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[InProcessCluster]:
     # A follower waits for what is confirmed, and the last entry is confirmed by nothing else.
-    async with running_cluster(tmp_path, explicit_lac_interval_ms=1) as cluster:
+    settings = {"explicit_lac_interval_ms": 1, "bookie_wait_timeout_ms": 1}
+    async with running_cluster(tmp_path, **settings) as cluster:
         yield cluster
 
 
@@ -106,17 +107,19 @@ async def test_a_take_over_that_finds_too_few_bookies_for_a_ledger_is_repaired_b
 ) -> None:
     writer = await open_log().writer()
     await writer.append(b"1")
-    available = f"{ROOT}/available/b2:1"
-    node = await cluster.store.get(available)
-    assert node is not None
-    await cluster.store.delete(available)
+    available = [f"{ROOT}/available/b{number}:1" for number in (1, 2)]
+    nodes = [await cluster.store.get(path) for path in available]
+    for path in available:
+        await cluster.store.delete(path)
 
     with pytest.raises(NotEnoughBookiesError):
         await open_log().writer()
 
     # It had fenced the old writer by then, and recorded nothing.
     assert await open_log().ledgers() == []
-    await cluster.store.create(available, node.value)
+    for path, node in zip(available, nodes, strict=True):
+        assert node is not None
+        await cluster.store.create(path, node.value)
     async with await open_log().writer() as second:
         await second.append(b"2")
     assert await rows(open_log()) == [b"1", b"2"]
@@ -126,7 +129,8 @@ async def test_a_roll_that_finds_too_few_bookies_ends_the_writer_who_still_leave
     cluster: InProcessCluster, open_log: OpenLog
 ) -> None:
     writer = await open_log().writer(settings=ROLLS)
-    await cluster.store.delete(f"{ROOT}/available/b2:1")
+    for bookie_id in ("b1:1", "b2:1"):
+        await cluster.store.delete(f"{ROOT}/available/{bookie_id}")
 
     results = await asyncio.gather(
         *(writer.append_async(b"%d" % number) for number in range(7)), return_exceptions=True

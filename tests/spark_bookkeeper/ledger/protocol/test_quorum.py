@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from contextlib import suppress
+from itertools import combinations, product
 from random import Random
 
 import pytest
@@ -80,15 +81,49 @@ def test_an_impossible_quorum_is_a_defect() -> None:
 def test_placement_draws_distinct_bookies_from_the_given_randomness() -> None:
     bookies = [f"b{i}" for i in range(10)]
 
-    first = choose_ensemble(4, bookies, Random(1))
-    second = choose_ensemble(4, set(bookies), Random(1))
+    first = choose_ensemble(QuorumConfig(4, 3, 2), bookies, Random(1))
+    second = choose_ensemble(QuorumConfig(4, 3, 2), set(bookies), Random(1))
 
     assert first == second
-    assert len(set(first)) == 4
+    assert len(set(first.members)) == 4
+    assert not first.held
 
 
 def test_too_few_bookies_name_how_many_and_which() -> None:
     with pytest.raises(NotEnoughBookiesError, match=r"needed=3 available=a,b") as caught:
-        choose_ensemble(3, ["b", "a"], Random(1))
+        choose_ensemble(QuorumConfig(3, 3, 2), ["b", "a"], Random(1))
 
     assert caught.value.retryable
+
+
+@pytest.mark.parametrize("writable_min", [0, 2, 9])
+def test_dead_bookies_stop_no_new_ledger_whose_entries_can_be_acknowledged(
+    writable_min: int,
+) -> None:
+    """By definition, for every small cluster: how many are writable, how many known but away."""
+    for wanted in CONFIGS:
+        for writable, away in product(range(7), range(4)):
+            here, gone = [f"b{n}" for n in range(writable)], [f"x{n}" for n in range(away)]
+            needed = max(wanted.ack_quorum, min(writable_min, wanted.write_quorum))
+            is_possible = writable >= wanted.write_quorum or (
+                writable >= needed and writable + away >= wanted.write_quorum
+            )
+            chosen = None
+            with suppress(NotEnoughBookiesError):
+                chosen = choose_ensemble(
+                    wanted, here, Random(1), away=gone, writable_min=writable_min
+                )
+
+            assert (chosen is not None) == is_possible
+            if chosen is None:
+                continue
+            members, size = chosen.members, len(chosen.members)
+            assert len(set(members)) == size
+            assert wanted.write_quorum <= size <= wanted.ensemble_size
+            # None is given up that could be had, and none is held while there are enough.
+            assert size == wanted.ensemble_size or set(here) <= set(members)
+            assert chosen.held == set(members) & set(gone)
+            assert not chosen.held or size == wanted.write_quorum
+            actual = QuorumConfig(size, wanted.write_quorum, wanted.ack_quorum)
+            usable = {at for at, name in enumerate(members) if name in here}
+            assert actual.can_acknowledge(usable)

@@ -1,0 +1,137 @@
+"""A dead bookie stops no new ledger: its place is held, and taken in when it is back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bookkeeper_metadata.model import Fragment
+from spark_bookkeeper.ledger.errors import NotEnoughBookiesError
+from tests.doubles.cluster import InProcessCluster
+from tests.doubles.waits import pass_turns, until
+from tests.spark_bookkeeper.ledger.scene import read_all
+
+AWAY, *HERE = "b0:1", "b1:1", "b2:1"
+
+
+@pytest.mark.cluster(bookies=3)
+async def test_a_ledger_is_created_without_a_bookie_that_is_away(cluster: InProcessCluster) -> None:
+    await cluster.take_away(AWAY)
+    client = cluster.client()
+
+    async with await client.create_ledger() as writer:
+        for number in range(5):
+            await writer.append(b"%d" % number)
+        (fragment,) = writer.metadata.fragments
+        assert set(fragment.ensemble) == {AWAY, *HERE}
+        ledger_id = writer.ledger_id
+
+    assert AWAY not in cluster.copies(ledger_id, 0)
+    assert await read_all(await client.open_ledger(ledger_id)) == [b"%d" % n for n in range(5)]
+
+
+@pytest.mark.cluster(bookies=3, ensemble_change_retry_ms=1)
+async def test_a_bookie_that_is_back_is_taken_in_and_the_rest_is_read_without_it(
+    cluster: InProcessCluster,
+) -> None:
+    await cluster.take_away(AWAY)
+    writer = await cluster.client().create_ledger()
+    for number in range(3):
+        await writer.append(b"%d" % number)
+    before = writer.metadata.last_fragment.ensemble
+    await cluster.bring_back(AWAY)
+
+    await until(lambda: not writer._state.failed_bookies)
+    await writer.append(b"3")
+    await writer.close()
+
+    assert writer.metadata.fragments == (Fragment(0, before), Fragment(3, before))
+    await until(lambda: set(cluster.copies(writer.ledger_id, 3)) == {AWAY, *HERE})
+    # With another one gone everything is there all the same: the one that was away denies only
+    # what it never had.
+    cluster.set_faults(HERE[0], is_dead=True)
+    reader = await cluster.client(2).open_ledger(writer.ledger_id)
+    assert await read_all(reader) == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.cluster(bookies=3)
+async def test_a_recovery_loses_nothing_to_the_denials_of_a_held_bookie(
+    cluster: InProcessCluster,
+) -> None:
+    """It comes back with empty hands, and one that has everything is away."""
+    await cluster.take_away(AWAY)
+    writer = await cluster.client().create_ledger()
+    for number in range(4):
+        await writer.append(b"%d" % number)
+    await cluster.bring_back(AWAY)
+    cluster.set_faults(HERE[1], is_dead=True)
+
+    reader = await cluster.client(2).open_ledger(writer.ledger_id, recovery=True)
+
+    assert await read_all(reader) == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.cluster(bookies=4)
+async def test_a_ledger_is_striped_over_fewer_before_a_place_is_held(
+    cluster: InProcessCluster,
+) -> None:
+    await cluster.take_away(AWAY)
+
+    async with await cluster.client().create_ledger(ensemble_size=4, write_quorum=2) as writer:
+        assert set(writer.metadata.last_fragment.ensemble) == {*HERE, "b3:1"}
+        assert writer.metadata.ensemble_size == 3
+
+
+@pytest.mark.parametrize("min_write_quorum", [0, 1])
+@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=1)
+async def test_what_cannot_be_acknowledged_is_not_created(
+    cluster: InProcessCluster, min_write_quorum: int
+) -> None:
+    await cluster.take_away(AWAY)
+    await cluster.take_away(HERE[0])
+
+    with pytest.raises(NotEnoughBookiesError, match=r"needed=2 .*away b0:1,b1:1"):
+        await cluster.client(min_write_quorum=min_write_quorum).create_ledger()
+    assert [each async for each in cluster.client().list_ledgers()] == []
+
+
+@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=1)
+async def test_more_copies_may_be_asked_for_than_acknowledge(cluster: InProcessCluster) -> None:
+    await cluster.take_away(AWAY)
+
+    with pytest.raises(NotEnoughBookiesError, match="needed=3"):
+        await cluster.client(min_write_quorum=3).create_ledger()
+
+
+@pytest.mark.cluster(bookies=3)
+async def test_a_new_ledger_waits_for_bookies_that_are_known(
+    cluster: InProcessCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.take_away(AWAY)
+    await cluster.take_away(HERE[0])
+    creating = asyncio.create_task(cluster.client().create_ledger())
+    await until(lambda: "waiting for bookies" in caplog.text)
+    await pass_turns(20)
+    assert not creating.done()
+
+    await cluster.bring_back(AWAY)
+
+    async with await creating as writer:
+        assert await writer.append(b"0") == 0
+    assert caplog.text.count("waiting for bookies") == 1
+
+
+@pytest.mark.cluster(bookies=2)
+async def test_bookies_that_never_were_are_not_waited_for(cluster: InProcessCluster) -> None:
+    with pytest.raises(NotEnoughBookiesError, match="needed=3"):
+        await cluster.client().create_ledger()
+
+
+@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=1)
+async def test_a_bookie_that_was_forgotten_holds_no_place(cluster: InProcessCluster) -> None:
+    await cluster.take_away(AWAY)
+    await cluster.cookies.delete(AWAY)
+
+    with pytest.raises(NotEnoughBookiesError, match="needed=3"):
+        await cluster.client().create_ledger()
