@@ -14,7 +14,7 @@ from typing import cast
 import pyarrow as pa
 import pytest
 
-from spark_bookkeeper import LocalCluster
+from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.datasource.source import BookKeeperSource
 from spark_bookkeeper.demo.stream import REPLAY_LINE
 from spark_bookkeeper.log.format.epoch import TokenState
@@ -36,6 +36,7 @@ from tests.spark.kills.moves import (
 )
 from tests.spark.kills.scene import DAYS_LATER, Scene
 from tests.spark.leftovers import collect, end_tokens
+from tests.spark.waits import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -317,7 +318,7 @@ def test_a_python_worker_killed_in_a_batch_fails_it_and_the_next_run_has_it_once
 def test_a_bookie_killed_in_a_batch_costs_nothing(
     scene: Scene, hold: Hold, warm: Driver, cluster: LocalCluster
 ) -> None:
-    """One task, which has its ledger: a new one could be had only until the bookie is missed."""
+    """One task, which has its ledger."""
     scene.add_batches(1)
     start(warm, scene, held(hold, "0"), partitions=1)
     hold.wait_for_held(1)
@@ -333,6 +334,37 @@ def test_a_bookie_killed_in_a_batch_costs_nothing(
 
     scene.add_batches(1)
     assert run(warm, scene) == [1]
+    scene.check_done()
+
+
+def test_a_bookie_that_stays_away_stops_no_query(
+    scene: Scene, warm: Driver, cluster: LocalCluster, bk: BookKeeper
+) -> None:
+    """Each task needs a new ledger, with an ensemble of as many bookies as there ever were."""
+    scene.add_batches(1)
+    assert run(warm, scene) == [0]
+    away = cluster.bookies[0]
+    away.kill()
+    try:
+        wait_until(
+            lambda: away.bookie_id not in [each.bookie_id for each in bk.bookies()],
+            "the bookie's registration has expired",
+        )
+        for batch in (1, 2):
+            scene.add_batches(1)
+            assert run(warm, scene) == [batch]
+        held = [
+            ledger
+            for ledger in bk.list_ledgers()
+            if away.bookie_id in bk.ledger_metadata(ledger).last_fragment.ensemble
+        ]
+        assert scene.check_now() == 3
+        assert held
+    finally:
+        away.start()
+
+    scene.add_batches(1)
+    assert run(warm, scene) == [3]
     scene.check_done()
 
 
