@@ -44,7 +44,8 @@ class ClientSettings(Settings):
     ends, for it cannot know from which bookies its entries would be read."""
     bookie_wait_timeout_ms: int = setting(60_000, minimum=0)
     """How long a new ledger waits for bookies that are known but away, where too few are writable to
-    acknowledge its entries. Longer rides out longer outages; shorter fails sooner."""
+    acknowledge its entries, and how long a writer that has lost its ack quorum; its appends wait
+    unacknowledged. Longer rides out longer outages; shorter fails sooner; 0: at once."""
     min_write_quorum: int = setting(0, minimum=0)
     """Writable bookies that each entry of a new ledger must have from the start, where some of its
     bookies are away; never fewer than the ack quorum. More: fewer entries that one copy more would

@@ -80,7 +80,12 @@ class WriteHandle(AsyncClosing):
             runs_in_flight_max=connection.frames_in_flight_max,
         )
         key = master_key(metadata.password)
-        self._state = WriterState(ledger_id, metadata, digest, key, limits, held=held)
+        self._wait_s = cluster.settings.bookie_wait_timeout_ms / 1000
+        self._state = WriterState(
+            ledger_id, metadata, digest, key, limits, held=held, may_wait=self._wait_s > 0
+        )
+        self._waiting: asyncio.TimerHandle | None = None
+        """Ends the writer, unless enough bookies are back in time."""
         self._changer = EnsembleChanger(
             cluster,
             ledger_id,
@@ -238,6 +243,7 @@ class WriteHandle(AsyncClosing):
         await self._settled.wait()
         # No acknowledged entry depends on an ensemble change that is still under way.
         self._changer.cancel()
+        self._stop_waiting()
         self._explicit_lac.stop()
         # These are final: a writer that is sealed and settled, or has ended, acknowledges nothing
         # more.
@@ -296,6 +302,7 @@ class WriteHandle(AsyncClosing):
 
     def _on_failed(self, error: BookKeeperError) -> None:
         self._changer.cancel()
+        self._stop_waiting()
         self._explicit_lac.stop()
         self._deadline.cancel()
         self._pending.fail(error)
@@ -315,6 +322,28 @@ class WriteHandle(AsyncClosing):
         self._versioned = versioned
         self._run(self._state.on_ensemble_changed(replacement.ensemble, replacement.positions))
         self._look_for_missed()
+        self._wait_for_bookies()
+
+    def _wait_for_bookies(self) -> None:
+        state = self._state
+        shortage = state.shortage
+        if state.error is not None or shortage is None:
+            self._stop_waiting()
+        # While a change is under way it may still find enough.
+        elif self._waiting is None and not state.is_changing:
+            _LOGGER.warning("waiting for bookies; ledger_id=%d %s", self.ledger_id, shortage)
+            loop = asyncio.get_running_loop()
+            self._waiting = loop.call_later(self._wait_s, self._on_waited_in_vain)
+
+    def _on_waited_in_vain(self) -> None:
+        self._waiting = None
+        if (shortage := self._state.shortage) is not None:
+            self._end(shortage)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
 
     def _look_for_missed(self) -> None:
         # The writer goes on short of these, and nothing else would ever ask for them again while no

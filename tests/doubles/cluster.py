@@ -123,9 +123,10 @@ async def running_cluster(
 ) -> AsyncIterator[InProcessCluster]:
     """A cluster of ``bookies``; stops them at the end.
 
-    Explicit LACs are off unless asked for: what bookies know is for the tests to decide.
+    Explicit LACs are off unless asked for: what bookies know is for the tests to decide. Nobody waits
+    for bookies either.
     """
-    settings = {"explicit_lac_interval_ms": 0} | settings
+    settings = {"explicit_lac_interval_ms": 0, "bookie_wait_timeout_ms": 0} | settings
     cluster = InProcessCluster(directory, replace(ClientSettings(), **settings))  # type: ignore[arg-type]
     await initialize(cluster.store, ROOT, random=Random(0))
     for number in range(bookies):

@@ -17,7 +17,7 @@ undecided.
 
 A bookie that cannot be replaced is left out while every entry still reaches AQ without it, and its
 replacement tried again later (``retry_change``); when entries cannot reach AQ the writer ends with
-NotEnoughBookies. One that answered LIMBO will refuse this ledger for good, so it is not chosen for it
+NotEnoughBookies, or waits for bookies if it may: then entries queue up, and nothing new is acknowledged. One that answered LIMBO will refuse this ledger for good, so it is not chosen for it
 again. FENCED or UNAUTHORIZED from any bookie ends it at once: another client decides about
 this ledger now. Nothing is ever acknowledged after an end.
 
@@ -66,8 +66,13 @@ class WriterState:
         limits: RunLimits,
         *,
         held: Collection[str] = (),
+        may_wait: bool = False,
     ) -> None:
-        """``held`` are members that are away from the start: failed ones, of which nobody is suspected."""
+        """``held`` are members that are away from the start: failed ones, of which nobody is suspected.
+
+        ``may_wait``: whoever drives this ends a writer whose :attr:`shortage` lasts too long.
+        """
+        self._may_wait = may_wait
         self.ledger_id = ledger_id
         self.ensemble = metadata.last_fragment.ensemble
         self.quorum = QuorumConfig.of(metadata)
@@ -154,8 +159,8 @@ class WriterState:
             return effects + self._change()
         # There was no bookie to take over. That is the end only if some entry now lacks its ack
         # quorum; with AQ < WQ a ledger can live on short of a member.
-        if not self._can_go_on():
-            return effects + self.end(self._not_enough())
+        if not self._may_wait and (shortage := self.shortage) is not None:
+            return effects + self.end(shortage)
         return effects + self._advance()
 
     def retry_change(self) -> list[Effect]:
@@ -188,6 +193,11 @@ class WriterState:
         return self.last_add_confirmed == self.last_add_pushed
 
     @property
+    def is_changing(self) -> bool:
+        """Whether an ensemble change is under way."""
+        return self._changing is not None
+
+    @property
     def failed_bookies(self) -> dict[int, str]:
         """By position: members of the ensemble that nothing is sent to any more."""
         return {position: self.ensemble[position] for position in self._failed}
@@ -196,6 +206,21 @@ class WriterState:
     def excluded_bookies(self) -> frozenset[str]:
         """Those that must not replace any: they have lost records of this ledger."""
         return frozenset(self._excluded)
+
+    @property
+    def shortage(self) -> NotEnoughBookiesError | None:
+        """Why some entry cannot be acknowledged by the bookies that are left; ``None``: each can."""
+        if self._can_go_on():
+            return None
+        failed = ",".join(
+            f"{self.ensemble[position]}:{status.name}" for position, status in self._failed.items()
+        )
+        usable = (b for p, b in enumerate(self.ensemble) if self._is_usable(p))
+        return NotEnoughBookiesError(
+            self.quorum.ack_quorum,
+            tuple(usable),
+            f"ledger {self.ledger_id} ends at entry {self.last_add_confirmed}; failed {failed}",
+        )
 
     # -- sending ------------------------------------------------------------------------------------
 
@@ -303,17 +328,6 @@ class WriterState:
         """Whether every entry still has an ack quorum without the bookies that failed."""
         usable = {p for p in range(self.quorum.ensemble_size) if self._is_usable(p)}
         return self.quorum.can_acknowledge(usable)
-
-    def _not_enough(self) -> NotEnoughBookiesError:
-        failed = ",".join(
-            f"{self.ensemble[position]}:{status.name}" for position, status in self._failed.items()
-        )
-        usable = (b for p, b in enumerate(self.ensemble) if self._is_usable(p))
-        return NotEnoughBookiesError(
-            self.quorum.ack_quorum,
-            tuple(usable),
-            f"ledger {self.ledger_id} ends at entry {self.last_add_confirmed}; failed {failed}",
-        )
 
     # -- acknowledging ------------------------------------------------------------------------------
 

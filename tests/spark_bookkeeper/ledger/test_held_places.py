@@ -7,7 +7,11 @@ import asyncio
 import pytest
 
 from bookkeeper_metadata.model import Fragment
-from spark_bookkeeper.ledger.errors import NotEnoughBookiesError
+from spark_bookkeeper.ledger.errors import (
+    LedgerClosedError,
+    LedgerFencedError,
+    NotEnoughBookiesError,
+)
 from tests.doubles.cluster import InProcessCluster
 from tests.doubles.waits import pass_turns, until
 from tests.spark_bookkeeper.ledger.scene import read_all
@@ -84,7 +88,7 @@ async def test_a_ledger_is_striped_over_fewer_before_a_place_is_held(
 
 
 @pytest.mark.parametrize("min_write_quorum", [0, 1])
-@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=1)
+@pytest.mark.cluster(bookies=3)
 async def test_what_cannot_be_acknowledged_is_not_created(
     cluster: InProcessCluster, min_write_quorum: int
 ) -> None:
@@ -96,7 +100,7 @@ async def test_what_cannot_be_acknowledged_is_not_created(
     assert [each async for each in cluster.client().list_ledgers()] == []
 
 
-@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=1)
+@pytest.mark.cluster(bookies=3)
 async def test_more_copies_may_be_asked_for_than_acknowledge(cluster: InProcessCluster) -> None:
     await cluster.take_away(AWAY)
 
@@ -104,7 +108,7 @@ async def test_more_copies_may_be_asked_for_than_acknowledge(cluster: InProcessC
         await cluster.client(min_write_quorum=3).create_ledger()
 
 
-@pytest.mark.cluster(bookies=3)
+@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=60_000)
 async def test_a_new_ledger_waits_for_bookies_that_are_known(
     cluster: InProcessCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -122,16 +126,69 @@ async def test_a_new_ledger_waits_for_bookies_that_are_known(
     assert caplog.text.count("waiting for bookies") == 1
 
 
-@pytest.mark.cluster(bookies=2)
+@pytest.mark.cluster(bookies=2, bookie_wait_timeout_ms=60_000)
 async def test_bookies_that_never_were_are_not_waited_for(cluster: InProcessCluster) -> None:
     with pytest.raises(NotEnoughBookiesError, match="needed=3"):
         await cluster.client().create_ledger()
 
 
-@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=1)
+@pytest.mark.cluster(bookies=3)
 async def test_a_bookie_that_was_forgotten_holds_no_place(cluster: InProcessCluster) -> None:
     await cluster.take_away(AWAY)
     await cluster.cookies.delete(AWAY)
 
     with pytest.raises(NotEnoughBookiesError, match="needed=3"):
         await cluster.client().create_ledger()
+
+
+@pytest.mark.cluster(
+    bookies=3, bookie_wait_timeout_ms=60_000, ensemble_change_retry_ms=1, bookie_quarantine_ms=1
+)
+async def test_a_writer_that_lost_its_ack_quorum_goes_on_when_a_bookie_is_back(
+    cluster: InProcessCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = await cluster.client().create_ledger()
+    await writer.append(b"0")
+    for bookie_id in (AWAY, HERE[0]):
+        await cluster.take_away(bookie_id)
+    pending = [writer.append_async(b"%d" % number) for number in range(1, 4)]
+    await until(lambda: "waiting for bookies" in caplog.text)
+    pending.append(writer.append_async(b"4"))
+    await pass_turns(50)
+    assert not any(each.done() for each in pending)
+
+    await cluster.bring_back(HERE[0])
+
+    assert [await each for each in pending] == [1, 2, 3, 4]
+    await writer.close()
+    reader = await cluster.client(2).open_ledger(writer.ledger_id)
+    assert await read_all(reader) == [b"%d" % number for number in range(5)]
+    assert writer._waiting is None
+
+
+@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=20, ensemble_change_retry_ms=1)
+async def test_a_writer_waits_for_its_ack_quorum_only_so_long(cluster: InProcessCluster) -> None:
+    writer = await cluster.client().create_ledger()
+    await writer.append(b"0")
+    for bookie_id in (AWAY, HERE[0]):
+        await cluster.take_away(bookie_id)
+
+    with pytest.raises(NotEnoughBookiesError, match="ends at entry 0"):
+        await writer.append(b"1")
+
+
+@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=60_000, ensemble_change_retry_ms=1)
+async def test_a_writer_that_waits_is_fenced_all_the_same(cluster: InProcessCluster) -> None:
+    writer = await cluster.client().create_ledger()
+    await writer.append(b"0")
+    for bookie_id in (AWAY, HERE[0]):
+        await cluster.take_away(bookie_id)
+    waiting = writer.append_async(b"1")
+    await until(lambda: writer._waiting is not None)
+    for bookie_id in (AWAY, HERE[0]):
+        await cluster.bring_back(bookie_id)
+    await cluster.client(2).open_ledger(writer.ledger_id, recovery=True)
+
+    with pytest.raises((LedgerFencedError, LedgerClosedError)):
+        await waiting
+    assert writer._waiting is None

@@ -27,8 +27,7 @@ OpenLog = Callable[[], Log]
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[InProcessCluster]:
     # A follower waits for what is confirmed, and the last entry is confirmed by nothing else.
-    settings = {"explicit_lac_interval_ms": 1, "bookie_wait_timeout_ms": 1}
-    async with running_cluster(tmp_path, **settings) as cluster:
+    async with running_cluster(tmp_path, explicit_lac_interval_ms=1) as cluster:
         yield cluster
 
 
