@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -35,10 +36,11 @@ spark.read.format("bookkeeper").options(**numbers).load().show(5)
 @click.option("--json", "as_json", is_flag=True, help="Say what runs as one JSON document.")
 @debug_option
 def local(bookies: int, directory: Path | None, port: int | None, as_json: bool) -> None:
-    """Run ZooKeeper and bookies on this machine until Ctrl-C."""
+    """Run ZooKeeper and bookies on this machine until Ctrl-C; a bookie that dies is started again."""
     from spark_bookkeeper.local.cluster import LocalCluster
 
-    cluster = LocalCluster(bookies, directory=directory, port=port)
+    logging.basicConfig(format="%(message)s")  # what dies and is started again
+    cluster = LocalCluster(bookies, directory=directory, port=port, restart_bookies=True)
     ended = threading.Event()
     # Both mean the same here: drain, stop all, exit 0. While draining, a second one exits at once
     # (the guard then kills what is left).

@@ -94,8 +94,7 @@ class LocalBookie(LocalProcess):
         """Why the process is gone, if it is."""
         if self.is_running:
             return None
-        code = self._process.returncode if self._process is not None else None
-        return self.start_error(f"its process ended with exit code {code}")
+        return self.start_error(f"its process ended with exit code {self.exit_code}")
 
     def _config(self) -> str:
         settings = {

@@ -22,6 +22,7 @@ from spark_bookkeeper.local.errors import LocalDirectoryInUseError, directory_re
 from spark_bookkeeper.local.guard import Guard
 from spark_bookkeeper.local.ports import LOOPBACK, free_port
 from spark_bookkeeper.local.readiness import initialize_once, run_in_thread
+from spark_bookkeeper.local.restarts import Restarts
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
 
 LEDGERS_ROOT = "/ledgers"
@@ -34,6 +35,7 @@ class LocalCluster:
     ``bookies`` is the least number of bookies; a ``directory`` that has seen more starts them all,
     for their data is part of the cluster's. ``port`` is ZooKeeper's; drawn once when ``None``.
     ``bookie_settings`` go into every bookie's configuration file, by their names there.
+    ``restart_bookies`` starts a bookie again that died, but none that was stopped or killed here.
 
     Raises:
         ValueError: the arguments do not make a cluster.
@@ -46,6 +48,7 @@ class LocalCluster:
         directory: str | Path | None = None,
         port: int | None = None,
         bookie_settings: Mapping[str, Any] | None = None,
+        restart_bookies: bool = False,
     ) -> None:
         defects = []
         if bookies < 1:
@@ -65,6 +68,7 @@ class LocalCluster:
         self._bookies: list[LocalBookie] = []
         self._ports_taken: set[int] = set()
         self._owner_pid = os.getpid()
+        self._restarts = Restarts() if restart_bookies else None
 
     def __enter__(self) -> LocalCluster:
         self.start()
@@ -115,6 +119,8 @@ class LocalCluster:
             for bookie in down:
                 bookie.spawn()
             wait_until_serving(down)
+            if self._restarts is not None:
+                self._restarts.begin(lambda: self.bookies)
         except BaseException:
             self.stop()
             raise
@@ -141,6 +147,8 @@ class LocalCluster:
         """Stop bookies, then ZooKeeper; remove the data unless a directory was given. Idempotent."""
         if self._guard is None or self._owner_pid != os.getpid():
             return  # a forked child must not stop its parent's cluster
+        if self._restarts is not None:
+            self._restarts.end()
         # All drain at the same time, and while ZooKeeper is there to take back their registrations.
         for bookie in self._bookies:
             bookie.begin_stop()

@@ -43,6 +43,17 @@ class LocalProcess:
         self._popen = popen
         self._process: ChildProcess | None = None
         self._is_stopping = False
+        self._is_ended = False
+
+    @property
+    def has_died(self) -> bool:
+        """Whether its process has ended although nobody asked it to, here."""
+        return self._process is not None and not self._is_ended and not self.is_running
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of its latest process, negative for a signal; ``None`` while that runs, or if there was none."""
+        return self._process.poll() if self._process is not None else None
 
     @property
     def is_running(self) -> bool:
@@ -66,6 +77,7 @@ class LocalProcess:
 
         Sends SIGTERM once per process: a second one would cut a bookie's draining short.
         """
+        self._is_ended = True
         if not self._is_stopping:
             self._is_stopping = True
             self._signal(signal.SIGTERM)
@@ -73,6 +85,7 @@ class LocalProcess:
 
     def kill(self) -> None:
         """SIGKILL, like a crash: what was not synced is lost. Returns once the process is gone."""
+        self._is_ended = True
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
@@ -90,7 +103,7 @@ class LocalProcess:
         return LocalStartError(self._what, detail, log_tail(self.log_path))
 
     def _spawn(self, command: Sequence[str], **options: Any) -> ChildProcess:
-        self._is_stopping = False
+        self._is_stopping = self._is_ended = False
         with self.log_path.open("ab") as log:
             process = self._popen(command, stdout=log, **options)
         self._process = process

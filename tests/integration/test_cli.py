@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +18,7 @@ import pytest
 from bookkeeper_metadata.errors import ClusterNotInitializedError
 from bookkeeper_metadata.store.connect import connect
 from spark_bookkeeper import BookKeeper, LocalCluster, aio
+from spark_bookkeeper.errors import BookKeeperError
 from spark_bookkeeper.ledger.errors import LedgerFencedError
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.ports import free_port
@@ -293,7 +296,7 @@ class TestLocal:
             command,
             env=child_environment(),
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
         )
         assert local.stdout is not None
@@ -304,6 +307,22 @@ class TestLocal:
                 return local, json.loads(text)
         local.communicate()
         raise AssertionError(f"it ended before it said what runs: {text}")
+
+    def test_a_bookie_that_is_killed_is_started_again(self, tmp_path: Path) -> None:
+        local, document = self.started(tmp_path)
+        (bookie,) = document["bookies"]
+        os.kill(bookie["pid"], signal.SIGKILL)
+
+        def is_back() -> bool:
+            with BookKeeper(document["metadata_service_uri"]) as bk, suppress(BookKeeperError):
+                bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1).append(b"x")
+                return True
+            return False
+
+        assert eventually(is_back, timeout_s=60)
+        local.send_signal(signal.SIGTERM)
+        _, said = local.communicate(timeout=seconds(30))
+        assert f"bookie_id={bookie['bookie_id']} exit_code=-9" in said
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_ctrl_c_and_sigterm_stop_everything_and_count_as_done(

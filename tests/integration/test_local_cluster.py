@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -212,3 +214,15 @@ def test_a_bookie_writes_its_settings_to_its_configuration(tmp_path: Path) -> No
 def test_an_impossible_cluster_is_refused(arguments: dict[str, int], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         LocalCluster(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_bookie_that_died_is_started_again_if_asked_for_and_one_that_was_stopped_is_not() -> None:
+    with LocalCluster(2, restart_bookies=True) as cluster:
+        died, stopped = cluster.bookies
+        stopped.stop()
+        before = died.pid
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+
+        assert eventually(lambda: died.pid not in (None, before), timeout_s=30)
+        assert not stopped.is_running
