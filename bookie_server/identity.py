@@ -39,7 +39,10 @@ from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import Node, StoreConflict
 
 _LOGGER = logging.getLogger(__name__)
-_ANOTHER = "another process has started under this bookie id, on other directories"
+_ANOTHER = (
+    "another process has started under this bookie id, on other directories, or the bookie was "
+    "forgotten (`bookkeeper cookies delete`)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +72,15 @@ class Identity:
         path = Paths(self._root).start_counter(self.cookie.bookie_id)
 
         def look(node: Node | None) -> None:
-            # Deleted, or not understood: neither says that somebody else has started.
+            # Gone, or not understood: neither says that somebody else has started.
             if node is None:
                 return
             try:
-                starts = parse_counter(node.value, path).starts
+                start_id = parse_counter(node.value, path).start_id
             except MetadataCorruptError:
                 _LOGGER.exception("start counter. path=%s", path)
                 return
-            if starts > self._counter.starts:
+            if start_id != self._counter.start_id:
                 fail(StorageRefusedError(path, _ANOTHER))
 
         await self._store.watch(path, look)
@@ -105,11 +108,14 @@ async def claim_identity(
     bookie_id = settings.bookie_id
     cookies = CookieStore(store, root)
     recorded = await cookies.read(bookie_id)
+    counter = recorded.counter or StartCounter(0)
     applicant = Applicant(
         bookie_id=bookie_id,
         cluster_id=cluster_id,
-        is_known=recorded.is_known,
-        starts=recorded.counter.starts if recorded.counter is not None else 0,
+        has_cookie=recorded.cookie is not None,
+        starts=counter.starts,
+        start_id=counter.start_id,
+        is_forgotten=counter.is_forgotten,
         may_replace=may_replace,
         may_expand=settings.allow_storage_expansion,
     )
@@ -124,8 +130,9 @@ async def claim_identity(
         undo.enter_context(claim.locks)
         for note in claim.plan.notes:
             _LOGGER.warning(note)
-        was_older = recorded.counter is not None and recorded.counter.is_metadata_older
-        counter = StartCounter(claim.plan.starts, claim.plan.is_metadata_older or was_older)
+        start = claim.plan.start
+        is_older = claim.plan.is_metadata_older or counter.is_metadata_older
+        counter = StartCounter(start.number, start.start_id, is_metadata_older=is_older)
         try:
             await cookies.count_start(bookie_id, counter, recorded)
         except StoreConflict as cause:

@@ -14,7 +14,7 @@ Source: Apache ``Cookie``, ``ZKRegistrationManager.writeCookie``.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from google.protobuf import text_format
 
@@ -28,7 +28,7 @@ from bookkeeper_metadata.errors import (
 from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.proto.cookie_pb2 import CookieFormat
 from bookkeeper_metadata.store.interface import MetadataStore
-from bookkeeper_metadata.store.operations import Delete, Operation
+from bookkeeper_metadata.store.operations import Delete, Operation, Put
 
 LAYOUT_VERSION = "5"
 """First line of what is written. 4 lacks the index directories and is read as well."""
@@ -51,9 +51,13 @@ class StartCounter:
     """How often a bookie has started, as the metadata has it."""
 
     starts: int
+    start_id: str = ""
+    """Drawn at random by the latest start: two can count the same number, on different disks."""
     is_metadata_older: bool = False
     """The disks counted further than the metadata did: this is a restored copy of it. Nothing may
     be deleted for its sake until an operator has accepted it."""
+    is_forgotten: bool = False
+    """The cookie was deleted. The count goes on, so that the old disks stay old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,9 @@ class RecordedIdentity:
 
     @property
     def is_known(self) -> bool:
-        """Whether a bookie of this id has ever finished a start."""
-        return self.cookie is not None or self.counter is not None
+        """Whether a bookie of this id ever started and was not forgotten since."""
+        is_counted = self.counter is not None and not self.counter.is_forgotten
+        return self.cookie is not None or is_counted
 
 
 def encode_cookie(cookie: Cookie) -> bytes:
@@ -94,7 +99,7 @@ def parse_cookie(value: bytes, path: str) -> Cookie:
         version, _, text = value.decode().partition("\n")
         if version not in _READABLE_VERSIONS:
             raise ValueError(f"cookie layout {version[:20]!r} is not one of {_READABLE_VERSIONS}")
-        message = text_format.Parse(text, CookieFormat())
+        message = text_format.Parse(text, CookieFormat(), allow_unknown_field=True)
         return Cookie(
             message.bookieHost,
             tuple(message.journalDir.split(",")),
@@ -120,10 +125,7 @@ def _parse_directories(text: str) -> tuple[str, ...]:
 
 def encode_counter(counter: StartCounter) -> bytes:
     """The value of a start counter's node."""
-    document: dict[str, int | bool] = {"starts": counter.starts}
-    if counter.is_metadata_older:
-        document["is_metadata_older"] = True
-    return json.dumps(document).encode()
+    return json.dumps(asdict(counter)).encode()
 
 
 def parse_counter(value: bytes, path: str) -> StartCounter:
@@ -133,12 +135,11 @@ def parse_counter(value: bytes, path: str) -> StartCounter:
         MetadataCorruptError: it is something else.
     """
     try:
-        document = json.loads(value)
-        counter = StartCounter(document["starts"], document.get("is_metadata_older", False))
+        counter = StartCounter(**json.loads(value))
         if type(counter.starts) is not int or counter.starts < 0:
             raise ValueError(f"starts={counter.starts!r}")
         return counter
-    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+    except (ValueError, TypeError) as cause:
         raise MetadataCorruptError(path, f"not a start counter: {cause!r}") from cause
 
 
@@ -222,6 +223,8 @@ class CookieStore:
     async def delete(self, bookie_id: str) -> None:
         """Forget a bookie that is gone for good; an empty one may then start under its id.
 
+        Its start counter goes on: disks that come back all the same are old ones then.
+
         Raises:
             NoSuchCookieError: there is nothing to forget.
             BookieRunningError: a process is registered under this id.
@@ -234,9 +237,12 @@ class CookieStore:
             path = self._paths.bookie(bookie_id, readonly=is_readonly)
             if await self._store.get(path) is not None:
                 raise BookieRunningError(bookie_id)
-        doomed: list[Operation] = []
+        changes: list[Operation] = []
         if recorded.cookie is not None:
-            doomed.append(Delete(self._paths.cookie(bookie_id), recorded.cookie_version))
+            changes.append(Delete(self._paths.cookie(bookie_id), recorded.cookie_version))
         if recorded.counter is not None:
-            doomed.append(Delete(self._paths.start_counter(bookie_id), recorded.counter_version))
-        await self._store.multi(doomed)
+            # A start of its own, so that a process which is on its way at this moment ends.
+            forgotten = StartCounter(recorded.counter.starts + 1, is_forgotten=True)
+            path = self._paths.start_counter(bookie_id)
+            changes.append(Put(path, encode_counter(forgotten), recorded.counter_version))
+        await self._store.multi(changes)

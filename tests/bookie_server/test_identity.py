@@ -12,10 +12,10 @@ from bookie_server.identity import Identity, claim_identity
 from bookie_server.limbo import wait_until_unregistered
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.errors import StorageRefusedError
-from bookie_server.storage.identity.cookie_file import read_starts
+from bookie_server.storage.identity.cookie_file import read_start
 from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
 from bookkeeper_metadata.cluster import initialize
-from bookkeeper_metadata.cookies import CookieStore, RecordedIdentity, StartCounter
+from bookkeeper_metadata.cookies import CookieStore, RecordedIdentity
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
@@ -49,15 +49,22 @@ async def recorded(store: MetadataStore) -> RecordedIdentity:
     return await CookieStore(store, ROOT).read("b0:1")
 
 
+async def starts_of(store: MetadataStore) -> int:
+    counter = (await recorded(store)).counter
+    assert counter is not None
+    return counter.starts
+
+
 async def test_every_start_counts_on_disk_and_in_the_metadata() -> None:
     store, files = await made(), SimFileSystem()
     for number in (1, 2, 3):
         identity = await start(store, files)
 
         found = await recorded(store)
-        assert found.counter == StartCounter(number)
+        assert found.counter is not None
+        assert found.counter.starts == number
         assert found.cookie == identity.cookie
-        assert {read_starts(files, path) for path in ("/j", "/l")} == {number}
+        assert {read_start(files, path).number for path in ("/j", "/l")} == {number}
 
 
 @pytest.mark.parametrize("fault", list(Fault))
@@ -75,7 +82,7 @@ async def test_a_start_whose_word_to_the_metadata_was_lost_is_finished_by_the_ne
     found = await recorded(store)
     assert found.cookie is not None
     assert found.counter is not None
-    assert {read_starts(files, path) for path in ("/j", "/l")} == {found.counter.starts}
+    assert {read_start(files, path).number for path in ("/j", "/l")} == {found.counter.starts}
 
 
 async def test_emptied_directories_under_a_known_id_are_refused() -> None:
@@ -84,17 +91,33 @@ async def test_emptied_directories_under_a_known_id_are_refused() -> None:
 
     with pytest.raises(StorageRefusedError, match="--replace-lost-directories"):
         await start(store, SimFileSystem())
-    assert (await recorded(store)).counter == StartCounter(1)
+    assert await starts_of(store) == 1
 
 
 async def test_a_forgotten_bookie_may_begin_anew() -> None:
     store = await made()
-    await start(store, SimFileSystem())
+    old = SimFileSystem()
+    await start(store, old)
     await CookieStore(store, ROOT).delete("b0:1")
 
     await start(store, SimFileSystem())
 
-    assert (await recorded(store)).counter == StartCounter(1)
+    assert await starts_of(store) == 3
+    # Its old disks do not know what it has acknowledged since.
+    with pytest.raises(StorageRefusedError, match="old copy"):
+        await start(store, old)
+
+
+async def test_a_bookie_that_is_forgotten_while_it_runs_ends() -> None:
+    store = await made()
+    reasons: list[Exception] = []
+    running = await start(store, SimFileSystem())
+    await running.watch(reasons.append)
+
+    await CookieStore(store, ROOT).delete("b0:1")
+    await pass_turns(5)
+
+    assert [type(reason) for reason in reasons] == [StorageRefusedError]
 
 
 async def test_older_metadata_stays_marked_until_it_is_accepted() -> None:
@@ -106,10 +129,14 @@ async def test_older_metadata_stays_marked_until_it_is_accepted() -> None:
     await start(restored, files)
     await start(restored, files)
 
-    assert (await recorded(restored)).counter == StartCounter(5, is_metadata_older=True)
+    counter = (await recorded(restored)).counter
+    assert counter is not None
+    assert (counter.starts, counter.is_metadata_older) == (5, True)
     await CookieStore(restored, ROOT).accept_metadata("b0:1")
     await start(restored, files)
-    assert (await recorded(restored)).counter == StartCounter(6)
+    counter = (await recorded(restored)).counter
+    assert counter is not None
+    assert (counter.starts, counter.is_metadata_older) == (6, False)
 
 
 async def test_a_later_start_on_other_directories_ends_the_earlier_process() -> None:
@@ -133,22 +160,22 @@ async def test_a_later_start_on_other_directories_ends_the_earlier_process() -> 
 
 async def test_two_that_start_at_once_on_other_directories_are_told_apart() -> None:
     store = await made()
-    starts = (
+    disks = [SimFileSystem(), SimFileSystem()]
+    starts = [
         claim_identity(
-            MemoryStore(store.tree),
-            ROOT,
-            SimFileSystem(),
-            SETTINGS,
-            cluster_id="c",
-            random=Random(n),
+            MemoryStore(store.tree), ROOT, files, SETTINGS, cluster_id="c", random=Random(n)
         )
-        for n in range(2)
-    )
+        for n, files in enumerate(disks)
+    ]
 
     outcomes = await asyncio.gather(*starts, return_exceptions=True)
 
     kinds = sorted(type(outcome).__name__ for outcome in outcomes)
     assert kinds == ["Identity", "StorageRefusedError"]
+    # and the one that lost does not win at its next start
+    loser = disks[[type(outcome).__name__ for outcome in outcomes].index("StorageRefusedError")]
+    with pytest.raises(StorageRefusedError, match="other directories"):
+        await start(store, loser)
 
 
 async def test_paths_that_changed_are_written_into_the_cookie() -> None:

@@ -131,7 +131,7 @@ async def test_a_shortage_of_descriptors_costs_the_connection_but_not_the_sessio
     def short_of_descriptors(host: str, *arguments: Any) -> Any:
         if host == "localhost":
             looked_up.append(host)
-        if looked_up == ["localhost"]:
+        if len(looked_up) in (1, 2):  # the thread that is started again dies, too
             raise OSError(errno.EMFILE, "too many open files")
         return look_up(host, *arguments)
 
@@ -141,7 +141,7 @@ async def test_a_shortage_of_descriptors_costs_the_connection_but_not_the_sessio
 
     async with asyncio.timeout(seconds(20)):
         await until_read(lambda: store.get("/zookeeper"), lambda node: node is not None)
-    assert len(looked_up) > 1
+    assert len(looked_up) > 2
     await store.close()
     await relay.stop()
 

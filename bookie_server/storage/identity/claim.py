@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.locks import lock_directories
-from bookie_server.storage.identity.cookie_file import write_cookie, write_starts
+from bookie_server.storage.identity.cookie_file import write_cookie, write_start
 from bookie_server.storage.identity.inspection import inspect
 from bookie_server.storage.identity.start_plan import Applicant, StartPlan, plan_start
 
@@ -45,6 +45,6 @@ def claim_directories(
             write_cookie(files, path, cookie)
         # Behind the last cookie: a counter says that the set is complete.
         for path in settings.directories:
-            write_starts(files, path, plan.starts)
+            write_start(files, path, plan.start)
         stack.pop_all()
         return Claim(plan, locks)

@@ -54,6 +54,20 @@ class DirectoryCookie:
     directories: DirectorySet
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of a bookie, as counted on a disk.
+
+    A number alone would not do: two starts under one id, on different disks, can count the same.
+    """
+
+    number: int
+    start_id: str
+    """Drawn at random by this start."""
+    previous_id: str
+    """Of the start before, as the metadata had it; empty for the first."""
+
+
 def write_cookie(files: FileSystem, directory: str, cookie: DirectoryCookie) -> None:
     """Replace a directory's cookie, durably.
 
@@ -83,26 +97,28 @@ def read_cookie(files: FileSystem, directory: str) -> DirectoryCookie:
         raise DamagedFileError(f"{directory}/{COOKIE_NAME}", f"no cookie: {cause!r}") from cause
 
 
-def write_starts(files: FileSystem, directory: str, starts: int) -> None:
+def write_start(files: FileSystem, directory: str, start: Start) -> None:
     """Replace a directory's start counter, durably.
 
     Raises:
         OSError: the old one or the new one is there.
     """
-    _replace(files, directory, STARTS_NAME, {"starts": starts})
+    _replace(files, directory, STARTS_NAME, asdict(start))
 
 
-def read_starts(files: FileSystem, directory: str) -> int:
+def read_start(files: FileSystem, directory: str) -> Start:
     """Read a directory's start counter.
 
     Raises:
         DamagedFileError: it is there, but is none.
         OSError: it is not there, or cannot be read.
     """
-    starts = _read(files, directory, STARTS_NAME).get("starts")
-    if type(starts) is not int:
-        raise DamagedFileError(f"{directory}/{STARTS_NAME}", f"no start counter: {starts!r}")
-    return starts
+    document = _read(files, directory, STARTS_NAME)
+    try:
+        return Start(**document)
+    except TypeError as cause:
+        path = f"{directory}/{STARTS_NAME}"
+        raise DamagedFileError(path, f"no start counter: {cause}") from cause
 
 
 def _replace(files: FileSystem, directory: str, name: str, document: Mapping[str, Any]) -> None:

@@ -11,8 +11,9 @@ from bookie_server.storage.identity.cookie_file import (
     COOKIE_NAME,
     STARTS_NAME,
     DirectoryCookie,
+    Start,
     read_cookie,
-    read_starts,
+    read_start,
 )
 from bookie_server.storage.index.directory import NAME as INDEX_NAME
 from bookie_server.storage.journal.journal import file_ids
@@ -32,7 +33,8 @@ class FoundDirectory:
     index: int
     """Its place among the directories of its kind."""
     cookie: DirectoryCookie | None = None
-    starts: int | None = None
+    start: Start | None = None
+    """The latest start that was counted in it."""
     has_records: bool = False
     """Journals, entry logs or an index are in it, whoever wrote them."""
     damage: str = ""
@@ -56,12 +58,12 @@ def _look(files: FileSystem, kind: str, path: str, index: int) -> FoundDirectory
     except FileNotFoundError:
         return FoundDirectory(path, kind, index)
     has_records = bool(file_ids(files, path) or log_ids(files, path) or INDEX_NAME in names)
-    cookie, starts, damage = None, None, ""
+    cookie, start, damage = None, None, ""
     try:
         if COOKIE_NAME in names:
             cookie = read_cookie(files, path)
         if STARTS_NAME in names:
-            starts = read_starts(files, path)
+            start = read_start(files, path)
     except DamagedFileError as error:
         damage = str(error)
-    return FoundDirectory(path, kind, index, cookie, starts, has_records, damage)
+    return FoundDirectory(path, kind, index, cookie, start, has_records, damage)

@@ -9,8 +9,9 @@ lost; a bookie whose records are lost then denies nothing (see ``bookie_server.l
 A set is complete once the metadata knows it, or any directory has a start counter: those are written
 behind the last cookie file. Before, a missing cookie file is a first start that a crash cut short.
 
-Every start counts, on all disks first and then in the metadata. So at rest the disks are level with
-the metadata or one ahead. Disks behind are old; disks further ahead mean that the metadata is old.
+Every start counts, on all disks first and then in the metadata, under an id of its own. So at rest the
+disks have the metadata's latest start, or one that follows it. Disks behind are old, disks with another
+start of that number belong to another process; disks further ahead mean that the metadata is old.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from dataclasses import dataclass, replace
 
 from bookie_server.settings import REPLACE_FLAG
 from bookie_server.storage.disk.errors import StorageRefusedError
-from bookie_server.storage.identity.cookie_file import DirectoryCookie, DirectorySet, Member
+from bookie_server.storage.identity.cookie_file import (
+    DirectoryCookie,
+    DirectorySet,
+    Member,
+    Start,
+)
 from bookie_server.storage.identity.inspection import JOURNAL, LEDGER, FoundDirectory
 
 
@@ -30,10 +36,14 @@ class Applicant:
 
     bookie_id: str
     cluster_id: str
-    is_known: bool
-    """The metadata has a cookie or a start counter of this id."""
+    has_cookie: bool
+    """The metadata has a cookie of this id."""
     starts: int
     """The metadata's start counter; 0 if it has none."""
+    start_id: str
+    """Of the latest start in the metadata; empty if it has none."""
+    is_forgotten: bool = False
+    """An operator has said that the bookie of this id is gone for good: empty directories are new."""
     may_replace: bool = False
     """The operator has said that what is missing is lost."""
     may_expand: bool = False
@@ -47,7 +57,7 @@ class StartPlan:
     cookies: tuple[tuple[str, DirectoryCookie], ...]
     """By path, in the order of writing: new directories go first, so that the newest revision found
     is one whose new members have their cookies."""
-    starts: int
+    start: Start
     """The start counter of every directory from now on."""
     is_metadata_older: bool
     """The disks have counted further than the metadata: it is a restored copy."""
@@ -80,7 +90,14 @@ class _Planner:
             key=lambda directories: directories.revision,
             default=DirectorySet(0, (), ()),
         )
-        self._was_complete = applicant.is_known or any(each.starts is not None for each in found)
+        has_own = any(each.cookie is not None for each in found)
+        is_counted = (applicant.starts > 0 and not applicant.is_forgotten) or any(
+            each.start is not None for each in found
+        )
+        # A cookie that nobody counted a start for is an Apache bookie's of the same id: of our own
+        # version 0.1 there may be records all the same.
+        is_apache = not has_own and not is_counted and all(each.has_records for each in found)
+        self._was_complete = is_counted or (applicant.has_cookie and not is_apache)
         self._members: dict[str, Member] = {}
         """What each directory is from now on, by path."""
         self._fresh: set[str] = set()
@@ -94,7 +111,7 @@ class _Planner:
             self._refuse_left_out(kind)
         for each in self._found:
             self._place(each)
-        starts, is_metadata_older = self._count()
+        start, is_metadata_older = self._count()
         directories = DirectorySet(
             self._newest.revision,
             tuple(self._members[each.path] for each in self._found if each.kind == JOURNAL),
@@ -108,7 +125,7 @@ class _Planner:
             if each.path in self._fresh
             or (each.cookie is not None and each.cookie.directories != directories)
         ]
-        return StartPlan(tuple(cookies), starts, is_metadata_older, tuple(self._notes))
+        return StartPlan(tuple(cookies), start, is_metadata_older, tuple(self._notes))
 
     def _cookie(self, found: FoundDirectory, directories: DirectorySet) -> DirectoryCookie:
         return DirectoryCookie(
@@ -221,28 +238,44 @@ class _Planner:
                 found.path, f"{lost}; empty it, so that a new one can take its place"
             )
 
-    def _count(self) -> tuple[int, bool]:
-        """The number of this start, and whether the metadata is older than the disks."""
-        recorded = self._applicant.starts
-        counts = {
-            each.path: each.starts or 0
+    def _count(self) -> tuple[Start, bool]:
+        """This start, and whether the metadata is older than the disks."""
+        applicant = self._applicant
+        counted = {
+            each.path: each.start or Start(0, "", "")
             for each in self._found
             if each.path not in self._fresh
             # Its cookie is there and its counter is not: a crash came in between, when it was new.
-            and (each.starts is not None or each.has_records)
+            and (each.start is not None or each.has_records)
         }
-        highest = max(counts.values(), default=recorded)
-        for path, starts in counts.items():
-            if starts < max(recorded, highest - 1):
+        numbers = {start.number for start in counted.values()}
+        highest = max(numbers, default=applicant.starts)
+        for path, start in counted.items():
+            if start.number < max(applicant.starts, highest - 1):
                 raise StorageRefusedError(
                     path,
-                    f"the directory is an old copy: it has seen {starts} starts of this bookie, of "
-                    f"{max(recorded, highest)}; bring the newest one back, or empty it and start "
-                    f"once with {REPLACE_FLAG}",
+                    f"the directory is an old copy: it has seen {start.number} starts of this "
+                    f"bookie, of {max(applicant.starts, highest)}; bring the newest one back, or "
+                    f"empty it and start once with {REPLACE_FLAG}",
                 )
-        if highest > recorded + 1:
+            expected = {
+                applicant.starts: start.start_id,
+                applicant.starts + 1: start.previous_id,
+            }.get(start.number, applicant.start_id)
+            if expected != applicant.start_id:
+                raise StorageRefusedError(
+                    path,
+                    f"start {start.number} of this bookie was on other directories: this is a copy "
+                    "of them, or belongs to another process under the same id; bring the right one "
+                    f"back, or empty it and start once with {REPLACE_FLAG}",
+                )
+        is_older = highest > applicant.starts + 1
+        number = applicant.starts + 1
+        if is_older:
             self._notes.append(
-                f"the metadata is older than the disks. starts={recorded} starts_on_disk={highest}"
+                "the metadata is older than the disks. "
+                f"starts={applicant.starts} starts_on_disk={highest}"
             )
-            return highest + 1, True
-        return recorded + 1, False
+            # One that was cut short is finished: else each try would leave a disk further behind.
+            number = highest + 1 if len(numbers) == 1 else highest
+        return Start(number, self._new_id(), applicant.start_id), is_older

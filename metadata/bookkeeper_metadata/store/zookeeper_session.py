@@ -22,7 +22,6 @@ from kazoo.protocol.states import KazooState, KeeperState
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import ClientClosedError
-from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.store import operations
 from bookkeeper_metadata.store.zookeeper_handler import PollingHandler
 
@@ -76,6 +75,7 @@ class ZooKeeperSession:
         self._connected = asyncio.Event()
         self._waiting: set[asyncio.Future[Any]] = set()
         self._reviving: asyncio.Task[None] | None = None
+        self._over = asyncio.Event()
         self.is_closed = False
         self.client.add_listener(self._on_state)
 
@@ -132,8 +132,10 @@ class ZooKeeperSession:
         if self.is_closed:
             return
         self.is_closed = True
+        self._over.set()
+        # Waited for, not cancelled: a thread of it may be about to start what is stopped below.
         if self._reviving is not None:
-            await end_tasks([self._reviving])
+            await self._reviving
         # Its callers hear that the store was closed; from kazoo they would hear of a lost
         # connection and would try again.
         for future in self._waiting:
@@ -167,21 +169,20 @@ class ZooKeeperSession:
         # session may be another one already.
         client_id = self.client.client_id if state == KazooState.CONNECTED else None
         self.post(self._set_state, state, client_id[0] if client_id else 0)
-        if self.client.client_state == KeeperState.CLOSED:
-            self.post(self._on_thread_ended)
-
-    def _on_thread_ended(self) -> None:
-        """Start kazoo's thread again unless we ended it: an error it does not expect does so for good."""
-        if not self.is_closed:
-            self._reviving = self._loop.create_task(self._revive(), name="revive-metadata-session")
 
     async def _revive(self) -> None:
-        while True:
-            await asyncio.sleep(_RECONNECT["max_delay"])
+        """Until there is a connection: start kazoo's thread again whenever it has ended.
+
+        An error it does not expect ends it for good; it says so only if it had a session then.
+        """
+        while not self._over.is_set() and not self._connected.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), _RECONNECT["max_delay"])
+            if self._over.is_set() or self.client.client_state != KeeperState.CLOSED:
+                continue
             try:
                 await asyncio.to_thread(self.client.start_async)
-                return
-            except (kazoo_errors.KazooException, OSError, RuntimeError) as cause:
+            except Exception as cause:  # noqa: BLE001 - kazoo raises bare ones here
                 _LOGGER.warning("metadata client does not start again; cause=%r", cause)
 
     def _set_state(self, state: str, session_id: int) -> None:
@@ -191,6 +192,8 @@ class ZooKeeperSession:
                 _LOGGER.warning(
                     "metadata connection lost; service=%s state=%s", self.service, state
                 )
+                if self._reviving is None or self._reviving.done():
+                    self._reviving = self._loop.create_task(self._revive(), name="revive-zookeeper")
             return
         # A reconnect in time keeps the session and its nodes; only another id means that they are
         # gone.

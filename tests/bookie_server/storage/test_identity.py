@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,26 +14,36 @@ import pytest
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.identity.claim import claim_directories
-from bookie_server.storage.identity.cookie_file import read_cookie, read_starts
+from bookie_server.storage.identity.cookie_file import (
+    Start,
+    read_cookie,
+    read_start,
+    write_start,
+)
 from bookie_server.storage.identity.start_plan import Applicant, StartPlan
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 
-NEW = Applicant(bookie_id="b:1", cluster_id="c", is_known=False, starts=0)
+NEW = Applicant(bookie_id="b:1", cluster_id="c", has_cookie=False, starts=0, start_id="")
 ALL = StorageSettings(journal_directories=("/j0", "/j1"), ledger_directories=("/l0", "/l1"))
 
 
 def known(starts: int, **changes: object) -> Applicant:
-    """The bookie as the metadata knows it after so many starts."""
-    return replace(NEW, is_known=True, starts=starts, **changes)  # type: ignore[arg-type]
+    """The bookie as the metadata knows it after so many starts; start n has the id ``s<n>``."""
+    start_id = f"s{starts}"
+    return replace(NEW, has_cookie=True, starts=starts, start_id=start_id, **changes)  # type: ignore[arg-type]
 
 
-def ids() -> Callable[[], str]:
-    """Names that nobody has drawn before."""
-    numbers = count()
-    return lambda: f"id{next(numbers)}"
+class Ids:
+    """Names that nobody has drawn before; the last one of a claim names the start."""
+
+    def __init__(self) -> None:
+        self._numbers = count()
+
+    def __call__(self) -> str:
+        return f"id{next(self._numbers)}"
 
 
-NEXT_ID = ids()
+NEXT_ID = Ids()
 
 
 def claim(
@@ -41,7 +52,15 @@ def claim(
     """A start that goes no further than the claim; its locks are given up."""
     claimed = claim_directories(files, settings, applicant, NEXT_ID)
     claimed.locks.close()
+    # As the metadata would know it from now on.
+    start = claimed.plan.start
+    for path in settings.directories:
+        write_start(files, path, replace(start, start_id=f"s{start.number}"))
     return claimed.plan
+
+
+def number_of(files: SimFileSystem, directory: str) -> int:
+    return read_start(files, directory).number
 
 
 def started(times: int = 1) -> SimFileSystem:
@@ -90,11 +109,11 @@ def test_a_first_start_gives_every_directory_a_name_of_its_own_and_the_whole_set
 
     plan = claim(files)
 
-    assert plan.starts == 1
+    assert plan.start.number == 1
     assert plan.notes == ()
     assert len(set(own_ids(files))) == 4
     assert len({read_cookie(files, each).directories for each in ALL.directories}) == 1
-    assert [read_starts(files, each) for each in ALL.directories] == [1, 1, 1, 1]
+    assert [number_of(files, each) for each in ALL.directories] == [1, 1, 1, 1]
 
 
 def test_a_later_start_counts_and_leaves_the_cookies_alone() -> None:
@@ -103,9 +122,9 @@ def test_a_later_start_counts_and_leaves_the_cookies_alone() -> None:
 
     plan = claim(files, known(1))
 
-    assert (plan.cookies, plan.starts, plan.notes) == ((), 2, ())
+    assert (plan.cookies, plan.start.number, plan.notes) == ((), 2, ())
     assert own_ids(files) == before
-    assert [read_starts(files, each) for each in ALL.directories] == [2, 2, 2, 2]
+    assert [number_of(files, each) for each in ALL.directories] == [2, 2, 2, 2]
 
 
 def test_the_directories_of_a_bookie_without_cookies_are_adopted() -> None:
@@ -115,8 +134,8 @@ def test_the_directories_of_a_bookie_without_cookies_are_adopted() -> None:
         for name in ("cookie", "starts"):
             files.delete(f"{directory}/{name}")
 
-    assert claim(files).starts == 1
-    assert claim(files, known(1)).starts == 2
+    assert claim(files).start.number == 1
+    assert claim(files, known(1)).start.number == 2
 
 
 @pytest.mark.parametrize("lost", [("/l1",), ("/j0",), ("/j0", "/l0"), ALL.directories])
@@ -137,7 +156,7 @@ def test_an_emptied_directory_is_refused_by_name_until_it_is_said_to_be_lost(
     assert {path for path in after if after[path] != before[path]} == set(lost)
     assert len(plan.notes) == len(lost)
     # then the new ones belong to the set: the next start needs no flag
-    assert claim(files, known(plan.starts)).cookies == ()
+    assert claim(files, known(plan.start.number)).cookies == ()
 
 
 def test_a_replaced_directory_that_comes_back_is_refused() -> None:
@@ -147,7 +166,7 @@ def test_a_replaced_directory_that_comes_back_is_refused() -> None:
     plan = claim(files, known(2, may_replace=True))
     put_back(files, old, "/l1", "/l1")
 
-    error = refusal(files, known(plan.starts))
+    error = refusal(files, known(plan.start.number))
 
     assert error.path == "/l1"
     assert "replaced by another one" in str(error)
@@ -249,7 +268,7 @@ def test_metadata_older_than_the_disks_is_said_and_counted_past() -> None:
 
     plan = claim(files, known(3))
 
-    assert (plan.starts, plan.is_metadata_older) == (10, True)
+    assert (plan.start.number, plan.is_metadata_older) == (10, True)
     assert "the metadata is older than the disks" in plan.notes[0]
     # Metadata without this bookie at all is as old as can be.
     assert claim(files, NEW).is_metadata_older
@@ -259,7 +278,57 @@ def test_metadata_older_than_the_disks_is_said_and_counted_past() -> None:
 def test_disks_level_with_the_metadata_or_one_ahead_are_what_a_crash_leaves(ahead: int) -> None:
     plan = claim(started(4), known(4 - ahead))
 
-    assert (plan.starts, plan.is_metadata_older) == (5 - ahead, False)
+    assert (plan.start.number, plan.is_metadata_older) == (5 - ahead, False)
+
+
+def test_a_start_that_another_process_counted_on_other_disks_is_no_start_of_ours() -> None:
+    """The loser of two that start at once on empty directories, at its next start."""
+    files = started()
+    for path in ALL.directories:
+        write_start(files, path, Start(1, "loser", ""))
+
+    assert "other directories" in str(refusal(files, known(1)))
+
+
+def test_a_copy_whose_start_was_counted_on_disk_only_is_refused_once_another_counted_it() -> None:
+    files = started(3)
+    copy = files.copy()
+    for path in ALL.directories:
+        write_start(copy, path, Start(4, "copy", "s3"))
+    assert claim(copy.copy(), known(3)).start.number == 4
+    claim(files, known(3))
+
+    assert "other directories" in str(refusal(copy, known(4)))
+    assert claim(files, known(4)).start.number == 5
+
+
+def test_disks_of_a_bookie_that_was_forgotten_stay_old_and_empty_ones_are_new() -> None:
+    files = started(4)
+    forgotten = replace(NEW, starts=5, is_forgotten=True)
+
+    assert "old copy" in str(refusal(files, forgotten))
+    assert claim(SimFileSystem(), forgotten).start.number == 6
+
+
+def test_records_without_cookies_are_adopted_although_an_apache_bookie_had_the_id() -> None:
+    files = started()
+    for directory in ALL.directories:
+        for name in ("cookie", "starts"):
+            files.delete(f"{directory}/{name}")
+
+    assert claim(files, replace(NEW, has_cookie=True)).start.number == 1
+
+
+def test_a_full_disk_bricks_no_bookie_whose_metadata_is_older() -> None:
+    """Each try counted further on one disk, until the other one was called an old copy."""
+    files = started(5)
+    for _ in range(4):
+        files.fail_at = {files.steps + 4: errno.ENOSPC}
+        with pytest.raises(OSError, match="injected"):
+            claim(files, NEW)
+    files.fail_at = {}
+
+    assert claim(files, NEW).is_metadata_older
 
 
 def first(files: SimFileSystem) -> None:
@@ -315,5 +384,5 @@ def test_a_start_that_a_crash_cut_short_is_finished_by_the_next(
 
             assert own_ids(image, untouched) == before, f"crash_at={crash_at}"
             used = [each for each in whole.names_now if each.endswith("/starts")]
-            counts = {read_starts(image, each.removesuffix("/starts")) for each in used}
+            counts = {number_of(image, each.removesuffix("/starts")) for each in used}
             assert counts - {3} == {1 if start is first else 4}, f"crash_at={crash_at}"
