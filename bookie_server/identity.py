@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -144,7 +145,9 @@ async def claim_identity(
             "`bookkeeper cookies accept` says so. bookie_id=%s",
             bookie_id,
         )
-    cookie = Cookie(
-        bookie_id, settings.journal_directories, settings.ledger_directories, cluster_id
+    journals, ledgers = (
+        tuple(map(os.path.abspath, directories))
+        for directories in (settings.journal_directories, settings.ledger_directories)
     )
+    cookie = Cookie(bookie_id, journals, ledgers, cluster_id)
     return Identity(cookie, claim.locks, store, root, recorded, counter)

@@ -58,10 +58,16 @@ async def wait_until_unregistered(store: MetadataStore, root: str, bookie_id: st
     """
     paths = Paths(root)
     places = [paths.bookie(bookie_id, readonly=is_readonly) for is_readonly in (False, True)]
-    for _ in range(round(_UNREGISTERED_AFTER_S / _LOOK_AGAIN_S)):
+    for attempt in range(round(_UNREGISTERED_AFTER_S / _LOOK_AGAIN_S)):
         nodes = [await store.get(place) for place in places]
         if nodes == [None, None]:
             return
+        if not attempt:
+            _LOGGER.info(
+                "waiting until the earlier registration expires. bookie_id=%s up_to_s=%d",
+                bookie_id,
+                _UNREGISTERED_AFTER_S,
+            )
         await asyncio.sleep(_LOOK_AGAIN_S)
     raise StorageRefusedError(places[0], "another live process is registered under this bookie id")
 

@@ -206,8 +206,10 @@ class CookieStore:
             return 0
         return await self._store.put(path, encode_counter(counter), recorded.counter_version)
 
-    async def accept_metadata(self, bookie_id: str) -> None:
+    async def accept_metadata(self, bookie_id: str) -> bool:
         """Let a bookie trust metadata again that its disks had counted further than.
+
+        Returns whether there was anything to accept.
 
         Raises:
             NoSuchCookieError: no bookie of this id ever started.
@@ -216,9 +218,11 @@ class CookieStore:
         recorded = await self.read(bookie_id)
         if recorded.counter is None:
             raise NoSuchCookieError(bookie_id)
-        await self.count_start(
-            bookie_id, replace(recorded.counter, is_metadata_older=False), recorded
-        )
+        if not recorded.counter.is_metadata_older:
+            return False
+        accepted = replace(recorded.counter, is_metadata_older=False)
+        await self.count_start(bookie_id, accepted, recorded)
+        return True
 
     async def delete(self, bookie_id: str) -> None:
         """Forget a bookie that is gone for good; an empty one may then start under its id.

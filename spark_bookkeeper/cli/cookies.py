@@ -73,10 +73,10 @@ def show(bookie_id: str, uri: str, as_json: bool) -> None:
 def delete(bookie_id: str, *, is_sure: bool, uri: str, as_json: bool) -> None:
     """Forget a bookie that is gone for good.
 
-    Its id then counts as never used: a bookie may start under it on empty directories. Ledgers that
-    name it are left as they are, and such a bookie denies none of their entries.
+    A bookie may then start under its id on empty directories, but never again on the ones it had.
+    Ledgers that name it are left as they are, and such a bookie denies none of their entries.
     """
-    confirm(f"Forget that {bookie_id} ever belonged to this cluster?", is_sure)
+    confirm(f"Forget {bookie_id}? What is on its disks can never be used again.", is_sure)
     _run(uri, lambda store: store.delete(bookie_id))
     print_result({"bookie_id": bookie_id}, f"forgot {bookie_id}", as_json=as_json)
 
@@ -92,9 +92,10 @@ def accept(bookie_id: str, *, is_sure: bool, uri: str, as_json: bool) -> None:
     Ledgers created since that copy was made are unknown to it, and their entries would be garbage.
     Accept only when nothing of them is wanted any more.
     """
-    confirm(f"Trust this metadata although it is older than the disks of {bookie_id}?", is_sure)
-    _run(uri, lambda store: store.accept_metadata(bookie_id))
-    print_result({"bookie_id": bookie_id}, f"accepted for {bookie_id}", as_json=as_json)
+    confirm(f"Trust this metadata, if it is older than the disks of {bookie_id}?", is_sure)
+    has_changed = _run(uri, lambda store: store.accept_metadata(bookie_id))
+    line = f"accepted for {bookie_id}" if has_changed else f"nothing to accept for {bookie_id}"
+    print_result({"bookie_id": bookie_id, "accepted": has_changed}, line, as_json=as_json)
 
 
 def _run(uri: str, act: Callable[[CookieStore], Awaitable[T]]) -> T:

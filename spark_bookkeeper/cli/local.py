@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from bookie_server.settings import REPLACE_FLAG
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE
 from spark_bookkeeper.cli.options import debug_option
 from spark_bookkeeper.cli.output import print_json
@@ -33,14 +34,34 @@ spark.read.format("bookkeeper").options(**numbers).load().show(5)
     help="Keep the data here between runs.  [default: temporary]",
 )
 @click.option("--port", type=int, help="ZooKeeper's port.  [default: a free one]")
+@click.option(
+    REPLACE_FLAG,
+    "replaced",
+    multiple=True,
+    metavar="BOOKIE",
+    help="The missing directories of this bookie (its id) are lost: take new ones. For one start.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Say what runs as one JSON document.")
 @debug_option
-def local(bookies: int, directory: Path | None, port: int | None, as_json: bool) -> None:
+def local(
+    bookies: int,
+    directory: Path | None,
+    port: int | None,
+    *,
+    replaced: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Run ZooKeeper and bookies on this machine until Ctrl-C; a bookie that dies is started again."""
     from spark_bookkeeper.local.cluster import LocalCluster
 
     logging.basicConfig(format="%(message)s")  # what dies and is started again
-    cluster = LocalCluster(bookies, directory=directory, port=port, restart_bookies=True)
+    cluster = LocalCluster(
+        bookies,
+        directory=directory,
+        port=port,
+        restart_bookies=True,
+        replace_lost_directories=replaced,
+    )
     ended = threading.Event()
     # Both mean the same here: drain, stop all, exit 0. While draining, a second one exits at once
     # (the guard then kills what is left).

@@ -87,7 +87,7 @@ class LedgerContext:
             writable, away = await self.usable_bookies(), frozenset[str]()
             # Asked only now: as long as there are enough, nobody needs to know who is missing.
             if len(writable) < wanted.write_quorum:
-                away = await self._known_bookies() - writable
+                away = await self._bookies_away()
             try:
                 return placement.choose_ensemble(
                     wanted,
@@ -102,14 +102,17 @@ class LedgerContext:
                 if len(writable | away) < wanted.write_quorum or loop.time() >= until_s:
                     raise
                 if not has_said_so:
-                    _LOGGER.warning("waiting for bookies; %s", error)
+                    wait_s = self.settings.bookie_wait_timeout_ms / 1000
+                    _LOGGER.warning("waiting for bookies up to %g s; %s", wait_s, error)
                 has_said_so = True
             await asyncio.sleep(_LOOK_FOR_BOOKIES_AGAIN_S)
 
-    async def _known_bookies(self) -> frozenset[str]:
-        """Ids of all bookies that ever belonged to the cluster and were not taken out of it."""
+    async def _bookies_away(self) -> frozenset[str]:
+        """Ids of the bookies that belong to the cluster and take no entries now."""
         cookies = await CookieStore(self.store, self.root).bookie_ids()
-        return frozenset(cookies) | frozenset(await self.registry.readonly())
+        known = frozenset(cookies) | frozenset(await self.registry.readonly())
+        # One that is there but speaks no protocol of ours never will.
+        return known - frozenset(await self.registry.writable())
 
     async def replace_bookies(
         self,

@@ -108,7 +108,7 @@ class NotEnoughBookiesError(BookKeeperError):
     needed: int
     available: tuple[str, ...]
     detail: str = ""
-    message = "not enough bookies; start more, or ask for a smaller ensemble size. needed={needed} available={available}"
+    message = "not enough bookies; start those that are away, or more. needed={needed} available={available}"
 
     def __str__(self) -> str:
         return super().__str__() + (f" detail={self.detail}" if self.detail else "")

@@ -331,7 +331,12 @@ class WriteHandle(AsyncClosing):
             self._stop_waiting()
         # While a change is under way it may still find enough.
         elif self._waiting is None and not state.is_changing:
-            _LOGGER.warning("waiting for bookies; ledger_id=%d %s", self.ledger_id, shortage)
+            _LOGGER.warning(
+                "waiting for bookies up to %g s; ledger_id=%d %s",
+                self._wait_s,
+                self.ledger_id,
+                shortage,
+            )
             loop = asyncio.get_running_loop()
             self._waiting = loop.call_later(self._wait_s, self._on_waited_in_vain)
 

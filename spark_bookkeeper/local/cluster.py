@@ -12,10 +12,11 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from bookie_server.settings import REPLACE_FLAG
 from bookkeeper_metadata.foundation.invariant import invariant
 from spark_bookkeeper.local.bookie import LocalBookie, wait_until_serving
 from spark_bookkeeper.local.errors import LocalDirectoryInUseError, directory_refusals
@@ -35,6 +36,7 @@ class LocalCluster:
     ``bookies`` is the least number of bookies; a ``directory`` that has seen more starts them all,
     for their data is part of the cluster's. ``port`` is ZooKeeper's; drawn once when ``None``.
     ``bookie_settings`` go into every bookie's configuration file, by their names there.
+    ``replace_lost_directories`` names bookies by their ids whose missing directories are lost for good.
     ``restart_bookies`` starts a bookie again that died, but none that was stopped or killed here.
 
     Raises:
@@ -49,6 +51,7 @@ class LocalCluster:
         port: int | None = None,
         bookie_settings: Mapping[str, Any] | None = None,
         restart_bookies: bool = False,
+        replace_lost_directories: Collection[str] = (),
     ) -> None:
         defects = []
         if bookies < 1:
@@ -68,6 +71,7 @@ class LocalCluster:
         self._bookies: list[LocalBookie] = []
         self._ports_taken: set[int] = set()
         self._owner_pid = os.getpid()
+        self._replaced = frozenset(replace_lost_directories)
         self._restarts = Restarts() if restart_bookies else None
 
     def __enter__(self) -> LocalCluster:
@@ -117,7 +121,7 @@ class LocalCluster:
             run_in_thread(initialize_once(self.metadata_service_uri))
             down = [bookie for bookie in self._bookies if not bookie.is_running]
             for bookie in down:
-                bookie.spawn()
+                bookie.spawn(*([REPLACE_FLAG] if bookie.bookie_id in self._replaced else []))
             wait_until_serving(down)
             if self._restarts is not None:
                 self._restarts.begin(lambda: self.bookies)

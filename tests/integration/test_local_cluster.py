@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -214,6 +215,24 @@ def test_a_bookie_writes_its_settings_to_its_configuration(tmp_path: Path) -> No
 def test_an_impossible_cluster_is_refused(arguments: dict[str, int], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         LocalCluster(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_cluster_with_an_emptied_bookie_starts_when_that_is_said_to_be_lost(
+    tmp_path: Path,
+) -> None:
+    with LocalCluster(2, directory=tmp_path) as cluster:
+        ledger_id = write(cluster, b"0")
+        lost = cluster.bookies[1]
+    for place in ("journal", "ledgers"):
+        shutil.rmtree(lost.directory / place)
+
+    with pytest.raises(LocalStartError, match="--replace-lost-directories"):
+        LocalCluster(2, directory=tmp_path).start()
+    named = [lost.bookie_id]
+    with LocalCluster(2, directory=tmp_path, replace_lost_directories=named) as cluster:
+        assert read(cluster, ledger_id) == [b"0"]
+    with LocalCluster(2, directory=tmp_path) as cluster:
+        assert read(cluster, ledger_id) == [b"0"]
 
 
 def test_a_bookie_that_died_is_started_again_if_asked_for_and_one_that_was_stopped_is_not() -> None:

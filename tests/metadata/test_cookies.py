@@ -163,7 +163,8 @@ async def test_accepting_older_metadata_keeps_the_count() -> None:
     counter = StartCounter(9, is_metadata_older=True)
     await cookies.count_start(OURS.bookie_id, counter, await cookies.read(OURS.bookie_id))
 
-    await cookies.accept_metadata(OURS.bookie_id)
+    assert await cookies.accept_metadata(OURS.bookie_id)
+    assert not await cookies.accept_metadata(OURS.bookie_id), "nothing is left to accept"
 
     assert (await cookies.read(OURS.bookie_id)).counter == StartCounter(9)
 

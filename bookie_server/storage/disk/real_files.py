@@ -134,7 +134,14 @@ class RealFileSystem(FileSystem):
         return RealFile(with_reserve(lambda: os.open(path, flags)))
 
     def make_directory(self, path: str) -> None:
+        missing = path
+        while not os.path.isdir(missing):
+            missing = os.path.dirname(os.path.abspath(missing))
         os.makedirs(path, mode=0o700, exist_ok=True)
+        # A power loss must not take away the directory that a cookie in it vouches for.
+        while os.path.abspath(path) != os.path.abspath(missing):
+            path = os.path.dirname(os.path.abspath(path))
+            self.sync_dir(path)
 
     def names(self, directory: str) -> list[str]:
         return sorted(with_reserve(lambda: os.listdir(directory)))

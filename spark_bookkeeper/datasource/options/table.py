@@ -100,7 +100,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("writeQuorum", "write_quorum", values.count, WRITES, "Replicas of an entry."),
     Option("ackQuorum", "ack_quorum", values.count, WRITES, "Replicas on disk before a write counts."),
     Option("minWriteQuorum", "min_write_quorum", values.count, WRITES,
-           "Replicas that must be possible at once while bookies are away; the others are made up later.",
+           "Replicas that must be possible at once while bookies are away; the others are missing until they are repaired.",
            default="the ack quorum"),
     Option("bookieWaitTimeout", "bookie_wait_timeout_ms", values.parse_duration_ms, WRITES,
            "How long a task waits for bookies that are away, when too few are left.", default="60s"),

@@ -57,7 +57,11 @@ def choose_ensemble(
     missing = max(0, size - len(candidates))
     absent = sorted(set(away).difference(candidates))
     if missing > len(absent):
-        raise NotEnoughBookiesError(wanted.ensemble_size, tuple(candidates))
+        raise NotEnoughBookiesError(
+            wanted.ensemble_size,
+            tuple(candidates),
+            "no more were ever known; ask for a smaller ensemble size and write quorum",
+        )
     # Where a place is held, all the writable ones are members, and each write set is all of them.
     needed = max(wanted.ack_quorum, min(writable_min, wanted.write_quorum))
     if missing and len(candidates) < needed:

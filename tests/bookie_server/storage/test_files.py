@@ -151,3 +151,16 @@ def test_splitting_buffers_keeps_every_byte(size: int) -> None:
 
     assert b"".join(first) == b"abcdefg"[:size]
     assert b"".join(rest) == b"abcdefg"[size:]
+
+
+def test_the_parents_of_a_new_directory_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power loss must not take away a directory whose records were acknowledged."""
+    synced: list[str] = []
+    monkeypatch.setattr(RealFileSystem, "sync_dir", lambda _, path: synced.append(path))
+
+    RealFileSystem().make_directory(str(tmp_path / "a" / "b" / "c"))
+    assert synced == [str(tmp_path / "a" / "b"), str(tmp_path / "a"), str(tmp_path)]
+    RealFileSystem().make_directory(str(tmp_path / "a" / "b" / "c"))
+    assert len(synced) == 3
