@@ -178,6 +178,18 @@ async def test_two_that_start_at_once_on_other_directories_are_told_apart() -> N
         await start(store, loser)
 
 
+async def test_directories_are_added_when_the_settings_allow_it() -> None:
+    store, files = await made(), SimFileSystem()
+    await start(store, files)
+    larger = replace(SETTINGS, ledger_directories=("/l", "/m"))
+
+    with pytest.raises(StorageRefusedError, match="allow_storage_expansion"):
+        await start(store, files, larger)
+    identity = await start(store, files, replace(larger, allow_storage_expansion=True))
+
+    assert identity.cookie.ledger_directories == ("/l", "/m")
+
+
 async def test_paths_that_changed_are_written_into_the_cookie() -> None:
     store, files = await made(), SimFileSystem()
     await start(store, files)

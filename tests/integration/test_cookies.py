@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from bookie_server.settings import REPLACE_FLAG
 from spark_bookkeeper import LocalCluster
+from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.errors import LocalStartError
+from spark_bookkeeper.local.ports import free_port
 from tests.integration.command_line import CommandLine
 from tests.integration.processes import eventually
 from tests.patience import seconds
@@ -87,6 +92,35 @@ def test_a_bookie_from_an_old_copy_of_its_disks_does_not_start(
         shutil.rmtree(bookie.directory / place)
         (bookie.directory / f"newest-{place}").rename(bookie.directory / place)
     bookie.start()
+
+
+def test_a_second_process_under_the_same_id_ends_the_first(tmp_path: Path) -> None:
+    """What the first went on to acknowledge the second, on directories of its own, would deny."""
+    with LocalCluster(bookies=1) as cluster, (tmp_path / "log").open("wb") as log:
+        (first,) = cluster.bookies
+        flags = {
+            "--bookie-id": first.bookie_id,
+            "--port": free_port(set()),
+            "--metadata-service-uri": cluster.metadata_service_uri,
+            "--journal-directories": tmp_path / "journal",
+            "--ledger-directories": tmp_path / "ledgers",
+        }
+        words = [str(word) for flag in flags.items() for word in flag]
+        second = subprocess.Popen(
+            [sys.executable, "-m", "bookie_server", REPLACE_FLAG, *words],
+            env=child_environment(),
+            stderr=log,
+        )
+        try:
+            assert eventually(lambda: first.has_died, timeout_s=30)
+            assert first.exit_code == 1
+            ready = tmp_path / "log"
+            assert eventually(lambda: "bookie ready" in ready.read_text(), timeout_s=60)
+            with pytest.raises(LocalStartError, match=r"old copy|other directories"):
+                first.start()
+        finally:
+            second.kill()
+            second.wait()
 
 
 def test_a_start_that_waits_ends_at_the_first_signal() -> None:

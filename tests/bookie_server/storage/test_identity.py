@@ -3,94 +3,31 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from itertools import count
-from random import Random
 
 import pytest
 
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.errors import StorageRefusedError
-from bookie_server.storage.identity.claim import claim_directories
+from bookie_server.storage.disk.files import File
 from bookie_server.storage.identity.cookie_file import (
     Start,
     read_cookie,
-    read_start,
     write_start,
 )
-from bookie_server.storage.identity.start_plan import Applicant, StartPlan
-from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
-
-NEW = Applicant(bookie_id="b:1", cluster_id="c", has_cookie=False, starts=0, start_id="")
-ALL = StorageSettings(journal_directories=("/j0", "/j1"), ledger_directories=("/l0", "/l1"))
-
-
-def known(starts: int, **changes: object) -> Applicant:
-    """The bookie as the metadata knows it after so many starts; start n has the id ``s<n>``."""
-    start_id = f"s{starts}"
-    return replace(NEW, has_cookie=True, starts=starts, start_id=start_id, **changes)  # type: ignore[arg-type]
-
-
-class Ids:
-    """Names that nobody has drawn before; the last one of a claim names the start."""
-
-    def __init__(self) -> None:
-        self._numbers = count()
-
-    def __call__(self) -> str:
-        return f"id{next(self._numbers)}"
-
-
-NEXT_ID = Ids()
-
-
-def claim(
-    files: SimFileSystem, applicant: Applicant = NEW, settings: StorageSettings = ALL
-) -> StartPlan:
-    """A start that goes no further than the claim; its locks are given up."""
-    claimed = claim_directories(files, settings, applicant, NEXT_ID)
-    claimed.locks.close()
-    # As the metadata would know it from now on.
-    start = claimed.plan.start
-    for path in settings.directories:
-        write_start(files, path, replace(start, start_id=f"s{start.number}"))
-    return claimed.plan
-
-
-def number_of(files: SimFileSystem, directory: str) -> int:
-    return read_start(files, directory).number
-
-
-def started(times: int = 1) -> SimFileSystem:
-    """The disks of a bookie that has started so often; each has records."""
-    files = SimFileSystem()
-    claim(files)
-    for starts in range(1, times):
-        claim(files, known(starts))
-    for path in ("/l0/index", "/l1/index", f"/j0/{1:016x}.txn", f"/j1/{1:016x}.txn"):
-        files.create(path).close()
-    return files
-
-
-def empty(files: SimFileSystem, directory: str) -> None:
-    """A new disk in the place of the old one."""
-    for name in files.names(directory):
-        files.delete(f"{directory}/{name}")
-
-
-def put_back(files: SimFileSystem, old: SimFileSystem, source: str, target: str) -> None:
-    """What ``source`` was in ``old`` stands at ``target`` now."""
-    empty(files, target)
-    for name in old.names(source):
-        content = bytes(old.content(f"{source}/{name}"))
-        with files.create(f"{target}/{name}") as file:
-            file.write_at(0, [content])
-
-
-def own_ids(files: SimFileSystem, directories: Sequence[str] = ALL.directories) -> list[str]:
-    return [read_cookie(files, each).directory_id for each in directories]
+from bookie_server.storage.identity.start_plan import Applicant
+from tests.bookie_server.storage.claims import (
+    ALL,
+    NEW,
+    claim,
+    empty,
+    known,
+    number_of,
+    own_ids,
+    put_back,
+    started,
+)
+from tests.simulation.kit.files import SimFileSystem
 
 
 def refusal(
@@ -331,58 +268,27 @@ def test_a_full_disk_bricks_no_bookie_whose_metadata_is_older() -> None:
     assert claim(files, NEW).is_metadata_older
 
 
-def first(files: SimFileSystem) -> None:
-    claim(files, NEW)
+@pytest.mark.parametrize("name", ["index", "0000000000000001.log", "0000000000000001.txn"])
+def test_whatever_of_a_bookie_is_in_a_directory_makes_it_no_empty_one(name: str) -> None:
+    files = started(2)
+    empty(files, "/l1")
+    files.create(f"/l1/{name}").close()
+
+    assert "empty it" in str(refusal(files, known(2, may_replace=True)))
 
 
-def again(files: SimFileSystem) -> None:
-    claim(files, known(3))
+def test_what_is_found_under_the_locks_is_what_counts() -> None:
+    """Another process may have run in between."""
+    files = started(2)
+    lock = files.lock
 
+    def lock_late(path: str) -> File:
+        if path == "/j0/lock":
+            empty(files, "/l1")
+        return lock(path)
 
-def moving(files: SimFileSystem) -> None:
-    claim(files, known(3), replace(ALL, ledger_directories=("/l0", "/elsewhere")))
+    files.lock = lock_late  # type: ignore[method-assign]
 
-
-def adding(files: SimFileSystem) -> None:
-    larger = replace(ALL, ledger_directories=("/l0", "/l1", "/l2"))
-    claim(files, known(3, may_expand=True), larger)
-
-
-def replacing(files: SimFileSystem) -> None:
-    claim(files, known(3, may_replace=True))
-
-
-def disks_before(start: Callable[[SimFileSystem], None]) -> SimFileSystem:
-    """All of it durable."""
-    files = SimFileSystem() if start is first else started(3)
-    if start is moving:
-        put_back(files, files, "/l1", "/elsewhere")
-    if start is replacing:
-        empty(files, "/l1")
-        empty(files, "/j0")
-    return files.copy()
-
-
-@pytest.mark.parametrize("start", [first, again, moving, adding, replacing])
-def test_a_start_that_a_crash_cut_short_is_finished_by_the_next(
-    start: Callable[[SimFileSystem], None],
-) -> None:
-    """The metadata has not heard of it: it is told last."""
-    rng = Random(7)
-    whole = disks_before(start)
-    start(whole)
-    untouched = [path for path in ("/l0", "/j1") if start is not first]
-    for crash_at in range(whole.steps):
-        files = disks_before(start)
-        before = own_ids(files, untouched)
-        files.crash_at = crash_at
-        with suppress(SimulatedCrash):
-            start(files)
-
-        for image in files.crash_images(rng, 20):
-            start(image)
-
-            assert own_ids(image, untouched) == before, f"crash_at={crash_at}"
-            used = [each for each in whole.names_now if each.endswith("/starts")]
-            counts = {number_of(image, each.removesuffix("/starts")) for each in used}
-            assert counts - {3} == {1 if start is first else 4}, f"crash_at={crash_at}"
+    with pytest.raises(StorageRefusedError, match="lost or emptied"):
+        claim(files, known(2))
+    assert files.locked == set()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,6 +21,8 @@ from spark_bookkeeper.datasource.options.parse import (
 )
 from spark_bookkeeper.datasource.options.table import OPTIONS
 from spark_bookkeeper.datasource.options.values import EARLIEST, LATEST, Position
+from spark_bookkeeper.datasource.session import open_session
+from spark_bookkeeper.settings import ClientSettings
 
 URI = "zk+hierarchical://127.0.0.1:2181/ledgers"
 HERE = {"BOOKKEEPER_METADATA_URI": URI}
@@ -206,3 +209,24 @@ def test_the_table_documents_every_option_once() -> None:
     assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
     for option in OPTIONS:
         assert sum(line.startswith(f"| `{option.name}` |") for line in lines) == 1
+
+
+def test_how_a_write_bears_the_loss_of_bookies_reaches_its_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = Mock()
+    monkeypatch.setattr("spark_bookkeeper.datasource.session.shared", asked)
+    given = {
+        "log": "a",
+        "minWriteQuorum": "3",
+        "bookieWaitTimeout": "5m",
+        "bookkeeper.client.readsInFlight": "8",
+    }
+
+    open_session(parse_write_options(given, HERE))
+    open_session(parse_write_options({"log": "a"}, HERE))
+
+    (_, asked_for), (_, default) = (call.args for call in asked.call_args_list)
+    assert (asked_for.min_write_quorum, asked_for.bookie_wait_timeout_ms) == (3, 300_000)
+    assert asked_for.reads_in_flight == 8
+    assert default == ClientSettings()
