@@ -26,6 +26,7 @@ from random import SystemRandom
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.engine import Storage
+from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.ledgers import LedgerStore
@@ -56,11 +57,9 @@ async def wait_until_unregistered(store: MetadataStore, root: str, bookie_id: st
     Raises:
         StorageRefusedError: a process stays registered.
     """
-    paths = Paths(root)
-    places = [paths.bookie(bookie_id, readonly=is_readonly) for is_readonly in (False, True)]
+    registry = BookieRegistry(store, root)
     for attempt in range(round(_UNREGISTERED_AFTER_S / _LOOK_AGAIN_S)):
-        nodes = [await store.get(place) for place in places]
-        if nodes == [None, None]:
+        if not await registry.is_registered(bookie_id):
             return
         if not attempt:
             _LOGGER.info(
@@ -69,7 +68,9 @@ async def wait_until_unregistered(store: MetadataStore, root: str, bookie_id: st
                 _UNREGISTERED_AFTER_S,
             )
         await asyncio.sleep(_LOOK_AGAIN_S)
-    raise StorageRefusedError(places[0], "another live process is registered under this bookie id")
+    raise StorageRefusedError(
+        Paths(root).bookie(bookie_id), "another live process is registered under this bookie id"
+    )
 
 
 async def put_ledgers_in_limbo(

@@ -145,6 +145,14 @@ class BookieRegistry:
         path = self._paths.bookie(check_bookie_id(bookie_id), readonly=readonly)
         return await self._store.ephemeral(path, encode_service_info(info))
 
+    async def is_registered(self, bookie_id: str) -> bool:
+        """Whether a process is registered under this id, writable or not."""
+        for is_readonly in (False, True):
+            path = self._paths.bookie(bookie_id, readonly=is_readonly)
+            if await self._store.get(path) is not None:
+                return True
+        return False
+
     async def writable(self) -> dict[str, BookieServiceInfo]:
         """Bookies that take new ledgers, by id, sorted."""
         return await self._read(self._paths.available)

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 
 from google.protobuf import text_format
 
-from bookkeeper_metadata.bookies import check_bookie_id
+from bookkeeper_metadata.bookies import BookieRegistry, check_bookie_id
 from bookkeeper_metadata.errors import (
     BookieRunningError,
     ClusterNotInitializedError,
@@ -194,8 +194,8 @@ class CookieStore:
 
     async def count_start(
         self, bookie_id: str, counter: StartCounter, recorded: RecordedIdentity
-    ) -> int:
-        """Write a start counter; returns its node's version, which is this start's own.
+    ) -> None:
+        """Write a start counter.
 
         Raises:
             NodeExistsError, BadVersionError, NoNodeError: another process starts under this id.
@@ -203,8 +203,8 @@ class CookieStore:
         path = self._paths.start_counter(bookie_id)
         if recorded.counter is None:
             await self._store.create(path, encode_counter(counter), make_parents=True)
-            return 0
-        return await self._store.put(path, encode_counter(counter), recorded.counter_version)
+        else:
+            await self._store.put(path, encode_counter(counter), recorded.counter_version)
 
     async def accept_metadata(self, bookie_id: str) -> bool:
         """Let a bookie trust metadata again that its disks had counted further than.
@@ -237,10 +237,8 @@ class CookieStore:
         recorded = await self.read(bookie_id)
         if not recorded.is_known:
             raise NoSuchCookieError(bookie_id)
-        for is_readonly in (False, True):
-            path = self._paths.bookie(bookie_id, readonly=is_readonly)
-            if await self._store.get(path) is not None:
-                raise BookieRunningError(bookie_id)
+        if await BookieRegistry(self._store, self._paths.root).is_registered(bookie_id):
+            raise BookieRunningError(bookie_id)
         changes: list[Operation] = []
         if recorded.cookie is not None:
             changes.append(Delete(self._paths.cookie(bookie_id), recorded.cookie_version))

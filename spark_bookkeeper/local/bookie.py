@@ -76,10 +76,10 @@ class LocalBookie(LocalProcess):
             LocalStartError: it ended, or did not serve in time; carries its log's last lines.
         """
         if not self.is_running:
-            self.spawn(*([REPLACE_FLAG] if replace_lost_directories else []))
+            self.spawn(replace_lost_directories=replace_lost_directories)
             wait_until_serving([self])
 
-    def spawn(self, *flags: str) -> None:
+    def spawn(self, *, replace_lost_directories: bool = False) -> None:
         """Start the process without waiting; :func:`wait_until_serving` waits for several at once."""
         invariant(not self.is_running, "two processes on one directory would destroy it")
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,9 @@ class LocalBookie(LocalProcess):
         config.write_text(self._config(), encoding="utf-8")
         # Taken before: a registration counts only if it is younger than this.
         self.spawned_ms = int(time.time() * 1000)
-        command = [sys.executable, "-m", "bookie_server", "--config", str(config), *flags]
+        command = [sys.executable, "-m", "bookie_server", "--config", str(config)]
+        if replace_lost_directories:
+            command.append(REPLACE_FLAG)
         self._spawn(command, env=child_environment(), cwd=self.directory)
 
     def failure(self) -> LocalStartError | None:

@@ -16,7 +16,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from bookie_server.settings import REPLACE_FLAG
 from bookkeeper_metadata.foundation.invariant import invariant
 from spark_bookkeeper.local.bookie import LocalBookie, wait_until_serving
 from spark_bookkeeper.local.errors import LocalDirectoryInUseError, directory_refusals
@@ -121,7 +120,7 @@ class LocalCluster:
             run_in_thread(initialize_once(self.metadata_service_uri))
             down = [bookie for bookie in self._bookies if not bookie.is_running]
             for bookie in down:
-                bookie.spawn(*([REPLACE_FLAG] if bookie.bookie_id in self._replaced else []))
+                bookie.spawn(replace_lost_directories=bookie.bookie_id in self._replaced)
             wait_until_serving(down)
             if self._restarts is not None:
                 self._restarts.begin(lambda: self.bookies)

@@ -42,8 +42,8 @@ class LocalProcess:
         self._stop_timeout_s = stop_timeout_s
         self._popen = popen
         self._process: ChildProcess | None = None
-        self._is_stopping = False
         self._is_ended = False
+        """Whether it was asked to end, here."""
 
     @property
     def has_died(self) -> bool:
@@ -77,9 +77,8 @@ class LocalProcess:
 
         Sends SIGTERM once per process: a second one would cut a bookie's draining short.
         """
-        self._is_ended = True
-        if not self._is_stopping:
-            self._is_stopping = True
+        if not self._is_ended:
+            self._is_ended = True
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)  # a paused one takes the SIGTERM only now
 
@@ -103,7 +102,7 @@ class LocalProcess:
         return LocalStartError(self._what, detail, log_tail(self.log_path))
 
     def _spawn(self, command: Sequence[str], **options: Any) -> ChildProcess:
-        self._is_stopping = self._is_ended = False
+        self._is_ended = False
         with self.log_path.open("ab") as log:
             process = self._popen(command, stdout=log, **options)
         self._process = process

@@ -130,7 +130,7 @@ def test_a_start_that_waits_ends_at_the_first_signal() -> None:
         bookie.kill()
         for place in ("journal", "ledgers"):
             shutil.rmtree(bookie.directory / place)
-        bookie.spawn(REPLACE_FLAG)
+        bookie.spawn(replace_lost_directories=True)
 
         def log_says(words: str) -> bool:
             _, replaced, after = bookie.log_path.read_text().rpartition("directory is replaced")

@@ -76,8 +76,12 @@ class ZooKeeperSession:
         self._waiting: set[asyncio.Future[Any]] = set()
         self._reviving: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
-        self.is_closed = False
         self.client.add_listener(self._on_state)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its owner has closed it."""
+        return self._over.is_set()
 
     async def open(self, connect_timeout_ms: int) -> None:
         """Connect for the first time.
@@ -131,7 +135,6 @@ class ZooKeeperSession:
         """End the session and everything that waits for an answer. Idempotent."""
         if self.is_closed:
             return
-        self.is_closed = True
         self._over.set()
         # Waited for, not cancelled: a thread of it may be about to start what is stopped below.
         if self._reviving is not None:
