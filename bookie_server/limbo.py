@@ -26,6 +26,7 @@ from random import SystemRandom
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.engine import Storage
+from bookie_server.wire.digest import master_key
 from bookkeeper_metadata.bookies import BookieRegistry
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.bounded import each
@@ -88,21 +89,25 @@ async def put_ledgers_in_limbo(
     ledgers = LedgerStore(store, root, random=SystemRandom())
     # Whatever is stored here, too: the metadata need not name it, as when a
     # recovery that has not closed the ledger yet chose this bookie.
-    in_limbo = set(storage.contents.ledgers)
+    contents = storage.contents
+    in_limbo = set(contents.ledgers)
 
     async def add_if_ours(ledger_id: int) -> None:
         try:
             metadata = (await ledgers.read(ledger_id)).metadata
         except NoSuchLedgerError:
             return  # deleted meanwhile: no client reads it any more
-        if state_after_loss(metadata, bookie_id) is not None:
+        state = state_after_loss(metadata, bookie_id)
+        if state is not None:
             in_limbo.add(ledger_id)
+        if ledger_id in in_limbo:
+            contents.bind_key(ledger_id, master_key(metadata.password))
 
     # A ledger created after this has lost nothing here: the bookie answers nobody yet.
     listed = [ledger_id async for ledger_id in ledgers.list_ids()]
     await each(add_if_ours, listed, concurrency_max=READS_IN_FLIGHT_MAX)
     is_new = storage.recovery.is_new and not in_limbo
-    storage.contents.set_limbo(sorted(in_limbo))
+    contents.set_limbo(sorted(in_limbo))
     # On disk before the first answer: a crash would otherwise bring the bookie back without it.
     await asyncio.to_thread(storage.checkpoint_now)
     if is_new:

@@ -149,6 +149,13 @@ class Contents:
         if handle.journal_index != UNASSIGNED:
             self._ledgers_of_journal[handle.journal_index] += 1
 
+    def bind_key(self, ledger_id: int, master_key: bytes) -> None:
+        """Bind the key that the metadata knows, in place of any other.
+
+        Durable after the next checkpoint.
+        """
+        self._touch(ledger_id).master_key = master_key
+
     def set_limbo(self, ledger_ids: Iterable[int]) -> None:
         """Put these ledgers in limbo, even those this bookie has never seen.
 

@@ -12,12 +12,14 @@ from unittest.mock import Mock
 import pytest
 
 from bookie_server.bookie import Bookie
-from bookie_server.limbo import put_ledgers_in_limbo
+from bookie_server.limbo import READS_IN_FLIGHT_MAX, put_ledgers_in_limbo
+from bookie_server.wire.digest import master_key
 from bookie_server.wire.messages import ReadLacRequest, ReadRequest, Status
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.store.memory import MemoryStore
+from bookkeeper_metadata.store.operations import Node
 from tests.doubles import records
 from tests.doubles.records import section
 from tests.doubles.storage import (
@@ -28,6 +30,7 @@ from tests.doubles.storage import (
     start_bookie,
 )
 from tests.doubles.stores import LaggingStore
+from tests.doubles.waits import pass_turns
 
 ROOT = "/ledgers"
 OURS = LedgerMetadata(
@@ -175,3 +178,54 @@ async def test_an_emptied_bookie_denies_nothing_of_the_ledgers_that_name_it(tmp_
     assert await status_of(bookie, ids["other"], 0) is Status.NO_LEDGER
     assert await add(bookie, ids["ours"], b"late") is Status.LIMBO
     await bookie.stop()
+
+
+async def test_after_a_loss_the_master_key_comes_from_the_metadata_not_from_who_asks_first(
+    tmp_path: Path,
+) -> None:
+    """A ledger in limbo had lost its key with the index, and took any."""
+    known = replace(OURS, password=b"secret")
+    store, ids = await cluster_with({"stored": known, "named": known, "moved": NOT_OURS})
+    key, stranger = master_key(b"secret"), master_key(b"other")
+    bookie = await start_bookie(tmp_path)
+    stored = replace(section([b"x"], ledger_id=ids["stored"]), master_key=key)
+    assert await records.add(bookie, stored) is Status.OK
+    assert await add(bookie, ids["moved"], b"x") is Status.OK
+    await bookie.stop()
+    open_files(tmp_path).close()  # in a new journal file: the keys are in the index only
+    (tmp_path / "l" / "index").unlink()
+
+    storage = open_files(tmp_path)
+    await put_ledgers_in_limbo(storage, store, ROOT, "b0:1")
+    await crash(Bookie(storage, small_settings(tmp_path)))
+
+    async with running_bookie(tmp_path) as bookie:
+        for name, right in (("stored", key), ("named", key), ("moved", records.KEY)):
+            assert await bookie.fence(ids[name], stranger) is Status.UNAUTHORIZED, name
+            assert await bookie.fence(ids[name], right) is Status.OK, name
+
+
+async def test_damage_is_judged_with_many_ledgers_in_flight(tmp_path: Path) -> None:
+    """One by one, a start among a million ledgers takes hours."""
+    written, ids = await cluster_with({f"ledger {n}": OURS for n in range(300)})
+    store = CountingStore(written.tree)
+
+    storage = open_files(tmp_path)
+    await put_ledgers_in_limbo(storage, store, ROOT, "b0:1")
+
+    assert READS_IN_FLIGHT_MAX // 2 < store.in_flight_max <= READS_IN_FLIGHT_MAX
+    assert all(storage.contents.ledgers[ledger_id].is_limbo for ledger_id in ids.values())
+    storage.close()
+
+
+class CountingStore(MemoryStore):
+    """Every read takes a while; counts how many are under way at once."""
+
+    in_flight = in_flight_max = 0
+
+    async def get(self, path: str) -> Node | None:
+        self.in_flight += 1
+        self.in_flight_max = max(self.in_flight_max, self.in_flight)
+        await pass_turns(5)
+        self.in_flight -= 1
+        return await super().get(path)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
+
+import pytest
 
 from tests.simulation.kit.files import SimFileSystem
 
@@ -41,3 +44,22 @@ def test_faults_set_for_one_process_do_not_strike_the_next() -> None:
     files.crash_at = 0
 
     files.after_kill().create("/d/a")
+
+
+def test_a_failed_write_back_is_reported_once_to_each_opening_of_the_file() -> None:
+    """Linux's ``errseq_t``: who shares a file's opening shares the one report as well."""
+    files = SimFileSystem()
+    writer = files.create("/d/a")
+    other = files.open("/d/a", writable=True)
+    writer.write_at(0, [b"written"])
+    files.fail_at = {files.steps: errno.EIO}
+
+    with pytest.raises(OSError, match="injected"):
+        other.sync()
+    other.sync()
+    with pytest.raises(OSError, match="earlier"):
+        writer.sync()
+    writer.sync()
+
+    files.sync_dir("/d")
+    assert files.crash(Random(1), lambda _: "keep").open("/d/a").read_at(0, 10) == bytes(7)

@@ -46,7 +46,10 @@ class File(Closing):
 
     @abstractmethod
     def sync(self) -> None:
-        """Make every byte written before this call durable (``fdatasync``). Never retry it."""
+        """Make every byte written before this call durable (``fdatasync``). Never retry it.
+
+        A failure is reported once, whoever of a file's sharers asks first (Linux ``errseq_t``).
+        """
 
     @abstractmethod
     def size(self) -> int:
@@ -70,7 +73,7 @@ class FileSystem(ABC):
 
     @abstractmethod
     def open(self, path: str, *, writable: bool = False) -> File:
-        """An existing file.
+        """An existing file; an error of writing bytes back is reported to each such opening by itself.
 
         Raises:
             FileNotFoundError: there is none.

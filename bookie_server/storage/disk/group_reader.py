@@ -12,6 +12,7 @@ from bookie_server.storage.disk.files import File
 from bookie_server.storage.disk.group import (
     HEADER_SIZE,
     SECTOR_SIZE,
+    GroupEnd,
     GroupFormat,
     GroupHeader,
     body_is_valid,
@@ -81,6 +82,23 @@ class GroupReader:
             # A magic never straddles windows: it stands at an aligned offset, and so do they.
             offset += _SCAN_SIZE
         return None
+
+    def has_group(self, end: GroupEnd) -> bool:
+        """Whether the header of the group that ends there is in the file; its body is not looked at."""
+        alignment = self._format.alignment
+        # Backwards, for the group is hardly ever larger than a window.
+        for begin in range((end.offset - 1) // _SCAN_SIZE * _SCAN_SIZE, -1, -_SCAN_SIZE):
+            window = self._readable(begin, min(_SCAN_SIZE, end.offset - begin))
+            for at in range((len(window) - 1) // alignment * alignment, -1, -alignment):
+                header = parse_group_header(self._format, window[at : at + HEADER_SIZE])
+                # A payload may hold what looks like a header: only one that ends there counts.
+                if header is not None and end == GroupEnd(
+                    header.file_id,
+                    begin + at + self._format.aligned(HEADER_SIZE + header.body_size),
+                    header.sequence,
+                ):
+                    return True
+        return False
 
     def _read(self, offset: int) -> Place:
         head = self._file.read_at(offset, HEADER_SIZE)

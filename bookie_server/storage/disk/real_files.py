@@ -88,7 +88,7 @@ class DirectFile(RealFile):
             return
         total = sum(map(len, buffers))
         whole = total - total % ALIGNMENT
-        # Two threads write a journal's file, and there is one buffer.
+        # Threads may share a file, and it has one buffer.
         with self._lock:
             self._write_whole(offset, buffers, whole)
         if whole < total:
@@ -131,7 +131,8 @@ class RealFileSystem(FileSystem):
     def open(self, path: str, *, writable: bool = False) -> File:
         access = os.O_RDWR if writable else os.O_RDONLY
         flags = access | os.O_NOFOLLOW | os.O_CLOEXEC
-        return RealFile(with_reserve(lambda: os.open(path, flags)))
+        descriptor = with_reserve(lambda: os.open(path, flags))
+        return _open_direct(path, descriptor) if writable else RealFile(descriptor)
 
     def make_directory(self, path: str) -> None:
         missing = path

@@ -7,6 +7,14 @@ so that what follows the last group is known to be zero. They have their full le
 and say so, hence a truncated one is noticed. The next file is prepared under another
 name and gets its header and its name only when it is needed.
 
+*Every file that holds an acknowledged group is named by something durable elsewhere*, so that its loss
+is noticed: the first file of a process by the marks of every index (``open_storage`` commits them before
+anything is acknowledged), each later one by the *roll record* in a group of its own that ends the file
+before it. That record is written when the next file has its header and its name, and before any group
+is: a crash in between leaves an empty file that nothing names, and no record ever names a file that
+was not there. Not noticed is a newest file that is rolled back to an older state of itself, behind the
+last mark: it is what a crash at that moment would have left.
+
 One thread writes (``write_group``), another one prepares (``prepare``). Ids are
 ``max(now, highest + 1)``: the order of files never depends on the clock (BOOKKEEPER-636).
 
@@ -32,12 +40,13 @@ from bookie_server.storage.disk.group import (
     is_signed,
     signed,
 )
-from bookie_server.storage.journal.record import encode_record
+from bookie_server.storage.journal.record import Roll, encode_record
 from bookie_server.wire.buffer import Buffer
 
 SUFFIX = ".txn"
 BLOCK_SIZE = 4096
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2 has roll records, which version 0.1 would take for damage; files of format 1 are read as they are."""
 FILE_MAGIC = b"BKJRNL\r\n"
 GROUP_MAGIC = b"BKJGROUP"
 PREPARED = "next.prepared"
@@ -99,6 +108,24 @@ def parse_file_header(block: bytes) -> JournalFileHeader | None:
     return JournalFileHeader(version, index, file_id, file_size, instance_id, GroupEnd(*previous))
 
 
+@dataclass(slots=True)
+class _OpenFile:
+    """A journal file that has its header and its name."""
+
+    file_id: int
+    file: File
+    """The writer's."""
+    filler: File
+    """The preparer's, an open file description of its own: the kernel reports a failed write-back once
+    to each, and the preparer's sync must not take the report that belongs to a group."""
+    zeroed: int
+    """Up to here zeros, or groups, are written."""
+
+    def close(self) -> None:
+        self.file.close()
+        self.filler.close()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalPlace:
     """Where a journal lives and how its files are cut."""
@@ -128,7 +155,6 @@ class Journal:
         self._failure: StorageFailedError | None = None
         self._zeroing = threading.Lock()
         """Held by either thread while it writes beyond the zeroed part of the file."""
-        self._zeroed = 0
         self._preparing = threading.Lock()
         self._prepared: tuple[File, int] | None = None
         # Above files that the replay could not link, too: a name
@@ -138,7 +164,8 @@ class Journal:
         # preparing it, so nothing in it is relied on.
         if PREPARED in files.names(place.directory):
             files.delete(f"{place.directory}/{PREPARED}")
-        self._file, self._file_id = self._begin_file()
+        self._current = self._begin_file()
+        self._enter(self._current)
 
     @property
     def position(self) -> JournalPosition:
@@ -179,40 +206,53 @@ class Journal:
         # lock waits for the other thread's zeros.
         self._failure = self._failure or StorageFailedError(self.directory, "journal is closed")
         with self._preparing:
-            self._file.close()
+            self._current.close()
             if self._prepared is not None:
                 self._prepared[0].close()
 
     def _write(self, body: Sequence[Buffer]) -> JournalPosition:
-        buffers, size = encode_group(self._format, self._file_id, self._last, body)
-        # A group that is larger than a file has to be written all the same, in a file of its own.
-        if self._offset > BLOCK_SIZE and self._offset + size > self._place.file_size_bytes:
+        buffers, size = self._encode(body)
+        # Room is kept for the roll record. A group that is larger than a
+        # file has to be written all the same, in a file of its own.
+        limit = self._place.file_size_bytes - BLOCK_SIZE
+        if self._offset > BLOCK_SIZE and self._offset + size > limit:
             self._roll()
             # Its header names the file and the end before it, and the roll has changed both.
-            buffers, size = encode_group(self._format, self._file_id, self._last, body)
-        end = self._offset + size
-        # Beyond the zeroed part the other thread may be writing: its zeros must not hit the group.
-        # Within a file that part only grows, so it is safe to look at its end without the lock.
-        if end > self._zeroed:
-            with self._zeroing:
-                self._file.write_at(self._offset, buffers)
-                self._zeroed = max(self._zeroed, end)
-        else:
-            self._file.write_at(self._offset, buffers)
-        self._file.sync()
+            buffers, size = self._encode(body)
+        self._write_durably(buffers, size)
         # Not before the sync: marks and the next group's header name this end as durable.
-        self._offset = end
-        self._last = GroupEnd(self._file_id, end, self._last.sequence + 1)
+        self._offset += size
+        self._last = GroupEnd(self._current.file_id, self._offset, self._last.sequence + 1)
         return JournalPosition(self.index, self._last)
 
+    def _encode(self, body: Sequence[Buffer]) -> tuple[list[Buffer], int]:
+        return encode_group(self._format, self._current.file_id, self._last, body)
+
+    def _write_durably(self, buffers: Sequence[Buffer], size: int) -> None:
+        """Write a group where the current file's groups end, and sync it."""
+        current, end = self._current, self._offset + size
+        # Beyond the zeroed part the other thread may be writing: its zeros must not hit the group.
+        # Within a file that part only grows, so it is safe to look at its end without the lock.
+        if end > current.zeroed:
+            with self._zeroing:
+                current.file.write_at(self._offset, buffers)
+                current.zeroed = max(current.zeroed, end)
+        else:
+            current.file.write_at(self._offset, buffers)
+        current.file.sync()
+
     def _roll(self) -> None:
+        """Go on in a new file, whose loss the current one tells from now on."""
         # The other thread works on the current and the next
         # file; it must not see one closed under it.
         with self._preparing:
-            self._file.close()
-            self._file, self._file_id = self._begin_file()
+            begun = self._begin_file()
+            # The chain leads past this group: the new file's header names the end before it.
+            self._write_durably(*self._encode([encode_record(Roll(begun.file_id))]))
+            self._current.close()
+            self._enter(begun)
 
-    def _begin_file(self) -> tuple[File, int]:
+    def _begin_file(self) -> _OpenFile:
         """Begin a new file; its name and header are durable before any group is written to it."""
         temporary = f"{self.directory}/{PREPARED}"
         if self._prepared is None:
@@ -229,27 +269,32 @@ class Journal:
         )
         file.write_at(0, [encode_file_header(header)])
         file.sync()
-        self._files.rename(temporary, f"{self.directory}/{file_name(file_id)}")
+        path = f"{self.directory}/{file_name(file_id)}"
+        self._files.rename(temporary, path)
         self._files.sync_dir(self.directory)
         self._prepared = None
         self._highest_id = file_id
-        self._zeroed = zeroed
+        return _OpenFile(file_id, file, self._files.open(path, writable=True), zeroed)
+
+    def _enter(self, begun: _OpenFile) -> None:
+        """Write to a new file from now on."""
+        self._current = begun
         # The header carries the chain over; the file's groups follow the header.
-        self._last = GroupEnd(file_id, BLOCK_SIZE, self._last.sequence)
+        self._last = GroupEnd(begun.file_id, BLOCK_SIZE, self._last.sequence)
         self._offset = BLOCK_SIZE
-        return file, file_id
 
     def _zero_ahead(self) -> bool:
         """Write the next chunk of zeros unless two of them lie ahead of the writer already."""
         with self._preparing:
+            current = self._current
             ahead = self._offset + 2 * self._place.zero_chunk_bytes
-            if self._zeroed >= min(ahead, self._place.file_size_bytes):
+            if current.zeroed >= min(ahead, self._place.file_size_bytes):
                 return False
             with self._zeroing:
-                self._zeroed = self._fill_chunk(self._file, self._zeroed)
+                current.zeroed = self._fill_chunk(current.filler, current.zeroed)
             # Not under the writer's lock: a group that had to wait
             # for the zeros need not wait for this, too.
-            self._file.sync()
+            current.filler.sync()
             return True
 
     def _prepare_next(self) -> bool:

@@ -3,12 +3,14 @@
 On disk every record is ``int32 length`` and that many bytes, the first sixteen of which are a ledger
 id and an entry id. Records that are not entries use Apache's reserved negative entry ids
 (``BookieImpl.METAENTRY_ID_*``), so no entry can pass for one: the wire refuses negative ids.
+Below Apache's there are two of our own: tombstones, and the journal's own word about itself, ``Roll``.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +24,8 @@ FENCE_ID = -0x2000
 EXPLICIT_LAC_ID = -0x8000
 TOMBSTONE_ID = -0x10000
 """Ours; Apache's journals know no tombstones."""
+ROLL_ID = -0x20000
+"""Ours as well; since format 2."""
 
 _HEAD = struct.Struct(">iqq")
 _LENGTH = struct.Struct(">i")
@@ -34,7 +38,14 @@ class MalformedBodyError(ValueError):
     """The group passes its checksum but holds no records: a defect, or a foreign format."""
 
 
-def encode_record(record: JournalRecord) -> Buffer:
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """The last record of a journal file: it goes on in file ``next_file_id``, which exists."""
+
+    next_file_id: int
+
+
+def encode_record(record: JournalRecord | Roll) -> Buffer:
     """Encode a record; for an add these are the bytes of its run, not copied."""
     match record:
         case Add(run):
@@ -47,13 +58,15 @@ def encode_record(record: JournalRecord) -> Buffer:
             return _encode_state(ledger_id, EXPLICIT_LAC_ID, _LENGTH.pack(len(packet)) + packet)
         case Tombstone(first_ledger, last_ledger):
             return _encode_state(first_ledger, TOMBSTONE_ID, _LEDGER.pack(last_ledger))
+        case Roll(next_file_id):
+            return _encode_state(next_file_id, ROLL_ID, b"")
 
 
 def _encode_state(ledger_id: int, entry_id: int, content: bytes) -> bytes:
     return _HEAD.pack(_HEAD.size - LENGTH_SIZE + len(content), ledger_id, entry_id) + content
 
 
-def decode_records(body: memoryview) -> Iterator[JournalRecord]:
+def decode_records(body: memoryview) -> Iterator[JournalRecord | Roll]:
     """The records of a group's body, in order; neighbouring entries of a ledger come as one run.
 
     Raises:
@@ -85,7 +98,7 @@ def _head_at(body: memoryview, at: int, end: int) -> tuple[int, int, int]:
     return size, ledger_id, entry_id
 
 
-def _decode_state(ledger_id: int, entry_id: int, content: bytes) -> JournalRecord:
+def _decode_state(ledger_id: int, entry_id: int, content: bytes) -> JournalRecord | Roll:
     match entry_id:
         # Numbers, since a bare name in a pattern would match anything. The sizes have to fit as
         # well: a record that is half understood must not pass for a fence or a key.
@@ -98,6 +111,9 @@ def _decode_state(ledger_id: int, entry_id: int, content: bytes) -> JournalRecor
                 return kind(ledger_id, value)
         case -0x10000 if len(content) == _LEDGER.size:
             return Tombstone(ledger_id, _LEDGER.unpack(content)[0])
+        case -0x20000 if not content:
+            # The place of the ledger id is all it needs.
+            return Roll(ledger_id)
     raise MalformedBodyError(f"unknown record; entry_id={entry_id} size_bytes={len(content)}")
 
 

@@ -7,14 +7,16 @@ sequence. What is found where the chain breaks decides:
 * the last place holds a torn write: it was never acknowledged, it is dropped;
 * a place holds debris, but the next file begins, or the next group continues, exactly behind the
   last sound group: the debris is what an earlier crash left, nothing is missing;
-* anything else is *damage*: acknowledged records may be gone. Every group that is provably valid is
+* a file ends with a roll record, and the file it names is not there: *damage*. The record itself is
+  beside the chain, which goes on in the new file from the end before it;
+* anything else is *damage* as well: acknowledged records may be gone. Every group that is provably valid is
   still applied, since more knowledge is never wrong; the caller must put its ledgers in limbo.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bookie_server.core.records import JournalRecord
 from bookie_server.storage.disk.damage import Damage
@@ -31,7 +33,7 @@ from bookie_server.storage.journal.journal import (
     group_format,
     parse_file_header,
 )
-from bookie_server.storage.journal.record import MalformedBodyError, decode_records
+from bookie_server.storage.journal.record import MalformedBodyError, Roll, decode_records
 
 ORIGIN = GroupEnd(0, 0, 0)
 """The end before the first group of a journal."""
@@ -86,6 +88,7 @@ class Replay:
         self._debris: Place | None = None
         """A torn or ambiguous place, until a later group shows that nothing is missing there."""
         self._debris_path = ""
+        self._file_ids: frozenset[int] = frozenset()
         self.report = ReplayReport(last=mark)
 
     def groups(self) -> Iterator[ReplayedGroup]:
@@ -98,6 +101,7 @@ class Replay:
         # Files below the mark are what a crash kept a checkpoint
         # from deleting; their records are stored.
         ids = [id for id in file_ids(self._files, self._directory) if id >= self._mark.file_id]
+        self._file_ids = frozenset(ids)
         # A checkpoint deletes only files below its mark, never the one the mark points into.
         if self._mark.file_id and (not ids or ids[0] != self._mark.file_id):
             self._damage(
@@ -119,6 +123,9 @@ class Replay:
         offset = BLOCK_SIZE
         if file_id == self._mark.file_id:
             offset = self._mark.offset
+            # Else it is an older copy of itself, and what came behind the mark is gone as well.
+            if offset > BLOCK_SIZE and not reader.has_group(self._mark):
+                self._damage(path, offset, "the group in front of the mark is missing")
         else:
             # The header carried the chain over from the file before.
             self.report.last = GroupEnd(file_id, BLOCK_SIZE, self.report.last.sequence)
@@ -215,8 +222,13 @@ class Replay:
 
     def _decode(self, place: Place, path: str) -> ReplayedGroup | None:
         """Decode and count a sound group; one that holds no records is damage."""
+        records: list[JournalRecord] = []
         try:
-            records = list(decode_records(place.body))
+            for record in decode_records(place.body):
+                if isinstance(record, Roll):
+                    self._check_roll(record, place, path)
+                    return None
+                records.append(record)
         except MalformedBodyError as cause:
             # The chain is intact, so the replay goes on; only what this group held is unknown.
             self._damage(path, place.offset, f"group holds no records: {cause}")
@@ -225,6 +237,18 @@ class Replay:
         self.report.records += len(records)
         self.report.bytes_replayed += len(place.body)
         return ReplayedGroup(JournalPosition(self._index, self.report.last), records)
+
+    def _check_roll(self, roll: Roll, place: Place, path: str) -> None:
+        """Check that the file is there in which this one says it goes on."""
+        header = place.header
+        assert header is not None
+        # The new file was begun before the record was written, so its header names the end before it.
+        self.report.last = replace(
+            self.report.last, offset=place.offset, sequence=header.sequence - 1
+        )
+        if roll.next_file_id not in self._file_ids:
+            missing = file_name(roll.next_file_id)
+            self._damage(path, place.offset, f"{missing}, in which the file goes on, is missing")
 
     def _damage(self, path: str, offset: int, detail: str) -> None:
         self.report.damage.append(Damage(path, offset, detail))

@@ -11,7 +11,12 @@ from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, M
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.journal.journal import Journal, JournalPlace, file_ids
-from bookie_server.storage.journal.record import MalformedBodyError, decode_records, encode_record
+from bookie_server.storage.journal.record import (
+    MalformedBodyError,
+    Roll,
+    decode_records,
+    encode_record,
+)
 from bookie_server.storage.journal.replay import ORIGIN, Replay
 from bookie_server.wire.record import Run, parse_run
 from bookkeeper_metadata.model import ENTRY_ID_MAX
@@ -80,6 +85,24 @@ def test_a_group_larger_than_a_file_is_written_whole(tmp_path: Path) -> None:
     assert sorted(found) == [0, 1, 2]
 
 
+def test_the_roll_record_has_room_in_a_file_that_is_full(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    for number in range(200):
+        journal.write_group([Add(run_of(1, [number], size=10))])
+    journal.close()
+
+    replay, found = replayed(tmp_path)
+    assert (replay.report.damage, len(found)) == ([], 200)
+    assert [path.stat().st_size for path in tmp_path.glob("*.txn")] == [256 * 1024] * 4
+
+    # and each file but the newest tells the loss of the next
+    for lost in sorted(tmp_path.glob("*.txn"))[1:]:
+        content = lost.read_bytes()
+        lost.unlink()
+        assert lost.name in str(replayed(tmp_path)[0].report.damage[0])
+        lost.write_bytes(content)
+
+
 def test_ids_grow_though_the_clock_goes_backwards(tmp_path: Path) -> None:
     """BOOKKEEPER-636: after a reboot the newest files sorted first."""
     first = new_journal(tmp_path, clock_ms=1000)
@@ -104,6 +127,7 @@ def test_every_kind_of_record_comes_back_as_it_was() -> None:
     decoded = list(decode_records(memoryview(b"".join(map(encode_record, records)))))
 
     assert [record for record in decoded if not isinstance(record, Add)] == facts
+    assert list(decode_records(memoryview(encode_record(Roll(2**40))))) == [Roll(2**40)]
     runs = [record.run for record in decoded if isinstance(record, Add)]
     assert entries(runs) == entries([uniform, striped, mixed])
     assert isinstance(runs[1].entry_ids, range), "a stripe stays as cheap as it came"

@@ -4,6 +4,10 @@ What is written is visible at once and durable only after ``sync``; a crash keep
 every un-synced 512-byte sector independently, keeps or drops the growth of a file, and keeps or
 drops every directory operation not covered by ``sync_dir``. Every changing call has a number;
 faults and crashes are set by number.
+
+A sync that fails has lost the file's dirty pages, which count as clean from then on. As Linux does
+(``errseq_t``), every open file hears of that once, at its next sync; threads that share one hear of
+it once together.
 """
 
 from __future__ import annotations
@@ -30,6 +34,8 @@ class _Inode:
     cached: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
     dirty: set[int] = field(default_factory=set)
+    errors: list[int] = field(default_factory=list)
+    """Errno of every failed write-back so far."""
 
     def write(self, offset: int, content: bytes) -> None:
         if len(self.cached) < offset + len(content):
@@ -39,13 +45,19 @@ class _Inode:
         self.dirty.update(range(offset // SECTOR_SIZE, last + 1))
 
     def sync(self) -> None:
-        if self.dirty or len(self.durable) != len(self.cached):
+        if self.errors:
+            # What was lost stays lost: only pages that were written since are dirty.
+            self.durable.extend(bytes(max(len(self.cached) - len(self.durable), 0)))
+            for begin in (sector * SECTOR_SIZE for sector in self.dirty):
+                self.durable[begin : begin + SECTOR_SIZE] = self.cached[begin : begin + SECTOR_SIZE]
+        elif self.dirty or len(self.durable) != len(self.cached):
             self.durable = bytearray(self.cached)
-            self.dirty.clear()
+        self.dirty.clear()
 
-    def lose(self) -> None:
+    def lose(self, error: int) -> None:
         """A failed sync: the dirty pages count as clean, yet the disk never got them."""
         self.dirty.clear()
+        self.errors.append(error)
 
     def survivor(self, rng: Random, keep: Callable[[Random], str]) -> _Inode:
         content = bytearray(self.durable)
@@ -72,6 +84,7 @@ class SimFile(File):
         self._files = files
         self._path = path
         self._inode = inode
+        self._errors_heard = len(inode.errors)
 
     def write_at(self, offset: int, buffers: Sequence[Buffer]) -> None:
         self._files.step("write", self._path)
@@ -82,7 +95,13 @@ class SimFile(File):
         return bytes(self._inode.cached[offset : offset + size])
 
     def sync(self) -> None:
-        self._files.step("sync", self._path, self._inode)
+        try:
+            self._files.step("sync", self._path, self._inode)
+            unheard = self._inode.errors[self._errors_heard :]
+            if unheard:
+                raise OSError(unheard[-1], "an earlier write-back failed", self._path)
+        finally:
+            self._errors_heard = len(self._inode.errors)
         self._inode.sync()
 
     def size(self) -> int:
@@ -108,11 +127,15 @@ class SimFileSystem(FileSystem):
         """Number of the changing call before which the machine stops."""
         self.fail_at: dict[int, int] = {}
         """Errors (errno) of changing calls, by number."""
+        self.meanwhile: dict[int, Callable[[], object]] = {}
+        """What another thread does just before a changing call, by number."""
         self.unreadable: set[str] = set()
         """Paths whose content cannot be read: EIO."""
 
     def step(self, operation: str, path: str, inode: _Inode | None = None) -> None:
         """Count a changing call; crash or fail if its number says so."""
+        if (other := self.meanwhile.pop(self.steps, None)) is not None:
+            other()
         number = self.steps
         self.steps += 1
         self.log.append((operation, path))
@@ -120,7 +143,7 @@ class SimFileSystem(FileSystem):
             raise SimulatedCrash(f"{operation} {path}")
         if number in self.fail_at:
             if inode is not None:
-                inode.lose()
+                inode.lose(self.fail_at[number])
             raise OSError(self.fail_at[number], f"injected into {operation}", path)
 
     def read_step(self, path: str) -> None:
