@@ -11,7 +11,8 @@ UNASSIGNED = -1
 
 @dataclass(slots=True)
 class LedgerHandleState:
-    """One ledger's state on this bookie; changed on the loop thread only."""
+    """One ledger's state on this bookie; changed on the loop thread only, and no more once a
+    checkpoint has it: ``Contents`` then goes on with a copy."""
 
     master_key: bytes | None = None
     """``None`` until the first add or fence binds one."""
@@ -25,4 +26,4 @@ class LedgerHandleState:
     """Highest LAC seen in entries and packets: a hint for readers."""
     journal_index: int = UNASSIGNED
     directory_index: int = UNASSIGNED
-    """The directory of its entry logs, assigned by the first checkpoint that writes entries of it."""
+    """The directory of its entry logs, assigned at its first entry."""

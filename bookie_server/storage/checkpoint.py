@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.index.delta import IndexDelta, IndexState
 from bookie_server.storage.index.directory import DirectoryIndex
+from bookie_server.storage.index.handle_state import encode_handle_state
 from bookie_server.storage.journal.journal import file_ids, file_name
 from bookie_server.storage.logs.entry_log import log_ids, write_entry_log
 from bookie_server.storage.logs.write_cache import WriteCache
@@ -31,7 +33,8 @@ class CheckpointPlan:
     """Does not change any more; readers use it until the checkpoint is finished."""
     ledgers_by_directory: tuple[tuple[int, ...], ...]
     """Ids of ``cache``'s ledgers, per directory."""
-    handles: dict[int, bytes]
+    handles: dict[int, LedgerHandleState]
+    """Of every ledger whose state changed; like the cache, these objects do not change any more."""
     tombstones: list[tuple[int, int]]
     marks: dict[int, GroupEnd]
     journal_count: int
@@ -83,6 +86,7 @@ class Checkpoints:
 
     def _write(self, plan: CheckpointPlan) -> CheckpointResult:
         rows_by_directory: list[dict[int, bytes]] = []
+        handles = {id: encode_handle_state(handle) for id, handle in plan.handles.items()}
         for index, ledger_ids in zip(self._indexes, plan.ledgers_by_directory, strict=True):
             last_log_id, rows = index.state.last_log_id, dict[int, bytes]()
             if ledger_ids:
@@ -106,7 +110,7 @@ class Checkpoints:
             # During a replay a directory may be ahead of the others: the crash came when it had
             # committed and the next one had not. Its mark must not move back.
             marks = {j: max(end, index.marks.get(j, end)) for j, end in plan.marks.items()}
-            index.commit(IndexDelta(state, marks, plan.handles, plan.tombstones, rows))
+            index.commit(IndexDelta(state, marks, handles, plan.tombstones, rows))
             rows_by_directory.append(rows)
         # Only now: until the last directory has committed, a
         # journal may be the only place of its entries.

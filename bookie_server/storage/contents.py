@@ -7,6 +7,7 @@ finds it once. Nothing here blocks or touches a file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from bookie_server.core.handle_state import UNASSIGNED, LedgerHandleState
 from bookie_server.core.ledger_ranges import LedgerRanges
@@ -14,7 +15,7 @@ from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, M
 from bookie_server.storage.checkpoint import CheckpointPlan, CheckpointResult
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.index.directory import DirectoryIndex
-from bookie_server.storage.index.handle_state import MASTER_KEY_SIZE_MAX, encode_handle_state
+from bookie_server.storage.index.handle_state import MASTER_KEY_SIZE_MAX
 from bookie_server.storage.journal.journal import JournalPosition
 from bookie_server.storage.logs.id_pattern import clip
 from bookie_server.storage.logs.rows import Row
@@ -103,6 +104,8 @@ class Contents:
         match record:
             case Add(run):
                 handle = self._handle_of(run.ledger_id, journal_index)
+                if handle.directory_index == UNASSIGNED:
+                    self._assign_directory(handle)
                 # A replay starts at the slowest directory's mark, so it meets
                 # records whose entries another one stores already.
                 for part in self.missing(run):
@@ -127,8 +130,8 @@ class Contents:
 
     def remember_lac(self, ledger_id: int, packet: bytes) -> None:
         """Keep a known ledger's explicit LAC in memory until the next checkpoint stores it."""
-        _take_over(packet, self.ledgers[ledger_id])
-        self._dirty.add(ledger_id)
+        invariant(ledger_id in self.ledgers, "a packet that needs no sync is a known ledger's")
+        _take_over(packet, self._touch(ledger_id))
 
     def _handle_of(self, ledger_id: int, journal_index: int) -> LedgerHandleState:
         """The ledger's handle state, to be changed by a record of this journal."""
@@ -168,11 +171,15 @@ class Contents:
         self._is_state_dirty = True
 
     def _touch(self, ledger_id: int) -> LedgerHandleState:
-        """The ledger's handle state, a new one if need be; the next checkpoint will store it."""
-        self._dirty.add(ledger_id)
+        """The ledger's handle state to change, a new one if need be; the next checkpoint stores it."""
         handle = self.ledgers.get(ledger_id)
         if handle is None:
             handle = self.ledgers[ledger_id] = LedgerHandleState()
+        elif ledger_id not in self._dirty:
+            # The last checkpoint has the state as it was when that began, and
+            # its thread may not have come to writing it yet.
+            handle = self.ledgers[ledger_id] = replace(handle)
+        self._dirty.add(ledger_id)
         return handle
 
     def suspect_everything(self) -> None:
@@ -199,17 +206,15 @@ class Contents:
         if self.is_checkpointing or not has_news:
             return None
         by_directory: list[list[int]] = [[] for _ in self._indexes]
-        # Before the handles are encoded: a ledger that gets its directory here becomes dirty by it.
         for ledger_id in self._cache.ledgers:
-            by_directory[self._directory_of(ledger_id)].append(ledger_id)
+            by_directory[self.ledgers[ledger_id].directory_index].append(ledger_id)
         plan = CheckpointPlan(
             number=self.checkpoint_number + 1,
             cache=self._cache,
             ledgers_by_directory=tuple(map(tuple, by_directory)),
-            # As bytes, since the worker writes them while this thread goes on changing the handles.
-            handles={
-                ledger_id: encode_handle_state(self.ledgers[ledger_id]) for ledger_id in self._dirty
-            },
+            # As they are: ``_touch`` changes a copy of what a plan has. To encode
+            # those of many ledgers here would keep the loop from all else.
+            handles={ledger_id: self.ledgers[ledger_id] for ledger_id in self._dirty},
             tombstones=self._new_tombstones,
             # A copy: marks that ran on with later groups would
             # have a replay skip what this cache lacks.
@@ -308,15 +313,12 @@ class Contents:
                 sources.append(_clipped(rows, first, last, index.directory))
         return merge_stored(sources) if len(sources) != 1 else sources[0]
 
-    def _directory_of(self, ledger_id: int) -> int:
-        """The ledger's directory; a ledger without one gets the one with the fewest ledgers."""
-        handle = self.ledgers[ledger_id]
-        if handle.directory_index == UNASSIGNED:
-            counts = self._ledgers_of_directory
-            handle.directory_index = min(range(len(counts)), key=counts.__getitem__)
-            counts[handle.directory_index] += 1
-            self._dirty.add(ledger_id)
-        return handle.directory_index
+    def _assign_directory(self, handle: LedgerHandleState) -> None:
+        """Give a ledger the directory with the fewest ledgers; at its first entry, so that a checkpoint
+        need not look for those of thousands."""
+        counts = self._ledgers_of_directory
+        handle.directory_index = min(range(len(counts)), key=counts.__getitem__)
+        counts[handle.directory_index] += 1
 
 
 def lac_of_packet(packet: bytes) -> int:

@@ -17,6 +17,7 @@ from bookie_server.storage.logs.id_pattern import IdPattern, clip, patterns_of
 _ROW = struct.Struct(">qIIIIqqII")
 ROW_SIZE = _ROW.size
 _START = struct.Struct(">q")
+_PATTERN = struct.Struct(">qIII")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,10 @@ class LedgerRows:
 
     @property
     def last_entry(self) -> int:
-        return self[len(self) - 1].pattern.last
+        # By itself: a checkpoint asks this of every ledger it wrote, on the loop's thread.
+        at = len(self._packed) - ROW_SIZE
+        start, size, period, count = _PATTERN.unpack_from(self._packed, at)
+        return int(start + period * (count - 1) + size - 1)
 
     def between(self, first: int, last: int) -> Iterator[Row]:
         """Rows whose spans touch ``first..last``, ascending. The rows must not change meanwhile."""
