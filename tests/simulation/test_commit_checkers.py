@@ -226,6 +226,20 @@ def test_a_late_copy_of_an_announcement_is_no_new_claim() -> None:
     assert list(checkers.r6_a_superseded_claim_writes_nothing(story_of(events))) == []
 
 
+def test_a_claim_that_went_and_came_again_was_not_there_when_the_task_looked() -> None:
+    events = [
+        h.Announced(TASK, 0, (3, 5)),
+        h.Withdrawn(GC, 3),
+        h.LedgerMade(TASK, 7, 0, "LIVE", (3,)),
+    ]
+    still_there = h.LedgerMade(TASK, 7, 0, "LIVE", (3, 5))
+
+    assert list(checkers.r6_a_superseded_claim_writes_nothing(story_of(events))) == []
+    events[-1] = still_there
+    (found,) = checkers.r6_a_superseded_claim_writes_nothing(story_of(events))
+    assert "5 had claimed" in found
+
+
 def test_every_checker_has_a_negative_control() -> None:
     assert {checker for checker, controls in CONTROLS.items() if controls} == set(CHECKERS)
 

@@ -30,6 +30,7 @@ from tests.simulation.commits.history import (
     Swept,
     TokenEnded,
     Unnamed,
+    Withdrawn,
 )
 from tests.simulation.commits.story import Story
 
@@ -286,6 +287,10 @@ def r6_a_superseded_claim_writes_nothing(story: Story) -> Iterator[str]:
                 # A task looks for siblings after its first announcement was made; the same message
                 # once more, given up and applied late, is nothing it looks behind.
                 found.setdefault(event.by.name, event.siblings)
+            case Withdrawn():
+                # It may have gone before the task looked; made again, it is another claim.
+                for name, then in found.items():
+                    found[name] = tuple(other for other in then if other != event.epoch)
             case LedgerMade():
                 then = found.get(event.by.name, ())
                 for other in event.siblings:

@@ -180,6 +180,24 @@ async def newer_claim_loses_its_kill(stage: Stage) -> None:
     await writing
 
 
+@directed("a claim that its abort took back stops nobody, though a late task announces it again")
+async def claim_taken_back_and_made_again(stage: Stage) -> None:
+    """Once a false alarm of R6: the ledger appears beside a higher epoch that the task did not find."""
+    job = Job.of_stream("q", 0)
+    older = await stage.planned("A", job, ROWS)
+    newer, messages = await stage.written("B", job, ROWS)
+    claiming = stage.begin(older.attempt(0, ROWS))
+    listing = await stage.held("task A", "children", "/jobs/")
+    await newer.abort(messages)
+    creating = await stage.held("task A", "multi", after=listing)
+    late = stage.begin(newer.attempt(1, ROWS))
+    looking = await stage.held("task B", "children", "/jobs/")
+    creating.release()
+    await claiming
+    looking.release()
+    await late
+
+
 @directed("a write that adds columns goes on only if a newer schema has all of its own")
 async def two_writes_add_columns(stage: Stage) -> None:
     write, messages = await stage.written("A", Job.of_batch("a"), ROWS, column="x")

@@ -72,6 +72,13 @@ class Announced(Act):
 
 
 @dataclass(frozen=True, slots=True)
+class Withdrawn(Act):
+    """The node by which an epoch was announced under its job went."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerMade(Act):
     """A ledger came about."""
 

@@ -35,6 +35,7 @@ from tests.simulation.commits.history import (
     Part,
     TokenEnded,
     Unnamed,
+    Withdrawn,
 )
 from tests.simulation.commits.tree import PREFIX, ROOT, PastTree
 
@@ -164,7 +165,7 @@ class Observer:
             if path.startswith(PREFIX):
                 self._ledger(actor, int(path.removeprefix(PREFIX)))
             elif path.startswith(f"{log.jobs}/"):
-                self._index(path.removeprefix(f"{log.jobs}/"), path)
+                self._index(actor, path.removeprefix(f"{log.jobs}/"), path)
             elif path.startswith(f"{log.chunks}/"):
                 self._chunk(actor, path.rpartition("/")[2], path)
         for ledger_id in suspects & self._ledgers - self._named():
@@ -288,11 +289,14 @@ class Observer:
         token, is_visible = self.token_of(ledger_id), ledger_id in self.visible
         self.history.record(LedgerGone(actor, ledger_id, token, is_visible, is_kept))
 
-    def _index(self, name: str, path: str) -> None:
+    def _index(self, actor: Actor, name: str, path: str) -> None:
         job, _, epoch_name = name.partition("/")
-        if not epoch_name or self._tree.node(path) is None:
+        if not epoch_name:
             return
         epoch = int(epoch_name)
+        if self._tree.node(path) is None:
+            self.history.record(Withdrawn(actor, epoch))
+            return
         self._job_of[epoch] = job
         txn, token = parse_job_name(job), self._tokens.get(epoch)
         if txn is not None and token is not None:

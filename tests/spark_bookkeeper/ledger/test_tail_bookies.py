@@ -18,12 +18,14 @@ from tests.doubles.cluster import InProcessCluster
 from tests.doubles.records import records
 from tests.doubles.waits import until
 from tests.spark_bookkeeper.ledger.scene import Scene
-from tests.spark_bookkeeper.ledger.tails import SLOW_POLLS, Follower, append, told
+from tests.spark_bookkeeper.ledger.tails import SLOW_POLLS, Follower, append, payload, told
 
 pytestmark = SLOW_POLLS
 
 DIGEST = Crc32cDigest()
 IMPOSSIBLE = 2**62
+PARTS = ("last_entry", "explicit_lac", "records")
+"""Of an answer, each with a digest of its own."""
 
 
 Alter = Callable[[ReadLacReply], ReadLacReply]
@@ -37,13 +39,17 @@ def nothing_new(reply: ReadLacReply) -> ReadLacReply:
     return ReadLacReply(Status.OK)
 
 
-def damaged(reply: ReadLacReply) -> ReadLacReply:
-    """Every part of the answer with a bit flipped."""
-    parts = [
-        None if part is None else part[:-1] + bytes([part[-1] ^ 1])
-        for part in (reply.last_entry, reply.explicit_lac, reply.records or None)
-    ]
-    return ReadLacReply(reply.status, parts[0], parts[1], parts[2] or b"")
+def damaged(*parts: str) -> Alter:
+    """These parts of the answer with a bit flipped, the others as they are."""
+
+    def alter(reply: ReadLacReply) -> ReadLacReply:
+        for part in parts:
+            if sound := getattr(reply, part):
+                reply = replace(reply, **{part: sound[:-1] + bytes([sound[-1] ^ 1])})
+        return reply
+
+    alter.__name__ = "-".join(("damaged", *parts))
+    return alter
 
 
 def garbage(reply: ReadLacReply) -> ReadLacReply:
@@ -79,7 +85,8 @@ def forged(ledger_id: int, entry_id: int, lac: int) -> bytes:
 USELESS: list[Alter] = [
     *map(says, (Status.NO_ENTRY, Status.NO_LEDGER, Status.UNKNOWN, Status.BUSY, Status.FENCED)),
     nothing_new,
-    damaged,
+    damaged(*PARTS),
+    *map(damaged, PARTS),
     garbage,
     of_another_ledger,
     an_impossible_lac,
@@ -104,6 +111,7 @@ async def test_one_honest_bookie_is_enough_to_follow(
     assert reader.last_add_confirmed == 2
     await scene.writer.close()
     assert await follower.ended() == [0, 1, 2]
+    assert follower.payloads == [payload(entry_id) for entry_id in range(3)]
 
 
 @pytest.mark.parametrize("answer", USELESS)
@@ -116,6 +124,7 @@ async def test_where_no_bookie_is_honest_the_metadata_still_ends_the_tail(
     await scene.writer.close()
 
     assert await follower.ended() == [0, 1, 2]
+    assert follower.payloads == [payload(entry_id) for entry_id in range(3)]
     assert reader.last_add_confirmed == 2
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from bookie_server.wire.messages import Status
+from bookie_server.wire.messages import IdRange, ReadReply, Status
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.ledger.errors import EntryUnreadableError, NoSuchEntryError
 from spark_bookkeeper.ledger.read_handle import ReadHandle
@@ -42,6 +44,33 @@ async def test_entries_beyond_the_lac_are_read_and_tell_of_it(scene: Scene) -> N
     assert ids == [25, 26, 27, 28, 29]
     assert isinstance(error, NoSuchEntryError)
     assert (error.entry_id, error.last_add_confirmed) == (30, 28)
+    await scene.writer.close()
+
+
+@pytest.mark.parametrize("quorums", QUORUMS, ids=str)
+@pytest.mark.parametrize("gap", range(9))
+@pytest.mark.parametrize("is_denied", [True, False])
+@pytest.mark.cluster(bookies=5)
+async def test_nothing_behind_a_gap_is_returned(scene: Scene, gap: int, is_denied: bool) -> None:
+    """Striped entries are stored by different bookies, so those behind one that is missing come too."""
+
+    def without(reply: ReadReply) -> ReadReply:
+        runs = [part for run in reply.runs for part in run.without(lambda each: each == gap)]
+        asked = any(gap in run.entry_ids for run in reply.runs)
+        denial = (IdRange(gap, gap, Status.NO_ENTRY),) if asked and is_denied else ()
+        return replace(reply, runs=tuple(runs), missing=reply.missing + denial)
+
+    await scene.writer.append_many([b"x"] * 9)
+    await scene.settle_adds()
+    reader = await scene.client.open_ledger(scene.ledger_id)
+    scene.cluster.set_faults(alter_read=without)
+
+    ids, error = await read_until_error(reader, 0, 8)
+
+    assert ids == list(range(gap))
+    assert isinstance(error, NoSuchEntryError if is_denied else EntryUnreadableError)
+    assert error.entry_id == gap
+    scene.cluster.set_faults(alter_read=None)
     await scene.writer.close()
 
 
