@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from spark_bookkeeper.admin.replication import describe_short_ledgers
 from spark_bookkeeper.datasource.options.model import TargetOptions
 from spark_bookkeeper.datasource.schema import parse_log_schema
 from spark_bookkeeper.datasource.session import Session, open_session
@@ -16,6 +17,8 @@ from spark_bookkeeper.log.format.model import Cursor
 
 _KEYS = ("ledger_id", "first_entry", "last_entry", "first_row", "rows", "size_bytes", "commit_ms")
 """What the document says of each range; its column bounds are left out."""
+REPLICATION_LEDGERS_MAX = 1_000
+"""Ledgers, the newest ones, whose replication the document tells: each costs a read of metadata."""
 
 
 def session_with(uri: str) -> Session:
@@ -50,6 +53,8 @@ def list_logs(session: Session) -> list[dict[str, Any]]:
 def describe_log(session: Session, name: str) -> dict[str, Any]:
     """Everything about one log: settings, schema, rows, ranges, transactions, consumers.
 
+    ``under_replicated``: those of its newest ledgers that may lack copies.
+
     Raises:
         NoSuchLogError: there is none of this name.
     """
@@ -58,6 +63,9 @@ def describe_log(session: Session, name: str) -> dict[str, Any]:
     schema = session.run(nodes.schema(view.head.schema_id))
     transactions = session.run(nodes.txns())
     cursors = session.run(nodes.cursors())
+    opened = [] if view.head.open_ledger is None else [view.head.open_ledger.ledger_id]
+    newest = [*dict.fromkeys(each.ledger_id for each in view.ranges), *opened]
+    newest = newest[-REPLICATION_LEDGERS_MAX:]
     return {
         "log": name,
         "log_id": nodes.log_id,
@@ -73,6 +81,7 @@ def describe_log(session: Session, name: str) -> dict[str, Any]:
         "schema": _columns(schema),
         "ranges": [{key: getattr(each, key) for key in _KEYS} for each in view.ranges],
         "open_ledger": None if view.head.open_ledger is None else asdict(view.head.open_ledger),
+        "under_replicated": session.run(describe_short_ledgers(session.ledgers, newest)),
         "transactions": {app: txn.version for app, txn in transactions.items()},
         "consumers": describe_consumers(cursors, view.head.next_row, session.clock_ms()),
     }

@@ -72,6 +72,10 @@ class WriteHandle(Face[aio.WriteHandle], Closing):
     def length(self) -> int:
         return self._aio.length
 
+    @property
+    def bookies_missed(self) -> frozenset[str]:
+        return self._aio.bookies_missed
+
     def append(self, payload: bytes | bytearray | memoryview) -> int:
         return self.append_async(payload).result()
 

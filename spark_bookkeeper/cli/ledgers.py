@@ -6,9 +6,8 @@ and ``append`` writes standard input to one it creates itself.
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -22,10 +21,11 @@ from spark_bookkeeper.cli.records import (
     raw_option,
     records_of_stdin,
 )
+from spark_bookkeeper.cli.verify import verify
 
 if TYPE_CHECKING:
     from bookkeeper_metadata.model import LedgerMetadata
-    from spark_bookkeeper import Entry, ReadHandle
+    from spark_bookkeeper import BookKeeper, Entry, ReadHandle
 
 APPEND_BATCH_BYTES_MAX = 4 * 1024 * 1024
 APPEND_BATCH_ENTRIES_MAX = 1_000
@@ -35,6 +35,9 @@ APPEND_BATCH_ENTRIES_MAX = 1_000
 @click.group()
 def ledgers() -> None:
     """Ledgers: list, show, create, append, read, tail, recover, verify, delete."""
+
+
+ledgers.add_command(verify)
 
 
 def creation_options(command: Any) -> Any:
@@ -58,19 +61,21 @@ def creation_options(command: Any) -> Any:
 @ledgers.command("list")
 @options.cluster_options
 def list_ledgers(uri: str, as_json: bool) -> None:
-    """List every ledger with its state."""
+    """List every ledger with its state, and which of its bookies are away, or were at its creation."""
     from bookkeeper_metadata.errors import NoSuchLedgerError
 
     found = []
     with options.open_client(uri) as client:
+        registered = _registered(client)
         for ledger_id in client.list_ledgers():
             try:
                 metadata = client.ledger_metadata(ledger_id)
             except NoSuchLedgerError:
                 continue  # deleted since it was listed
-            found.append(_summary(ledger_id, metadata))
+            found.append(_summary(ledger_id, metadata, registered))
     columns = {"ledger": "ledger_id", "state": "state", "last entry": "last_entry"}
     columns |= {"bytes": "length", "E/WQ/AQ": "quorums", "fragments": "fragments"}
+    columns |= {"away": "away", "held": "held"}
     output.print_list({"ledgers": found}, "ledgers", columns, as_json=as_json)
 
 
@@ -78,10 +83,14 @@ def list_ledgers(uri: str, as_json: bool) -> None:
 @click.argument("ledger_id", type=int)
 @options.cluster_options
 def show(ledger_id: int, uri: str, as_json: bool) -> None:
-    """Show a ledger's metadata."""
+    """Show a ledger's metadata, and where it may be under-replicated.
+
+    Away: bookies that should hold entries and are not registered now. Held: bookies that were away
+    when the ledger was created. Which copies are missing `verify` tells.
+    """
     with options.open_client(uri) as client:
-        metadata = client.ledger_metadata(ledger_id)
-    document = describe(ledger_id, metadata)
+        metadata, registered = client.ledger_metadata(ledger_id), _registered(client)
+    document = describe(ledger_id, metadata, registered)
     if as_json:
         output.print_json(document)
         return
@@ -89,10 +98,8 @@ def show(ledger_id: int, uri: str, as_json: bool) -> None:
     output.print_fields(output.printable_fields(document))
     for key, value in custom.items():
         click.echo(f"custom {key} = {value}")
-    output.print_table(
-        ("first entry", "ensemble"),
-        ((each["first_entry"], ", ".join(each["ensemble"])) for each in fragments),
-    )
+    places = {"first entry": "first_entry", "ensemble": "ensemble", "away": "away"}
+    output.print_documents(places, fragments)
 
 
 @ledgers.command()
@@ -179,35 +186,6 @@ def recover(ledger_id: int, password: bytes, uri: str, as_json: bool) -> None:
 
 @ledgers.command()
 @click.argument("ledger_id", type=int)
-@options.password_option
-@options.cluster_options
-@click.pass_context
-def verify(
-    context: click.Context, /, ledger_id: int, password: bytes, uri: str, as_json: bool
-) -> None:
-    """Read every replica of every entry and compare them; exit 1 when they differ."""
-    from spark_bookkeeper.cli import verification
-
-    result = asyncio.run(verification.verify(uri, ledger_id, password))
-    document = result.as_document()
-    if as_json:
-        output.print_json(document)
-    else:
-        for each in document["defects"]:
-            span = f"entries {each['first_entry']} to {each['last_entry']}"
-            click.echo(f"{each['bookie_id']}  {each['what']}  {span}")
-        for first, last in document["below_ack_quorum"]:
-            click.echo(f"too few replicas of entries {first} to {last}")
-        outcome = "passed" if result.has_passed else "FAILED"
-        click.echo(
-            f"{outcome}: {result.entries} entries, {result.replicas_checked} replicas compared"
-        )
-    if not result.has_passed:
-        context.exit(1)
-
-
-@ledgers.command()
-@click.argument("ledger_id", type=int)
 @click.option(
     "--force", is_flag=True, help="Fence the writer of an open ledger, do not recover it."
 )
@@ -236,8 +214,13 @@ def _open_ledger(
         yield client.open_ledger(ledger_id, password=password, recovery=recovery)
 
 
-def describe(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
+def describe(
+    ledger_id: int, metadata: LedgerMetadata, registered: Collection[str]
+) -> dict[str, Any]:
     """A ledger's metadata as a JSON document with stable keys; the password stays out."""
+    from spark_bookkeeper.admin.replication import describe_replication
+    from spark_bookkeeper.ledger.protocol.replication import away_members
+
     return {
         **_state(ledger_id, metadata),
         "ensemble_size": metadata.ensemble_size,
@@ -245,19 +228,33 @@ def describe(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
         "ack_quorum": metadata.ack_quorum,
         "digest_type": metadata.digest_type.name,
         "created_ms": metadata.created_ms,
+        **describe_replication(metadata, registered),
         "custom_metadata": {
             key: output.printable(value) for key, value in metadata.custom_metadata.items()
         },
-        "fragments": [asdict(each) for each in metadata.fragments],
+        "fragments": [
+            {**asdict(each), "away": list(away_members(metadata, each, registered))}
+            for each in metadata.fragments
+        ],
     }
 
 
-def _summary(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
+def _summary(
+    ledger_id: int, metadata: LedgerMetadata, registered: Collection[str]
+) -> dict[str, Any]:
+    from spark_bookkeeper.admin.replication import describe_replication
+
     return {
         **_state(ledger_id, metadata),
         "quorums": f"{metadata.ensemble_size}/{metadata.write_quorum}/{metadata.ack_quorum}",
         "fragments": len(metadata.fragments),
+        **describe_replication(metadata, registered),
     }
+
+
+def _registered(client: BookKeeper) -> frozenset[str]:
+    """Ids of the bookies that serve what they have."""
+    return frozenset(bookie.bookie_id for bookie in client.bookies())
 
 
 def _state(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:

@@ -81,6 +81,8 @@ def printable_fields(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _for_people(key: str, value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
     return printable_time(value) if key in TIME_KEYS else value
 
 

@@ -1,19 +1,22 @@
 """What ``ledgers verify`` says: the defects of all replicas, gathered into runs of entries.
 
-A replica that lacks an entry is reported and no failure while enough others hold it: a writer waits
-for an ack quorum, not for all. Wrong content is one, and so is a replica that could not be asked,
-because "not looked at" is not "fine".
+A replica that lacks an entry is no failure while enough others hold it, for a writer waits for an ack
+quorum, not for all: the ledger is *under-replicated*, and one more loss may be one too many. Wrong
+content is a failure, and so is a replica that could not be asked, because "not looked at" is not "fine".
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import click
 
 from bookie_server.wire.messages import Status
+from bookkeeper_metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper import aio
 from spark_bookkeeper.ledger.verify import EntryReport, verify_ledger
 
@@ -31,11 +34,30 @@ class Verification:
     """``bookie_id``, ``what``, ``first_entry``, ``last_entry``; by bookie, then entry."""
     below_ack_quorum: list[list[int]] = field(default_factory=list)
     """``[first, last]`` runs of entries that fewer replicas hold than the ack quorum."""
+    error: BookKeeperError | None = None
+    """Why it could not be verified to its end."""
 
     @property
     def has_passed(self) -> bool:
         """Every replica was asked, none differs, and enough hold each entry."""
-        return not self.below_ack_quorum and all(each["what"] in ABSENT for each in self.defects)
+        is_sound = not self.below_ack_quorum and all(map(_is_absence, self.defects))
+        return is_sound and self.error is None
+
+    @property
+    def copies_missing(self) -> int:
+        """Entries that a bookie of their write set denies to have, counted at each bookie."""
+        return sum(
+            each["last_entry"] - each["first_entry"] + 1
+            for each in self.defects
+            if _is_absence(each)
+        )
+
+    @property
+    def outcome(self) -> str:
+        """In a word."""
+        if not self.has_passed:
+            return "FAILED"
+        return "under-replicated" if self.copies_missing else "passed"
 
     def take(self, report: EntryReport) -> None:
         """Add the report of the entries that follow those of the report before."""
@@ -51,7 +73,10 @@ class Verification:
 
     def as_document(self) -> dict[str, Any]:
         """Stable keys for machines."""
-        document = {"ledger_id": self.ledger_id, "passed": self.has_passed, **asdict(self)}
+        head = {"ledger_id": self.ledger_id, "outcome": self.outcome, "passed": self.has_passed}
+        document = {**head, "copies_missing": self.copies_missing, **asdict(self)}
+        if self.error is not None:
+            document["error"] = f"{self.error.name}: {self.error}"
         document["defects"].sort(key=lambda each: (each["bookie_id"], each["first_entry"]))
         return document
 
@@ -68,20 +93,50 @@ class Verification:
         self.defects.append({**found, "first_entry": entry_id, "last_entry": entry_id})
 
 
-async def verify(uri: str, ledger_id: int, password: bytes) -> Verification:
-    """Read and compare every replica of every entry, showing progress on a terminal.
+def _is_absence(defect: Mapping[str, Any]) -> bool:
+    return defect["what"] in ABSENT
+
+
+async def verify_ledgers(
+    client: aio.BookKeeper,
+    ledger_ids: Sequence[int],
+    *,
+    logs: Sequence[str] = (),
+    is_all: bool = False,
+    password: bytes = b"",
+) -> AsyncIterator[Verification]:
+    """Verify the ledgers named by their ids, then those of the logs; or all of the cluster.
+
+    A ledger that cannot be opened, or not read to its end, says so in ``error``.
 
     Raises:
-        NoSuchLedgerError, UnauthorizedError, EntryUnreadableError: the ledger cannot be opened.
+        NoSuchLogError: there is no log of this name.
     """
-    result = Verification(ledger_id)
-    is_watched = sys.stderr.isatty()
-    async with aio.BookKeeper(uri) as client:
-        ledgers = await client.connect()
-        async for report in verify_ledger(ledgers, ledger_id, password=password):
+    named = dict.fromkeys(ledger_ids)
+    for log in logs:
+        opened = await client.open_log(log)
+        named |= dict.fromkeys(each.ledger_id for each in await opened.ledgers())
+    for ledger_id in named:
+        yield await _verify(client, ledger_id, password)
+    if is_all:
+        async for ledger_id in client.list_ledgers():
+            found = await _verify(client, ledger_id, password)
+            # Deleted since it was listed: nothing is left that could be wrong with it.
+            if not isinstance(found.error, NoSuchLedgerError):
+                yield found
+
+
+async def _verify(client: aio.BookKeeper, ledger_id: int, password: bytes) -> Verification:
+    """Read and compare every replica of every entry, showing progress on a terminal."""
+    result, is_watched = Verification(ledger_id), sys.stderr.isatty()
+    try:
+        async for report in verify_ledger(await client.connect(), ledger_id, password=password):
             result.take(report)
             if is_watched:
-                click.echo(f"\r{result.entries:,} entries compared", err=True, nl=False)
+                line = f"\rledger {ledger_id}: {result.entries:,} entries compared"
+                click.echo(line, err=True, nl=False)
+    except BookKeeperError as error:
+        result.error = error
     if is_watched:
         click.echo("", err=True)
     return result

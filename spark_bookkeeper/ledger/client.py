@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
+from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import LedgerInUseError, UnauthorizedError
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
+from spark_bookkeeper.ledger.protocol.replication import with_held_mark
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.recovery import recover_ledger, shut_out_writer
 from spark_bookkeeper.ledger.write_handle import WriteHandle
@@ -21,12 +23,14 @@ LOG_MARK = "log"
 
 @dataclass(frozen=True, slots=True)
 class BookieStatus:
-    """A registered bookie."""
+    """A bookie of the cluster."""
 
     bookie_id: str
     address: str
-    """``host:port`` of its endpoint; empty when it has none we speak."""
+    """``host:port`` of its endpoint; empty when it has none we speak, or is away."""
     writable: bool
+    is_away: bool = False
+    """It has a cookie, and no process is registered under its id."""
 
 
 class LedgerClient:
@@ -79,7 +83,7 @@ class LedgerClient:
             fragments=(Fragment(0, first.members),),
             digest_type=DigestType[digest_type],
             password=password,
-            custom_metadata=dict(custom_metadata or {}),
+            custom_metadata=with_held_mark(custom_metadata or {}, first.held),
         )
         # Making the clients first: if one cannot be made, no ledger is left behind.
         for bookie_id in first.members:
@@ -179,8 +183,8 @@ class LedgerClient:
         async for ledger_id in self.cluster.ledgers.list_ids():
             yield ledger_id
 
-    async def bookies(self) -> list[BookieStatus]:
-        """All registered bookies, by id."""
+    async def bookies(self, *, with_away: bool = False) -> list[BookieStatus]:
+        """All registered bookies, by id; ``with_away``: all that ever belonged to the cluster."""
         await self._sync()
         found: list[BookieStatus] = []
         for writable, infos in (
@@ -191,6 +195,10 @@ class LedgerClient:
                 endpoint = info.endpoint("grpc")
                 address = endpoint.address if endpoint else ""
                 found.append(BookieStatus(bookie_id, address, writable))
+        if with_away:
+            known = await CookieStore(self.cluster.store, self.cluster.root).bookie_ids()
+            away = set(known) - {bookie.bookie_id for bookie in found}
+            found += [BookieStatus(bookie_id, "", False, is_away=True) for bookie_id in away]
         return sorted(found, key=lambda bookie: bookie.bookie_id)
 
     async def _sync(self) -> None:

@@ -44,6 +44,7 @@ from spark_bookkeeper.ledger.protocol.events import (
     SendSection,
 )
 from spark_bookkeeper.ledger.protocol.placement import Replacement
+from spark_bookkeeper.ledger.protocol.replication import held_members
 from spark_bookkeeper.ledger.protocol.runs import RunLimits
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
@@ -135,6 +136,11 @@ class WriteHandle(AsyncClosing):
     def length(self) -> int:
         """Payload bytes of all acknowledged entries."""
         return self._state.length
+
+    @property
+    def bookies_missed(self) -> frozenset[str]:
+        """Members that lack entries: away at the creation, or sent nothing any more."""
+        return frozenset(self._state.failed_bookies.values()) | {*held_members(self.metadata)}
 
     # -- appending ------------------------------------------------------------------------------
 
@@ -268,12 +274,8 @@ class WriteHandle(AsyncClosing):
         for effect in effects:
             match effect:
                 case SendSection():
-                    done = partial(
-                        self._on_answer,
-                        effect.position,
-                        effect.ensemble_number,
-                        effect.run_first_entry,
-                    )
+                    place = effect.position, effect.ensemble_number, effect.run_first_entry
+                    done = partial(self._on_answer, *place)
                     self._cluster.client(effect.bookie_id).write(effect.section, done)
                 case ChangeEnsemble():
                     self._changer.begin(self._versioned, effect)

@@ -72,6 +72,10 @@ class FakeWriter(WriteHandle):
         self._client = client
         self._ledger = client.ledgers[ledger_id]
 
+    @property
+    def bookies_missed(self) -> frozenset[str]:
+        return self._client.bookies_missed
+
     def append_async(self, payload: bytes | bytearray | memoryview) -> FakeFuture:
         payload = bytes(payload)
         self._client.before_append(self.ledger_id, len(self._ledger.payloads))
@@ -190,6 +194,8 @@ class FakeClient(BookKeeper):
     def __init__(self) -> None:
         super().__init__("zk+hierarchical://fake/ledgers")
         self.store = MemoryStore()
+        self.bookies_missed: frozenset[str] = frozenset()
+        """What every writer says of its ledger."""
         self.ledgers: dict[int, FakeLedger] = {}
         self.in_flight_bytes = 0
         self.in_flight_bytes_peak = 0

@@ -55,7 +55,11 @@ def list_logs(uri: str, as_json: bool) -> None:
 @click.argument("log")
 @options.cluster_options
 def show(log: str, uri: str, as_json: bool) -> None:
-    """Show a log's settings, schema, ledgers, transactions and consumers."""
+    """Show a log's settings, schema, ledgers, transactions and consumers.
+
+    Of its newest ledgers it shows those that may lack copies: with bookies that are not registered
+    now (away), or were not when the ledger was created (held).
+    """
     from spark_bookkeeper.admin.log_documents import describe_log, session_with
 
     document = describe_log(session_with(uri), log)
@@ -65,6 +69,7 @@ def show(log: str, uri: str, as_json: bool) -> None:
     ranges, columns = document.pop("ranges"), document.pop("schema")
     transactions, readers = document.pop("transactions"), document.pop("consumers")
     opened, settings = document.pop("open_ledger"), document.pop("settings")
+    short = document.pop("under_replicated")
     output.print_fields(output.printable_fields({**document, **settings}))
     output.print_documents({"column": "column", "type": "type"}, columns)
     places = {"ledger": "ledger_id", "first entry": "first_entry", "last entry": "last_entry"}
@@ -75,6 +80,9 @@ def show(log: str, uri: str, as_json: bool) -> None:
             f"ledger {opened['ledger_id']} is open from row {opened['first_row']} on, since "
             f"{output.printable_time(opened['opened_ms'])}"
         )
+    if short:
+        places = {"ledger that may lack copies": "ledger_id", "away": "away", "held": "held"}
+        output.print_documents(places, short)
     if transactions:
         output.print_table(("transaction", "last version"), transactions.items())
     if readers:

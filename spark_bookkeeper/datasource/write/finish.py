@@ -43,7 +43,7 @@ def commit_write(
     # After a replay too: what this run's tasks wrote nobody will ever name. A sweep that fails is
     # only logged, for the rows are visible already.
     report = session.run(session.sweeper.after_commit(summary))
-    fields = _fields(summary, report)
+    fields = _fields(summary, report) + _missed(messages)
     if summary.outcome is CommitOutcome.REPLAYED:
         # A warning, because rows were given to this write and the log did not grow by them.
         say(logging.WARNING, f"replay skipped: committed before, adds nothing. {fields}")
@@ -66,6 +66,12 @@ def _fields(summary: CommitSummary, report: SweepReport) -> str:
         f"ledgers={len(summary.ledger_ids)} rows={summary.rows} size_bytes={summary.size_bytes} "
         f"elapsed_ms={summary.elapsed_ms} swept={len(report.ledgers_deleted)}"
     )
+
+
+def _missed(messages: Sequence[TaskMessage | None]) -> str:
+    """Which bookies lack entries that were committed; nothing in the usual case of none."""
+    missed = {bookie for message in messages if message for bookie in message.bookies_missed}
+    return f" under_replicated_at={','.join(sorted(missed))}" if missed else ""
 
 
 def _job_fields(job: Job) -> str:

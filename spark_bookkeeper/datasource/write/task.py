@@ -97,10 +97,14 @@ class WriteTask:
         # Not earlier: as long as this attempt may fail, an earlier one of the partition may be the
         # one that succeeds.
         self._fence_predecessors(claim)
-        return self._message(written)
+        return self._message(written, bookies_missed=tuple(ledger.bookies_missed))
 
     def _message(
-        self, written: LedgerWritten | None = None, *, is_already_committed: bool = False
+        self,
+        written: LedgerWritten | None = None,
+        *,
+        is_already_committed: bool = False,
+        bookies_missed: tuple[str, ...] = (),
     ) -> TaskMessage:
         return TaskMessage(
             epoch=self._plan.epoch,
@@ -110,6 +114,7 @@ class WriteTask:
             run_id=self._task.run_id,
             written=written,
             is_already_committed=is_already_committed,
+            bookies_missed=bookies_missed,
         )
 
     def _create_ledger(self, claim: Claim) -> WriteHandle:

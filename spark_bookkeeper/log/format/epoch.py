@@ -185,3 +185,5 @@ class TaskMessage:
     """``None``: the partition had no rows, so it claimed nothing."""
     is_already_committed: bool = False
     """The job's transaction was stored when the task began; it read no input."""
+    bookies_missed: tuple[str, ...] = ()
+    """Members of the ledger's ensembles that lack entries of it; for the commit's line alone."""

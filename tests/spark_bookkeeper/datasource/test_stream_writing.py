@@ -101,6 +101,22 @@ def test_a_commit_says_in_one_line_what_it_did(
         assert (custom["sparkQueryId"], custom["sparkBatchId"]) == (QUERY.encode(), b"7")
 
 
+def test_a_commit_names_the_bookies_that_lack_entries_of_it(
+    world: FakeSpark, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They were away, and nothing but a reader's misfortune said so."""
+    caplog.set_level(logging.INFO)
+    world.client.bookies_missed = frozenset({"b2:1", "b1:1"})
+
+    micro_batch(world, 0, [1], [2])
+    world.client.bookies_missed = frozenset()
+    micro_batch(world, 1, [3])
+
+    short, whole = (line for line in caplog.messages if line.startswith("committed."))
+    assert short.endswith(" under_replicated_at=b1:1,b2:1")
+    assert "under_replicated" not in whole
+
+
 def test_a_batch_that_finds_no_earlier_one_of_its_query_says_so(
     world: FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,11 +7,13 @@ import asyncio
 import pytest
 
 from bookkeeper_metadata.model import Fragment
+from spark_bookkeeper.admin.replication import describe_short_ledgers
 from spark_bookkeeper.ledger.errors import (
     LedgerClosedError,
     LedgerFencedError,
     NotEnoughBookiesError,
 )
+from spark_bookkeeper.ledger.protocol.replication import away_members, held_members
 from tests.doubles.cluster import InProcessCluster
 from tests.doubles.waits import pass_turns, until
 from tests.spark_bookkeeper.ledger.scene import read_all
@@ -32,7 +34,49 @@ async def test_a_ledger_is_created_without_a_bookie_that_is_away(cluster: InProc
         ledger_id = writer.ledger_id
 
     assert AWAY not in cluster.copies(ledger_id, 0)
+    metadata = await client.ledger_metadata(ledger_id)
+    assert held_members(metadata) == (AWAY,)
+    assert writer.bookies_missed == {AWAY}
+    assert away_members(metadata, metadata.fragments[0], HERE) == (AWAY,)
+    await cluster.bring_back(AWAY)
+    assert await describe_short_ledgers(client, [ledger_id, 999]) == [
+        {"ledger_id": ledger_id, "away": [], "held": [AWAY]}
+    ]
     assert await read_all(await client.open_ledger(ledger_id)) == [b"%d" % n for n in range(5)]
+
+
+@pytest.mark.cluster(bookies=3)
+async def test_bookies_that_fail_a_writer_are_known_to_it_as_missed(
+    cluster: InProcessCluster,
+) -> None:
+    writer = await cluster.client().create_ledger()
+    await writer.append(b"0")
+    assert writer.bookies_missed == frozenset()
+    await cluster.take_away(AWAY)
+
+    await writer.append(b"1")
+    await until(lambda: writer.bookies_missed == {AWAY})
+    await writer.close()
+
+    # Its failure leaves no mark: the metadata tells of it only while it is away.
+    assert held_members(writer.metadata) == ()
+    assert writer.metadata.custom_metadata == {}
+    (short,) = await describe_short_ledgers(cluster.client(2), [writer.ledger_id])
+    assert (short["away"], short["held"]) == ([AWAY], [])
+
+
+@pytest.mark.cluster(bookies=3)
+async def test_bookies_that_are_away_are_listed_when_asked_for(cluster: InProcessCluster) -> None:
+    await cluster.take_away(AWAY)
+    client = cluster.client()
+
+    assert [each.bookie_id for each in await client.bookies()] == HERE
+    known = await client.bookies(with_away=True)
+    assert [(each.bookie_id, each.is_away, each.writable) for each in known] == [
+        (AWAY, True, False),
+        (HERE[0], False, True),
+        (HERE[1], False, True),
+    ]
 
 
 @pytest.mark.cluster(bookies=3, ensemble_change_retry_ms=1)
