@@ -25,6 +25,7 @@ from typing import Any
 
 import grpc.aio
 
+from bookie_server.addressed import AddressedHandler
 from bookie_server.bookie import Bookie
 from bookie_server.identity import claim_identity
 from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
@@ -102,7 +103,7 @@ async def _serve(settings: BookieSettings, may_replace: bool) -> int:
         bookie = preparing.result()
         identity = BookieInfo(bookie_id, cluster_id, __version__)
         service = BookieService(bookie, identity, settings.ledger_directories[0])
-        server.add_generic_rpc_handlers((service.handler(),))
+        server.add_generic_rpc_handlers((AddressedHandler(service.handler(), identity),))
         await server.start()
         endpoint = Endpoint(BOOKIE_ENDPOINT, settings.host, port, GRPC)
         # A killed predecessor's session may take seconds to expire; a signal must work meanwhile.

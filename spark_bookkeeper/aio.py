@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from functools import wraps
+from functools import partial, wraps
 from random import SystemRandom
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from bookie_server.client.grpc_client import GrpcBookieClient, grpc_works_here
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
-from bookkeeper_metadata.cluster import read_layout
+from bookkeeper_metadata.cluster import instance_id, read_layout
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE, read_metadata_uri
 from bookkeeper_metadata.foundation.closing import AsyncClosing
 from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
@@ -56,11 +56,13 @@ def metadata_uri(given: str | None) -> str:
     return uri
 
 
-def _bookie_client(bookie_id: str, address: str, settings: ClientSettings) -> BookieClient:
+def _bookie_client(
+    bookie_id: str, address: str, settings: ClientSettings, *, cluster_id: str
+) -> BookieClient:
     # gRPC hangs in a process forked from one that used it, as multiprocessing's may be
     # (docs/decisions/0007).
     transport = GrpcBookieClient if grpc_works_here() else RelayedBookieClient
-    return transport(bookie_id, address, settings.connection)
+    return transport(bookie_id, address, settings.connection, cluster_id)
 
 
 def _connect_first(
@@ -118,6 +120,7 @@ class BookKeeper(AsyncClosing):
             # At a path without a cluster nothing is registered, and there is no ledger and no log:
             # a wrong path would look like an empty cluster, and a first log would be made there.
             layout = await read_layout(store, root)
+            cluster_id = await instance_id(store, root) or ""
         except BaseException:
             await store.close()
             raise
@@ -128,7 +131,7 @@ class BookKeeper(AsyncClosing):
             layout=layout,
             settings=self.settings,
             random=SystemRandom(),
-            make_client=_bookie_client,
+            make_client=partial(_bookie_client, cluster_id=cluster_id),
         )
         self._ledgers = LedgerClient(cluster)
         return self._ledgers

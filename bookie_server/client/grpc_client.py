@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # read once, when grpc is imported
@@ -24,6 +25,7 @@ from bookie_server.client.read_stream import ReadStream, unreachable
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.write_stream import WriteStream
 from bookie_server.wire import codec
+from bookie_server.wire.addressee import encode_addressee
 from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
@@ -62,13 +64,19 @@ def grpc_works_here() -> bool:
 
 
 class GrpcBookieClient(BookieClient):
-    """Connects on first use; must be made and used on one event loop."""
+    """Connects on first use; must be made and used on one event loop.
 
-    def __init__(self, bookie_id: str, address: str, settings: ConnectionSettings) -> None:
+    Whoever answers at the address and is not this bookie, of the cluster with this id, is no answer.
+    """
+
+    def __init__(
+        self, bookie_id: str, address: str, settings: ConnectionSettings, cluster_id: str = ""
+    ) -> None:
         invariant(grpc_works_here(), "gRPC hangs in a process forked from one that used it")
         _grpc_pids[:] = [os.getpid()]
         self.bookie_id = bookie_id
         self._settings = settings
+        self._addressee = encode_addressee(bookie_id, cluster_id)
         self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         self._writes = WriteStream(self._stream("Write"), settings)
         self._reads = ReadStream(self._stream("Read"), settings.read_timeout_ms)
@@ -106,8 +114,8 @@ class GrpcBookieClient(BookieClient):
             await self._channel.close()
 
     def _stream(self, method: str) -> Callable[[], object]:
-        open_call: Callable[[], object] = self._channel.stream_stream(f"/{SERVICE}/{method}")
-        return open_call
+        open_call = self._channel.stream_stream(f"/{SERVICE}/{method}")
+        return partial(open_call, metadata=self._addressee)
 
     async def _call(
         self, method: str, request: bytes, parse: Callable[[bytes], Reply], waits_ms: int = 0
@@ -121,6 +129,7 @@ class GrpcBookieClient(BookieClient):
         call = self._channel.unary_unary(f"/{SERVICE}/{method}")
         try:
             timeout_ms = self._settings.read_timeout_ms + waits_ms
-            return parse(await call(request, timeout=timeout_ms / 1000))
+            timeout_s = timeout_ms / 1000
+            return parse(await call(request, timeout=timeout_s, metadata=self._addressee))
         except (grpc.RpcError, codec.MalformedFrameError):
             return None

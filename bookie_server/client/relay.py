@@ -51,9 +51,11 @@ _START_ALLOWANCE_S = 10.0
 class RelayedBookieClient(BookieClient):
     """Owns the relay process, and starts it on first use; use it on one event loop only."""
 
-    def __init__(self, bookie_id: str, address: str, settings: ConnectionSettings) -> None:
+    def __init__(
+        self, bookie_id: str, address: str, settings: ConnectionSettings, cluster_id: str = ""
+    ) -> None:
         self.bookie_id = bookie_id
-        self._hello = _message((bookie_id, address, settings))
+        self._hello = _message((bookie_id, address, settings, cluster_id))
         limit_ms = max(settings.add_timeout_ms, settings.read_timeout_ms)
         self._timeout_s = limit_ms / 1000 + _START_ALLOWANCE_S
         self._loop = asyncio.get_running_loop()
