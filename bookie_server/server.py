@@ -17,7 +17,6 @@ import os
 import signal
 import sys
 import time
-import uuid
 from contextlib import ExitStack
 from dataclasses import replace
 from random import SystemRandom
@@ -35,6 +34,7 @@ from bookie_server.storage.disk.descriptors import connection_limit, raise_descr
 from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
+from bookie_server.storage.identity.cookie_file import instance_id_of
 from bookie_server.storage.opening import open_storage
 from bookie_server.wire.messages import BookieInfo
 from bookkeeper_metadata.bookies import (
@@ -208,7 +208,7 @@ def _open_storage(settings: BookieSettings, cluster_id: str, locks: ExitStack) -
             _LOGGER.info("replaying journal. mib=%d", replayed >> 20)
 
     # Derived from cluster and name, so files of another cluster or bookie are refused.
-    own_id = uuid.uuid5(uuid.UUID(cluster_id), settings.bookie_id).bytes
+    own_id = instance_id_of(cluster_id, settings.bookie_id)
     storage = open_storage(
         RealFileSystem(),
         settings.storage,

@@ -42,7 +42,7 @@ class PlaceSettings(Settings):
     host: str = "127.0.0.1"
     """Address to listen on. Beyond loopback there is neither TLS nor authentication yet: needs `insecure`."""
     port: int = setting(3181, minimum=0, maximum=65535)
-    """TCP port of the gRPC service. 0 takes a free one, of use only with a `bookie_id` of its own."""
+    """TCP port of the gRPC service. 0 takes a free one, and needs a `bookie_id`."""
     metadata_service_uri: str = "zk+hierarchical://127.0.0.1:2181/ledgers"
     """Where the cluster's metadata lives, in Apache's notation."""
     insecure: bool = False
@@ -53,6 +53,11 @@ class PlaceSettings(Settings):
         found = []
         if self.bookie_id and not is_bookie_id(self.bookie_id):
             found.append(f"bookie_id must be {BOOKIE_ID_RULE}; bookie_id={self.bookie_id}")
+        if not self.port and not self.bookie_id:
+            found.append(
+                "port 0 takes a free port, so the bookie's id would be an address that it never has "
+                "again; name it with --bookie-id, or give a port; port=0"
+            )
         if not self.insecure and not is_loopback(self.host):
             found.append(
                 "BK_INSECURE: a host beyond loopback has no TLS and no authentication; "

@@ -14,9 +14,12 @@ from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 
+import bookie_server.server  # noqa: F401  This and the next three declare what is explained.
 import spark_bookkeeper.datasource.errors
-import spark_bookkeeper.errors  # noqa: F401  Declares every class that is explained, with the above.
+import spark_bookkeeper.errors
+import spark_bookkeeper.local.cluster  # noqa: F401
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from scripts.operators_errors import OPERATORS
 from spark_bookkeeper.datasource.explanations import EXPLANATIONS, SPARKS_OWN
 from spark_bookkeeper.datasource.options.model import (
     ReadOptions,
@@ -58,7 +61,7 @@ def errors_document() -> str:
     for kind in _classes(BookKeeperError):
         classes[kind.name].append(kind)
     parts = [HEAD]
-    for name, found in (*sorted(EXPLANATIONS.items()), *SPARKS_OWN.items()):
+    for name, found in (*sorted({**EXPLANATIONS, **OPERATORS}.items()), *SPARKS_OWN.items()):
         parts.append(f"## {name}\n\n{found.cause}\n")
         parts.append(f"*Is data safe?* {found.safety}\n")
         parts.append(f"*What to do:* {found.action}\n")
@@ -68,7 +71,7 @@ def errors_document() -> str:
 
 
 def _classes(of: type[BookKeeperError]) -> Iterator[type[BookKeeperError]]:
-    if of.__module__.startswith(("bookkeeper_metadata.", "spark_bookkeeper.")):
+    if of.__module__.startswith(("bookkeeper_metadata.", "bookie_server.", "spark_bookkeeper.")):
         yield of
     for kind in of.__subclasses__():
         yield from _classes(kind)

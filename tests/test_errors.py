@@ -19,6 +19,8 @@ import bookie_server
 import bookkeeper_metadata
 import spark_bookkeeper
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from scripts.generate_documents import errors_document
+from scripts.operators_errors import OPERATORS
 from spark_bookkeeper.cli import commands, run
 from spark_bookkeeper.datasource.errors import as_source_error
 from spark_bookkeeper.datasource.explanations import EXPLANATIONS
@@ -169,6 +171,20 @@ def test_every_error_that_reaches_spark_is_explained_and_no_other(repository: Pa
 
     assert set(EXPLANATIONS) == names | {BookKeeperError.name}
     for name, found in EXPLANATIONS.items():
+        for text in (found.cause, found.safety, found.action):
+            assert re.fullmatch(r"[A-Z`].*\.", text), f"{name}: a sentence, please: {text}"
+
+
+def test_every_other_error_is_explained_to_operators() -> None:
+    """A bookie that refuses its disks, a local cluster that does not start: no document had them."""
+    others = {kind.name for kind in ERRORS} - set(EXPLANATIONS)
+
+    assert set(OPERATORS) == others | {"BK_BOOKIE_FAILED", "BK_INSECURE", "BK_USAGE"}
+    document = errors_document()
+    for kind in ERRORS:
+        assert f"\n## {kind.name}\n" in document
+        assert f"`{kind.__name__}`, " in document, kind
+    for name, found in OPERATORS.items():
         for text in (found.cause, found.safety, found.action):
             assert re.fullmatch(r"[A-Z`].*\.", text), f"{name}: a sentence, please: {text}"
 

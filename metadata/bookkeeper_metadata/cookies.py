@@ -28,7 +28,7 @@ from bookkeeper_metadata.errors import (
 from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.proto.cookie_pb2 import CookieFormat
 from bookkeeper_metadata.store.interface import MetadataStore
-from bookkeeper_metadata.store.operations import Delete, Operation, Put
+from bookkeeper_metadata.store.operations import Delete, Node, Operation, Put
 
 LAYOUT_VERSION = "5"
 """First line of what is written. 4 lacks the index directories and is read as well."""
@@ -58,6 +58,10 @@ class StartCounter:
     be deleted for its sake until an operator has accepted it."""
     is_forgotten: bool = False
     """The cookie was deleted. The count goes on, so that the old disks stay old."""
+
+
+_MORE_THAN_ANY = 2**40
+"""Starts of a bookie whose counter cannot be read when it is forgotten: all its disks count as old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,17 +160,36 @@ class CookieStore:
         Raises:
             MetadataCorruptError: a node holds something else; it was left as it is.
         """
-        await self._store.sync(self._paths.root)
-        cookie_path = self._paths.cookie(check_bookie_id(bookie_id))
-        counter_path = self._paths.start_counter(bookie_id)
+        cookie, counter = await self._nodes(bookie_id)
         found = RecordedIdentity()
-        if (node := await self._store.get(cookie_path)) is not None:
-            cookie = parse_cookie(node.value, cookie_path)
-            found = replace(found, cookie=cookie, cookie_version=node.version)
-        if (node := await self._store.get(counter_path)) is not None:
-            counter = parse_counter(node.value, counter_path)
-            found = replace(found, counter=counter, counter_version=node.version)
+        if cookie is not None:
+            parsed = parse_cookie(cookie.value, self._paths.cookie(bookie_id))
+            found = replace(found, cookie=parsed, cookie_version=cookie.version)
+        if counter is not None:
+            counted = parse_counter(counter.value, self._paths.start_counter(bookie_id))
+            found = replace(found, counter=counted, counter_version=counter.version)
         return found
+
+    async def _read_for_deletion(self, bookie_id: str) -> RecordedIdentity:
+        """As :meth:`read`, but what cannot be understood must not keep anybody from deleting it."""
+        try:
+            return await self.read(bookie_id)
+        except MetadataCorruptError:
+            cookie, counter = await self._nodes(bookie_id)
+        found = RecordedIdentity(cookie_version=-1 if cookie is None else cookie.version)
+        if counter is None:
+            return found
+        try:
+            counted = parse_counter(counter.value, self._paths.start_counter(bookie_id))
+        except MetadataCorruptError:
+            counted = StartCounter(_MORE_THAN_ANY)
+        return replace(found, counter=counted, counter_version=counter.version)
+
+    async def _nodes(self, bookie_id: str) -> tuple[Node | None, Node | None]:
+        """The nodes of a bookie's cookie and start counter."""
+        await self._store.sync(self._paths.root)
+        cookie = await self._store.get(self._paths.cookie(check_bookie_id(bookie_id)))
+        return cookie, await self._store.get(self._paths.start_counter(bookie_id))
 
     async def bookie_ids(self) -> list[str]:
         """Ids of all bookies that ever belonged to the cluster, sorted.
@@ -224,23 +247,32 @@ class CookieStore:
         await self.count_start(bookie_id, accepted, recorded)
         return True
 
+    async def check_gone(self, bookie_id: str) -> RecordedIdentity:
+        """What is known of a bookie that may be forgotten: it is known, and does not run.
+
+        Raises:
+            NoSuchCookieError: there is nothing to forget.
+            BookieRunningError: a process is registered under this id.
+        """
+        recorded = await self._read_for_deletion(bookie_id)
+        if recorded.cookie_version < 0 and not recorded.is_known:
+            raise NoSuchCookieError(bookie_id)
+        if await BookieRegistry(self._store, self._paths.root).is_registered(bookie_id):
+            raise BookieRunningError(bookie_id)
+        return recorded
+
     async def delete(self, bookie_id: str) -> None:
         """Forget a bookie that is gone for good; an empty one may then start under its id.
 
         Its start counter goes on: disks that come back all the same are old ones then.
 
         Raises:
-            NoSuchCookieError: there is nothing to forget.
-            BookieRunningError: a process is registered under this id.
+            NoSuchCookieError, BookieRunningError: as :meth:`check_gone`.
             BadVersionError, NoNodeError: it starts at this moment.
         """
-        recorded = await self.read(bookie_id)
-        if not recorded.is_known:
-            raise NoSuchCookieError(bookie_id)
-        if await BookieRegistry(self._store, self._paths.root).is_registered(bookie_id):
-            raise BookieRunningError(bookie_id)
+        recorded = await self.check_gone(bookie_id)
         changes: list[Operation] = []
-        if recorded.cookie is not None:
+        if recorded.cookie_version >= 0:
             changes.append(Delete(self._paths.cookie(bookie_id), recorded.cookie_version))
         if recorded.counter is not None:
             # A start of its own, so that a process which is on its way at this moment ends.

@@ -97,6 +97,20 @@ class NoSuchCookieError(BookKeeperError):
     message = "no such cookie: no bookie of this id ever started here. bookie_id={bookie_id}"
 
 
+class BookieInUseError(BookKeeperError):
+    """Ledgers name a bookie that is to be forgotten; nothing was changed."""
+
+    name = "BK_BOOKIE_IN_USE"
+    definite = True
+
+    bookie_id: str
+    ledgers: int
+    message = (
+        "ledgers name this bookie, and may need the copies on its disks, which could never be used "
+        "again; with --force it is forgotten all the same. bookie_id={bookie_id} ledgers={ledgers}"
+    )
+
+
 class BookieRunningError(BookKeeperError):
     """A process is registered under this bookie id; nothing was changed."""
 

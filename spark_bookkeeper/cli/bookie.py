@@ -47,14 +47,42 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
     help="TOML file with any of the settings below, under their names with underscores.",
 )
 @click.option(REPLACE_FLAG, "may_replace", is_flag=True, help=REPLACE_HELP)
+@click.option(
+    "--check",
+    "is_check",
+    is_flag=True,
+    help="Start nothing: judge the DIRs, or the settings' directories, in which no bookie may run. "
+    "Nothing is written and no ZooKeeper asked. Exit code 1 when something is wrong.",
+)
+@click.argument(
+    "directories",
+    metavar="[--check DIR...]",
+    nargs=-1,
+    type=click.Path(exists=True, file_okay=False),
+)
 @_setting_options
 @debug_option
 @click.pass_context
-def bookie(context: click.Context, /, config: str | None, may_replace: bool, **flags: Any) -> None:
+def bookie(
+    context: click.Context,
+    /,
+    config: str | None,
+    may_replace: bool,
+    is_check: bool,
+    directories: tuple[str, ...],
+    **flags: Any,
+) -> None:
     """Run one bookie until SIGTERM or Ctrl-C; a flag beats the environment beats the file."""
     from bookie_server.logs import set_up_logging
     from bookie_server.server import run
+    from spark_bookkeeper.cli.check import check_directories
 
+    if directories and not is_check:
+        raise click.UsageError("directories without a flag go with --check only")
+    if directories:
+        context.exit(0 if check_directories(directories, None) else 1)
     settings = load_bookie_settings(config_path=config, environment=os.environ, flags=flags)
+    if is_check:
+        context.exit(0 if check_directories((), settings.storage) else 1)
     set_up_logging(settings.log_level, settings.log_format)
     context.exit(run(settings, may_replace=may_replace))

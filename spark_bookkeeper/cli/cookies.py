@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from bookkeeper_metadata.cookies import RecordedIdentity
+from bookkeeper_metadata.errors import BookieInUseError, MetadataCorruptError
 from spark_bookkeeper.cli.options import cluster_options, confirm, yes_option
 from spark_bookkeeper.cli.output import print_fields, print_json, print_list, print_result
 
 if TYPE_CHECKING:
-    from bookkeeper_metadata.cookies import CookieStore, RecordedIdentity
+    from bookkeeper_metadata.cookies import CookieStore
 
 T = TypeVar("T")
 COLUMNS = {
@@ -35,13 +37,12 @@ def list_cookies(uri: str, as_json: bool) -> None:
     """List every bookie's cookie."""
 
     async def read_all(store: CookieStore) -> list[dict[str, Any]]:
-        return [
-            _document(bookie_id, await store.read(bookie_id))
-            for bookie_id in await store.bookie_ids()
-        ]
+        return [await _read(store, bookie_id) for bookie_id in await store.bookie_ids()]
 
     found = _run(uri, read_all)
-    print_list({"cookies": found}, "cookies", COLUMNS, as_json=as_json)
+    is_damaged = any(each["damage"] for each in found)
+    columns = {**COLUMNS, "damage": "damage"} if is_damaged else COLUMNS
+    print_list({"cookies": found}, "cookies", columns, as_json=as_json)
 
 
 @cookies.command()
@@ -68,14 +69,19 @@ def show(bookie_id: str, uri: str, as_json: bool) -> None:
 
 @cookies.command()
 @click.argument("bookie_id", metavar="BOOKIE")
+@click.option("--force", is_flag=True, help="Even if ledgers name it: its copies are lost.")
 @yes_option
 @cluster_options
-def delete(bookie_id: str, *, is_sure: bool, uri: str, as_json: bool) -> None:
+def delete(bookie_id: str, *, force: bool, is_sure: bool, uri: str, as_json: bool) -> None:
     """Forget a bookie that is gone for good.
 
     A bookie may then start under its id on empty directories, but never again on the ones it had.
-    Ledgers that name it are left as they are, and such a bookie denies none of their entries.
+    Ledgers that name it are counted first, and keep it unless --force is given: they are left as
+    they are, and the new bookie denies none of their entries, but the copies it had are gone.
     """
+    _run(uri, lambda store: store.check_gone(bookie_id))
+    if not force and (count := asyncio.run(_count_ledgers_of(uri, bookie_id))):
+        raise BookieInUseError(bookie_id, count)
     confirm(f"Forget {bookie_id}? What is on its disks can never be used again.", is_sure)
     _run(uri, lambda store: store.delete(bookie_id))
     print_result({"bookie_id": bookie_id}, f"forgot {bookie_id}", as_json=as_json)
@@ -111,6 +117,23 @@ def _run(uri: str, act: Callable[[CookieStore], Awaitable[T]]) -> T:
             return await act(CookieStore(store, root))
 
     return asyncio.run(run())
+
+
+async def _count_ledgers_of(uri: str, bookie_id: str) -> int:
+    """In how many ledgers' metadata the bookie is named."""
+    from spark_bookkeeper import aio
+    from spark_bookkeeper.admin.replication import find_ledgers_of
+
+    async with aio.BookKeeper(uri) as client:
+        return len(await find_ledgers_of(await client.connect(), bookie_id))
+
+
+async def _read(store: CookieStore, bookie_id: str) -> dict[str, Any]:
+    """What is recorded of a bookie; a node that is not understood must not hide the others."""
+    try:
+        return {**_document(bookie_id, await store.read(bookie_id)), "damage": None}
+    except (MetadataCorruptError, ValueError) as error:
+        return {**_document(bookie_id, RecordedIdentity()), "starts": None, "damage": str(error)}
 
 
 def _document(bookie_id: str, recorded: RecordedIdentity) -> dict[str, Any]:

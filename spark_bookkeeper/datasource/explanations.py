@@ -285,6 +285,11 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         "Nothing was changed.",
         "Look for the id in `bookkeeper cookies list`.",
     ),
+    "BK_BOOKIE_IN_USE": _in_message(
+        "Ledgers name a bookie that is to be forgotten.",
+        "Nothing was changed.",
+        "Start it again with its disks; if they are lost for good, use --force.",
+    ),
     "BK_BOOKIE_RUNNING": Explanation(
         "A bookie that is to be forgotten is still registered.",
         "Nothing was changed.",

@@ -61,6 +61,8 @@ class LedgerContext:
         self._clients: dict[str, BookieClient] = {}
         self._addresses: dict[str, str] = {}
         self._quarantined_until_s: dict[str, float] = {}
+        self._lowered: set[tuple[int, int]] = set()
+        """Ensemble sizes asked for and had instead that were logged."""
         self._refreshing: asyncio.Task[None] | None = None
         self._refresh_again_s = 0.0
         self._retired: list[BookieClient] = []
@@ -90,7 +92,7 @@ class LedgerContext:
             if len(writable) < wanted.write_quorum:
                 away = await self._bookies_away()
             try:
-                return placement.choose_ensemble(
+                first = placement.choose_ensemble(
                     wanted,
                     writable,
                     self.random,
@@ -106,7 +108,22 @@ class LedgerContext:
                     wait_s = self.settings.bookie_wait_timeout_ms / 1000
                     _LOGGER.warning("waiting for bookies up to %g s; %s", wait_s, error)
                 has_said_so = True
+            else:
+                self._warn_if_lowered(wanted, len(first.members))
+                return first
             await asyncio.sleep(_LOOK_FOR_BOOKIES_AGAIN_S)
+
+    def _warn_if_lowered(self, wanted: QuorumConfig, size: int) -> None:
+        """Say once that ledgers are spread over fewer bookies than somebody asked for."""
+        if size >= wanted.ensemble_size or (wanted.ensemble_size, size) in self._lowered:
+            return
+        self._lowered.add((wanted.ensemble_size, size))
+        _LOGGER.warning(
+            "ledgers are spread over fewer bookies than asked for, as no more are writable. "
+            "ensemble_size=%d used=%d",
+            wanted.ensemble_size,
+            size,
+        )
 
     async def _bookies_away(self) -> frozenset[str]:
         """Ids of the bookies that belong to the cluster and take no entries now."""

@@ -171,6 +171,8 @@ class LocalCluster:
         if self._kept_directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="bookkeeper-local-"))
             self._guard = Guard(remove=self._directory)
+            # Somebody may give the directory of this cluster to another one.
+            self._lock = _lock(self._directory)
         else:
             self._directory = self._kept_directory
             with directory_refusals(self._directory):

@@ -67,6 +67,13 @@ def test_everything_wrong_is_named_at_once() -> None:
         assert part in str(caught.value)
 
 
+def test_a_free_port_needs_an_id_of_its_own() -> None:
+    """Its cookie was left behind for an address that nobody would have again."""
+    with pytest.raises(ValueError, match=r"port 0 .* name it with --bookie-id"):
+        BookieSettings(port=0)
+    assert BookieSettings(port=0, bookie_id="b1").port == 0
+
+
 def test_directories_must_be_given_and_differ() -> None:
     with pytest.raises(ValueError, match="journal_directories"):
         BookieSettings().storage  # noqa: B018

@@ -219,7 +219,7 @@ class TestWithACluster:
             client.list_logs()
         with pytest.raises(ClusterNotInitializedError):
             asyncio.run(use())
-        with bookie_of(uri, tmp_path, port=0, stdout=subprocess.PIPE) as bookie:
+        with bookie_of(uri, tmp_path, 0, subprocess.PIPE, "lost") as bookie:
             out, _ = bookie.communicate(timeout=60)
         assert bookie.returncode == 1
         assert b"BK_NOT_INITIALIZED" in out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from bookie_server.settings import REPLACE_FLAG
+from bookkeeper_metadata.paths import Paths
+from bookkeeper_metadata.store.connect import connect
 from spark_bookkeeper import LocalCluster
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.errors import LocalStartError
@@ -49,6 +52,46 @@ def test_a_running_bookie_and_an_unknown_one_are_not_forgotten(
         err = bookkeeper.refused("cookies", *command, "10.9.8.7:1")
         assert err.startswith("BK_NO_SUCH_COOKIE: ")
         assert "10.9.8.7:1" in err
+
+
+def test_a_bookie_that_ledgers_name_is_forgotten_only_by_force(
+    cluster: LocalCluster, bookkeeper: CommandLine
+) -> None:
+    bookie = cluster.add_bookie()
+    ledger_id = bookkeeper.json(
+        "ledgers", "create", "--ensemble-size", 4, "--write-quorum", 4, "--ack-quorum", 1
+    )["ledger_id"]
+    bookie.stop()
+
+    err = bookkeeper.refused("cookies", "delete", bookie.bookie_id, "--yes")
+    kept = bookkeeper.json("cookies", "show", bookie.bookie_id)
+    bookkeeper("cookies", "delete", bookie.bookie_id, "--yes", "--force")
+
+    assert err.startswith("BK_BOOKIE_IN_USE: ")
+    assert "--force" in err
+    assert err.endswith("ledgers=1\n")
+    assert kept["bookie_id"] == bookie.bookie_id
+    assert "BK_NO_SUCH_COOKIE" in bookkeeper.refused("cookies", "show", bookie.bookie_id)
+    bookkeeper("ledgers", "delete", ledger_id, "--yes")
+
+
+def test_a_cookie_that_cannot_be_read_is_listed_and_deleted(bookkeeper: CommandLine) -> None:
+    """`cookies list` failed as a whole, and nothing but ZooKeeper's own tools could delete it."""
+
+    async def damage() -> None:
+        store, root = await connect(bookkeeper.uri)
+        async with store:
+            await store.create(Paths(root).cookie("damaged:1"), b"7\nno cookie")
+
+    asyncio.run(damage())
+
+    listed = {each["bookie_id"]: each for each in bookkeeper.json("cookies", "list")["cookies"]}
+    assert "not a cookie" in listed["damaged:1"]["damage"]
+    assert {each["damage"] for each in listed.values()} > {None}
+    assert "not a cookie" in bookkeeper("cookies", "list")
+    assert bookkeeper.refused("cookies", "show", "damaged:1").startswith("BK_METADATA_CORRUPT: ")
+    bookkeeper("cookies", "delete", "damaged:1", "--yes")
+    assert "damaged:1" not in bookkeeper("cookies", "list")
 
 
 def test_disks_of_two_bookies_that_were_swapped_start_neither(cluster: LocalCluster) -> None:

@@ -121,6 +121,16 @@ def test_another_cluster_may_not_use_the_same_directory(cluster: LocalCluster) -
         LocalCluster(1, directory=cluster.directory).start()
 
 
+def test_nor_may_it_use_the_one_of_a_temporary_cluster() -> None:
+    """Its ZooKeeper started on the other's port and files, and the error was about that."""
+    with LocalCluster(1) as temporary:
+        with pytest.raises(LocalDirectoryInUseError, match=str(temporary.directory)):
+            LocalCluster(1, directory=temporary.directory).start()
+        assert temporary.zookeeper.is_running
+        directory = temporary.directory
+    assert not directory.exists()
+
+
 def test_ids_and_data_survive_in_a_kept_directory(tmp_path: Path) -> None:
     with LocalCluster(1, directory=tmp_path) as first:
         first.add_bookie()

@@ -24,11 +24,13 @@ from bookkeeper_metadata.errors import (
     MetadataCorruptError,
     NoSuchCookieError,
 )
+from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.store.memory import MemoryStore
 from bookkeeper_metadata.store.operations import BadVersionError, NodeExistsError
 from tests.doubles.stores import LaggingStore
 
 ROOT = "/ledgers"
+GARBAGE = b"\xffnot one of ours"
 OURS = Cookie("10.0.0.1:3181", ("/j0", "/j1"), ("/l0", "/l1"), "d2c6a1e0")
 APACHE = (
     b'5\nbookieHost: "10.0.0.1:3181"\njournalDir: "/j0,/j1"\nledgerDirs: "2\\t/l0\\t/l1"\n'
@@ -172,3 +174,29 @@ async def test_accepting_older_metadata_keeps_the_count() -> None:
 async def test_cookies_of_no_cluster_are_an_error() -> None:
     with pytest.raises(ClusterNotInitializedError):
         await CookieStore(MemoryStore(), ROOT).bookie_ids()
+
+
+@pytest.mark.parametrize("damaged", [("cookie",), ("start_counter",), ("cookie", "start_counter")])
+async def test_what_cannot_be_read_can_be_forgotten(damaged: tuple[str, ...]) -> None:
+    """One node that was not understood kept its bookie from starting and from being forgotten."""
+    store = await made()
+    cookies = CookieStore(store, ROOT)
+    await cookies.write_cookie(OURS, await cookies.read(OURS.bookie_id))
+    counter = StartCounter(7, "seventh")
+    await cookies.count_start(OURS.bookie_id, counter, await cookies.read(OURS.bookie_id))
+    for name in damaged:
+        await store.put(getattr(Paths(ROOT), name)(OURS.bookie_id), GARBAGE, 0)
+    with pytest.raises(MetadataCorruptError):
+        await cookies.read(OURS.bookie_id)
+
+    await cookies.delete(OURS.bookie_id)
+
+    recorded = await cookies.read(OURS.bookie_id)
+    assert not recorded.is_known
+    assert recorded.counter is not None
+    # Whatever the disks have counted, they are old.
+    assert (recorded.counter.starts > 10**9) == ("start_counter" in damaged)
+    assert recorded.counter.starts > counter.starts
+    assert await cookies.bookie_ids() == []
+    with pytest.raises(NoSuchCookieError):
+        await cookies.delete(OURS.bookie_id)

@@ -14,13 +14,15 @@ import fcntl
 import mmap
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from itertools import islice
 
 import numpy as np
 
 from bookie_server.storage.disk.descriptors import with_reserve
 from bookie_server.storage.disk.files import File, FileSystem, split_buffers
+from bookie_server.storage.disk.locks import LOCK_NAME
 from bookie_server.wire.buffer import Buffer
 
 IOV_MAX = 1024
@@ -173,6 +175,30 @@ class RealFileSystem(FileSystem):
             text = "in use by another process" if isinstance(cause, BlockingIOError) else ""
             raise OSError(cause.errno, text or cause.strerror, path) from cause
         return RealFile(descriptor)
+
+
+def keep_bookies_off(directories: Iterable[str]) -> ExitStack:
+    """Let no bookie start on these directories until what is returned is closed; writes nothing.
+
+    A directory that no bookie ever had is not kept.
+
+    Raises:
+        BlockingIOError: a bookie runs on one of them.
+    """
+    with ExitStack() as kept:
+        for directory in directories:
+            path = f"{directory}/{LOCK_NAME}"
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            kept.callback(os.close, descriptor)
+            try:
+                # Shared: checks do not disturb each other, and a bookie's own is exclusive.
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError as cause:
+                raise BlockingIOError(cause.errno, "a bookie runs on it", directory) from cause
+        return kept.pop_all()
 
 
 def _open_direct(path: str, descriptor: int) -> RealFile:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from spark_bookkeeper.admin.log_documents import session_with
+from spark_bookkeeper.cli.output import printable
 from spark_bookkeeper.datasource.source import BookKeeperSource
 
 if TYPE_CHECKING:
@@ -76,5 +77,5 @@ class LogTable:
 
 
 def _as_text(value: Any) -> str:
-    """A value that JSON has no form for: bytes as hex, decimals and times as ``str`` writes them."""
-    return value.hex() if isinstance(value, bytes) else str(value)
+    """A value that JSON has no form for: bytes as everywhere, decimals and times as ``str`` has them."""
+    return printable(value) if isinstance(value, bytes) else str(value)

@@ -131,6 +131,23 @@ async def test_a_ledger_is_striped_over_fewer_before_a_place_is_held(
         assert writer.metadata.ensemble_size == 3
 
 
+@pytest.mark.cluster(bookies=3)
+async def test_an_ensemble_larger_than_the_cluster_is_lowered_with_one_warning(
+    cluster: InProcessCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`ensembleSize=9` on three bookies: nobody was told that nothing is striped."""
+    client = cluster.client()
+
+    for _ in range(3):
+        async with await client.create_ledger(ensemble_size=9) as writer:
+            assert writer.metadata.ensemble_size == 3
+    async with await client.create_ledger():
+        pass
+
+    (line,) = [line for line in caplog.messages if "fewer bookies" in line]
+    assert line.endswith("ensemble_size=9 used=3")
+
+
 @pytest.mark.parametrize("min_write_quorum", [0, 1])
 @pytest.mark.cluster(bookies=3)
 async def test_what_cannot_be_acknowledged_is_not_created(

@@ -1,0 +1,1 @@
+"""What a start would find in a bookie's directories, told without starting one or writing anything."""
