@@ -1,7 +1,8 @@
 """The gRPC face of a bookie: frames in, replies out; no decisions.
 
 Generic handlers over raw bytes. A frame that does not parse ends its stream with INVALID_ARGUMENT;
-everything else is answered with a status per section or per range. One reply message carries
+everything else is answered with a status per section or per range, BAD_REQUEST where it breaks a
+limit. One reply message carries
 whatever became answerable since the last one, so a journal group costs one message per stream.
 """
 
@@ -20,6 +21,7 @@ import grpc.aio
 
 from bookie_server.bookie import Bookie
 from bookie_server.wire import codec
+from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import (
     BookieInfo,
     IdRange,
@@ -40,8 +42,8 @@ STEP_S = 0.01
 _LOGGER = logging.getLogger(__name__)
 
 SERVER_OPTIONS = (
-    ("grpc.max_receive_message_length", codec.FRAME_SIZE_MAX),
-    ("grpc.max_send_message_length", codec.FRAME_SIZE_MAX),
+    ("grpc.max_receive_message_length", FRAME_SIZE_MAX),
+    ("grpc.max_send_message_length", FRAME_SIZE_MAX),
     # Two bookies on one port would each get half of the clients.
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", 1_000),
@@ -146,7 +148,12 @@ class BookieService:
 
         try:
             async for data in requests:
-                request_id, request = codec.parse_read_request(data)
+                try:
+                    request_id, request = codec.parse_read_request(data)
+                except codec.BadRequestError as refused:
+                    async with writing:
+                        await context.write(refused.reply)
+                    continue
                 # Before there is a task: requests beyond the limit stay in
                 # gRPC's buffers, not in memory of ours.
                 await slots.acquire()
@@ -178,6 +185,7 @@ class BookieService:
         return codec.encode_status(await self._bookie.write_lac(ledger_id, master_key, packet))
 
     async def _info(self, data: bytes) -> bytes:
+        codec.parse_info_request(data)
         # A sick disk may keep this waiting, and the loop must not wait with it.
         disk = await asyncio.to_thread(shutil.disk_usage, self._directory)
         info = replace(
@@ -189,18 +197,22 @@ class BookieService:
         return codec.encode_info(info)
 
     async def _list_entries(self, data: bytes) -> bytes:
-        ledger_id = codec.parse_list_entries_request(data)
-        return codec.encode_entry_list(self._bookie.list_entries(ledger_id))
+        request = codec.parse_list_entries_request(data)
+        return codec.encode_entry_list(self._bookie.list_entries(request))
 
 
 def _refuse_malformed(
     method: Callable[[bytes], Awaitable[bytes]],
 ) -> Callable[[bytes, Any], Awaitable[bytes]]:
-    """Make a unary handler of a method: a request that does not parse is INVALID_ARGUMENT."""
+    """Make a unary handler of a method: what breaks a limit is BAD_REQUEST, what does not parse
+    INVALID_ARGUMENT.
+    """
 
     async def handle(data: bytes, context: Any) -> bytes:
         try:
             return await method(data)
+        except codec.BadRequestError as refused:
+            return refused.reply
         except codec.MalformedFrameError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             # Never reached, since ``abort`` raises; it says so to the type checker.

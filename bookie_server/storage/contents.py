@@ -249,9 +249,9 @@ class Contents:
                 last = _max(last, rows.last_entry)
         return last
 
-    def entry_ids(self, ledger_id: int) -> list[Sequence[int]]:
-        """All stored ids of the ledger: ascending sequences, one behind the other."""
-        return [item.ids for item in self._find_stored(ledger_id, 0, ENTRY_ID_MAX)]
+    def entry_ids(self, ledger_id: int, first: int = 0) -> Iterator[Sequence[int]]:
+        """All stored ids from ``first`` on: ascending sequences, one behind the other."""
+        return (item.ids for item in self._find_stored(ledger_id, first, ENTRY_ID_MAX))
 
     def plan_read(
         self,
