@@ -78,7 +78,10 @@ def loop_steps(_seconds: float) -> list[Figure]:
             _apply(storage, [Add(parse_run(b"".join(parts)))])
         storage.checkpoint_now()
         bookie = asyncio.run(_bookie(storage))
-        step(f"list {2 * STRIPED_GROUPS} striped entries, a page", _bound(bookie.list_entries, ListRequest(9)))
+        step(
+            f"list {2 * STRIPED_GROUPS} striped entries, a page",
+            _bound(bookie.list_entries, ListRequest(9)),
+        )
     return figures
 
 

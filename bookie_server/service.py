@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -37,6 +37,8 @@ from bookkeeper_metadata.model import NO_ENTRY_ID
 SERVICE = "bookkeeper.Bookie"
 READS_IN_FLIGHT_MAX = 64
 """Reads of one stream executed at once; the others wait in the stream."""
+REPLIES_MAX = 4_096
+"""Most sections answered in one message, which is encoded in one step."""
 STEP_S = 0.01
 """About the longest that one frame keeps the event loop to itself."""
 _LOGGER = logging.getLogger(__name__)
@@ -80,7 +82,6 @@ class BookieService:
         )
 
     async def _write(self, frames: AsyncIterator[bytes], context: Any) -> None:
-        loop = asyncio.get_running_loop()
         replies: list[SectionReply] = []
         wake = asyncio.Event()
 
@@ -95,9 +96,8 @@ class BookieService:
             while replies or not is_last:
                 await wake.wait()
                 wake.clear()
-                ready = replies.copy()
-                replies.clear()
-                if ready:
+                while ready := replies[:REPLIES_MAX]:
+                    del replies[:REPLIES_MAX]
                     await context.write(codec.encode_write_reply(ready))
 
         sender = asyncio.create_task(send_replies(), name="write-replies")
@@ -107,13 +107,11 @@ class BookieService:
                 # again when a bookie is back at this address.
                 if self.is_draining:
                     break
-                pause_at_s = loop.time() + STEP_S
-                for section in codec.parse_frame(frame):
+                # All are parsed before any is admitted: what follows on
+                # the stream of a frame that does not parse means nothing.
+                sections = [section async for section in _with_pauses(codec.sections_of(frame))]
+                async for section in _with_pauses(sections):
                     self._bookie.add(section, partial(answer, section))
-                    # A frame may have thousands of sections; others are served between them.
-                    if loop.time() > pause_at_s:
-                        await asyncio.sleep(0)
-                        pause_at_s = loop.time() + STEP_S
                 # Not to read on is the back pressure: gRPC's flow control then stops the client.
                 await self._bookie.wait_for_room()
             # The client has said all, or the bookie drains: what was
@@ -199,6 +197,17 @@ class BookieService:
     async def _list_entries(self, data: bytes) -> bytes:
         request = codec.parse_list_entries_request(data)
         return codec.encode_entry_list(self._bookie.list_entries(request))
+
+
+async def _with_pauses(sections: Iterable[Section]) -> AsyncIterator[Section]:
+    """The same; a frame may have thousands of them, and others are served in between."""
+    loop = asyncio.get_running_loop()
+    pause_at_s = loop.time() + STEP_S
+    for section in sections:
+        yield section
+        if loop.time() > pause_at_s:
+            await asyncio.sleep(0)
+            pause_at_s = loop.time() + STEP_S
 
 
 def _refuse_malformed(

@@ -10,7 +10,7 @@ say-so. The layout is in bookie.proto. Where a value has the fields of its messa
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
@@ -21,6 +21,7 @@ from bookie_server.wire.digest import MASTER_KEY_SIZE
 from bookie_server.wire.limits import (
     FRAME_SIZE_MAX,
     HEADER_SIZE_MAX,
+    ID_SPAN_MAX,
     RUN_ENTRIES_MAX,
     defect_of,
 )
@@ -92,13 +93,17 @@ def encode_section(header: bytes, parts: Sequence[bytes | memoryview]) -> bytes:
 
 
 def parse_frame(frame: bytes) -> list[Section]:
-    """Split a frame into its sections; records are shared with ``frame``, not copied.
+    """Split a frame into its sections; see :func:`sections_of`."""
+    return list(sections_of(frame))
+
+
+def sections_of(frame: bytes) -> Iterator[Section]:
+    """The sections of a frame, parsed one by one; records are shared with ``frame``, not copied.
 
     Raises:
         MalformedFrameError: the frame does not parse to its last byte. A section that parses and
             breaks a limit says so in its ``defect``.
     """
-    sections: list[Section] = []
     view = memoryview(frame)
     offset, end = 0, len(frame)
     # Sizes come from the peer: each is checked before anything is allocated or sliced by it.
@@ -114,8 +119,7 @@ def parse_frame(frame: bytes) -> list[Section]:
         header = _parse(pb.SectionHeader(), bytes(view[offset + _SECTION.size : body]))
         offset = body + records_size
         # A view of the frame, not a copy: records are kept and written as they came.
-        sections.append(_section(header, view[body:offset]))
-    return sections
+        yield _section(header, view[body:offset])
 
 
 def _section(header: pb.SectionHeader, records: memoryview) -> Section:
@@ -128,6 +132,8 @@ def _section(header: pb.SectionHeader, records: memoryview) -> Section:
     # the same. A negative entry id would be a record of a ledger's state in the journal.
     if run.ledger_id != header.ledger_id or run.first_entry < 0:
         defect = f"records of ledger {run.ledger_id} from entry {run.first_entry} on"
+    if run.last_entry - run.first_entry >= ID_SPAN_MAX:
+        defect = f"entries {run.first_entry} to {run.last_entry} in one section"
     # Nobody looks at the type where there is a defect.
     digest_type = DigestType.DUMMY if defect else DigestType(header.digest_type)
     return Section(

@@ -21,8 +21,10 @@ FRAME_SIZE_MAX = 8 * _MIB
 """Largest message either side accepts."""
 HEADER_SIZE_MAX = 64 * 1024
 """Largest protobuf header in a frame, and largest request that is no frame."""
-RUN_ENTRIES_MAX = 32_768
+RUN_ENTRIES_MAX = 16_384
 """Most records of one section: each costs the event loop about a microsecond, whatever its size."""
+ID_SPAN_MAX = 65_536
+"""Most ids between the first and the last one of a section: each may be looked up."""
 ENTRY_SIZE_MAX = 5 * _MIB - 500
 """Largest entry (header, digest and payload): Apache's frame limit less what it reserves."""
 READ_SIZE_BYTES_MAX = 2 * _MIB
@@ -31,7 +33,7 @@ WAIT_MS_MAX = 30_000
 """Longest wait of a long poll: a caller that vanished is forgotten by then."""
 LIST_RANGES_MAX = 4_096
 """Most ranges in one reply to a request for the list of entries."""
-ENSEMBLE_SIZE_MAX = 65_535
+ENSEMBLE_SIZE_MAX = 4_096
 """Most bookies of an ensemble that a read may speak of; far more than there are."""
 LAC_PACKET_SIZE_MIN, LAC_PACKET_SIZE_MAX = 16, 36
 """An explicit LAC: two numbers and a digest, of which HMAC's is the largest with 20 bytes."""
@@ -160,8 +162,8 @@ RULES = (
     ),
     Rule(
         "records of a section",
-        f"1 to {RUN_ENTRIES_MAX:,} whole ones with ascending ids of at least 0, all of the header's "
-        f"ledger; an entry has at most {ENTRY_SIZE_MAX:,} bytes, and room for its digest",
+        f"1 to {RUN_ENTRIES_MAX:,} whole ones with ascending ids of at least 0, no two of them "
+        f"{ID_SPAN_MAX:,} apart, all of the header's ledger; an entry has at most {ENTRY_SIZE_MAX:,} bytes, and room for its digest",
         ("records",),
     ),
     Rule(

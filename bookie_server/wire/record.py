@@ -33,6 +33,7 @@ _HEADER = struct.Struct(">qqqq")
 _RECORD_HEAD = struct.Struct(">iqqqq")
 _IDS = struct.Struct(">iqq")
 _LAC_PACKET = struct.Struct(">qq")
+_CUMULATIVE = struct.Struct(">28xq")
 
 
 class MalformedRecordsError(ValueError):
@@ -135,6 +136,11 @@ def parse_header(record: bytes | memoryview, offset: int = 0) -> EntryHeader:
     """The header of the record that starts at ``offset``."""
     _, ledger_id, entry_id, lac, length = _RECORD_HEAD.unpack_from(record, offset)
     return EntryHeader(ledger_id, entry_id, lac, length)
+
+
+def length_of(data: bytes | memoryview, offset: int) -> int:
+    """The cumulative length in the header of the record that starts at ``offset``."""
+    return int(_CUMULATIVE.unpack_from(data, offset)[0])
 
 
 def encode_records(
