@@ -25,10 +25,13 @@ from bookie_server.storage.checkpoint import CheckpointResult
 from bookie_server.storage.contents import lac_of_packet
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.journal.journal import JournalPosition
+from bookie_server.storage.logs.id_pattern import consecutive
 from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
+from bookie_server.wire.limits import LIST_RANGES_MAX, READ_SIZE_BYTES_MAX
 from bookie_server.wire.messages import (
     EntryList,
     IdRange,
+    ListRequest,
     LongPoll,
     ReadLacReply,
     ReadLacRequest,
@@ -42,8 +45,6 @@ from bookie_server.workers import ThreadWorkers, Workers
 from bookkeeper_metadata.foundation.tasks import end_tasks, settle
 
 _LOGGER = logging.getLogger(__name__)
-READ_SIZE_BYTES_MAX = 2 * 1024 * 1024
-"""Most bytes of records in one reply, even if more are asked for; a first entry is always returned."""
 LAC_REPLY_SIZE_BYTES_MAX = 7 * 1024 * 1024
 """Entries in the answer to a long poll; a message has at most 8 MiB."""
 _CHECKPOINT_LOOK_S = 0.2
@@ -222,17 +223,24 @@ class Bookie:
         plan = self._contents.plan_read(ledger_id, first, last, size_bytes_max=size_bytes_max)
         return b"".join((await self._execute(plan)).chunks)
 
-    def list_entries(self, ledger_id: int) -> EntryList:
-        """List the stored entries; UNKNOWN when some may be missing from the list."""
-        absence = self._absence(ledger_id)
+    def list_entries(self, request: ListRequest) -> EntryList:
+        """List stored entries, a page at a time; UNKNOWN when some may be missing from the list."""
+        absence = self._absence(request.ledger_id)
         if absence is not Status.NO_ENTRY:
             return EntryList(absence)
+        ranges_max = min(request.ranges_max or LIST_RANGES_MAX, LIST_RANGES_MAX)
         held: list[IdRange] = []
-        for ids in self._contents.entry_ids(ledger_id):
-            if ids[-1] - ids[0] + 1 == len(ids):
-                held.append(IdRange(ids[0], ids[-1], Status.OK))
-            else:
-                held.extend(IdRange(entry_id, entry_id, Status.OK) for entry_id in ids)
+        for ids in self._contents.entry_ids(request.ledger_id, request.first_entry):
+            for first, size in consecutive(ids):
+                last = first + size - 1
+                if held and held[-1].last_entry + 1 == first:
+                    held[-1] = IdRange(held[-1].first_entry, last, Status.OK)
+                elif len(held) < ranges_max:
+                    held.append(IdRange(first, last, Status.OK))
+                else:
+                    # To a client that cannot go on from there the list would seem to be whole.
+                    status = Status.OK if request.ranges_max else Status.UNKNOWN
+                    return EntryList(status, tuple(held), next_entry=first)
         return EntryList(Status.OK, tuple(held))
 
     # -- carrying out effects -----------------------------------------------------------------------

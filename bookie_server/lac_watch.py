@@ -15,12 +15,11 @@ from typing import Protocol
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.ledger_ranges import LedgerRanges
 from bookie_server.core.records import Add, JournalRecord, Tombstone
+from bookie_server.wire.limits import WAIT_MS_MAX
 from bookkeeper_metadata.foundation.tasks import settle
 
 WAITERS_MAX = 10_000
 """Waiters of one bookie; each costs about a kilobyte. Further ones are answered BUSY."""
-WAIT_MS_MAX = 30_000
-"""Longest wait, even if more was asked for: a caller that vanished is forgotten by then."""
 
 
 class KnownLedgers(Protocol):

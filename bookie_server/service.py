@@ -1,7 +1,8 @@
 """The gRPC face of a bookie: frames in, replies out; no decisions.
 
 Generic handlers over raw bytes. A frame that does not parse ends its stream with INVALID_ARGUMENT;
-everything else is answered with a status per section or per range. One reply message carries
+everything else is answered with a status per section or per range, BAD_REQUEST where it breaks a
+limit. One reply message carries
 whatever became answerable since the last one, so a journal group costs one message per stream.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ import grpc.aio
 
 from bookie_server.bookie import Bookie
 from bookie_server.wire import codec
+from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import (
     BookieInfo,
     IdRange,
@@ -35,13 +37,15 @@ from bookkeeper_metadata.model import NO_ENTRY_ID
 SERVICE = "bookkeeper.Bookie"
 READS_IN_FLIGHT_MAX = 64
 """Reads of one stream executed at once; the others wait in the stream."""
+REPLIES_MAX = 4_096
+"""Most sections answered in one message, which is encoded in one step."""
 STEP_S = 0.01
 """About the longest that one frame keeps the event loop to itself."""
 _LOGGER = logging.getLogger(__name__)
 
 SERVER_OPTIONS = (
-    ("grpc.max_receive_message_length", codec.FRAME_SIZE_MAX),
-    ("grpc.max_send_message_length", codec.FRAME_SIZE_MAX),
+    ("grpc.max_receive_message_length", FRAME_SIZE_MAX),
+    ("grpc.max_send_message_length", FRAME_SIZE_MAX),
     # Two bookies on one port would each get half of the clients.
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", 1_000),
@@ -78,7 +82,6 @@ class BookieService:
         )
 
     async def _write(self, frames: AsyncIterator[bytes], context: Any) -> None:
-        loop = asyncio.get_running_loop()
         replies: list[SectionReply] = []
         wake = asyncio.Event()
 
@@ -93,9 +96,8 @@ class BookieService:
             while replies or not is_last:
                 await wake.wait()
                 wake.clear()
-                ready = replies.copy()
-                replies.clear()
-                if ready:
+                while ready := replies[:REPLIES_MAX]:
+                    del replies[:REPLIES_MAX]
                     await context.write(codec.encode_write_reply(ready))
 
         sender = asyncio.create_task(send_replies(), name="write-replies")
@@ -105,13 +107,11 @@ class BookieService:
                 # again when a bookie is back at this address.
                 if self.is_draining:
                     break
-                pause_at_s = loop.time() + STEP_S
-                for section in codec.parse_frame(frame):
+                # All are parsed before any is admitted: what follows on
+                # the stream of a frame that does not parse means nothing.
+                sections = [section async for section in _with_pauses(codec.sections_of(frame))]
+                async for section in _with_pauses(sections):
                     self._bookie.add(section, partial(answer, section))
-                    # A frame may have thousands of sections; others are served between them.
-                    if loop.time() > pause_at_s:
-                        await asyncio.sleep(0)
-                        pause_at_s = loop.time() + STEP_S
                 # Not to read on is the back pressure: gRPC's flow control then stops the client.
                 await self._bookie.wait_for_room()
             # The client has said all, or the bookie drains: what was
@@ -146,7 +146,12 @@ class BookieService:
 
         try:
             async for data in requests:
-                request_id, request = codec.parse_read_request(data)
+                try:
+                    request_id, request = codec.parse_read_request(data)
+                except codec.BadRequestError as refused:
+                    async with writing:
+                        await context.write(refused.reply)
+                    continue
                 # Before there is a task: requests beyond the limit stay in
                 # gRPC's buffers, not in memory of ours.
                 await slots.acquire()
@@ -178,6 +183,7 @@ class BookieService:
         return codec.encode_status(await self._bookie.write_lac(ledger_id, master_key, packet))
 
     async def _info(self, data: bytes) -> bytes:
+        codec.parse_info_request(data)
         # A sick disk may keep this waiting, and the loop must not wait with it.
         disk = await asyncio.to_thread(shutil.disk_usage, self._directory)
         info = replace(
@@ -189,18 +195,33 @@ class BookieService:
         return codec.encode_info(info)
 
     async def _list_entries(self, data: bytes) -> bytes:
-        ledger_id = codec.parse_list_entries_request(data)
-        return codec.encode_entry_list(self._bookie.list_entries(ledger_id))
+        request = codec.parse_list_entries_request(data)
+        return codec.encode_entry_list(self._bookie.list_entries(request))
+
+
+async def _with_pauses(sections: Iterable[Section]) -> AsyncIterator[Section]:
+    """The same; a frame may have thousands of them, and others are served in between."""
+    loop = asyncio.get_running_loop()
+    pause_at_s = loop.time() + STEP_S
+    for section in sections:
+        yield section
+        if loop.time() > pause_at_s:
+            await asyncio.sleep(0)
+            pause_at_s = loop.time() + STEP_S
 
 
 def _refuse_malformed(
     method: Callable[[bytes], Awaitable[bytes]],
 ) -> Callable[[bytes, Any], Awaitable[bytes]]:
-    """Make a unary handler of a method: a request that does not parse is INVALID_ARGUMENT."""
+    """Make a unary handler of a method: what breaks a limit is BAD_REQUEST, what does not parse
+    INVALID_ARGUMENT.
+    """
 
     async def handle(data: bytes, context: Any) -> bytes:
         try:
             return await method(data)
+        except codec.BadRequestError as refused:
+            return refused.reply
         except codec.MalformedFrameError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             # Never reached, since ``abort`` raises; it says so to the type checker.

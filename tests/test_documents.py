@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.generate_documents import errors_document, with_table
+from scripts.generate_documents import errors_document, limits_document, with_table
 from scripts.package_page import with_absolute_links
 from spark_bookkeeper.cli import commands
 from tests.sources import REPOSITORY, sources_of_tests
@@ -165,6 +165,12 @@ def test_the_document_of_errors_is_the_codes() -> None:
     stated = text_of("docs/errors.md")
 
     assert stated == errors_document(), "run: python -m scripts.generate_documents"
+
+
+def test_the_document_of_limits_is_the_codes() -> None:
+    stated = text_of("docs/limits.md")
+
+    assert stated == limits_document(), "run: python -m scripts.generate_documents"
 
 
 def test_every_make_target_in_the_readme_exists() -> None:

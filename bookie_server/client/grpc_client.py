@@ -26,10 +26,12 @@ from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.write_stream import WriteStream
 from bookie_server.wire import codec
 from bookie_server.wire.addressee import encode_addressee
+from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
     EntryList,
+    ListRequest,
     ReadLacReply,
     ReadLacRequest,
     ReadReply,
@@ -42,8 +44,8 @@ Reply = TypeVar("Reply")
 
 SERVICE = "bookkeeper.Bookie"
 CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", codec.FRAME_SIZE_MAX),
-    ("grpc.max_send_message_length", codec.FRAME_SIZE_MAX),
+    ("grpc.max_receive_message_length", FRAME_SIZE_MAX),
+    ("grpc.max_send_message_length", FRAME_SIZE_MAX),
     # Own connections: a client that is closed must not leave its socket to another one's fate.
     ("grpc.use_local_subchannel_pool", 1),
     # Bookies are addressed directly; a proxy of the environment is meant for something else.
@@ -102,8 +104,8 @@ class GrpcBookieClient(BookieClient):
     async def info(self) -> BookieInfo | None:
         return await self._call("Info", b"", codec.parse_info)
 
-    async def list_entries(self, ledger_id: int) -> EntryList:
-        request = codec.encode_list_entries_request(ledger_id)
+    async def list_page(self, ledger_id: int, first_entry: int) -> EntryList:
+        request = codec.encode_list_entries_request(ListRequest(ledger_id, first_entry))
         reply = await self._call("ListEntries", request, codec.parse_entry_list)
         return reply or EntryList(Status.UNREACHABLE)
 

@@ -13,6 +13,7 @@ from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
     EntryList,
+    IdRange,
     ReadLacReply,
     ReadLacRequest,
     ReadReply,
@@ -55,9 +56,25 @@ class BookieClient(ABC):
     async def info(self) -> BookieInfo | None:
         """The bookie's identity and disk; ``None`` when it does not answer."""
 
-    @abstractmethod
     async def list_entries(self, ledger_id: int) -> EntryList:
-        """List the entries of a ledger that the bookie holds."""
+        """List the entries of a ledger that the bookie holds, page by page.
+
+        The pages are looked up one after the other; an entry added meanwhile may be missing.
+        """
+        held: list[IdRange] = []
+        first_entry = 0
+        while True:
+            page = await self.list_page(ledger_id, first_entry)
+            held += page.held
+            if page.status is not Status.OK or not page.next_entry:
+                return EntryList(page.status, tuple(held))
+            if page.next_entry <= first_entry:
+                return EntryList(Status.UNKNOWN, tuple(held))  # it would go on for ever
+            first_entry = page.next_entry
+
+    @abstractmethod
+    async def list_page(self, ledger_id: int, first_entry: int) -> EntryList:
+        """List entries from ``first_entry`` on, as many ranges as the bookie puts into one reply."""
 
     @abstractmethod
     async def close(self) -> None:

@@ -17,6 +17,7 @@ from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
     EntryList,
+    ListRequest,
     ReadLacReply,
     ReadLacRequest,
     ReadReply,
@@ -62,8 +63,10 @@ class LocalBookieClient(BookieClient):
         ledger_count = len(self._bookie.storage.contents.ledgers)
         return BookieInfo(self.bookie_id, ledger_count=ledger_count)
 
-    async def list_entries(self, ledger_id: int) -> EntryList:
-        return self._bookie.list_entries(ledger_id)
+    async def list_page(self, ledger_id: int, first_entry: int) -> EntryList:
+        sent = codec.encode_list_entries_request(ListRequest(ledger_id, first_entry))
+        reply = self._bookie.list_entries(codec.parse_list_entries_request(sent))
+        return codec.parse_entry_list(codec.encode_entry_list(reply))
 
     async def close(self) -> None:
         """Do nothing: the owner of the bookie stops it."""

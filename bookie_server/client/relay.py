@@ -87,8 +87,9 @@ class RelayedBookieClient(BookieClient):
         info: BookieInfo | None = await self._ask("info")
         return info
 
-    async def list_entries(self, ledger_id: int) -> EntryList:
-        return await self._ask("list_entries", ledger_id) or EntryList(Status.UNREACHABLE)
+    async def list_page(self, ledger_id: int, first_entry: int) -> EntryList:
+        page = await self._ask("list_page", ledger_id, first_entry)
+        return page or EntryList(Status.UNREACHABLE)
 
     async def close(self) -> None:
         self._is_closed = True

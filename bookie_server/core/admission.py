@@ -22,14 +22,16 @@ from typing import Protocol
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey
-from bookie_server.wire.digest import keyless_digest
+from bookie_server.wire.digest import HmacDigest, keyless_digest
 from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import (
     RECORD_OVERHEAD,
     Run,
+    headers_are_possible,
     is_possible_lac_packet,
-    parse_header,
+    length_of,
     run_verifies,
+    smallest_record,
 )
 from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.model import NO_ENTRY_ID
@@ -103,6 +105,8 @@ class Admission:
 
     def add(self, section: Section, to: ReplyTo) -> list[Effect]:
         """Admit the whole section, or refuse the whole section."""
+        if section.defect:
+            return [Reply(to, Status.BAD_REQUEST)]
         # The order matters to the client: a wrong key is told before a fence, so that a stranger
         # learns nothing about the ledger, and the digests, which cost most, are checked last.
         refusal = self._refuse(section.ledger_id, section.master_key)
@@ -116,7 +120,7 @@ class Admission:
             section.ledger_id, section.run.first_entry, section.run.last_entry
         )
         digest = keyless_digest(section.digest_type)
-        digest_size = 20 if digest is None else digest.size
+        digest_size = HmacDigest.size if digest is None else digest.size
         # A writer that never had its answer sends the same bytes again. What is stored is not
         # journalled twice; what is left may be several pieces.
         stored_or_new = self._durable.missing(section.run)
@@ -286,12 +290,12 @@ def _is_plausible(section: Section) -> bool:
     A writer cannot know an entry confirmed before it is stored. Apache's re-replication, whose adds
     are recovery's, packages entries anew with the LAC of the whole ledger.
     """
-    digest = keyless_digest(section.digest_type)
-    if digest is not None and not run_verifies(section.run, digest):
+    run, digest = section.run, keyless_digest(section.digest_type)
+    if not headers_are_possible(run, may_know_itself=section.is_recovery):
         return False
-    header = parse_header(section.run.data, section.run.offsets[-1])
-    is_known_early = header.last_add_confirmed >= header.entry_id and not section.is_recovery
-    return header.last_add_confirmed >= -1 and header.length >= 0 and not is_known_early
+    if digest is None:
+        return smallest_record(run) >= RECORD_OVERHEAD + HmacDigest.size
+    return run_verifies(run, digest)
 
 
 def _not_pending(run: Run, pending: list[Run]) -> list[Run]:
@@ -323,17 +327,21 @@ def same_entries(run: Run, stored: Run, digest_size: int) -> bool:
 
     LAC and digest may differ: Apache's recovery packages an entry anew (docs/architecture.md).
     """
+    # What is sent again is mostly the same to the last byte.
+    if run.entry_ids == stored.entry_ids and run.data == stored.data:
+        return True
     for index, entry_id in enumerate(stored.entry_ids):
         at = _index_of(run, entry_id)
-        if at is None:
-            continue
-        if _comparable(run, at, digest_size) != _comparable(stored, index, digest_size):
+        if at is not None and not _is_same(run, at, stored, index, digest_size):
             return False
     return True
 
 
-def _comparable(run: Run, index: int, digest_size: int) -> tuple[int, bytes]:
-    """(cumulative length, payload) of a record: two replicas with the same are the same entry."""
-    header = parse_header(run.data, run.offsets[index])
-    payload = bytes(run.record(index)[RECORD_OVERHEAD + digest_size :])
-    return header.length, payload
+def _is_same(run: Run, at: int, stored: Run, index: int, digest_size: int) -> bool:
+    """Whether two records of an id have one cumulative length and one payload: then they are replicas."""
+    begin, twin = run.offsets[at], stored.offsets[index]
+    if length_of(run.data, begin) != length_of(stored.data, twin):
+        return False
+    skip = RECORD_OVERHEAD + digest_size
+    payload = run.data[begin + skip : run.end_of(at)]
+    return bool(payload == stored.data[twin + skip : stored.end_of(index)])

@@ -24,10 +24,12 @@ from bookie_server.storage.read_plan import ReadPlan, Stored, merge_stored
 from bookie_server.wire.record import Run
 from bookie_server.wire.stripe import EVERY_ID, Stripe
 from bookkeeper_metadata.foundation.invariant import invariant
-from bookkeeper_metadata.model import ENTRY_ID_MAX
+from bookkeeper_metadata.model import ENTRY_ID_MAX, NO_ENTRY_ID
 
 _PLAN_ITEMS_MAX = 4096
-"""Most places one plan names; the ids behind them are reported as not reached."""
+"""Most places looked at for one plan; the ids behind them are reported as not reached."""
+_PLAN_IDS_MAX = 65_536
+"""About the most ids looked at for one plan; more of the smallest records fit no reply."""
 
 
 class Contents:
@@ -256,9 +258,9 @@ class Contents:
                 last = _max(last, rows.last_entry)
         return last
 
-    def entry_ids(self, ledger_id: int) -> list[Sequence[int]]:
-        """All stored ids of the ledger: ascending sequences, one behind the other."""
-        return [item.ids for item in self._find_stored(ledger_id, 0, ENTRY_ID_MAX)]
+    def entry_ids(self, ledger_id: int, first: int = 0) -> Iterator[Sequence[int]]:
+        """All stored ids from ``first`` on: ascending sequences, one behind the other."""
+        return (item.ids for item in self._find_stored(ledger_id, first, ENTRY_ID_MAX))
 
     def plan_read(
         self,
@@ -275,19 +277,24 @@ class Contents:
         """
         invariant(0 <= first <= last, "a read asks for at least one id")
         wanted = stripe or EVERY_ID
+        first_wanted = wanted.next(first)
         stored: list[Stored] = []
-        size, planned_last = 0, last
+        places = id_count = size = 0
+        planned_last, looked_at = last, NO_ENTRY_ID
         for item in self._find_stored(ledger_id, first, last):
-            ids = wanted.select(item.ids)
-            if not ids:
-                continue
-            if stored and (size >= size_bytes_max or len(stored) >= _PLAN_ITEMS_MAX):
+            is_full = (
+                size >= size_bytes_max or places >= _PLAN_ITEMS_MAX or id_count >= _PLAN_IDS_MAX
+            )
+            # A reply that says nothing of any wanted id would be asked for again for ever.
+            if is_full and looked_at >= first_wanted:
                 # What lies behind was not looked for: to report it as
                 # absent would be a false denial.
-                planned_last = stored[-1].ids[-1]
+                planned_last = looked_at
                 break
-            stored.append(Stored(ids, item.place, item.directory))
-            size += stored[-1].size_bytes
+            places, id_count, looked_at = places + 1, id_count + len(item.ids), item.ids[-1]
+            if ids := wanted.select(item.ids):
+                stored.append(Stored(ids, item.place, item.directory))
+                size += stored[-1].size_bytes
         return ReadPlan(ledger_id, first, last, wanted, size_bytes_max, tuple(stored), planned_last)
 
     def plan_compare(self, run: Run) -> ReadPlan:
@@ -298,8 +305,11 @@ class Contents:
             for item in self._find_stored(run.ledger_id, first, last)
             if (ids := [entry_id for entry_id in item.ids if entry_id in asked])
         )
-        # In effect no limit of bytes: a twin left out would pass for equal.
-        return ReadPlan(run.ledger_id, first, last, EVERY_ID, ENTRY_ID_MAX, items, last)
+        # In effect no limits: a twin left out would pass for equal.
+        unlimited, spans_max = ENTRY_ID_MAX, ENTRY_ID_MAX
+        return ReadPlan(
+            run.ledger_id, first, last, EVERY_ID, unlimited, items, last, spans_max=spans_max
+        )
 
     def _find_stored(self, ledger_id: int, first: int, last: int) -> Iterator[Stored]:
         """Every stored id of ``first..last`` and its place, ascending, each once."""

@@ -8,6 +8,7 @@ concerns the ids in that block only.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +16,6 @@ from bookie_server.core.presence import Presence
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.group import crc32c_of
 from bookie_server.storage.logs.entry_log import file_name
-from bookie_server.storage.logs.id_pattern import clip
 from bookie_server.storage.logs.rows import Row
 from bookie_server.storage.logs.write_cache import pieces_of
 from bookie_server.wire.buffer import Buffer
@@ -24,6 +24,8 @@ from bookie_server.wire.stripe import Stripe
 
 PREAD_SIZE_MAX = 1024 * 1024
 """Neighbouring blocks are fetched with one read up to this size."""
+SPANS_MAX = 8_192
+"""About the most spans of one outcome; of entries with gaps between them there are two for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class ReadPlan:
     """Ascending, spans disjoint."""
     planned_last: int
     """The highest id looked for; asked ids behind it are reported as not reached."""
+    spans_max: int = SPANS_MAX
 
     @property
     def needs_disk(self) -> bool:
@@ -86,25 +89,35 @@ class ReadOutcome:
         return [(span.first, span.last) for span in self.spans if span.presence is presence]
 
 
+@dataclass(slots=True)
+class _Head:
+    """The first item of a source, and how many of its ids are passed on already."""
+
+    item: Stored
+    source: Iterator[Stored]
+    done: int = 0
+
+    @property
+    def next_id(self) -> int:
+        return self.item.ids[self.done]
+
+
 def merge_stored(sources: Iterable[Iterator[Stored]]) -> Iterator[Stored]:
     """Merge ascending sources that share no id; items are cut where their spans interleave."""
-    heads: list[tuple[Stored, Iterator[Stored]]] = []
-    for source in sources:
-        head = next(source, None)
-        if head is not None:
-            heads.append((head, source))
+    heads = [_Head(item, source) for source in sources if (item := next(source, None)) is not None]
     while heads:
-        at = min(range(len(heads)), key=lambda index: heads[index][0].ids[0])
-        head, source = heads.pop(at)
-        limit = min((other.ids[0] for other, _ in heads), default=None)
-        rest: Stored | None = None
-        if limit is not None and head.ids[-1] >= limit:
-            rest = Stored(clip(head.ids, limit, head.ids[-1]), head.place, head.directory)
-            head = Stored(clip(head.ids, head.ids[0], limit - 1), head.place, head.directory)
-        yield head
-        following = rest if rest is not None else next(source, None)
-        if following is not None:
-            heads.append((following, source))
+        head = min(heads, key=lambda head: head.next_id)
+        limit = min((other.next_id for other in heads if other is not head), default=None)
+        item, begin = head.item, head.done
+        end = len(item.ids) if limit is None else bisect_left(item.ids, limit, begin)
+        yield Stored(item.ids[begin:end], item.place, item.directory)
+        head.done = end
+        if end == len(item.ids):
+            following = next(head.source, None)
+            if following is None:
+                heads.remove(head)
+            else:
+                head.item, head.done = following, 0
 
 
 @dataclass(slots=True)
@@ -115,6 +128,7 @@ class _Collector:
     cursor: int
     """The next asked id that has no presence yet."""
     size_bytes_max: int
+    spans_max: int
     chunks: list[Buffer] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     size_bytes: int = 0
@@ -128,6 +142,12 @@ class _Collector:
 
         ``within`` says which buffer, and where in it, the run's bytes are.
         """
+        if not self._is_one_span(run.entry_ids):
+            # Each id may begin a span, behind one of ids that are absent.
+            count = max(1, (self.spans_max - len(self.spans)) // 2)
+            if count < len(run):
+                self.is_full = True
+                run = run.slice(0, count)
         room = self.size_bytes_max - self.size_bytes
         if run.size_bytes > room:
             self.is_full = True
@@ -160,13 +180,15 @@ class _Collector:
 
     def mark(self, ids: Sequence[int], presence: Presence) -> None:
         """Record the presence of asked ids; asked ids passed over on the way to them are absent."""
-        rank = self.stripe.rank
-        # All wanted ids between the two ends are there: one span, whatever their number.
-        if rank(ids[-1]) - rank(ids[0]) + 1 == len(ids):
+        if self._is_one_span(ids):
             self._extend(ids[0], ids[-1], presence)
             return
         for entry_id in ids:
             self._extend(entry_id, entry_id, presence)
+
+    def _is_one_span(self, ids: Sequence[int]) -> bool:
+        """Whether all wanted ids between the two ends are there, whatever their number."""
+        return self.stripe.rank(ids[-1]) - self.stripe.rank(ids[0]) + 1 == len(ids)
 
     def _extend(self, first: int, last: int, presence: Presence) -> None:
         if first > self.cursor:
@@ -185,9 +207,12 @@ class _Collector:
 
 def execute_plan(files: FileSystem, plan: ReadPlan) -> ReadOutcome:
     """Fetch what the plan names, on any thread. Errors of the disk become presences."""
-    into = _Collector(plan.stripe, plan.stripe.next(plan.first), plan.size_bytes_max)
+    into = _Collector(
+        plan.stripe, plan.stripe.next(plan.first), plan.size_bytes_max, plan.spans_max
+    )
     for batch in _batches(plan.stored):
-        if into.is_full:
+        if into.is_full or len(into.spans) >= plan.spans_max:
+            into.is_full = True
             break
         if isinstance(batch[0].place, Run):
             for item in batch:

@@ -200,15 +200,21 @@ class InfoReply(_message.Message):
     def __init__(self, bookie_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., version: _Optional[str] = ..., ledger_count: _Optional[int] = ..., disk_total_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ...) -> None: ...
 
 class ListEntriesRequest(_message.Message):
-    __slots__ = ("ledger_id",)
+    __slots__ = ("ledger_id", "first_entry", "ranges_max")
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    RANGES_MAX_FIELD_NUMBER: _ClassVar[int]
     ledger_id: int
-    def __init__(self, ledger_id: _Optional[int] = ...) -> None: ...
+    first_entry: int
+    ranges_max: int
+    def __init__(self, ledger_id: _Optional[int] = ..., first_entry: _Optional[int] = ..., ranges_max: _Optional[int] = ...) -> None: ...
 
 class ListEntriesReply(_message.Message):
-    __slots__ = ("status", "held")
+    __slots__ = ("status", "held", "next_entry")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    NEXT_ENTRY_FIELD_NUMBER: _ClassVar[int]
     status: Status
     held: _containers.RepeatedCompositeFieldContainer[IdRange]
-    def __init__(self, status: _Optional[_Union[Status, str]] = ..., held: _Optional[_Iterable[_Union[IdRange, _Mapping[str, object]]]] = ...) -> None: ...
+    next_entry: int
+    def __init__(self, status: _Optional[_Union[Status, str]] = ..., held: _Optional[_Iterable[_Union[IdRange, _Mapping[str, object]]]] = ..., next_entry: _Optional[int] = ...) -> None: ...

@@ -1,15 +1,16 @@
 """Messages to bytes and back; the only file that knows protobuf's classes.
 
 A section is encoded once, by the client that packaged its entries, and the same ``bytes`` go to every
-bookie of the write set; a frame of several sections is their concatenation. Sizes are limited here,
-before anything is allocated by a peer's say-so. The layout is in bookie.proto. Where a value has the
-fields of its message, by name, ``_fields_of`` carries them over.
+bookie of the write set; a frame of several sections is their concatenation. Requests are held
+against the limits (:mod:`bookie_server.wire.limits`) here, before anything is allocated by a peer's
+say-so. The layout is in bookie.proto. Where a value has the fields of its message, by name,
+``_fields_of`` carries them over.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
@@ -17,10 +18,18 @@ from google.protobuf.message import DecodeError, Message
 
 from bookie_server.wire import bookie_pb2 as pb
 from bookie_server.wire.digest import MASTER_KEY_SIZE
+from bookie_server.wire.limits import (
+    FRAME_SIZE_MAX,
+    HEADER_SIZE_MAX,
+    ID_SPAN_MAX,
+    RUN_ENTRIES_MAX,
+    defect_of,
+)
 from bookie_server.wire.messages import (
     BookieInfo,
     EntryList,
     IdRange,
+    ListRequest,
     LongPoll,
     ReadLacReply,
     ReadLacRequest,
@@ -33,12 +42,7 @@ from bookie_server.wire.messages import (
 )
 from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
 from bookie_server.wire.stripe import Stripe
-from bookkeeper_metadata.model import DigestType
-
-FRAME_SIZE_MAX = 8 * 1024 * 1024
-"""Largest message either side accepts."""
-_HEADER_SIZE_MAX = 64 * 1024
-"""Largest protobuf header in a frame: thousands of id ranges fit, a bomb does not."""
+from bookkeeper_metadata.model import NO_ENTRY_ID, DigestType
 
 _SECTION = struct.Struct(">II")
 _REPLY = struct.Struct(">I")
@@ -56,6 +60,18 @@ class _Value(Protocol):
 
 class MalformedFrameError(ValueError):
     """The bytes are not a frame, so nothing that follows on their stream can be trusted."""
+
+
+class BadRequestError(ValueError):
+    """A request that breaks a limit; nothing was done for it, and ``reply`` says so to the peer."""
+
+    def __init__(self, detail: str, reply: bytes) -> None:
+        super().__init__(detail, reply)
+        self.detail = detail
+        self.reply = reply
+
+    def __str__(self) -> str:
+        return self.detail
 
 
 def encode_section_header(
@@ -77,12 +93,17 @@ def encode_section(header: bytes, parts: Sequence[bytes | memoryview]) -> bytes:
 
 
 def parse_frame(frame: bytes) -> list[Section]:
-    """Split a frame into its sections; records are shared with ``frame``, not copied.
+    """Split a frame into its sections; see :func:`sections_of`."""
+    return list(sections_of(frame))
+
+
+def sections_of(frame: bytes) -> Iterator[Section]:
+    """The sections of a frame, parsed one by one; records are shared with ``frame``, not copied.
 
     Raises:
-        MalformedFrameError: the frame does not parse to its last byte, or breaks a limit.
+        MalformedFrameError: the frame does not parse to its last byte. A section that parses and
+            breaks a limit says so in its ``defect``.
     """
-    sections: list[Section] = []
     view = memoryview(frame)
     offset, end = 0, len(frame)
     # Sizes come from the peer: each is checked before anything is allocated or sliced by it.
@@ -93,35 +114,44 @@ def parse_frame(frame: bytes) -> list[Section]:
             raise MalformedFrameError(f"{end - offset} bytes behind the last section")
         header_size, records_size = _SECTION.unpack_from(view, offset)
         body = offset + _SECTION.size + header_size
-        if header_size > _HEADER_SIZE_MAX or records_size > end - body:
+        if header_size > HEADER_SIZE_MAX or records_size > end - body:
             raise MalformedFrameError(f"a section at {offset} that exceeds its frame")
         header = _parse(pb.SectionHeader(), bytes(view[offset + _SECTION.size : body]))
         offset = body + records_size
         # A view of the frame, not a copy: records are kept and written as they came.
-        sections.append(_section(header, view[body:offset]))
-    return sections
+        yield _section(header, view[body:offset])
 
 
 def _section(header: pb.SectionHeader, records: memoryview) -> Section:
     try:
-        run = parse_run(records)
-        digest_type = DigestType(header.digest_type)
-    except ValueError as cause:
+        run = parse_run(records, RUN_ENTRIES_MAX)
+    except MalformedRecordsError as cause:
         raise MalformedFrameError(str(cause)) from cause
+    defect = defect_of("SectionHeader", header)
     # Key and fence are checked for the header's ledger, the records go to their own: they must be
     # the same. A negative entry id would be a record of a ledger's state in the journal.
-    if run.ledger_id != header.ledger_id or header.ledger_id < 0 or run.first_entry < 0:
-        raise MalformedFrameError(
-            f"records of ledger {run.ledger_id} entry {run.first_entry} in a section of ledger {header.ledger_id}"
-        )
-    _check_key(header.master_key)
-    return Section(header.ledger_id, header.master_key, header.is_recovery, digest_type, run)
+    if run.ledger_id != header.ledger_id or run.first_entry < 0:
+        defect = f"records of ledger {run.ledger_id} from entry {run.first_entry} on"
+    if run.last_entry - run.first_entry >= ID_SPAN_MAX:
+        defect = f"entries {run.first_entry} to {run.last_entry} in one section"
+    # Nobody looks at the type where there is a defect.
+    digest_type = DigestType.DUMMY if defect else DigestType(header.digest_type)
+    return Section(
+        header.ledger_id, header.master_key, header.is_recovery, digest_type, run, defect
+    )
 
 
-def _check_key(master_key: bytes) -> None:
+def _defect_of_fence(request: pb.ReadRequest | pb.ReadLacRequest) -> str:
     """Refuse a key of another size: the first add or fence would bind its ledger to it for good."""
-    if len(master_key) != MASTER_KEY_SIZE:
-        raise MalformedFrameError(f"a master key of {len(master_key)} bytes")
+    if request.is_fencing and len(request.master_key) != MASTER_KEY_SIZE:
+        return f"a fence with a master key of {len(request.master_key)} bytes"
+    return ""
+
+
+def _parse_request(message: M, data: bytes) -> M:
+    if len(data) > HEADER_SIZE_MAX:
+        raise MalformedFrameError(f"a request of {len(data)} bytes")
+    return _parse(message, data)
 
 
 def _parse(message: M, data: bytes) -> M:
@@ -169,25 +199,32 @@ def encode_read_request(request_id: int, request: ReadRequest) -> bytes:
 
 
 def parse_read_request(data: bytes) -> tuple[int, ReadRequest]:
-    """Return request id and request; raises :class:`MalformedFrameError` for what makes no sense."""
-    message = _parse(pb.ReadRequest(), data)
-    stripe = None
+    """Return request id and request.
+
+    Raises:
+        MalformedFrameError: it does not parse.
+        BadRequestError: it breaks a limit.
+    """
+    message = _parse_request(pb.ReadRequest(), data)
+    stripe, defect = None, defect_of("ReadRequest", message) or _defect_of_fence(message)
+    first_entry, last_entry = message.first_entry, message.last_entry
+    if first_entry > last_entry:
+        defect = f"a read of entries {first_entry}..{last_entry}"
     if message.HasField("stripe"):
         wire = message.stripe
+        defect = defect or defect_of("Stripe", wire)
         try:
             stripe = Stripe(wire.ensemble_size, wire.write_quorum, wire.index)
         except ValueError as cause:
-            raise MalformedFrameError(str(cause)) from cause
-    if message.ledger_id < 0 or not 0 <= message.first_entry <= message.last_entry:
-        raise MalformedFrameError(
-            f"a read of ledger {message.ledger_id} entries {message.first_entry}..{message.last_entry}"
-        )
-    if message.is_fencing:
-        _check_key(message.master_key)
+            defect = str(cause)
+    if defect:
+        refused = IdRange(first_entry, last_entry, Status.BAD_REQUEST)
+        reply = StoredReply((), (refused,), NO_ENTRY_ID)
+        raise BadRequestError(defect, encode_read_reply(message.request_id, reply))
     return message.request_id, ReadRequest(
         ledger_id=message.ledger_id,
-        first_entry=message.first_entry,
-        last_entry=message.last_entry,
+        first_entry=first_entry,
+        last_entry=last_entry,
         stripe=stripe,
         is_fencing=message.is_fencing,
         master_key=message.master_key,
@@ -233,18 +270,18 @@ def encode_read_lac_request(request: ReadLacRequest) -> bytes:
 
 
 def parse_read_lac_request(data: bytes) -> ReadLacRequest:
-    """Raises :class:`MalformedFrameError` for what makes no sense."""
-    message = _parse(pb.ReadLacRequest(), data)
-    if message.ledger_id < 0:
-        raise MalformedFrameError(f"a LAC read of ledger {message.ledger_id}")
-    if message.is_fencing:
-        _check_key(message.master_key)
+    """Raises :class:`MalformedFrameError` and :class:`BadRequestError`."""
+    message = _parse_request(pb.ReadLacRequest(), data)
+    defect = defect_of("ReadLacRequest", message) or _defect_of_fence(message)
     long_poll = None
     if message.HasField("long_poll"):
         wire = message.long_poll
-        if wire.previous_lac < -1 or message.is_fencing:
-            raise MalformedFrameError("a long poll that fences, or from before the first entry")
+        defect = defect or defect_of("LongPoll", wire)
+        if message.is_fencing:
+            defect = "a long poll that fences"
         long_poll = LongPoll(**{name: getattr(wire, name) for name in LongPoll.__slots__})
+    if defect:
+        raise BadRequestError(defect, encode_read_lac_reply(ReadLacReply(Status.BAD_REQUEST)))
     return ReadLacRequest(message.ledger_id, message.is_fencing, message.master_key, long_poll)
 
 
@@ -277,14 +314,16 @@ def encode_write_lac_request(ledger_id: int, master_key: bytes, packet: bytes) -
 
 
 def parse_write_lac_request(data: bytes) -> tuple[int, bytes, bytes]:
-    """Return ``(ledger_id, master_key, packet)``; raises :class:`MalformedFrameError`."""
-    message = _parse(pb.WriteLacRequest(), data)
-    if message.ledger_id < 0:
-        raise MalformedFrameError(f"an explicit LAC of ledger {message.ledger_id}")
-    _check_key(message.master_key)
-    # Two numbers and a digest, of which HMAC's is the largest with 20 bytes.
-    if not 16 <= len(message.packet) <= 36 or message.packet[:8] != message.ledger_id.to_bytes(8):
-        raise MalformedFrameError("an explicit LAC packet of another ledger or size")
+    """Return ``(ledger_id, master_key, packet)``.
+
+    Raises :class:`MalformedFrameError` and :class:`BadRequestError`.
+    """
+    message = _parse_request(pb.WriteLacRequest(), data)
+    defect = defect_of("WriteLacRequest", message)
+    if not defect and message.packet[:8] != message.ledger_id.to_bytes(8):
+        defect = "an explicit LAC packet of another ledger"
+    if defect:
+        raise BadRequestError(defect, encode_status(Status.BAD_REQUEST))
     return message.ledger_id, message.master_key, message.packet
 
 
@@ -298,6 +337,11 @@ def parse_status(data: bytes) -> Status:
     return _from_wire(_parse(pb.StatusReply(), data).status)
 
 
+def parse_info_request(data: bytes) -> None:
+    """There is nothing in it. Raises :class:`MalformedFrameError`."""
+    _parse_request(pb.InfoRequest(), data)
+
+
 def encode_info(info: BookieInfo) -> bytes:
     """Encode what ``bookkeeper bookies`` shows of a bookie."""
     return pb.InfoReply(**_fields_of(info)).SerializeToString()
@@ -308,20 +352,25 @@ def parse_info(data: bytes) -> BookieInfo:
     return BookieInfo(*_INFO(_parse(pb.InfoReply(), data)))
 
 
-def encode_list_entries_request(ledger_id: int) -> bytes:
-    """Encode the request for the list of all entries of a ledger."""
-    return pb.ListEntriesRequest(ledger_id=ledger_id).SerializeToString()
+def encode_list_entries_request(request: ListRequest) -> bytes:
+    """Encode the request for a page of the list of a ledger's entries."""
+    return pb.ListEntriesRequest(**_fields_of(request)).SerializeToString()
 
 
-def parse_list_entries_request(data: bytes) -> int:
-    """Return the ledger id; raises :class:`MalformedFrameError`."""
-    return _parse(pb.ListEntriesRequest(), data).ledger_id
+def parse_list_entries_request(data: bytes) -> ListRequest:
+    """Raises :class:`MalformedFrameError` and :class:`BadRequestError`."""
+    message = _parse_request(pb.ListEntriesRequest(), data)
+    if defect := defect_of("ListEntriesRequest", message):
+        raise BadRequestError(defect, encode_entry_list(EntryList(Status.BAD_REQUEST)))
+    return ListRequest(message.ledger_id, message.first_entry, message.ranges_max)
 
 
 def encode_entry_list(entries: EntryList) -> bytes:
     """Encode the ranges in ascending order, as storage lists them."""
     return pb.ListEntriesReply(
-        status=entries.status.name, held=[_id_range_to_wire(part) for part in entries.held]
+        status=entries.status.name,
+        held=[_id_range_to_wire(part) for part in entries.held],
+        next_entry=entries.next_entry,
     ).SerializeToString()
 
 
@@ -329,7 +378,9 @@ def parse_entry_list(data: bytes) -> EntryList:
     """Raises :class:`MalformedFrameError`."""
     message = _parse(pb.ListEntriesReply(), data)
     return EntryList(
-        _from_wire(message.status), tuple(_id_range_from_wire(part) for part in message.held)
+        _from_wire(message.status),
+        tuple(_id_range_from_wire(part) for part in message.held),
+        message.next_entry,
     )
 
 

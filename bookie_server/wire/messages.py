@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, unique
 
+from bookie_server.wire.limits import LIST_RANGES_MAX
 from bookie_server.wire.record import Run
 from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.model import DigestType
@@ -49,6 +50,8 @@ class Section:
     is_recovery: bool
     digest_type: DigestType
     run: Run
+    defect: str = ""
+    """Which limit of :mod:`bookie_server.wire.limits` it breaks; such a section is BAD_REQUEST."""
 
     def reply(self, status: Status) -> SectionReply:
         """The answer to this section."""
@@ -174,8 +177,22 @@ class BookieInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ListRequest:
+    """Asks for the ids of ``first_entry`` and above that a bookie holds."""
+
+    ledger_id: int
+    first_entry: int = 0
+    ranges_max: int = LIST_RANGES_MAX
+    """Most ranges in the reply. 0: whoever asks knows nothing of ``next_entry``."""
+
+
+@dataclass(frozen=True, slots=True)
 class EntryList:
-    """The ids a bookie holds, ascending. An id not listed is absent only if the status is ``OK``."""
+    """The ids a bookie holds, ascending. An id not listed is absent only if the status is ``OK`` and
+    it lies between the ``first_entry`` that was asked for and ``next_entry``.
+    """
 
     status: Status
     held: tuple[IdRange, ...] = ()
+    next_entry: int = 0
+    """Ids from here on are not listed yet; 0: all are."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bookie_server.wire.digest import Crc32cDigest, Crc32Digest, Digest
+from bookie_server.wire.limits import ENTRY_SIZE_MAX
 from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.model import ENTRY_ID_MAX
 
@@ -26,14 +27,13 @@ LENGTH_SIZE = 4
 HEADER_SIZE = 32
 RECORD_OVERHEAD = LENGTH_SIZE + HEADER_SIZE
 """Bytes of a record besides digest and payload."""
-ENTRY_SIZE_MAX = 5 * 1024 * 1024 - 500
-"""Largest entry (header, digest and payload): Apache's frame limit less what it reserves."""
 
 _LENGTH = struct.Struct(">i")
 _HEADER = struct.Struct(">qqqq")
 _RECORD_HEAD = struct.Struct(">iqqqq")
 _IDS = struct.Struct(">iqq")
 _LAC_PACKET = struct.Struct(">qq")
+_CUMULATIVE = struct.Struct(">28xq")
 
 
 class MalformedRecordsError(ValueError):
@@ -138,6 +138,11 @@ def parse_header(record: bytes | memoryview, offset: int = 0) -> EntryHeader:
     return EntryHeader(ledger_id, entry_id, lac, length)
 
 
+def length_of(data: bytes | memoryview, offset: int) -> int:
+    """The cumulative length in the header of the record that starts at ``offset``."""
+    return int(_CUMULATIVE.unpack_from(data, offset)[0])
+
+
 def encode_records(
     digest: Digest,
     ledger_id: int,
@@ -201,15 +206,18 @@ def is_possible_lac_packet(packet: bytes, ledger_id: int) -> bool:
     return bool(found_id == ledger_id and last_add_confirmed >= -1)
 
 
-def parse_run(data: bytes | memoryview) -> Run:
-    """Find the records of a non-empty run: ascending ids of one ledger.
+def parse_run(data: bytes | memoryview, entries_max: int | None = None) -> Run:
+    """Find the records of a non-empty run: ascending ids of one ledger, at most ``entries_max``.
 
     Raises:
         MalformedRecordsError: the bytes are anything else.
     """
     if len(data) < RECORD_OVERHEAD:
         raise MalformedRecordsError(f"{len(data)} bytes hold no record")
-    return _parse_uniform(data) or _parse_mixed(data)
+    run = _parse_uniform(data) or _parse_mixed(data, entries_max)
+    if entries_max is not None and len(run) > entries_max:
+        raise MalformedRecordsError(f"a run of {len(run)} records")
+    return run
 
 
 def _parse_uniform(data: bytes | memoryview) -> Run | None:
@@ -241,7 +249,7 @@ def _parse_uniform(data: bytes | memoryview) -> Run | None:
     )
 
 
-def _parse_mixed(data: bytes | memoryview) -> Run:
+def _parse_mixed(data: bytes | memoryview, entries_max: int | None) -> Run:
     ids: list[int] = []
     offsets: list[int] = []
     ledger_id = _IDS.unpack_from(data, 0)[1]
@@ -258,6 +266,8 @@ def _parse_mixed(data: bytes | memoryview) -> Run:
             )
         if ids and entry_id <= ids[-1]:
             raise MalformedRecordsError(f"entry {entry_id} follows entry {ids[-1]}")
+        if len(ids) == entries_max:
+            raise MalformedRecordsError(f"a run of more than {entries_max} records")
         ids.append(entry_id)
         offsets.append(offset)
         offset += LENGTH_SIZE + size
@@ -267,6 +277,34 @@ def _parse_mixed(data: bytes | memoryview) -> Run:
 def compact_ids(ids: Sequence[int]) -> Sequence[int]:
     """The same ids, as a ``range`` where they are consecutive."""
     return range(ids[0], ids[-1] + 1) if ids[-1] - ids[0] + 1 == len(ids) else ids
+
+
+def headers_are_possible(run: Run, *, may_know_itself: bool) -> bool:
+    """Whether LAC and length of every record may be a writer's, as far as its header shows.
+
+    A writer cannot know an entry confirmed before it is stored; ``may_know_itself`` allows that to
+    those who package entries anew.
+    """
+    if isinstance(run.offsets, range) and len(run) > 1:
+        rest = f"V{run.offsets.step - RECORD_OVERHEAD}"
+        fields = [("ids", "V20"), ("lac", ">i8"), ("length", ">i8"), ("rest", rest)]
+        table = np.frombuffer(run.data, np.dtype(fields))
+        lacs, lengths = table["lac"], table["length"]
+        ids = np.arange(run.first_entry, run.first_entry + len(run))
+        is_early = not may_know_itself and bool((lacs >= ids).any())
+        return bool((lacs >= -1).all() and (lengths >= 0).all()) and not is_early
+    for offset in run.offsets:
+        _, _, entry_id, lac, length = _RECORD_HEAD.unpack_from(run.data, offset)
+        if lac < -1 or length < 0 or (lac >= entry_id and not may_know_itself):
+            return False
+    return True
+
+
+def smallest_record(run: Run) -> int:
+    """Bytes of the smallest record of the run."""
+    if isinstance(run.offsets, range):
+        return len(run.data) // len(run)
+    return min(run.end_of(index) - offset for index, offset in enumerate(run.offsets))
 
 
 def run_verifies(run: Run, digest: Digest) -> bool:

@@ -49,6 +49,13 @@ class Stripe:
             return ids
         if isinstance(ids, range) and ids.step % self.ensemble_size == 0:
             return ids if self.wants(ids[0]) else ()
+        # Mostly a peer asks for what this bookie should have, and gets
+        # it whole; or for so little that a look at each id is work for nothing.
+        count = self.rank(ids[-1]) - self.rank(ids[0] - 1)
+        if not count:
+            return ()
+        if count == len(ids) == ids[-1] - ids[0] + 1:
+            return ids
         return [entry_id for entry_id in ids if self.wants(entry_id)]
 
 

@@ -17,8 +17,9 @@ from functools import partial
 from typing import TypeVar
 
 from bookie_server.wire.digest import digest_for, master_key
+from bookie_server.wire.limits import ENTRY_SIZE_MAX
 from bookie_server.wire.messages import Status
-from bookie_server.wire.record import ENTRY_SIZE_MAX, HEADER_SIZE
+from bookie_server.wire.record import HEADER_SIZE
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.closing import AsyncClosing
 from bookkeeper_metadata.foundation.errors import BookKeeperError

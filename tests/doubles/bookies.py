@@ -98,8 +98,8 @@ class FaultyClient(BookieClient):
     async def info(self) -> BookieInfo | None:
         return await self._inner.info()
 
-    async def list_entries(self, ledger_id: int) -> EntryList:
-        return await self._inner.list_entries(ledger_id)
+    async def list_page(self, ledger_id: int, first_entry: int) -> EntryList:
+        return await self._inner.list_page(ledger_id, first_entry)
 
     async def close(self) -> None:
         """Nothing is held."""

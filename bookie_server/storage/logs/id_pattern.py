@@ -8,7 +8,7 @@ every ``period``, ``count`` times. That is Apache's availability encoding
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bookkeeper_metadata.foundation.invariant import invariant
@@ -54,7 +54,7 @@ def patterns_of(ids: Sequence[int]) -> list[IdPattern]:
         if ids.step <= PERIOD_MAX:
             return [IdPattern(ids[0], 1, ids.step, len(ids))]
     found: list[IdPattern] = []
-    groups = _consecutive(ids)
+    groups = list(consecutive(ids))
     at = 0
     while at < len(groups):
         start, size = groups[at]
@@ -72,18 +72,22 @@ def patterns_of(ids: Sequence[int]) -> list[IdPattern]:
     return found
 
 
-def _consecutive(ids: Sequence[int]) -> list[tuple[int, int]]:
-    groups: list[tuple[int, int]] = []
+def consecutive(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """The groups of consecutive ids among ascending ones, each as its first id and its size."""
+    if isinstance(ids, range) and ids.step == 1:
+        if ids:
+            yield ids[0], len(ids)
+        return
     start = size = 0
     for entry_id in ids:
         if size and entry_id == start + size:
             size += 1
             continue
         if size:
-            groups.append((start, size))
+            yield start, size
         start, size = entry_id, 1
-    groups.append((start, size))
-    return groups
+    if size:
+        yield start, size
 
 
 def clip(ids: Sequence[int], first: int, last: int) -> Sequence[int]:

@@ -8,11 +8,11 @@ that lookup is one bisection. Rows are kept packed, 48 bytes each: a bookie with
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bookie_server.storage.logs.id_pattern import IdPattern, clip, patterns_of
+from bookie_server.storage.logs.id_pattern import IdPattern, patterns_of
 
 _ROW = struct.Struct(">qIIIIqqII")
 ROW_SIZE = _ROW.size
@@ -127,26 +127,29 @@ class LedgerRows:
 
 def _merge(olds: Sequence[Row], new: Row) -> list[Row]:
     """Cut ``olds``, and ``new`` without the ids they hold, into rows whose spans are disjoint."""
+    # Of two copies the one that has a row stays; a rebuild
+    # adds the copy it trusts most first.
+    known = {entry_id for old in olds for entry_id in old.pattern.ids()}
     fresh: Sequence[int] = new.pattern.ids()
-    for old in olds:
-        inside = clip(fresh, old.pattern.start, old.pattern.last)
-        if inside:
-            # Of two copies the one that has a row stays; a rebuild
-            # adds the copy it trusts most first.
-            known = set(old.pattern.ids())
-            fresh = [entry_id for entry_id in fresh if entry_id not in known]
+    if known.intersection(fresh):
+        fresh = [entry_id for entry_id in fresh if entry_id not in known]
     pieces: list[tuple[Sequence[int], Block]] = []
+    # By place: to cut off what is done would copy the rest for each piece.
+    done = 0
     for old in olds:
         ids = old.pattern.ids()
-        while ids and fresh and fresh[0] < ids[-1]:
-            if fresh[0] < ids[0]:
-                pieces.append((clip(fresh, fresh[0], ids[0] - 1), new.block))
-                fresh = clip(fresh, ids[0], fresh[-1])
+        at = 0
+        while at < len(ids) and done < len(fresh) and fresh[done] < ids[-1]:
+            if fresh[done] < ids[at]:
+                stop = bisect_left(fresh, ids[at], done)
+                pieces.append((fresh[done:stop], new.block))
+                done = stop
             else:
-                pieces.append((clip(ids, ids[0], fresh[0] - 1), old.block))
-                ids = clip(ids, fresh[0], ids[-1])
-        if ids:
-            pieces.append((ids, old.block))
-    if fresh:
-        pieces.append((fresh, new.block))
+                stop = bisect_left(ids, fresh[done], at)
+                pieces.append((ids[at:stop], old.block))
+                at = stop
+        if at < len(ids):
+            pieces.append((ids[at:], old.block))
+    if done < len(fresh):
+        pieces.append((fresh[done:], new.block))
     return [Row(pattern, block) for ids, block in pieces for pattern in patterns_of(ids)]

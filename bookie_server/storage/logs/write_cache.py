@@ -57,26 +57,25 @@ class LedgerRuns:
 def _interleave(olds: Sequence[Run], new: Run) -> list[Run]:
     """Cut ``new`` and ``olds``, which ascend, into runs whose spans are disjoint."""
     pieces: list[Run] = []
-    rest: Run | None = new
+    # By place, not by cutting off what is done: that would copy the rest of
+    # the ids for each of thousands of pieces.
+    done = 0
     for old in olds:
-        left: Run | None = old
-        while left is not None and rest is not None:
-            if rest.first_entry < left.first_entry:
-                piece, rest = _cut(rest, left.first_entry)
+        at = 0
+        while at < len(old) and done < len(new):
+            if new.entry_ids[done] < old.entry_ids[at]:
+                stop = bisect_left(new.entry_ids, old.entry_ids[at], done)
+                pieces.append(new.slice(done, stop))
+                done = stop
             else:
-                piece, left = _cut(left, rest.first_entry)
-            pieces.append(piece)
-        if left is not None:
-            pieces.append(left)
-    if rest is not None:
-        pieces.append(rest)
+                stop = bisect_left(old.entry_ids, new.entry_ids[done], at)
+                pieces.append(old.slice(at, stop))
+                at = stop
+        if at < len(old):
+            pieces.append(old.slice(at, len(old)))
+    if done < len(new):
+        pieces.append(new.slice(done, len(new)))
     return pieces
-
-
-def _cut(run: Run, entry_id: int) -> tuple[Run, Run | None]:
-    """Split a run in front of ``entry_id``; the second part is ``None`` when it would be empty."""
-    at = bisect_left(run.entry_ids, entry_id)
-    return run.slice(0, at), run.slice(at, len(run)) if at < len(run) else None
 
 
 class WriteCache:

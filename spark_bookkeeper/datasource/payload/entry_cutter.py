@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bookie_server.wire.record import ENTRY_SIZE_MAX
+from bookie_server.wire.limits import ENTRY_SIZE_MAX
 from spark_bookkeeper.datasource.errors import RowTooLargeError
 
 PAYLOAD_BYTES_MAX = ENTRY_SIZE_MAX - 64

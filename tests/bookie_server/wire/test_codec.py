@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bookie_server.wire import bookie_pb2 as pb
 from bookie_server.wire import codec
+from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import (
     BookieInfo,
     EntryList,
@@ -59,15 +60,17 @@ def test_garbage_is_refused_or_understood_but_never_crashes(garbage: bytes) -> N
         codec.parse_write_lac_request,
         codec.parse_status,
         codec.parse_info,
+        codec.parse_info_request,
+        codec.parse_list_entries_request,
         codec.parse_entry_list,
     ):
-        with suppress(codec.MalformedFrameError):
+        with suppress(codec.MalformedFrameError, codec.BadRequestError):
             parse(garbage)
 
 
 def test_a_frame_above_the_limit_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(codec.MalformedFrameError, match="bytes"):
-        codec.parse_frame(bytes(codec.FRAME_SIZE_MAX + 1))
+        codec.parse_frame(bytes(FRAME_SIZE_MAX + 1))
 
 
 @pytest.mark.parametrize(
@@ -86,26 +89,32 @@ def test_a_section_that_contradicts_itself_is_refused(
     header = codec.encode_section_header(header_ledger, key, DigestType.CRC32C)
     frame = codec.encode_section(header, [records([b"a"], first_entry, ledger_id=record_ledger)])
 
-    with pytest.raises(codec.MalformedFrameError):
-        codec.parse_frame(frame)
+    (parsed,) = codec.parse_frame(frame)
+
+    assert parsed.defect
+    assert parsed.reply(Status.BAD_REQUEST).ledger_id == header_ledger
 
 
-@pytest.mark.parametrize("size", [0, 19, 21, 70_000])
+@pytest.mark.parametrize("size", [0, 19, 21, 60_000])
 def test_a_request_that_binds_a_key_of_another_size_is_refused(size: int) -> None:
-    """A ledger's key is stored with it: 70,000 bytes fit no index, and ended the bookie for ever."""
+    """A ledger's key is stored with it: 70,000 bytes fit no index, and ended the bookie for ever.
+
+    Now so many are no request at all.
+    """
     key = bytes(size)
     fencing_read = ReadRequest(
         ledger_id=1, first_entry=0, last_entry=0, is_fencing=True, master_key=key
     )
 
-    with pytest.raises(codec.MalformedFrameError, match="master key"):
+    with pytest.raises(codec.BadRequestError, match="master key"):
         codec.parse_read_request(codec.encode_read_request(1, fencing_read))
-    with pytest.raises(codec.MalformedFrameError, match="master key"):
+    with pytest.raises(codec.BadRequestError, match="master key"):
         codec.parse_read_lac_request(codec.encode_read_lac_request(ReadLacRequest(1, True, key)))
-    with pytest.raises(codec.MalformedFrameError, match="master key"):
+    with pytest.raises(codec.BadRequestError, match="master key"):
         codec.parse_write_lac_request(codec.encode_write_lac_request(0, key, bytes(20)))
+    assert "master key" in codec.parse_frame(section(key=key))[0].defect
     with pytest.raises(codec.MalformedFrameError):
-        codec.parse_frame(section(key=key))  # a header of 70,000 bytes is refused by itself
+        codec.parse_frame(section(key=bytes(70_000)))
 
 
 def test_write_replies_round_trip() -> None:
@@ -144,8 +153,12 @@ def test_read_requests_round_trip(stripe: Stripe | None) -> None:
     ],
 )
 def test_a_read_of_nothing_possible_is_refused(request_: ReadRequest) -> None:
-    with pytest.raises(codec.MalformedFrameError):
+    with pytest.raises(codec.BadRequestError) as refused:
         codec.parse_read_request(codec.encode_read_request(1, request_))
+
+    request_id, reply = codec.parse_read_reply(refused.value.reply)
+    asked = IdRange(request_.first_entry, request_.last_entry, Status.BAD_REQUEST)
+    assert (request_id, reply.missing) == (1, (asked,))
 
 
 @pytest.mark.parametrize(("write_quorum", "index"), [(4, 0), (2, 3), (0, 0)])
@@ -153,7 +166,7 @@ def test_a_read_of_an_impossible_stripe_is_refused(write_quorum: int, index: int
     stripe = pb.Stripe(ensemble_size=3, write_quorum=write_quorum, index=index)
     request = pb.ReadRequest(ledger_id=1, first_entry=0, last_entry=1, stripe=stripe)
 
-    with pytest.raises(codec.MalformedFrameError, match="stripe"):
+    with pytest.raises(codec.BadRequestError, match="stripe"):
         codec.parse_read_request(request.SerializeToString())
 
 
@@ -181,5 +194,5 @@ def test_small_messages_round_trip() -> None:
     packet = (7).to_bytes(8) + (9).to_bytes(8) + bytes(4)
     request = codec.encode_write_lac_request(7, KEY, packet)
     assert codec.parse_write_lac_request(request) == (7, KEY, packet)
-    with pytest.raises(codec.MalformedFrameError):
+    with pytest.raises(codec.BadRequestError):
         codec.parse_write_lac_request(codec.encode_write_lac_request(8, KEY, packet))

@@ -19,8 +19,8 @@ from bookie_server.wire.digest import (
     keyless_digest,
     master_key,
 )
+from bookie_server.wire.limits import ENTRY_SIZE_MAX
 from bookie_server.wire.record import (
-    ENTRY_SIZE_MAX,
     MalformedRecordsError,
     Run,
     encode_records,

@@ -215,8 +215,8 @@ class SimBookieClient(BookieClient):
     async def info(self) -> BookieInfo | None:
         return await self._ask(lambda bookie: bookie.info())
 
-    async def list_entries(self, ledger_id: int) -> EntryList:
-        held = await self._ask(lambda bookie: bookie.list_entries(ledger_id))
+    async def list_page(self, ledger_id: int, first_entry: int) -> EntryList:
+        held = await self._ask(lambda bookie: bookie.list_page(ledger_id, first_entry))
         return held or EntryList(Status.UNREACHABLE)
 
     async def close(self) -> None:

@@ -88,7 +88,7 @@ async def test_a_bookie_that_lost_its_disk_ends_no_writer_and_takes_part_no_more
     excluded = {call.kwargs["excluded"] for call in searches.call_args_list}
     assert excluded == {frozenset({scene.ensemble[2]})}
 
-    assert lost.storage.contents.entry_ids(scene.ledger_id) == [range(1)]
+    assert list(lost.storage.contents.entry_ids(scene.ledger_id)) == [range(1)]
     assert scene.writer.metadata.fragments == (Fragment(0, scene.ensemble),)
     async with await scene.client.create_ledger() as other:
         await other.append(b"0")
