@@ -28,7 +28,7 @@ from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.engine import Storage
 from bookie_server.wire.digest import master_key
 from bookkeeper_metadata.bookies import BookieRegistry
-from bookkeeper_metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.errors import MetadataCorruptError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import LedgerMetadata
@@ -79,11 +79,12 @@ async def put_ledgers_in_limbo(
 ) -> None:
     """Put every ledger that names this bookie in limbo, durably, before anything is answered.
 
-    The session is synced first: a ledger created a moment ago must not be missed by a lagging follower.
+    A ledger whose metadata cannot be understood may name it too. The session is synced first: a ledger
+    created a moment ago must not be missed by a lagging follower.
 
     Raises:
-        MetadataUnavailableError, MetadataCorruptError: the bookie must not start, since it does not
-            know which entries it may deny.
+        MetadataUnavailableError: the bookie must not start, since it does not know which entries it
+            may deny.
     """
     await store.sync(root)
     ledgers = LedgerStore(store, root, random=SystemRandom())
@@ -97,6 +98,16 @@ async def put_ledgers_in_limbo(
             metadata = (await ledgers.read(ledger_id)).metadata
         except NoSuchLedgerError:
             return  # deleted meanwhile: no client reads it any more
+        except MetadataCorruptError as corrupt:
+            # It may name us. Limbo denies nothing and accepts nothing, of a ledger that nobody can
+            # read or write as it is; a refusal to start would let one bad node stop every bookie.
+            _LOGGER.error(
+                "unreadable metadata, the ledger is in limbo here. ledger_id=%d detail=%s",
+                ledger_id,
+                corrupt,
+            )
+            in_limbo.add(ledger_id)
+            return
         state = state_after_loss(metadata, bookie_id)
         if state is not None:
             in_limbo.add(ledger_id)

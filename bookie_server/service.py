@@ -135,7 +135,7 @@ class BookieService:
 
         async def answer(request_id: int, request: ReadRequest) -> None:
             try:
-                frame = codec.encode_read_reply(request_id, await self._answer_read(request))
+                frame = await self._answer_read(request_id, request)
                 # A call takes one message at a time.
                 async with writing:
                     await context.write(frame)
@@ -164,15 +164,16 @@ class BookieService:
         finally:
             await end_tasks(tasks)
 
-    async def _answer_read(self, request: ReadRequest) -> StoredReply:
+    async def _answer_read(self, request_id: int, request: ReadRequest) -> bytes:
         """The bookie's reply; UNKNOWN, never silence, where a defect or the disk ends the read."""
         try:
-            return await self._bookie.read(request)
+            return codec.encode_read_reply(request_id, await self._bookie.read(request))
         except Exception:
             first, last = request.first_entry, request.last_entry
             place = request.ledger_id, first, last
             _LOGGER.exception("read failed. ledger_id=%d first_entry=%d last_entry=%d", *place)
-            return StoredReply((), (IdRange(first, last, Status.UNKNOWN),), NO_ENTRY_ID)
+            unknown = StoredReply((), (IdRange(first, last, Status.UNKNOWN),), NO_ENTRY_ID)
+            return codec.encode_read_reply(request_id, unknown)
 
     async def _read_lac(self, data: bytes) -> bytes:
         reply = await self._bookie.read_lac(codec.parse_read_lac_request(data))

@@ -222,3 +222,5 @@ class WriteStream:
         # Last: ``done`` may write the next section, which changes the queues.
         for pending in due:
             self._complete(pending, Status.UNREACHABLE)
+        # Frames that came to nothing have made room for what waits behind them.
+        self._wake.set()

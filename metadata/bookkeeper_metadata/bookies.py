@@ -13,7 +13,9 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 
 from google.protobuf.message import DecodeError
 
@@ -176,16 +178,10 @@ class BookieRegistry:
             if len(seen) == 2:
                 changed(seen[False], seen[True])
 
-        stops = [
-            await self._store.watch_children(path, lambda names, key=key: update(key, names))  # type: ignore[misc]
-            for key, path in ((False, self._paths.available), (True, self._paths.readonly))
-        ]
-
-        def stop() -> None:
-            for end in stops:
-                end()
-
-        return stop
+        with ExitStack() as stops:  # else a second watch that fails would leave the first behind
+            for key, path in ((False, self._paths.available), (True, self._paths.readonly)):
+                stops.callback(await self._store.watch_children(path, partial(update, key)))
+            return stops.pop_all().close
 
     async def _read(self, folder: str) -> dict[str, BookieServiceInfo]:
         names = [name for name in await self._store.children(folder) or [] if name != READONLY]

@@ -205,6 +205,7 @@ class LedgerStore:
     ) -> Versioned | None:
         """Create the ledger at one id; ``None`` when the id belongs to another ledger."""
         create = Create(ledger.path, encode_metadata(metadata))
+        lost: MetadataUnavailableError | None = None
         for attempt in range(CREATE_ATTEMPTS_MAX):
             await back_off(attempt, self._random)
             try:
@@ -218,28 +219,32 @@ class LedgerStore:
                 # id.
                 if refused.path != ledger.path:
                     raise
-                return None
+                # After a lost attempt it may be our own, applied later than it was looked for.
+                if lost is None:
+                    return None
             except NoNodeError as refused:
                 if refused.path != ledger.path:
                     raise
                 # Parents come and go: the client that deletes a folder's last ledger deletes the
                 # folder too.
                 await self._make_parents(ledger.path)
-            except MetadataUnavailableError as lost:
-                node = await read_back(self._store, ledger.path, self._random, lost)
-                if node is None:
-                    continue
-                found = ledger.parse(node)
-                # With extras as well: a multi leaves the ledger behind only together with all of
-                # them.
-                if found.metadata.writer_token == metadata.writer_token:
-                    return found
-                if found.version > 0 and is_chosen:
-                    # Ours may have been created and changed since: neither "made" nor "taken".
-                    raise
-                # Another ledger's, or beyond telling. A drawn id is not worth an error: the next
-                # one is free.
-                return None
+                continue
+            except MetadataUnavailableError as unknown:
+                lost = unknown
+            node = await read_back(self._store, ledger.path, self._random, lost)
+            if node is None:
+                continue
+            found = ledger.parse(node)
+            # With extras as well: a multi leaves the ledger behind only together with all of
+            # them.
+            if found.metadata.writer_token == metadata.writer_token:
+                return found
+            if found.version > 0 and is_chosen:
+                # Ours may have been created and changed since: neither "made" nor "taken".
+                raise lost
+            # Another ledger's, or beyond telling. A drawn id is not worth an error: the next
+            # one is free.
+            return None
         raise MetadataUnavailableError(self._store.service, "every reply to a creation was lost")
 
     async def _make_parents(self, path: str) -> None:

@@ -7,6 +7,7 @@ completed together with the rest of its frame.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from time import monotonic
@@ -15,6 +16,8 @@ from typing import Generic, TypeVar
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 
 R = TypeVar("R")
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Waiters:
@@ -79,7 +82,10 @@ class AddFuture(Generic[R]):
         return self._error
 
     def add_done_callback(self, callback: Callable[[AddFuture[R]], object]) -> None:
-        """Call ``callback(self)`` once done: at once, or on the client's event loop thread."""
+        """Call ``callback(self)`` once done: at once, or on the client's event loop thread.
+
+        What it raises is logged.
+        """
         if self._callbacks is None:
             self._callbacks = []
         # Registered first and looked at afterwards; complete() does both the other way round, so no
@@ -106,7 +112,11 @@ class AddFuture(Generic[R]):
                 callback = callbacks.pop(0)
             except IndexError:
                 return
-            callback(self)
+            try:
+                callback(self)
+            except Exception:
+                # The writer that completes this future has others to complete, and work to do.
+                _LOGGER.exception("callback of an append failed")
 
     def _wait(self, timeout: float | None) -> None:
         deadline = None if timeout is None else monotonic() + timeout

@@ -8,6 +8,8 @@ import os
 import threading
 import weakref
 from collections.abc import Coroutine
+from concurrent.futures import CancelledError
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Protocol, TypeVar
 
 from bookkeeper_metadata.foundation.errors import ClientClosedError
@@ -50,6 +52,10 @@ class LoopThread:
         an attribute costs a tenth of ``os.getpid()``."""
         _made.add(self)
         self.loop = asyncio.new_event_loop()
+        self._is_stopping = False
+        self._lock = threading.RLock()
+        """Held while a call is handed to the loop. Reentrant: the garbage collector may hand over the
+        end of a generator in the middle of it."""
         self._dependents: set[Dependent] = set()
         self._unattended: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
@@ -66,11 +72,14 @@ class LoopThread:
         Raises:
             ClientClosedError: the loop was stopped, or is another process's.
         """
-        if not self.is_usable:
-            # Else Python warns of a coroutine that was never awaited.
-            coroutine.close()
-            raise ClientClosedError("event loop")
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+        with self._calling():
+            if self.is_usable:
+                called = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+            else:
+                # Else Python warns of a coroutine that was never awaited.
+                coroutine.close()
+                raise ClientClosedError("event loop")
+        return called.result()
 
     def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a clean-up and wait for it; once the loop is gone, do nothing.
@@ -80,17 +89,17 @@ class LoopThread:
         """
         if threading.current_thread() is self._thread:
             self._hold(coroutine)
-        elif self.is_usable:
-            self.run(coroutine)
         else:
-            coroutine.close()
+            with suppress(ClientClosedError):
+                self.run(coroutine)
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run without waiting; cancelled when the loop stops. Once the loop is gone, do nothing."""
-        if self.is_usable:
-            self.loop.call_soon_threadsafe(self._hold, coroutine)
-        else:
-            coroutine.close()
+        with self._calling():
+            if self.is_usable:
+                self.loop.call_soon_threadsafe(self._hold, coroutine)
+            else:
+                coroutine.close()
 
     def _hold(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """On the loop: hold the task until it has ended, for the loop itself does not."""
@@ -101,7 +110,16 @@ class LoopThread:
     @property
     def is_usable(self) -> bool:
         """Whether coroutines can be run here, in this process."""
-        return not self.is_foreign and self._thread.is_alive() and self.loop.is_running()
+        return (
+            not self.is_foreign
+            and not self._is_stopping
+            and self._thread.is_alive()
+            and self.loop.is_running()
+        )
+
+    def _calling(self) -> AbstractContextManager[object]:
+        # A forked child's copy of the lock may be held by a thread that it does not have.
+        return nullcontext() if self.is_foreign else self._lock
 
     def add_dependent(self, dependent: Dependent) -> None:
         """End ``dependent`` when the loop stops."""
@@ -115,10 +133,16 @@ class LoopThread:
         """End what depends on the loop, cancel what still runs, and end the thread. Idempotent; in a
         forked child it does nothing.
         """
-        if self.is_foreign or not self._thread.is_alive():
+        if self.is_foreign:
             return
-        asyncio.run_coroutine_threadsafe(self._end(), self.loop).result()
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        # Either of them: it was stopped before, or another thread does so meanwhile.
+        with suppress(ClientClosedError, CancelledError):
+            self.run(self._end())
+        with self._lock:
+            if self.is_usable:
+                # From here on no call is taken: behind the loop's end it would wait for ever.
+                self._is_stopping = True
+                self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
 
     async def _end(self) -> None:

@@ -66,18 +66,36 @@ def parse_log_schema(value: bytes) -> LogSchema:
     if not isinstance(found, dict) or found.get("version") != SCHEMA_VERSION:
         raise ValueError(f"not a schema of version {SCHEMA_VERSION}")
     try:
+        if _names_code(found["spark"]):
+            raise ValueError("a user defined type names Python code, which no reader runs")
         arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found["arrow"], validate=True)))
         return LogSchema(StructType.fromJson(found["spark"]), arrow)
     except (KeyError, TypeError, ValueError, AttributeError, OSError, PySparkException) as e:
         raise ValueError(f"schema cannot be understood: {e}") from e
 
 
+def _names_code(of: object) -> bool:
+    """Whether a type's JSON holds a user defined type anywhere: PySpark imports the module it names."""
+    types_left = [of]
+    while types_left:
+        each = types_left.pop()
+        if isinstance(each, dict):
+            if each.get("type") == "udt":
+                return True
+            # Wherever a type may stand, also where others are missing: PySpark parses one by one.
+            types_left += [each.get(key) for key in ("elementType", "keyType", "valueType")]
+            fields = each.get("fields")
+            if isinstance(fields, list):
+                types_left += [field.get("type") for field in fields if isinstance(field, dict)]
+    return False
+
+
 def log_schema_of(schema: StructType) -> LogSchema:
     """The schema a log would have that holds rows of ``schema``.
 
     Raises:
-        UnsupportedTypeError: names every column whose type Spark cannot express in Arrow, or that
-            is nested deeper than Arrow follows.
+        UnsupportedTypeError: names every column whose type Spark cannot express in Arrow, that
+            is nested deeper than Arrow follows, or that is a user's own class.
     """
     spark = nullable(schema)
     unsupported = [field.name for field in spark if not _is_supported(field)]

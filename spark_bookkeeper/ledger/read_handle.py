@@ -19,7 +19,11 @@ from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.model import LedgerMetadata, Versioned
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.entry import Entry, entries_of
-from spark_bookkeeper.ledger.errors import EntryUnreadableError, NoSuchEntryError
+from spark_bookkeeper.ledger.errors import (
+    DigestMismatchError,
+    EntryUnreadableError,
+    NoSuchEntryError,
+)
 from spark_bookkeeper.ledger.fetch import Fetched, FragmentFetcher
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
@@ -200,9 +204,9 @@ class ReadHandle(AsyncClosing):
                         yield run
                         next_entry, retries = run.last_entry + 1, 0
                         idle.restart()
-                except (EntryUnreadableError, MetadataUnavailableError):
+                except (DigestMismatchError, EntryUnreadableError, MetadataUnavailableError):
                     # A confirmed entry exists somewhere: this is about bookies that are away, not
-                    # about the ledger.
+                    # about the ledger. One damaged copy says nothing of those that did not answer.
                     if retries == _TAIL_RETRIES_MAX or idle.is_over:
                         raise
                     await asyncio.sleep(_TAIL_RETRY_S * 2**retries)

@@ -18,6 +18,7 @@ from bookie_server.wire.messages import ReadLacRequest, ReadRequest, Status
 from bookkeeper_metadata.cluster import initialize
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
+from bookkeeper_metadata.paths import LedgerLayout, Paths
 from bookkeeper_metadata.store.memory import MemoryStore
 from bookkeeper_metadata.store.operations import Node
 from tests.doubles import records
@@ -229,3 +230,23 @@ class CountingStore(MemoryStore):
         await pass_turns(5)
         self.in_flight -= 1
         return await super().get(path)
+
+
+async def test_a_ledger_nobody_can_read_stops_no_bookie_and_may_name_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One corrupt node kept every new bookie from starting."""
+    store, ids = await cluster_with({"corrupt": OURS, "other": NOT_OURS})
+    path = Paths(ROOT).ledger(ids["corrupt"], LedgerLayout.HIERARCHICAL)
+    await store.put(path, b"\xff garbage", 0)
+    storage = open_files(tmp_path)
+    bookie = Bookie(storage, small_settings(tmp_path))
+
+    await put_ledgers_in_limbo(storage, store, ROOT, "b0:1")
+    await bookie.start()
+
+    assert await status_of(bookie, ids["corrupt"], 0) is Status.UNKNOWN
+    assert await add(bookie, ids["corrupt"], b"late") is Status.LIMBO
+    assert await status_of(bookie, ids["other"], 0) is Status.NO_LEDGER
+    assert f"ledger_id={ids['corrupt']}" in caplog.text
+    await bookie.stop()

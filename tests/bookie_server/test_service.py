@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import grpc.aio
 import pytest
@@ -27,6 +27,7 @@ from bookie_server.wire.messages import (
     ReadRequest,
     Section,
     Status,
+    StoredReply,
 )
 from bookie_server.wire.record import encode_lac_packet, parse_run
 from tests.doubles.records import CRC32C, KEY, encoded_section, write
@@ -175,3 +176,18 @@ async def test_a_defect_while_a_read_or_a_duplicate_is_served_is_answered(
     assert reply.missing == (IdRange(0, 3, Status.UNKNOWN),)
     assert again is Status.UNKNOWN
     assert defect.call_count == 2
+
+
+async def test_a_reply_that_cannot_be_encoded_is_answered(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard ended with the reply's making: its encoding lay outside."""
+    bookie, client, _ = served
+    assert await write(client, encoded_section([b"x"])) is Status.OK
+    no_number = StoredReply((), (), 2**70)
+    monkeypatch.setattr(bookie, "read", AsyncMock(return_value=no_number))
+
+    async with asyncio.timeout(seconds(1)):
+        reply = await client.read(ReadRequest(ledger_id=7, first_entry=0, last_entry=3))
+
+    assert reply.missing == (IdRange(0, 3, Status.UNKNOWN),)

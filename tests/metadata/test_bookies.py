@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -18,7 +20,7 @@ from bookkeeper_metadata.bookies import (
     parse_service_info,
 )
 from bookkeeper_metadata.cluster import initialize
-from bookkeeper_metadata.errors import MetadataCorruptError
+from bookkeeper_metadata.errors import MetadataCorruptError, MetadataUnavailableError
 from bookkeeper_metadata.store.memory import MemoryStore
 from bookkeeper_metadata.store.operations import NodeExistsError, NoNodeError
 
@@ -113,6 +115,25 @@ async def test_a_bookie_that_cannot_be_understood_is_alive_without_an_endpoint(
 ) -> None:
     await store.ephemeral(f"{ROOT}/available/b:1", b"\xff")
     assert await BookieRegistry(store, ROOT).writable() == {"b:1": BookieServiceInfo()}
+
+
+async def test_of_a_watch_that_cannot_be_had_nothing_is_left(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of the two went on when the second was refused."""
+    watched, ended = list[str](), list[str]()
+
+    async def watch(path: str, _: object) -> Callable[[], None]:
+        if watched:
+            raise MetadataUnavailableError(store.service, "no reply")
+        watched.append(path)
+        return partial(ended.append, path)
+
+    monkeypatch.setattr(store, "watch_children", watch)
+    with pytest.raises(MetadataUnavailableError):
+        await BookieRegistry(store, ROOT).watch(lambda writable, readonly: None)
+
+    assert ended == watched
 
 
 async def test_a_watch_reports_both_lists_now_and_after_every_change(store: MemoryStore) -> None:

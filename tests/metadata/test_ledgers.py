@@ -29,7 +29,7 @@ from bookkeeper_metadata.store.operations import (
     NodeExistsError,
     Operation,
 )
-from tests.doubles.stores import Script
+from tests.doubles.stores import Script, ScriptedStore
 from tests.metadata.samples import open_ledger
 
 ROOT = "/ledgers"
@@ -163,6 +163,40 @@ async def test_a_lost_creation_behind_which_another_took_the_id_is_refused(scene
     scene.script.at("create", 1, taken)
     with pytest.raises(LedgerExistsError):
         await scene.create(5)
+
+
+@pytest.mark.parametrize("accompanied", [False, True])
+@pytest.mark.parametrize("ledger_id", [None, 5])
+async def test_a_creation_that_arrives_behind_the_look_for_it_is_still_its_callers(
+    accompanied: bool, ledger_id: int | None
+) -> None:
+    """Sent again, it met itself: the id was called taken, or another ledger was made beside it."""
+    store = ScriptedStore()
+    await initialize(store, ROOT, random=Random(0))
+    ledgers = LedgerStore(store, ROOT, random=Random(1))
+    before_it, _ = await ledgers.create(open_ledger())  # the folders are there
+    creations: list[str] = []
+
+    def is_late(operation: str, path: str) -> bool:
+        if operation not in ("create", "multi"):
+            return False
+        creations.append(path)
+        return len(creations) == 1
+
+    async def before(operation: str, path: str) -> None:
+        if operation in ("create", "multi"):
+            store.arrive()
+
+    store.is_late, store.before = is_late, before
+    made, _ = await ledgers.create(
+        open_ledger(),
+        ledger_id=ledger_id,
+        extra_operations=mark("mark") if accompanied else None,
+    )
+
+    assert [found async for found in ledgers.list_ids()] == [before_it, made]
+    marks = [name for name in await store.children(ROOT) or [] if name.startswith("mark")]
+    assert marks == ([f"mark-{made}"] if accompanied else [])
 
 
 async def test_a_creation_nobody_answers_is_unknown(scene: Scene) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Iterator
+from concurrent.futures import CancelledError
+from contextlib import suppress
 
 import pytest
 
@@ -82,3 +84,38 @@ def test_a_loop_can_be_used_as_soon_as_it_is_made(monkeypatch: pytest.MonkeyPatc
 
     assert thread.run(answer()) == 42
     thread.stop()
+
+
+@pytest.mark.slow
+def test_calls_and_stops_at_the_same_moment_all_end() -> None:
+    """A call that was handed over as the loop ended, and the second of two stops, waited for ever."""
+
+    async def answer() -> int:
+        await asyncio.sleep(0)
+        return 42
+
+    for _ in range(100):
+        running = LoopThread("test-loop")
+        start = threading.Barrier(5)
+
+        def call(running: LoopThread = running, start: threading.Barrier = start) -> None:
+            start.wait()
+            with suppress(ClientClosedError, CancelledError):
+                while running.run(answer()) == 42:
+                    pass
+
+        def stop(running: LoopThread = running, start: threading.Barrier = start) -> None:
+            start.wait()
+            running.stop()
+
+        threads = [
+            threading.Thread(target=target, daemon=True)
+            for target in (call, call, call, stop, stop)
+        ]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(seconds(20))
+
+        assert not any(each.is_alive() for each in threads)
+        assert not running.is_usable

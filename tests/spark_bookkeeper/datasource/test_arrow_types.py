@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as sql
@@ -153,6 +157,59 @@ def test_a_read_may_ask_for_some_columns_and_not_for_others() -> None:
 def test_what_is_no_schema_is_refused(value: bytes) -> None:
     with pytest.raises(ValueError, match=r"schema|Expecting"):
         parse_log_schema(value)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda udt: udt,
+        lambda udt: {"type": "array", "elementType": udt, "containsNull": True},
+        lambda udt: {
+            "type": "map", "keyType": "string", "valueType": udt, "valueContainsNull": True
+        },
+        lambda udt: {"type": "map", "keyType": udt},
+        lambda udt: {
+            "type": "struct",
+            "fields": [{"name": "y", "type": udt, "nullable": True, "metadata": {}}],
+        },
+    ],
+    ids=["column", "array", "map", "half a map", "struct"],
+)  # fmt: skip
+def test_a_schema_node_makes_no_reader_import_what_it_names(
+    around: Callable[[object], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who could write a schema node could run any module that a reader can import."""
+    (tmp_path / "named_by_a_node.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    udt = {"type": "udt", "pyClass": "named_by_a_node.Own", "sqlType": "string"}
+    schema = log_schema_of(sql.StructType([sql.StructField("x", sql.StringType())]))
+    value = json.loads(schema.encode())
+    value["spark"]["fields"][0]["type"] = around(udt)
+
+    with pytest.raises(ValueError, match="no reader runs"):
+        parse_log_schema(json.dumps(value).encode())
+
+
+class Point(sql.UserDefinedType):
+    """A user's own type, here of this module."""
+
+    @classmethod
+    def sqlType(cls) -> sql.DataType:  # noqa: N802 - PySpark's name
+        return sql.StringType()
+
+    @classmethod
+    def module(cls) -> str:
+        return __name__
+
+
+def test_a_column_of_a_users_own_class_is_refused_when_it_is_written() -> None:
+    schema = sql.StructType(
+        [sql.StructField("x", sql.IntegerType()), sql.StructField("p", Point())]
+    )
+
+    with pytest.raises(UnsupportedTypeError) as refused:
+        log_schema_of(schema)
+    assert refused.value.columns == ("p",)
 
 
 def test_batches_of_the_right_types_are_passed_on_untouched() -> None:

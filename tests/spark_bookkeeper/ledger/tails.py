@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from bookie_server.bookie import Bookie
+from bookie_server.wire.messages import ReadReply
+from bookie_server.wire.record import Run, parse_run
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.doubles.cluster import InProcessCluster
@@ -51,6 +53,17 @@ async def told(cluster: InProcessCluster, last_add_confirmed: int) -> None:
         return facts is not None and facts.last_add_confirmed >= last_add_confirmed
 
     await until(lambda: sum(map(knows, cluster.bookies.values())) >= 3)
+
+
+def damage_reads(reply: ReadReply) -> ReadReply:
+    """Flip a payload bit of each run's middle record."""
+
+    def flipped(run: Run) -> Run:
+        data = bytearray(run.data)
+        data[run.end_of(len(run) // 2) - 1] ^= 1
+        return parse_run(bytes(data))
+
+    return ReadReply(tuple(map(flipped, reply.runs)), reply.missing, reply.last_add_confirmed)
 
 
 def payload(number: int) -> bytes:

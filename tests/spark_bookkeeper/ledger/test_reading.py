@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bookie_server.wire.messages import ReadReply, Status
-from bookie_server.wire.record import Run, parse_run
+from bookie_server.wire.record import Run
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.ledger.errors import (
@@ -19,6 +19,7 @@ from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.verify import DIFFERENT, verify_ledger
 from tests.doubles.stores import LaggingStore
 from tests.spark_bookkeeper.ledger.scene import ACK_BY_ALL, Scene, read_all
+from tests.spark_bookkeeper.ledger.tails import damage_reads
 
 PAYLOADS = [b"%d" % i * 50 for i in range(200)]
 
@@ -28,17 +29,6 @@ async def written(scene: Scene) -> ReadHandle:
     await scene.writer.append_many(PAYLOADS)
     await scene.writer.close()
     return await scene.client.open_ledger(scene.ledger_id)
-
-
-def damage(reply: ReadReply) -> ReadReply:
-    """Flip a payload bit of each run's middle record."""
-
-    def flipped(run: Run) -> Run:
-        data = bytearray(run.data)
-        data[run.end_of(len(run) // 2) - 1] ^= 1
-        return parse_run(bytes(data))
-
-    return ReadReply(tuple(map(flipped, reply.runs)), reply.missing, reply.last_add_confirmed)
 
 
 def withhold(reply: ReadReply) -> ReadReply:
@@ -65,7 +55,7 @@ async def test_sizes_limits_and_prefetch_do_not_change_what_is_read(scene: Scene
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (5, 3, 2), (4, 2, 2)])
 @pytest.mark.parametrize(
     "fault",
-    [*({"alter_read": each} for each in (damage, withhold, foreign)), {"is_dead": True}],
+    [*({"alter_read": each} for each in (damage_reads, withhold, foreign)), {"is_dead": True}],
     ids=["damage", "withhold", "foreign", "dead"],
 )
 @pytest.mark.conformance("D1", "D3", "D4")
@@ -83,7 +73,7 @@ async def test_what_one_replica_spoils_another_returns(
 @pytest.mark.parametrize(
     ("fault", "error", "said"),
     [
-        ({"alter_read": damage}, DigestMismatchError, "DIGEST_MISMATCH"),
+        ({"alter_read": damage_reads}, DigestMismatchError, "DIGEST_MISMATCH"),
         ({"read_status": Status.NO_ENTRY}, EntryUnreadableError, "NO_ENTRY"),
         ({"read_status": Status.NO_LEDGER}, EntryUnreadableError, "NO_LEDGER"),
         ({"read_status": Status.UNKNOWN}, EntryUnreadableError, "UNKNOWN"),
@@ -153,7 +143,7 @@ async def test_verify_finds_nothing_wrong_with_a_sound_ledger(
 
 async def test_verify_names_the_replica_that_is_wrong(scene: Scene) -> None:
     await written(scene)
-    scene.fail(0, alter_read=damage)
+    scene.fail(0, alter_read=damage_reads)
     scene.fail(1, read_status=Status.NO_ENTRY)
 
     defects, _ = await reports(scene)

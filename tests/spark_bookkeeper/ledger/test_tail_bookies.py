@@ -18,7 +18,14 @@ from tests.doubles.cluster import InProcessCluster
 from tests.doubles.records import records
 from tests.doubles.waits import until
 from tests.spark_bookkeeper.ledger.scene import Scene
-from tests.spark_bookkeeper.ledger.tails import SLOW_POLLS, Follower, append, payload, told
+from tests.spark_bookkeeper.ledger.tails import (
+    SLOW_POLLS,
+    Follower,
+    append,
+    damage_reads,
+    payload,
+    told,
+)
 
 pytestmark = SLOW_POLLS
 
@@ -198,6 +205,27 @@ async def test_a_tail_waits_for_replicas_that_are_away_for_a_moment(
     follower.task.cancel()
     await asyncio.gather(follower.task, return_exceptions=True)
     cluster.set_faults(is_dead=False)
+
+
+@pytest.mark.slow
+async def test_a_tail_waits_for_a_sound_replica_beside_a_damaged_one(
+    cluster: InProcessCluster, writer: WriteHandle, reader: ReadHandle
+) -> None:
+    """One that answered with garbage, and the others away for a moment, ended it at once."""
+    await append(writer, 3)
+    await told(cluster, 2)
+    assert await reader.read_last_add_confirmed() == 2
+    cluster.set_faults(is_dead=True)
+    bad = cluster.faults[writer.metadata.last_fragment.ensemble[0]]
+    bad.is_dead, bad.alter_read = False, damage_reads
+    follower = Follower(reader, 0)
+    await until(lambda: bool(bad.reads_seen) or follower.task.done())
+
+    cluster.set_faults(is_dead=False)
+    await follower.seen(2)
+
+    follower.task.cancel()
+    await asyncio.gather(follower.task, return_exceptions=True)
 
 
 @pytest.mark.slow
