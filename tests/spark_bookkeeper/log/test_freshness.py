@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, Txn
+from spark_bookkeeper.log.format.position import Start
 from spark_bookkeeper.log.handle import Log
 from tests.doubles.stores import StandingStill
 from tests.spark_bookkeeper.log.tail_world import NAME, TailWorld, values
@@ -46,8 +47,9 @@ async def test_a_session_that_lags_knows_what_was_committed_before_it_was_asked(
     assert await ask(log) == expected
 
 
+@pytest.mark.parametrize("start", ["earliest", 0, 1])
 async def test_a_reader_whose_session_lags_has_the_rows_committed_before_it_began(
-    tail: TailWorld,
+    tail: TailWorld, start: Start
 ) -> None:
     session = StandingStill(tail.tree)
     log = tail.another(store=session).log()
@@ -57,4 +59,5 @@ async def test_a_reader_whose_session_lags_has_the_rows_committed_before_it_bega
     async with await tail.client.writer() as writer:
         await writer.append_many(values(2, 3))
 
-    assert [bytes(entry.payload) async for _, entry in log.reader()] == values(0, 5)
+    expected = values(0, 5)[start if isinstance(start, int) else 0 :]
+    assert [bytes(entry.payload) async for _, entry in log.reader(start)] == expected
