@@ -50,8 +50,9 @@ class FakeLedger(StoredLedger):
 class FakeFuture(AddFuture[int]):
     """An append that is acknowledged when somebody waits for it, or earlier by the test."""
 
-    def __init__(self, client: FakeClient, size_bytes: int, entry_id: int) -> None:
+    def __init__(self, client: FakeClient, ledger_id: int, size_bytes: int, entry_id: int) -> None:
         self._client = client
+        self._ledger_id = ledger_id
         self._size_bytes = size_bytes
         self._entry_id = entry_id
         self._is_done = False
@@ -61,6 +62,7 @@ class FakeFuture(AddFuture[int]):
 
     def result(self, timeout: float | None = None) -> int:
         if not self._is_done:
+            self._client.before_acknowledge(self._ledger_id, self._entry_id)
             self._is_done = True
             self._client.in_flight_bytes -= self._size_bytes
         return self._entry_id
@@ -86,9 +88,11 @@ class FakeWriter(WriteHandle):
         self._client.in_flight_bytes_peak = max(
             self._client.in_flight_bytes_peak, self._client.in_flight_bytes
         )
-        return FakeFuture(self._client, len(payload), len(self._ledger.payloads) - 1)
+        entry_id = len(self._ledger.payloads) - 1
+        return FakeFuture(self._client, self.ledger_id, len(payload), entry_id)
 
     def close(self) -> None:
+        self._client.before_close(self.ledger_id)
         if self._ledger.is_fenced:
             raise LedgerFencedError(self.ledger_id)
         self._ledger.is_closed = True
@@ -201,6 +205,9 @@ class FakeClient(BookKeeper):
         self.in_flight_bytes_peak = 0
         self.entries_read: list[tuple[int, int]] = []
         self.before_append: Callable[[int, int], None] = lambda ledger_id, entry_id: None
+        self.before_acknowledge: Callable[[int, int], None] = lambda ledger_id, entry_id: None
+        """Called when somebody waits for an append; may raise why it never will be acknowledged."""
+        self.before_close: Callable[[int], None] = lambda ledger_id: None
         self._runner = asyncio.Runner()
         self._next_ledger_id = 0
         self.bookie_count = 5

@@ -53,6 +53,14 @@ def encoded_section(payloads: Sequence[bytes], first_entry: int = 0, **how: int)
     return EncodedSection(ledger_id, first_entry, last_entry, False, frame)
 
 
+def encode_copy(ledger_id: int, record: bytes) -> EncodedSection:
+    """A recovery add of a record as another bookie has it."""
+    header = codec.encode_section_header(ledger_id, KEY, DigestType.CRC32C, is_recovery=True)
+    entry_id = parse_run(record).first_entry
+    frame = codec.encode_section(header, [record])
+    return EncodedSection(ledger_id, entry_id, entry_id, True, frame)
+
+
 async def write(client: BookieClient, sent: EncodedSection) -> Status:
     """What a bookie answers over the network."""
     answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()

@@ -158,17 +158,18 @@ async def test_a_bookie_is_forgotten_only_when_it_is_gone() -> None:
     assert found.counter == StartCounter(5, is_forgotten=True)
 
 
-async def test_accepting_older_metadata_keeps_the_count() -> None:
+async def test_accepting_older_metadata_keeps_the_count_and_whose_it_is() -> None:
+    """With another start's id, or none, the bookie's own disks would be old ones at its next start."""
     cookies = CookieStore(await made(), ROOT)
     with pytest.raises(NoSuchCookieError):
         await cookies.accept_metadata(OURS.bookie_id)
-    counter = StartCounter(9, is_metadata_older=True)
+    counter = StartCounter(9, "5d1c", is_metadata_older=True)
     await cookies.count_start(OURS.bookie_id, counter, await cookies.read(OURS.bookie_id))
 
     assert await cookies.accept_metadata(OURS.bookie_id)
     assert not await cookies.accept_metadata(OURS.bookie_id), "nothing is left to accept"
 
-    assert (await cookies.read(OURS.bookie_id)).counter == StartCounter(9)
+    assert (await cookies.read(OURS.bookie_id)).counter == StartCounter(9, "5d1c")
 
 
 async def test_cookies_of_no_cluster_are_an_error() -> None:

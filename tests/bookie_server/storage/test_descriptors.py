@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -58,6 +60,54 @@ def test_storage_opens_files_where_nobody_else_can_and_leaves_the_limit_as_it_wa
     )
 
     assert (done.stdout, done.stderr) == ("136 48 False 136\n", "")
+
+
+def test_a_second_thread_does_not_take_the_raised_limit_for_the_one_to_come_back_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = [(100, 200)]
+    fake = SimpleNamespace(
+        RLIMIT_NOFILE=0,
+        getrlimit=lambda _: limits[-1],
+        setrlimit=lambda _, limit: limits.append(limit),
+    )
+    monkeypatch.setattr(descriptors, "resource", fake)
+    first_is_inside, second_is_inside, first_is_done = (threading.Event() for _ in range(3))
+
+    def opening(inside: Callable[[], object]) -> None:
+        tries: list[tuple[int, int]] = []
+
+        def action() -> None:
+            tries.append(limits[-1])
+            if len(tries) == 1:
+                raise OSError(errno.EMFILE, "short")
+            inside()
+
+        with_reserve(action)
+        assert tries[1] == (200, 200)
+
+    def first() -> None:
+        def inside() -> None:
+            first_is_inside.set()
+            second_is_inside.wait(0.2)  # in vain, if it waits for its turn
+
+        opening(inside)
+        first_is_done.set()
+
+    def second() -> None:
+        first_is_inside.wait()
+
+        def inside() -> None:
+            second_is_inside.set()
+            first_is_done.wait()
+
+        opening(inside)
+
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(first), threads.submit(second)]:
+            done.result()
+
+    assert limits[-1] == (100, 200)
 
 
 class Shortage:

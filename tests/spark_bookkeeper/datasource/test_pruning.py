@@ -92,7 +92,7 @@ def rank(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, datetime) and value.tzinfo is not None:
-        return value.timestamp()
+        return value.astimezone(UTC)  # exact, where seconds as a float lose far microseconds
     return value
 
 

@@ -85,6 +85,15 @@ def test_few_rows_wait_for_more_until_they_are_due(world: FakeSpark) -> None:
     assert (rows(due), rows(due_again)) == ([6], [7])
 
 
+@pytest.mark.parametrize(("rows_min", "there"), [(1, 1), (5, 4), (5, 5), (5, 6)])
+def test_a_batch_waits_only_while_rows_are_missing(
+    world: FakeSpark, rows_min: int, there: int
+) -> None:
+    query = stream_of(world, there, minrowspertrigger=str(rows_min), maxtriggerdelay="1h")
+
+    assert rows(query.trigger()) == (list(range(there)) if there >= rows_min else [])
+
+
 def test_available_now_ends_at_what_was_there_and_waits_for_nothing(world: FakeSpark) -> None:
     query = stream_of(world, 10, minrowspertrigger="6", maxrowspertrigger="6")
     query.restart(is_available_now=True)

@@ -15,6 +15,7 @@ from spark_bookkeeper.datasource.write import stream
 from spark_bookkeeper.datasource.write.plan import WritePlan
 from spark_bookkeeper.log.errors import CommitRefusedError, EpochFencedError, TxnRegressedError
 from spark_bookkeeper.log.format.epoch import TaskMessage
+from tests.spark_bookkeeper.datasource.formats import EVERY_FORMAT
 from tests.spark_bookkeeper.datasource.rows import columns, ids
 from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark
 
@@ -49,6 +50,7 @@ def micro_batch(
     world.stream_commit(messages, number)
 
 
+@EVERY_FORMAT
 def test_each_micro_batch_becomes_visible_once_and_is_remembered(world: FakeSpark) -> None:
     micro_batch(world, 0, [1, 2], [3])
     micro_batch(world, 1, [4], [])
@@ -59,6 +61,7 @@ def test_each_micro_batch_becomes_visible_once_and_is_remembered(world: FakeSpar
     assert world.client.run(world.nodes().txns())[QUERY].version == 2
 
 
+@EVERY_FORMAT
 def test_a_replay_with_other_partitions_adds_nothing_and_says_so_once(
     world: FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -75,6 +78,7 @@ def test_a_replay_with_other_partitions_adds_nothing_and_says_so_once(
     assert len(world.client.ledgers) == 2
 
 
+@EVERY_FORMAT
 def test_a_failed_first_micro_batch_keeps_the_log_for_the_next_run(world: FakeSpark) -> None:
     """The writer that aborts has no plan, and no message where no task was through."""
     plan, messages = attempts(world, 0, [1])
@@ -86,6 +90,7 @@ def test_a_failed_first_micro_batch_keeps_the_log_for_the_next_run(world: FakeSp
     assert visible(world) == [1, 2]
 
 
+@EVERY_FORMAT
 def test_a_commit_says_in_one_line_what_it_did(
     world: FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -117,6 +122,7 @@ def test_a_commit_names_the_bookies_that_lack_entries_of_it(
     assert "under_replicated" not in whole
 
 
+@EVERY_FORMAT
 def test_a_batch_that_finds_no_earlier_one_of_its_query_says_so(
     world: FakeSpark, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,6 +139,7 @@ def test_a_batch_that_finds_no_earlier_one_of_its_query_says_so(
     assert visible(world) == [3, 4]
 
 
+@EVERY_FORMAT
 def test_without_any_handler_the_line_goes_to_standard_error(
     world: FakeSpark, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +152,7 @@ def test_without_any_handler_the_line_goes_to_standard_error(
     assert message.count("\n") == 1
 
 
+@EVERY_FORMAT
 def test_an_older_batch_is_refused_and_nothing_of_it_is_left(world: FakeSpark) -> None:
     micro_batch(world, 3, [1])
     _, messages = attempts(world, 2, [9])
@@ -157,6 +165,7 @@ def test_an_older_batch_is_refused_and_nothing_of_it_is_left(world: FakeSpark) -
     assert world.tokens() == []
 
 
+@EVERY_FORMAT
 def test_a_message_of_another_batch_and_one_that_is_missing_are_refused(world: FakeSpark) -> None:
     _, messages = attempts(world, 4, [1])
 
@@ -170,6 +179,7 @@ def test_a_message_of_another_batch_and_one_that_is_missing_are_refused(world: F
     assert visible(world) == []
 
 
+@EVERY_FORMAT
 def test_an_abort_of_what_is_committed_or_has_no_name_takes_nothing_away(world: FakeSpark) -> None:
     plan, messages = attempts(world, 0, [1])
 
@@ -182,6 +192,7 @@ def test_an_abort_of_what_is_committed_or_has_no_name_takes_nothing_away(world: 
     assert visible(world) == [1]
 
 
+@EVERY_FORMAT
 def test_the_next_run_of_a_batch_ends_the_stopped_ones_tasks(world: FakeSpark) -> None:
     """What a stopped query left running ends when its restart claims, and is swept by its commit."""
     stopped, _ = attempts(world, 0, [1])
@@ -198,6 +209,7 @@ def test_the_next_run_of_a_batch_ends_the_stopped_ones_tasks(world: FakeSpark) -
     assert len(world.client.ledgers) == 1
 
 
+@EVERY_FORMAT
 def test_complete_mode_shows_the_last_batch_only(world: FakeSpark) -> None:
     for number, shown in enumerate(([1, 2], [1, 2, 3])):
         micro_batch(world, number, shown, is_overwrite=True)
@@ -205,6 +217,7 @@ def test_complete_mode_shows_the_last_batch_only(world: FakeSpark) -> None:
     assert visible(world) == [1, 2, 3]
 
 
+@EVERY_FORMAT
 def test_a_writer_is_planned_by_the_time_it_travels(
     world: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +233,7 @@ def test_a_writer_is_planned_by_the_time_it_travels(
     assert world.tokens() == [travelled._plan.epoch.number]
 
 
+@EVERY_FORMAT
 def test_a_stream_plans_again_for_every_micro_batch(world: FakeSpark) -> None:
     plans = [world.plan(SCHEMA) for _ in range(2)]
 

@@ -21,6 +21,7 @@ from spark_bookkeeper.log.format.epoch import TaskMessage
 from spark_bookkeeper.log.nodes.reads import LogNodes
 from tests.doubles.ledger_client import FakeWriter
 from tests.doubles.stores import LoseNth
+from tests.spark_bookkeeper.datasource.formats import EVERY_FORMAT
 from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch, ids
 from tests.spark_bookkeeper.datasource.world import FakeSpark
 
@@ -43,6 +44,7 @@ def attempted(
     return plan, world.attempt(plan, 0, [batch(first, count)])
 
 
+@EVERY_FORMAT
 def test_a_failed_task_shows_nothing_and_a_retry_shows_everything_once(world: FakeSpark) -> None:
     plan = world.plan(SCHEMA, entrybytes="2k", compression="none")
     rows = [batch(0, 500), batch(500, 500)]
@@ -59,6 +61,7 @@ def test_a_failed_task_shows_nothing_and_a_retry_shows_everything_once(world: Fa
     assert list(world.client.ledgers) == [1]
 
 
+@EVERY_FORMAT
 def test_a_speculative_copy_that_lost_is_swept_and_never_seen(world: FakeSpark) -> None:
     plan, loser = attempted(world)
     winner = world.attempt(plan, 0, [batch(0, 5)])
@@ -71,6 +74,7 @@ def test_a_speculative_copy_that_lost_is_swept_and_never_seen(world: FakeSpark) 
     assert loser.written.ledger_id not in world.client.ledgers
 
 
+@EVERY_FORMAT
 def test_a_zombie_that_wakes_up_after_the_commit_cannot_claim(world: FakeSpark) -> None:
     plan, message = attempted(world)
     world.commit(plan, [message])
@@ -82,6 +86,7 @@ def test_a_zombie_that_wakes_up_after_the_commit_cannot_claim(world: FakeSpark) 
     assert len(world.client.ledgers) == 1
 
 
+@EVERY_FORMAT
 def test_a_zombie_in_the_middle_of_its_ledger_is_fenced_by_the_abort(world: FakeSpark) -> None:
     world.write([[]], SCHEMA)
     plan = world.plan(SCHEMA, entrybytes="2k", compression="none")
@@ -103,6 +108,7 @@ def test_a_zombie_in_the_middle_of_its_ledger_is_fenced_by_the_abort(world: Fake
     assert world.tokens() == []
 
 
+@EVERY_FORMAT
 def test_a_write_given_up_between_claim_and_ledger_creates_none(
     world: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +126,7 @@ def test_a_write_given_up_between_claim_and_ledger_creates_none(
     assert world.client.ledgers == {}
 
 
+@EVERY_FORMAT
 def test_an_abort_without_any_message_leaves_nothing_behind(world: FakeSpark) -> None:
     world.write([[]], SCHEMA)
     plan = world.plan(SCHEMA)
@@ -133,6 +140,7 @@ def test_an_abort_without_any_message_leaves_nothing_behind(world: FakeSpark) ->
     assert world.tokens() == []
 
 
+@EVERY_FORMAT
 def test_a_commit_with_a_message_missing_is_refused(world: FakeSpark) -> None:
     plan, message = attempted(world)
 
@@ -142,6 +150,7 @@ def test_a_commit_with_a_message_missing_is_refused(world: FakeSpark) -> None:
     assert ids(world.read()) == []
 
 
+@EVERY_FORMAT
 def test_an_abort_after_a_commit_takes_away_neither_rows_nor_the_log_it_created(
     world: FakeSpark,
 ) -> None:
@@ -154,6 +163,7 @@ def test_an_abort_after_a_commit_takes_away_neither_rows_nor_the_log_it_created(
     assert ids(world.read()) == [0, 1, 2, 3, 4]
 
 
+@EVERY_FORMAT
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("at", range(12))
 def test_any_one_lost_message_of_plan_claim_or_commit_writes_rows_once(
@@ -176,6 +186,7 @@ def test_any_one_lost_message_of_plan_claim_or_commit_writes_rows_once(
     assert ids(world.read()) == ([0, 1, 2, 3] if is_done else [0, 1])
 
 
+@EVERY_FORMAT
 def test_a_transaction_is_committed_once_and_its_repeat_reads_no_input(world: FakeSpark) -> None:
     txn: dict[str, Any] = {"txnappid": "job", "txnversion": "7"}
     world.write([[batch(0, 3)]], SCHEMA, **txn)
@@ -191,6 +202,7 @@ def test_a_transaction_is_committed_once_and_its_repeat_reads_no_input(world: Fa
     assert ids(world.read()) == [0, 1, 2, 3]
 
 
+@EVERY_FORMAT
 def test_a_transaction_id_of_another_query_is_an_error_not_a_skip(world: FakeSpark) -> None:
     txn: dict[str, Any] = {"txnappid": "job", "txnversion": "0"}
     plan = world.plan(SCHEMA, **txn)
@@ -202,6 +214,7 @@ def test_a_transaction_id_of_another_query_is_an_error_not_a_skip(world: FakeSpa
         world.commit(plan, [message])
 
 
+@EVERY_FORMAT
 def test_a_failed_first_write_takes_the_log_it_created_along(world: FakeSpark) -> None:
     plan = pickle.loads(pickle.dumps(world.plan(SCHEMA)))
     world.attempt(plan, 0, [batch(0, 3)])
@@ -214,6 +227,7 @@ def test_a_failed_first_write_takes_the_log_it_created_along(world: FakeSpark) -
         world.read()
 
 
+@EVERY_FORMAT
 def test_a_failed_write_leaves_a_log_that_was_there_or_that_another_writes(
     world: FakeSpark,
 ) -> None:
@@ -227,6 +241,7 @@ def test_a_failed_write_leaves_a_log_that_was_there_or_that_another_writes(
     assert ids(world.read()) == [0, 1, 2]
 
 
+@EVERY_FORMAT
 def test_a_plan_whose_log_a_failed_write_takes_away_creates_it_anew(
     world: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,10 +18,12 @@ from spark_bookkeeper.datasource.errors import (
 from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY
 from spark_bookkeeper.ledger.errors import NotEnoughBookiesError, UnauthorizedError
 from spark_bookkeeper.log.errors import LogConflictError, NoSuchLogError
+from tests.spark_bookkeeper.datasource.formats import EVERY_FORMAT
 from tests.spark_bookkeeper.datasource.rows import RAW, SCHEMA, batch, columns, ids, raw_batch
 from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 
+@EVERY_FORMAT
 def test_rows_of_all_partitions_become_visible_together_and_in_order(world: FakeSpark) -> None:
     plan = world.plan(SCHEMA)
     late = world.attempt(plan, 1, [batch(10, 5)])
@@ -35,6 +37,7 @@ def test_rows_of_all_partitions_become_visible_together_and_in_order(world: Fake
     assert world.tokens() == []
 
 
+@EVERY_FORMAT
 def test_an_overwrite_replaces_even_by_nothing_and_positions_go_on(world: FakeSpark) -> None:
     world.write([[batch(0, 3)]], SCHEMA)
     world.write([[batch(100, 2)]], SCHEMA, is_overwrite=True)
@@ -47,6 +50,7 @@ def test_an_overwrite_replaces_even_by_nothing_and_positions_go_on(world: FakeSp
     assert ids(world.read()) == []
 
 
+@EVERY_FORMAT
 def test_an_overwrite_that_raced_an_append_fails_and_changes_nothing(world: FakeSpark) -> None:
     world.write([[batch(0, 3)]], SCHEMA)
     plan = world.plan(SCHEMA, is_overwrite=True)
@@ -61,6 +65,7 @@ def test_an_overwrite_that_raced_an_append_fails_and_changes_nothing(world: Fake
     assert len(world.client.ledgers) == 2
 
 
+@EVERY_FORMAT
 def test_a_partition_without_rows_creates_no_ledger_but_the_log(world: FakeSpark) -> None:
     world.write([[]], SCHEMA)
     assert world.read().num_rows == 0
@@ -72,6 +77,7 @@ def test_a_partition_without_rows_creates_no_ledger_but_the_log(world: FakeSpark
     assert len(world.client.ledgers) == 1
 
 
+@EVERY_FORMAT
 def test_a_plan_survives_the_way_to_the_executors(world: FakeSpark) -> None:
     plan = pickle.loads(pickle.dumps(world.plan(SCHEMA)))
     message = pickle.loads(pickle.dumps(world.attempt(plan, 0, [batch(0, 4)])))
@@ -81,6 +87,7 @@ def test_a_plan_survives_the_way_to_the_executors(world: FakeSpark) -> None:
     assert ids(world.read()) == [0, 1, 2, 3]
 
 
+@EVERY_FORMAT
 @pytest.mark.parametrize("merge", ["false", "true"])
 def test_rows_without_columns_are_refused_and_not_lost(world: FakeSpark, merge: str) -> None:
     """Spark's Arrow batches of no columns say that they have no rows."""
@@ -92,6 +99,7 @@ def test_rows_without_columns_are_refused_and_not_lost(world: FakeSpark, merge: 
         world.plan(StructType([]), mergeschema=merge)
 
 
+@EVERY_FORMAT
 def test_columns_are_matched_by_name(world: FakeSpark) -> None:
     world.write([[batch(0, 1)]], SCHEMA)
 
@@ -111,6 +119,7 @@ def test_other_columns_are_refused_before_any_ledger_or_token(world: FakeSpark) 
     assert world.tokens() == []
 
 
+@EVERY_FORMAT
 def test_a_missing_log_is_created_unless_forbidden(world: FakeSpark) -> None:
     with pytest.raises(NoSuchLogError):
         world.plan(SCHEMA, createlog="false")
@@ -118,6 +127,7 @@ def test_a_missing_log_is_created_unless_forbidden(world: FakeSpark) -> None:
     assert world.plan(SCHEMA).epoch.log == "orders"
 
 
+@EVERY_FORMAT
 def test_settings_are_the_logs_and_a_write_may_override_them(world: FakeSpark) -> None:
     world.plan(SCHEMA, writequorum="2", ackquorum="2", compression="lz4")
 
@@ -148,6 +158,7 @@ def test_a_ledger_says_whose_it_is_and_what_is_in_it(world: FakeSpark) -> None:
     assert ledger.metadata.password == b"secret"
 
 
+@EVERY_FORMAT
 def test_what_is_in_flight_is_bounded(world: FakeSpark) -> None:
     rows = batch(0, 20_000)
 
@@ -196,6 +207,7 @@ def test_a_commit_records_bounds_of_the_first_columns(world: FakeSpark) -> None:
     assert (written.rows, written.last_entry) == (5, 0)
 
 
+@EVERY_FORMAT
 def test_an_append_under_another_password_is_refused_and_an_overwrite_changes_it(
     world: FakeSpark,
 ) -> None:
@@ -211,6 +223,7 @@ def test_an_append_under_another_password_is_refused_and_an_overwrite_changes_it
     assert ids(world.read(password="other")) == [5, 6]
 
 
+@EVERY_FORMAT
 def test_the_password_is_compared_where_the_head_lists_no_range(
     world: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:

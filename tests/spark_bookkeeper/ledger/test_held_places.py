@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
 from bookkeeper_metadata.model import Fragment
 from spark_bookkeeper.admin.replication import describe_short_ledgers
 from spark_bookkeeper.ledger.errors import (
@@ -14,7 +15,7 @@ from spark_bookkeeper.ledger.errors import (
     NotEnoughBookiesError,
 )
 from spark_bookkeeper.ledger.protocol.replication import away_members, held_members
-from tests.doubles.cluster import InProcessCluster
+from tests.doubles.cluster import ROOT, InProcessCluster
 from tests.doubles.waits import pass_turns, until
 from tests.spark_bookkeeper.ledger.scene import read_all
 
@@ -200,6 +201,23 @@ async def test_a_bookie_that_was_forgotten_holds_no_place(cluster: InProcessClus
 
     with pytest.raises(NotEnoughBookiesError, match="needed=3"):
         await cluster.client().create_ledger()
+
+
+@pytest.mark.parametrize("has_cookie", [True, False])
+@pytest.mark.cluster(bookies=3)
+async def test_a_bookie_that_is_read_only_holds_a_place(
+    cluster: InProcessCluster, has_cookie: bool
+) -> None:
+    """It belongs to the cluster, whoever wrote its cookie, if anybody did."""
+    await cluster.take_away(AWAY)
+    if not has_cookie:
+        await cluster.cookies.delete(AWAY)
+    await BookieRegistry(cluster.store, ROOT).register(AWAY, BookieServiceInfo(), readonly=True)
+
+    async with await cluster.client().create_ledger() as writer:
+        assert await writer.append(b"0") == 0
+        assert set(writer.metadata.last_fragment.ensemble) == {AWAY, *HERE}
+    assert AWAY not in cluster.copies(writer.ledger_id, 0)
 
 
 @pytest.mark.cluster(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from bookie_server.wire.messages import ReadReply, Status
 from bookie_server.wire.record import Run
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.model import Fragment
 from spark_bookkeeper.ledger.errors import (
     DigestMismatchError,
     EntryUnreadableError,
@@ -17,7 +19,8 @@ from spark_bookkeeper.ledger.errors import (
 )
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.verify import DIFFERENT, verify_ledger
-from tests.doubles.stores import LaggingStore
+from tests.doubles.records import encode_copy, write
+from tests.doubles.stores import LaggingStore, StandingStill
 from tests.spark_bookkeeper.ledger.scene import ACK_BY_ALL, Scene, read_all
 from tests.spark_bookkeeper.ledger.tails import damage_reads
 
@@ -174,3 +177,36 @@ async def test_a_session_that_lags_behind_the_creation_finds_the_ledger_and_its_
         case _:
             await behind.delete_ledger(ledger_id)
             assert [found async for found in behind.list_ledgers()] == []
+
+
+async def test_a_session_that_lags_behind_their_registration_lists_the_bookies(
+    scene: Scene,
+) -> None:
+    lagging = LaggingStore(scene.cluster.store.tree, "/available")
+
+    found = await scene.cluster.client(2, lagging).bookies()
+
+    assert [each.bookie_id for each in found] == sorted(scene.cluster.bookies)
+
+
+@pytest.mark.cluster(bookies=4)
+@pytest.mark.parametrize("status", [Status.NO_LEDGER, Status.UNKNOWN])
+async def test_a_session_that_lags_behind_a_replication_reads_where_the_entries_are_now(
+    scene: Scene, status: Status
+) -> None:
+    """The bookies its metadata names were emptied once their entries were elsewhere."""
+    session = StandingStill(scene.cluster.store.tree)
+    await scene.writer.append_many(PAYLOADS[:5])
+    await scene.writer.close()
+    await scene.settle_adds()
+    reader = await scene.cluster.client(2, session).open_ledger(scene.ledger_id)
+    await session.stop()
+    (spare,) = set(scene.cluster.bookies) - set(scene.ensemble)
+    moved = Fragment(0, (*scene.ensemble[:2], spare))
+    for record in (scene.cluster.copies(scene.ledger_id, each) for each in range(5)):
+        sent = encode_copy(scene.ledger_id, record[scene.ensemble[0]])
+        assert await write(scene.cluster.client(3).cluster.client(spare), sent) is Status.OK
+    await scene.change(lambda metadata: replace(metadata, fragments=(moved,)))
+    scene.cluster.set_faults(*scene.ensemble, read_status=status)
+
+    assert await read_all(reader) == PAYLOADS[:5]

@@ -61,6 +61,29 @@ async def test_a_rolling_writer_that_was_followed_gets_the_logs_own_error(tail: 
     assert (await tail.head()).open_ledger is None
 
 
+@pytest.mark.parametrize("followers", [1, 2])
+async def test_a_leader_that_was_followed_fences_nobody_by_its_roll(
+    tail: TailWorld, followers: int
+) -> None:
+    """It closed its ledger where its successor had, and so has not learned of it yet."""
+    first = await tail.client.writer()
+    await first.append(b"1")
+    for _ in range(followers):
+        leading = await tail.another().writer()
+    await leading.append(b"2")
+
+    with pytest.raises(LogFencedError):
+        await first._leader.roll()
+
+    assert not tail.bookies.ledgers[leading.ledger_id].is_fenced
+    await leading.append(b"3")
+    head = await tail.head()
+    assert head.open_ledger is not None
+    assert head.open_ledger.ledger_id == leading.ledger_id
+    await leading.close()
+    assert await tail.rows() == [b"1", b"2", b"3"]
+
+
 async def test_recover_leaves_the_log_without_writer_and_with_every_acknowledged_row(
     tail: TailWorld,
 ) -> None:
