@@ -31,8 +31,8 @@ QUORUMS = (
 
 ACTIONS = (
     "kill", "stop", "power", "blackout", "disk", "full", "start", "rot", "clock", "pause bookie",
-    "pause client", "kill client", "partition", "isolate", "outage", "expiry", "away", "copy disks",
-    "wrong disks", "wrong disks", "rival",
+    "pause client", "kill client", "partition", "isolate", "outage", "expiry", "away", "wrong disks",
+    "rival",
 )  # fmt: skip
 AIMS: dict[str, type[h.Event]] = {
     "fence": h.FenceDurable,
@@ -205,9 +205,6 @@ class Nemesis:
                 self._rot()
             case "away":
                 self._keep_away(bookie)
-            case "copy disks":
-                for each in world.bookies.values():
-                    each.operator.copy_disks()
             case "wrong disks":
                 bookie.operator.put_wrong_disks()
             case "rival":

@@ -66,10 +66,12 @@ class Operator:
                 self._replace(self._wrong)
             else:
                 self._bring(right, "brought back")
+        elif self._is_rival_running:
+            return  # which of the two was counted is seen when the other has ended
         elif self._rival is not None:
-            was = bookie.files
-            self._bring(self._rival, "the other process's")
-            self._rival = was
+            # Ours were refused, so it is theirs that were counted.
+            rival, self._rival = self._rival, None
+            self._bring(rival, "the other process's")
         elif self.may_lose and path in bookie.directories:
             self._replace([path])
 
@@ -77,6 +79,8 @@ class Operator:
         """A process serves on the disks that are in the machine."""
         if not self._is_rival_running:
             self._rival = None
+        if self._old is None or self._random.random() < 0.2:
+            self._old, self._copied_at = self._bookie.files.copy(), self._bookie.starts_served
 
     def _replace(self, lost: Sequence[str]) -> None:
         bookie, history = self._bookie, self._world.history
@@ -84,7 +88,7 @@ class Operator:
             bookie.files.empty(path)
         history.record(h.Damaged(bookie.name, "lost directories"))
         history.record(h.DisksSettled(bookie.name, "replaced"))
-        self._world.count("F6 lost directories replaced", bookie.name)
+        self._world.count("F18 lost directories replaced", bookie.name)
         self._replaces = True
 
     def _bring(self, files: SimFileSystem, how: str) -> None:
@@ -93,14 +97,11 @@ class Operator:
 
     @property
     def _is_busy(self) -> bool:
-        has_choice = self._right is not None or self._rival is not None
-        return has_choice or self._replaces or not self._bookie.starts_served
+        """Whether one harm is not over yet; or nothing is there to be harmed."""
+        others = self._right is not None or self._rival is not None or self._is_rival_running
+        return others or self._replaces or not self._bookie.starts_served
 
     # -- harm -----------------------------------------------------------------------------------------
-
-    def copy_disks(self) -> None:
-        """Keep a copy of the disks as they are; it is an old one once the bookie has started again."""
-        self._old, self._copied_at = self._bookie.files.copy(), self._bookie.starts_served
 
     def put_wrong_disks(self) -> None:
         """The machine comes back with directories that are empty, old or swapped."""
@@ -129,7 +130,7 @@ class Operator:
                     wrong.put(path, self._old, path)
         self._wrong = chosen
         self._world.history.record(h.DisksHarmed(bookie.name, kind, tuple(chosen)))
-        self._world.count(f"F6 directories {kind}", bookie.name)
+        self._world.count(f"F18 directories {kind}", bookie.name)
 
     # -- another process under the same id ----------------------------------------------------------------
 
@@ -146,7 +147,7 @@ class Operator:
         elif how == "empty" and self.may_lose:
             self._rival = SimFileSystem()
             self._world.history.record(h.Damaged(bookie.name, "another process replaces the disks"))
-        self._world.count(f"F16 second process, {how} directories", bookie.name)
+        self._world.count(f"F18 second process, {how} directories", bookie.name)
         self._rivals += 1
         self._is_rival_running = True
         owner = Owner(f"{bookie.name}#rival{self._rivals}")
