@@ -245,6 +245,14 @@ def test_a_copy_whose_start_was_counted_on_disk_only_is_refused_once_another_cou
     assert claim(files, known(4)).start.number == 5
 
 
+def test_a_start_counted_on_disk_only_has_to_follow_the_one_that_the_metadata_knows() -> None:
+    files = started(3)
+    for path in ALL.directories:
+        write_start(files, path, Start(4, "ours", "of others"))
+
+    assert "other directories" in str(refusal(files, known(3)))
+
+
 def test_disks_of_a_bookie_that_was_forgotten_stay_old_and_empty_ones_are_new() -> None:
     files = started(4)
     forgotten = replace(NEW, starts=5, is_forgotten=True)
