@@ -85,6 +85,7 @@ async def test_a_start_whose_word_to_the_metadata_was_lost_is_finished_by_the_ne
     assert {read_start(files, path).number for path in ("/j", "/l")} == {found.counter.starts}
 
 
+@pytest.mark.conformance("S5")
 async def test_emptied_directories_under_a_known_id_are_refused() -> None:
     store = await made()
     await start(store, SimFileSystem())
@@ -158,6 +159,7 @@ async def test_a_later_start_on_other_directories_ends_the_earlier_process() -> 
     second.locks.close()
 
 
+@pytest.mark.conformance("S4")
 async def test_two_that_start_at_once_on_other_directories_are_told_apart() -> None:
     store = await made()
     disks = [SimFileSystem(), SimFileSystem()]
@@ -204,6 +206,7 @@ async def test_paths_that_changed_are_written_into_the_cookie() -> None:
     assert cookie.ledger_directories == ("/m",)
 
 
+@pytest.mark.conformance("S4")
 async def test_a_look_at_the_metadata_waits_for_the_registration_of_a_killed_predecessor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -220,6 +223,7 @@ async def test_a_look_at_the_metadata_waits_for_the_registration_of_a_killed_pre
     await waiting
 
 
+@pytest.mark.conformance("S4")
 async def test_a_registration_that_stays_is_another_bookie(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

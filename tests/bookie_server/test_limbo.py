@@ -67,6 +67,7 @@ async def crash(bookie: Bookie) -> None:
     bookie.storage.close()
 
 
+@pytest.mark.conformance("S8")
 async def test_a_journal_damaged_in_the_middle_never_becomes_absence(tmp_path: Path) -> None:
     store, ids = await cluster_with(
         {
@@ -111,6 +112,7 @@ async def test_a_journal_damaged_in_the_middle_never_becomes_absence(tmp_path: P
     again.close()
 
 
+@pytest.mark.conformance("S1")
 async def test_a_torn_tail_is_dropped_and_what_was_acknowledged_stays(tmp_path: Path) -> None:
     bookie = await start_bookie(tmp_path)
     assert await add(bookie, 7, b"payload-zero") is Status.OK
@@ -150,6 +152,7 @@ async def test_the_same_entry_again_is_fine_and_another_one_is_a_conflict(tmp_pa
         assert await add(bookie, 7, b"payload-evil") is Status.CONFLICT
 
 
+@pytest.mark.conformance("S2")
 async def test_a_failed_fsync_answers_unknown_and_stops_the_bookie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +166,7 @@ async def test_a_failed_fsync_answers_unknown_and_stops_the_bookie(
     await crash(bookie)
 
 
+@pytest.mark.conformance("S8")
 async def test_an_emptied_bookie_denies_nothing_of_the_ledgers_that_name_it(tmp_path: Path) -> None:
     """The metadata was asked for damaged directories only. The session it is asked by may lag."""
     replaced = replace(OURS, fragments=(*OURS.fragments, Fragment(5, ("b9:1",))))

@@ -1,7 +1,7 @@
 """The protocol's conformance list: every rule, and which test proves it or why none is needed.
 
-The ids R, F, W and D group what Apache BookKeeper's own test suite asserts about recovery, fencing,
-writing and reading; T are the actions of the TLA+ specification (BookKeeperProtocol.tla in
+The ids R, F, W, D, S and M group what Apache BookKeeper's own test suite asserts about recovery,
+fencing, writing, reading, the bookie's storage and the metadata; T are the actions of the TLA+ specification (BookKeeperProtocol.tla in
 Vanlightly/bookkeeper-tlaplus). A test names the rules it proves with ``@pytest.mark.conformance``;
 ``tests/test_conformance.py`` makes docs/conformance.md of both and fails where a rule is left over.
 """
@@ -85,6 +85,21 @@ RULES = {
     "D9": "missing ledgers and entries, and sizes beyond the limit, are errors of their own",
     "D10": "a long poll that ends leaves nothing behind",
     "D11": "the list of entries a bookie holds round-trips",
+    "S1": "a journal's torn tail is dropped; junk, damage and truncation never pass for absence",
+    "S2": "an add is answered behind the sync that covers it, and never after one that failed",
+    "S3": "journals roll and are replayed; late adds of deleted ledgers come to nothing",
+    "S4": "a start waits for a stale registration; a second process or another id is refused",
+    "S5": "missing, changed, swapped, added or old directories are refused; ways out are explicit",
+    "S6": "entry logs name their ledgers; a compaction survives crashes and full disks",
+    "S7": "no mark runs ahead of what is flushed, over several directories, nor goes back",
+    "S8": "after a lost or damaged disk a bookie denies nothing it may have stored (limbo)",
+    "S9": "nothing is collected on a metadata error, on a gap in the listing, or too early",
+    "S10": "read-only mode both ways; registered again after a lost session",
+    "S11": "a read-only bookie takes recovery adds, and fences",
+    "S12": "a forced sync, and batched reads within their limits",
+    "M1": "ledger metadata of every version round-trips; junk and newer versions are refused",
+    "M2": "ledger ids: short and long, holes in the tree, contention for the next one",
+    "M3": "a stale writer cannot overwrite a closed ledger",
     "ClientCreatesLedger": "a ledger is created with an ensemble of its own",
     "ClientSendsAddEntryRequests": "an add goes to its whole write set, with the writer's LAC",
     "BookieSendsAddConfirmedResponse": "an add to an unfenced ledger is stored, then answered",
@@ -118,3 +133,17 @@ NOT_APPLICABLE = {
     "W26": "there is no deferred sync: every acknowledged entry is on disk",
 }
 """By id: why no test can prove it here."""
+
+NOT_YET = {
+    "S3": "bookies learn of deletions, and skip what they replay of them, with garbage collection",
+    "S4": "a start on a full disk serves reads only, and a mode that outlives the process: they come "
+    "with read-only mode",
+    "S6": "there is no compaction: nothing is collected yet",
+    "S8": "leaving limbo, by holding a ledger against its other replicas, comes with auto-recovery",
+    "S9": "nothing is collected yet; garbage collection comes next",
+    "S10": "a bookie that turns read-only by itself or by hand comes with read-only mode; writers "
+    "leave one already (W11)",
+    "S11": "it comes with read-only mode",
+    "S12": "there is no deferred sync, so nothing to force",
+}
+"""By id: what of it is not there, or not proved, and what it waits for."""

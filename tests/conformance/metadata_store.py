@@ -203,6 +203,7 @@ class MetadataStoreConformance:
         assert await content(other, f"{root}/e") == (b"second", 0)
         assert await is_owner(other, f"{root}/e")
 
+    @pytest.mark.conformance("S10")
     async def test_a_registration_comes_back_after_session_loss_until_withdrawn(
         self, service: Service, store: MetadataStore, other: MetadataStore, root: str
     ) -> None:

@@ -50,6 +50,7 @@ def test_a_cookie_is_apaches_text() -> None:
     assert parse_cookie(APACHE, "/x") == OURS
 
 
+@pytest.mark.conformance("S5")
 def test_apaches_own_cookies_are_read() -> None:
     """With index directories, of layout 4, and with a tab behind the last directory."""
     with_indexes = APACHE + b'indexDirs: "1\\t/i"\n'

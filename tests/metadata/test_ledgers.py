@@ -254,6 +254,7 @@ async def test_deleting_asks_for_the_version_and_for_the_ledger(scene: Scene) ->
         await scene.ledgers.delete(99)
 
 
+@pytest.mark.conformance("M2")
 async def test_ids_are_listed_in_order_across_short_and_long_paths(scene: Scene) -> None:
     ids = [2**62, 0, 12_3456_7890, 2**31 - 1, 2**31 - 2, 7]
     for ledger_id in ids:
@@ -262,6 +263,7 @@ async def test_ids_are_listed_in_order_across_short_and_long_paths(scene: Scene)
     assert await scene.ids() == sorted([*ids, 99])
 
 
+@pytest.mark.conformance("M2")
 async def test_a_folder_that_vanishes_during_the_walk_is_skipped_but_silence_is_an_error(
     scene: Scene,
 ) -> None:
@@ -282,6 +284,7 @@ async def test_a_folder_that_vanishes_during_the_walk_is_skipped_but_silence_is_
         [ledger_id async for ledger_id in scene.ledgers.list_ids()]
 
 
+@pytest.mark.conformance("M2")
 async def test_beyond_31_bits_ids_come_from_the_long_counter(scene: Scene) -> None:
     tree = scene.store.tree
     tree.set_counter(PATHS.idgen, 2**31 - 2)
@@ -294,6 +297,7 @@ async def test_beyond_31_bits_ids_come_from_the_long_counter(scene: Scene) -> No
     assert tree.children(PATHS.idgen_long) == ["HOB-0000000003", "HOB-0000000004", "HOB-0000000005"]
 
 
+@pytest.mark.conformance("M2")
 async def test_ids_of_concurrent_clients_are_all_different(scene: Scene) -> None:
     clients = [LedgerStore(MemoryStore(scene.store.tree), ROOT, random=Random(i)) for i in range(4)]
     made = await asyncio.gather(*(c.create(open_ledger()) for c in clients for _ in range(5)))

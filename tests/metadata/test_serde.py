@@ -36,6 +36,7 @@ password: "pw\\000"
 """
 
 
+@pytest.mark.conformance("M1")
 def test_a_value_written_by_apache_is_understood() -> None:
     assert parse_metadata(APACHE_V3, "/l") == APACHE_SAYS
 
@@ -80,6 +81,7 @@ def test_whatever_a_ledger_can_be_comes_back_the_same(metadata: LedgerMetadata) 
 
 
 @given(st.binary(max_size=80), st.sampled_from([b"", APACHE_V3[:30], APACHE_V3[:40]]))
+@pytest.mark.conformance("M1")
 def test_arbitrary_bytes_are_never_half_understood(tail: bytes, head: bytes) -> None:
     with contextlib.suppress(MetadataCorruptError):
         metadata = parse_metadata(head + tail, "/l")
@@ -87,6 +89,7 @@ def test_arbitrary_bytes_are_never_half_understood(tail: bytes, head: bytes) -> 
         assert parse_metadata(encode_metadata(metadata), "/l") == metadata
 
 
+@pytest.mark.conformance("M1")
 def test_version_two_is_the_same_message_as_text() -> None:
     metadata = parse_metadata(V2, "/l")
     assert metadata.fragments == (Fragment(0, ENSEMBLE[:2]),)
@@ -114,6 +117,7 @@ def test_version_two_is_the_same_message_as_text() -> None:
         (V2.replace(b"quorumSize", b"quoromSize", 1), "quoromSize"),
     ],
 )
+@pytest.mark.conformance("M1")
 def test_what_is_no_metadata_is_refused_with_the_reason(value: bytes, reason: str) -> None:
     with pytest.raises(MetadataCorruptError, match=reason):
         parse_metadata(value, "/l")

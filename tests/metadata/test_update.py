@@ -80,7 +80,7 @@ async def test_nothing_is_written_when_nothing_would_change_or_the_transform_sto
     assert scene.script.paths("put") == []
 
 
-@pytest.mark.conformance("W25")
+@pytest.mark.conformance("W25", "M3")
 async def test_stale_knowledge_is_replaced_and_decided_anew(scene: Scene) -> None:
     known = await scene.node.read()
     scene.another_writes()

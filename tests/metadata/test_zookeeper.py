@@ -178,6 +178,7 @@ async def test_a_killed_server_leaves_mutations_unknown_and_everything_resumes_w
     await store.close()
 
 
+@pytest.mark.conformance("S10")
 async def test_a_registration_survives_an_outage_longer_than_its_session(
     own_zookeeper: ZooKeeperProcess,
 ) -> None:

@@ -254,6 +254,14 @@ CONTROLS: dict[Checker, dict[str, Sequence[h.Event]]] = {
     },
     storage_checkers.s4_replay_idempotent: {"grew": [*ACKED, up(0, 1), up(0, 1, 2)]},
     storage_checkers.s5_no_corrupt_serve: {"returned other bytes": [*ACKED, read(found=((1, 5),))]},
+    storage_checkers.s6_wrong_disks_never_serve: {
+        "emptied": [h.DisksHarmed("b0", "emptied", ("/l0",)), up()],
+        "another's": [h.Superseded("b0", 0, True), up()],
+    },
+    storage_checkers.s7_one_process_per_id: {
+        "goes on": [up(), h.Superseded("b0", 1, True)],
+        "two on the same disks": [h.Superseded("b0", 1, False), h.BookieDown("b0", 1, "killed")],
+    },
 }
 
 
@@ -302,6 +310,26 @@ def test_an_impossible_ensemble_is_rejected(metadata: LedgerMetadata) -> None:
     events = [h.Committed("w", 7, 0, metadata)]
 
     assert list(checkers.i16_ensemble_valid(story_of(events)))
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [
+            h.DisksHarmed("b0", "emptied", ("/l0",)),
+            h.StartRefused("b0", 0, "/l0"),
+            h.DisksSettled("b0", "brought back"),
+            up(),
+        ],
+        [h.Superseded("b0", 1, True), up(), h.BookieDown("b0", 1, "superseded")],
+    ],
+    ids=["settled", "just about to serve"],
+)
+def test_right_disks_may_serve(events: list[h.Event]) -> None:
+    story = story_of(events)
+
+    assert list(storage_checkers.s6_wrong_disks_never_serve(story)) == []
+    assert list(storage_checkers.s7_one_process_per_id(story)) == []
 
 
 def test_every_checker_has_a_control() -> None:

@@ -33,6 +33,7 @@ def first_seed() -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", shares(SEEDS, 160), ids=str)
+@pytest.mark.conformance("S5", "S8")
 def test_every_promise_holds(share: Share) -> None:
     report = run_campaign(first_seed() + share.first, share.count)
 

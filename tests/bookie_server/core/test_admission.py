@@ -119,7 +119,7 @@ def section(
     return Section(7, key, is_recovery, DigestType.CRC32C, parse_run(data))
 
 
-@pytest.mark.conformance("BookieSendsAddConfirmedResponse")
+@pytest.mark.conformance("BookieSendsAddConfirmedResponse", "S2")
 def test_an_add_is_acknowledged_only_when_its_group_is_durable(scene: Scene) -> None:
     scene.add("writer", 0, 3)
 
@@ -391,6 +391,7 @@ def test_absence_is_claimed_only_where_it_is_known(
     assert status_of_absence(facts, is_storage_damaged=damaged) is expected
 
 
+@pytest.mark.conformance("S12")
 def test_unreadable_is_unknown_and_cut_off_is_no_absence() -> None:
     assert status_of(Presence.DAMAGED, Status.NO_ENTRY) is Status.UNKNOWN
     assert status_of(Presence.NOT_REACHED, Status.NO_ENTRY) is Status.NOT_REACHED

@@ -65,17 +65,12 @@ def started(times: int = 1) -> SimFileSystem:
 
 def empty(files: SimFileSystem, directory: str) -> None:
     """A new disk in the place of the old one."""
-    for name in files.names(directory):
-        files.delete(f"{directory}/{name}")
+    files.empty(directory)
 
 
 def put_back(files: SimFileSystem, old: SimFileSystem, source: str, target: str) -> None:
     """What ``source`` was in ``old`` stands at ``target`` now."""
-    empty(files, target)
-    for name in old.names(source):
-        content = bytes(old.content(f"{source}/{name}"))
-        with files.create(f"{target}/{name}") as file:
-            file.write_at(0, [content])
+    files.put(target, old, source)
 
 
 def own_ids(files: SimFileSystem, directories: Sequence[str] = ALL.directories) -> list[str]:

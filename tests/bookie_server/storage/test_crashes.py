@@ -61,6 +61,7 @@ def step_count() -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.conformance("S3")
 def test_a_crash_before_any_operation_loses_and_invents_nothing() -> None:
     rng = Random(20260)
     for crash_at in range(step_count() + 1):
@@ -76,6 +77,7 @@ def test_a_crash_before_any_operation_loses_and_invents_nothing() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.conformance("S8")
 def test_a_crash_that_tears_no_sector_is_never_taken_for_damage() -> None:
     """A disk writes whole sectors: an ordinary power loss must not send a bookie into limbo."""
     rng = Random(99)
@@ -136,6 +138,7 @@ def state_of(storage: Storage) -> object:
     return facts, entries, list(storage.contents.tombstones)
 
 
+@pytest.mark.conformance("S3", "S7")
 def test_marks_never_regress_and_journal_files_below_them_are_gone() -> None:
     model = started()
     marks = [dict(model.storage.contents.applied)]
@@ -154,6 +157,7 @@ def test_marks_never_regress_and_journal_files_below_them_are_gone() -> None:
         assert len([name for name in model.files.names(directory) if name.endswith(".txn")]) == 1
 
 
+@pytest.mark.conformance("S7")
 def test_a_fence_without_entries_survives_a_checkpoint_with_an_empty_cache() -> None:
     """Apache #4843: the mark advanced past a fence that the index never got."""
     model = started()
@@ -188,6 +192,7 @@ def crash_between_directories(write: Callable[[Model], None]) -> tuple[SimFileSy
     return model.files.crash(Random(0), lambda _: "drop"), model
 
 
+@pytest.mark.conformance("S7")
 def test_no_directory_advances_the_mark_for_another() -> None:
     """Apache #3329: one directory's flush let the journal of the other's entries go."""
 
@@ -225,6 +230,7 @@ def test_a_replay_that_fills_the_cache_goes_on_where_one_directory_is_ahead() ->
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
+@pytest.mark.conformance("S2")
 def test_a_failed_journal_write_or_sync_poisons_the_journal_for_good(operation: str) -> None:
     model = started()
     files = model.files
@@ -248,6 +254,7 @@ def test_a_failed_journal_write_or_sync_poisons_the_journal_for_good(operation: 
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+@pytest.mark.conformance("S7")
 def test_a_checkpoint_failing_anywhere_poisons_storage_and_loses_nothing(error: int) -> None:
     rehearsed = started()
     rehearsed.write([Add(run_of(1, range(5), size=600))])
@@ -272,6 +279,7 @@ def test_a_checkpoint_failing_anywhere_poisons_storage_and_loses_nothing(error: 
         model.check(open_small(model.files.crash(Random(number))), f"failed at {number}")
 
 
+@pytest.mark.conformance("S8")
 def test_a_new_directory_denies_nothing_until_it_is_answered_wherever_a_crash_falls() -> None:
     """An emptied disk looks new: only the metadata tells them apart (Apache's cookies, S rows)."""
     rng = Random(11)

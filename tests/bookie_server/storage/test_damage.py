@@ -118,6 +118,7 @@ def written(content: bytearray) -> Iterator[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("is_every_bit", [False, pytest.param(True, marks=pytest.mark.full)])
 @EVERY_KIND
+@pytest.mark.conformance("S1")
 def test_no_flipped_bit_makes_wrong_bytes_or_a_false_absence(
     stored: Model, suffix: str, is_every_bit: bool
 ) -> None:
@@ -132,6 +133,7 @@ def test_no_flipped_bit_makes_wrong_bytes_or_a_false_absence(
 
 @pytest.mark.slow
 @EVERY_KIND
+@pytest.mark.conformance("S1")
 def test_no_truncation_makes_wrong_bytes_or_a_false_absence(stored: Model, suffix: str) -> None:
     path = path_of(stored, suffix)
     end = len(stored.files.content(path).rstrip(b"\0"))
@@ -142,6 +144,7 @@ def test_no_truncation_makes_wrong_bytes_or_a_false_absence(stored: Model, suffi
 
 
 @pytest.mark.parametrize("suffix", [".log", "/index"])
+@pytest.mark.conformance("S1")
 def test_no_zeroed_sector_makes_wrong_bytes_or_a_false_absence(stored: Model, suffix: str) -> None:
     """Of the journal's last group a zeroed sector cannot be told from an unwritten one."""
     path = path_of(stored, suffix)
@@ -183,6 +186,7 @@ def test_damage_is_recorded_before_a_replay_goes_past_it() -> None:
         assert storage.contents.is_damaged, steps
 
 
+@pytest.mark.conformance("S6")
 def test_a_missing_entry_log_makes_its_entries_unreadable_not_absent(
     stored: Model, files: SimFileSystem
 ) -> None:
@@ -202,6 +206,7 @@ def test_an_unreadable_file_hides_nothing(stored: Model, files: SimFileSystem, s
     check(stored, open_small(files, directories=1), f"unreadable {suffix}")
 
 
+@pytest.mark.conformance("S6")
 def test_rows_are_rebuilt_from_footers_when_the_index_is_gone(
     stored: Model, files: SimFileSystem
 ) -> None:
@@ -266,6 +271,7 @@ def open_and_close(files: SimFileSystem) -> Storage:
     return storage
 
 
+@pytest.mark.conformance("S6")
 def test_a_log_that_no_checkpoint_completed_is_deleted_after_a_sound_replay() -> None:
     model = started(directories=1)
     model.write([Add(run_of(1, range(8)))])
@@ -307,6 +313,7 @@ def test_a_crashs_leftover_log_never_shadows_the_journal() -> None:
     assert read_all(storage, 1) == model.entries[1]
 
 
+@pytest.mark.conformance("S8")
 def test_damage_is_answered_by_naming_the_ledgers_in_limbo(
     stored: Model, files: SimFileSystem
 ) -> None:
@@ -363,6 +370,7 @@ def test_a_directory_may_be_added_at_the_end() -> None:
     assert storage.contents.journal_of(99) == 1
 
 
+@pytest.mark.conformance("S4")
 def test_a_second_process_cannot_open_the_same_directories(files: SimFileSystem) -> None:
     first = open_small(files, directories=1)
 

@@ -76,6 +76,7 @@ def test_the_directories_of_a_bookie_without_cookies_are_adopted() -> None:
 
 
 @pytest.mark.parametrize("lost", [("/l1",), ("/j0",), ("/j0", "/l0"), ALL.directories])
+@pytest.mark.conformance("S5")
 def test_an_emptied_directory_is_refused_by_name_until_it_is_said_to_be_lost(
     lost: tuple[str, ...],
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_damaged_cookie_is_refused_with_the_file_it_is_in() -> None:
     assert (error.path, "/j1/cookie" in str(error)) == ("/j1", True)
 
 
+@pytest.mark.conformance("S4")
 def test_directories_of_another_bookie_or_cluster_are_refused() -> None:
     files = started()
 
@@ -134,6 +136,7 @@ def test_directories_of_another_bookie_or_cluster_are_refused() -> None:
     assert "another cluster" in str(refusal(files, replace(NEW, cluster_id="d")))
 
 
+@pytest.mark.conformance("S5")
 def test_swapped_directories_are_refused_with_the_place_they_had() -> None:
     settings = replace(ALL, ledger_directories=("/l1", "/l0"))
 
@@ -150,12 +153,14 @@ def test_a_copied_directory_is_refused() -> None:
     assert refusal(files, known(1)).path == "/l1"
 
 
+@pytest.mark.conformance("S5")
 def test_a_directory_left_out_of_the_settings_is_named() -> None:
     error = refusal(started(), known(1), replace(ALL, ledger_directories=("/l0",)))
 
     assert error.path == "/l1"
 
 
+@pytest.mark.conformance("S5")
 def test_an_added_directory_needs_the_setting_and_no_records() -> None:
     files = started()
     larger = replace(ALL, ledger_directories=("/l0", "/l1", "/l2"))
@@ -184,6 +189,7 @@ def test_a_complete_set_that_moved_starts_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("old_paths", [("/l1",), ("/j0",), ALL.directories])
+@pytest.mark.conformance("S5")
 def test_an_old_copy_of_a_disk_is_refused(old_paths: tuple[str, ...]) -> None:
     files = started(3)
     old = files.copy()
@@ -237,6 +243,14 @@ def test_a_copy_whose_start_was_counted_on_disk_only_is_refused_once_another_cou
 
     assert "other directories" in str(refusal(copy, known(4)))
     assert claim(files, known(4)).start.number == 5
+
+
+def test_a_start_counted_on_disk_only_has_to_follow_the_one_that_the_metadata_knows() -> None:
+    files = started(3)
+    for path in ALL.directories:
+        write_start(files, path, Start(4, "ours", "of others"))
+
+    assert "other directories" in str(refusal(files, known(3)))
 
 
 def test_disks_of_a_bookie_that_was_forgotten_stay_old_and_empty_ones_are_new() -> None:

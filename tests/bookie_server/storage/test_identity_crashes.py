@@ -56,6 +56,7 @@ def disks_before(start: Callable[[SimFileSystem], None]) -> SimFileSystem:
 
 
 @pytest.mark.parametrize("start", [first, again, moving, adding, replacing])
+@pytest.mark.conformance("S5")
 def test_a_start_that_a_crash_cut_short_is_finished_by_the_next(
     start: Callable[[SimFileSystem], None],
 ) -> None:

@@ -72,6 +72,7 @@ def test_preparing_in_another_thread_never_harms_a_group(tmp_path: Path) -> None
     assert len(file_ids(RealFileSystem(), str(tmp_path))) > 3
 
 
+@pytest.mark.conformance("S3")
 def test_a_group_larger_than_a_file_is_written_whole(tmp_path: Path) -> None:
     journal = new_journal(tmp_path)
     runs = [run_of(1, [0], size=10), run_of(1, [1], size=400_000), run_of(1, [2], size=10)]
@@ -160,6 +161,7 @@ def entries(runs: list[Run]) -> dict[tuple[int, int], bytes]:
     [b"\0", bytes(20), b"\xff" * 40, bytes(encode_record(Fence(1))) + bytes(7)],
     ids=["short", "zeros", "negative length", "rest"],
 )
+@pytest.mark.conformance("S1")
 def test_bytes_that_are_no_records_are_refused(body: bytes) -> None:
     with pytest.raises(MalformedBodyError):
         list(decode_records(memoryview(body)))

@@ -220,6 +220,7 @@ def test_neighbouring_blocks_are_one_chunk(model: Model) -> None:
     assert len(outcome.chunks) == 1
 
 
+@pytest.mark.conformance("S12")
 def test_a_read_of_no_bytes_still_returns_the_first_entry(model: Model) -> None:
     model.write([Add(run_of(1, range(3)))])
 

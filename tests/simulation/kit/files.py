@@ -198,6 +198,23 @@ class SimFileSystem(FileSystem):
         inode.durable = inode.cached
         return inode.cached
 
+    def empty(self, directory: str) -> None:
+        """Another disk stands in the place of this one, with nothing on it."""
+        prefix = f"{directory}/"
+        for names in (self.names_now, self._names_durable):
+            for path in [path for path in names if path.startswith(prefix)]:
+                del names[path]
+        self._pending = [item for item in self._pending if item[0] != directory]
+
+    def put(self, directory: str, other: SimFileSystem, source: str) -> None:
+        """What ``source`` holds on another machine stands here in the place of ``directory``."""
+        self.empty(directory)
+        for name in other.names(source):
+            content = other.names_now[f"{source}/{name}"].cached
+            inode = _Inode(bytearray(content), bytearray(content))
+            self.names_now[f"{directory}/{name}"] = inode
+            self._names_durable[f"{directory}/{name}"] = inode
+
     def create(self, path: str) -> File:
         if path in self.names_now:
             raise FileExistsError(errno.EEXIST, "exists", path)

@@ -2,7 +2,9 @@
 
 What happens to it: its process is killed (the page cache survives), its machine loses power (what
 was not synced may be lost or torn), a write fails, stored bytes rot, it is paused, it is started
-from what its disk holds. The order of a start is the server's: replay, judge damage, serve, register.
+from what its disk holds. The order of a start is the server's: claim the directories and count the
+start, replay, judge damage, write the cookie, serve, register. A start that is refused is put before
+the operator (:mod:`tests.simulation.world.operator`).
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from bookie_server.bookie import Bookie
 from bookie_server.client.local import LocalBookieClient
-from bookie_server.limbo import put_ledgers_in_limbo
+from bookie_server.identity import claim_identity
+from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
 from bookie_server.settings import BookieSettings
-from bookie_server.storage.disk.errors import StorageFailedError
-from bookie_server.storage.disk.locks import lock_directories
+from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
 from bookkeeper_metadata.bookies import (
@@ -34,8 +36,10 @@ from bookkeeper_metadata.store.operations import NodeExistsError
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 from tests.simulation.kit.loop import Owner
 from tests.simulation.kit.storage_model import read_all
+from tests.simulation.world import history as h
 from tests.simulation.world.history import BookieDown, BookieUp, Damaged, Durable, FenceDurable
-from tests.simulation.world.stores import ROOT, SimStore
+from tests.simulation.world.operator import Operator
+from tests.simulation.world.stores import CLUSTER_ID, ROOT, SimStore
 from tests.simulation.world.workers import DiskPace, SimWorkers
 
 if TYPE_CHECKING:
@@ -56,6 +60,19 @@ class BookiePlan:
 def _whole_sectors(random: Random) -> str:
     """Disks write sectors of 512 bytes wholly or not at all; one that is torn is damaged."""
     return "keep" if random.random() < 0.5 else "drop"
+
+
+def _settings(name: str, plan: BookiePlan) -> BookieSettings:
+    return BookieSettings(
+        bookie_id=name,
+        journal_directories=tuple(f"/j{n}" for n in range(plan.directories)),
+        ledger_directories=tuple(f"/l{n}" for n in range(plan.directories)),
+        journal_file_size_bytes=64 * 1024,
+        journal_zero_chunk_bytes=8 * 1024,
+        write_cache_size_bytes=plan.write_cache_size_bytes,
+        checkpoint_interval_ms=plan.checkpoint_interval_ms,
+        block_size_bytes=512,
+    )
 
 
 class SimBookie:
@@ -85,6 +102,12 @@ class SimBookie:
         self.may_tear = False
         """Whether a power loss may tear sectors: damage, as rotten bits are."""
         self._pace = plan.pace
+        self.settings = _settings(name, plan)
+        self.starts_served = 0
+        """Starts that came as far as to serve."""
+        self.away_until_us = 0
+        """Nobody starts it before."""
+        self.operator = Operator(world, self, world.random(f"operator {name}"))
         world.history.listeners.append(self._learn)
 
     # -- what others see ----------------------------------------------------------------------------
@@ -100,6 +123,11 @@ class SimBookie:
         return self.is_up and self._bookie is not None
 
     @property
+    def directories(self) -> list[str]:
+        """Paths of its directories, journals first."""
+        return list(self.settings.storage.directories)
+
+    @property
     def local(self) -> LocalBookieClient:
         """The bookie that serves now."""
         assert self._bookie is not None
@@ -109,7 +137,11 @@ class SimBookie:
 
     def start(self) -> None:
         """Start a process on what the disk holds, unless one runs."""
+        away_us = self.away_until_us - self._world.loop.now_us
         if self.is_up:
+            return
+        if away_us > 0:
+            self._world.loop.after(away_us, self.start)
             return
         self.incarnation += 1
         self.owner = Owner(f"{self.name}#{self.incarnation}")
@@ -121,38 +153,60 @@ class SimBookie:
             self._world.loop.failures.append(f"{self.name}: {error!r}")
 
     async def _serve(self) -> None:
-        world, owner, settings = self._world, self.owner, self._settings()
+        world, owner, settings = self._world, self.owner, self.settings
         store = SimStore(world.tree, owner, world.weather)
         self._store = store
         self._session = store.session_id
         self._is_registered = False
         try:
+            identity = await claim_identity(
+                store,
+                ROOT,
+                self.files,
+                settings,
+                cluster_id=CLUSTER_ID,
+                random=self._random,
+                may_replace=self.operator.take_flag(),
+            )
             storage = open_storage(
                 self.files,
                 settings.storage,
-                lock_directories(self.files, settings.storage.directories),
+                identity.locks,
                 instance_id=self.name.encode().ljust(16),
                 clock_ms=self._now_ms,
             )
-            if storage.contents.is_damaged:
-                await put_ledgers_in_limbo(storage, store, ROOT, self.name)
             disk = self.files, owner, self._pace, self._random
             self._workers = SimWorkers(self.name, *disk, world.history, self.lose_power)
             bookie = Bookie(storage, settings, self._workers)
+            if storage.contents.is_damaged:
+                await wait_until_unregistered(store, ROOT, self.name)
+                await put_ledgers_in_limbo(storage, store, ROOT, self.name)
+            await identity.write_cookie()
+            await identity.watch(bookie.fail)
             await bookie.start()
         except SimulatedCrash:
             self.lose_power()
             return
+        except StorageRefusedError as error:
+            world.history.record(h.StartRefused(self.name, self.incarnation, error.path))
+            self._end("refused")
+            self.operator.refused(error.path)
+            return
         except (StorageFailedError, MetadataUnavailableError, OSError) as error:
             self._end(type(error).__name__)
             return
+        self.starts_served += 1
+        self.operator.served()
         self._report(storage)
         self._bookie = bookie
         register = self._register(store)
         registering = asyncio.create_task(register, name=f"register-{self.name}")
-        await bookie.failed
+        reason = await bookie.failed
         registering.cancel()
-        self._stopped_by_disk()
+        if isinstance(reason, StorageRefusedError):
+            self.kill("superseded")
+        else:
+            self._stopped_by_disk()
 
     async def _register(self, store: SimStore) -> None:
         host, port = self.name.split(":")
@@ -165,19 +219,6 @@ class SimBookie:
             else:
                 self._is_registered = True
                 return
-
-    def _settings(self) -> BookieSettings:
-        plan = self._plan
-        return BookieSettings(
-            bookie_id=self.name,
-            journal_directories=tuple(f"/j{n}" for n in range(plan.directories)),
-            ledger_directories=tuple(f"/l{n}" for n in range(plan.directories)),
-            journal_file_size_bytes=64 * 1024,
-            journal_zero_chunk_bytes=8 * 1024,
-            write_cache_size_bytes=plan.write_cache_size_bytes,
-            checkpoint_interval_ms=plan.checkpoint_interval_ms,
-            block_size_bytes=512,
-        )
 
     def _now_ms(self) -> int:
         self._clock_ms += 1
@@ -247,6 +288,7 @@ class SimBookie:
 
     def heal(self) -> None:
         """Nothing set to happen will."""
+        self.away_until_us = 0
         self.owner.paused_until_us = 0
         self.reboots_on_failure, self.may_tear = True, False
         self._pace = DiskPace()

@@ -2,7 +2,7 @@
 
 Each seed enables a random subset of fault classes at random rates (a *swarm*), because all of them
 always hide bugs that need quiet elsewhere. The classes are those of the fault model (F1-F19 in the
-names). An *atlas* bounds the damage: stored bytes rot on one bookie only, and only where every
+names; a disk that is full for a while comes with read-only mode, beside "full"). An *atlas* bounds the damage: stored bytes rot on one bookie only, and only where every
 ledger keeps two copies; otherwise a loss would prove nothing.
 
 Two ways to choose the moment: a clock, and *aim* - when the history shows a certain event, a
@@ -31,7 +31,8 @@ QUORUMS = (
 
 ACTIONS = (
     "kill", "stop", "power", "blackout", "disk", "full", "start", "rot", "clock", "pause bookie",
-    "pause client", "kill client", "partition", "isolate", "outage", "expiry",
+    "pause client", "kill client", "partition", "isolate", "outage", "expiry", "away", "wrong disks",
+    "rival",
 )  # fmt: skip
 AIMS: dict[str, type[h.Event]] = {
     "fence": h.FenceDurable,
@@ -58,6 +59,8 @@ class Swarm:
     network: NetworkFaults
     store: StoreFaults
     plan: BookiePlan
+    away_at_first: int
+    """Bookies that are away when the first ledger is created: known, and back some seconds later."""
     keeps_one_down: bool
     """Whether a bookie stays dead after the chaos, if every ledger can do without."""
 
@@ -117,6 +120,7 @@ def draw_swarm(random: Random) -> Swarm:
         network=network,
         store=store,
         plan=plan,
+        away_at_first=random.choice((0, 0, 0, 1, 1, 2)) if not is_quiet else 0,
         keeps_one_down=random.random() < 0.3,
     )
 
@@ -132,8 +136,9 @@ class Atlas:
         does_without_one = all(2 <= aq < wq for _, wq, aq in swarm.quorums)
         victim = f"b{random.randrange(swarm.bookies)}:3181"
         self.may_rot = victim if keeps_two_copies else None
-        """Its stored bytes may be damaged: every ledger has another copy."""
-        is_alone = "rot" in swarm.actions or "disk" in swarm.actions
+        """Its stored bytes may be damaged, or lost: every ledger has another copy."""
+        loses = {"rot", "disk", "wrong disks", "rival"}
+        is_alone = not loses.isdisjoint(swarm.actions)
         self.may_stay_down = victim if does_without_one and swarm.keeps_one_down else None
         """It may be gone for good; never one bookie rotten and another one gone."""
         if is_alone and self.may_stay_down is not None:
@@ -151,11 +156,15 @@ class Nemesis:
         self._aim = world.random("aim")
         self._aims = {AIMS[name]: rate for name, rate in swarm.aims}
         self._is_active = True
+        if self.atlas.may_rot is not None:
+            world.bookies[self.atlas.may_rot].operator.may_lose = True
         world.history.listeners.append(self._heard)
 
     async def run(self) -> None:
         """Act at random moments."""
         swarm, random = self.swarm, self._random
+        for bookie in random.sample(list(self.world.bookies.values()), swarm.away_at_first):
+            self._keep_away(bookie)
         if not swarm.actions:
             return
         while self._is_active:
@@ -194,6 +203,12 @@ class Nemesis:
                 bookie.crash_soon(40)
             case "rot":
                 self._rot()
+            case "away":
+                self._keep_away(bookie)
+            case "wrong disks":
+                bookie.operator.put_wrong_disks()
+            case "rival":
+                bookie.operator.start_rival()
             case "clock":
                 world.count("F7 clock jumped", bookie.name)
                 bookie.clock_skew_ms = random.randrange(-3_600_000, 3_600_000)
@@ -214,6 +229,12 @@ class Nemesis:
             case _:
                 world.count("F12 session expired", bookie.name)
                 bookie.expire()
+
+    def _keep_away(self, bookie: SimBookie) -> None:
+        """As a machine that is taken away for a while; its disks are as they were."""
+        self.world.count("F1 bookie away", bookie.name)
+        bookie.away_until_us = self.world.loop.now_us + self._random.randrange(500_000, 6_000_000)
+        bookie.kill("away")
 
     def _break_disk(self, bookie: SimBookie) -> None:
         """EIO. A machine that then runs on may believe pages are stored that never were."""

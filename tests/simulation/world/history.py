@@ -257,6 +257,50 @@ class BookieDown(Event):
 
 
 @dataclass(slots=True)
+class StartRefused(Event):
+    """A bookie's process ended before it served: it may not start on these directories."""
+
+    bookie: str
+    incarnation: int
+    path: str
+
+
+@dataclass(slots=True)
+class DisksHarmed(Event):
+    """The directories in a machine are not its bookie's newest ones; nobody may serve on them."""
+
+    bookie: str
+    how: str
+    directories: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class DisksSettled(Event):
+    """An operator has brought the right directories, or said that they are lost."""
+
+    bookie: str
+    how: str
+
+
+@dataclass(slots=True)
+class RivalRefused(Event):
+    """Another process under a bookie's id was refused."""
+
+    bookie: str
+    how: str
+    error: str
+
+
+@dataclass(slots=True)
+class Superseded(Event):
+    """Another process has claimed a bookie's id, on other directories: ``incarnation`` has to end."""
+
+    bookie: str
+    incarnation: int
+    is_lawful: bool
+
+
+@dataclass(slots=True)
 class Injected(Event):
     """A fault of the named class was injected."""
 

@@ -111,6 +111,45 @@ def _of_bookies(story: Story) -> Iterator[str]:
                 pass
 
 
+def _of_disks(story: Story) -> Iterator[str]:
+    for event in story.history.events:
+        match event:
+            case h.StartRefused():
+                yield "start refused"
+            case h.DisksHarmed():
+                yield f"directories {event.how}"
+            case h.DisksSettled():
+                yield f"refused disks {event.how}"
+            case h.RivalRefused():
+                yield "second process refused"
+            case h.Superseded():
+                yield "process superseded"
+            case _:
+                pass
+
+
+def _of_held_places(story: Story) -> Iterator[str]:
+    """A member of a new ledger that was down; ``back`` when it is sent entries all the same."""
+    down: set[str] = set()
+    held: dict[int, set[str]] = {}
+    for event in story.history.events:
+        match event:
+            case h.BookieDown():
+                down.add(event.bookie)
+            case h.BookieUp():
+                down.discard(event.bookie)
+            case h.Committed(version=0):
+                held[event.ledger] = down.intersection(event.metadata.last_fragment.ensemble)
+                if held[event.ledger]:
+                    yield "place held in a new ledger"
+            case h.AddReplied(status=Status.OK) if event.bookie in held.get(event.ledger, ()):
+                yield "held bookie back"
+                if down:
+                    yield "held bookie back, another one dead"
+            case _:
+                pass
+
+
 def _of_clients(story: Story) -> Iterator[str]:
     for event in story.history.events:
         match event:
@@ -145,13 +184,17 @@ REACHABLE = (
     "ledger in limbo", "start interrupted", "bookie answered UNKNOWN", "writer fenced",
     "writer ran out of bookies", "close refused", "ledger gone", "open ledger followed",
     "ledger tailed to its end", "read beyond what is confirmed",
-    "compare-and-set applied, reply lost", "power lost everywhere",
+    "compare-and-set applied, reply lost", "power lost everywhere", "start refused",
+    "directories emptied", "directories rolled back", "directories swapped",
+    "refused disks brought back", "refused disks replaced", "refused disks the other process's",
+    "second process refused", "process superseded", "place held in a new ledger",
+    "held bookie back", "held bookie back, another one dead",
 )  # fmt: skip
 _OF_FAULTS = {
     "F14 reply to a mutation lost": "compare-and-set applied, reply lost",
     "F3 power lost everywhere": "power lost everywhere",
 }
-_FINDERS = (_of_metadata, _of_recovery, _of_bookies, _of_clients)
+_FINDERS = (_of_metadata, _of_recovery, _of_bookies, _of_disks, _of_held_places, _of_clients)
 
 
 def marks_of(history: h.History, injected: Counter[str]) -> list[str]:

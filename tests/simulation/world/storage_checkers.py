@@ -1,4 +1,4 @@
-"""Checkers of what bookies store and deny: I12 and S1, S2, S4, S5.
+"""Checkers of what bookies store and deny, and on whose directories: I12 and S1, S2, S4-S7.
 
 S3, the order of compaction, has nothing to check in these layers. Media damage may lose entries; it
 never excuses a denial (I12) nor wrong bytes (S5), and what it lost must be in limbo (S2).
@@ -116,10 +116,43 @@ def s5_no_corrupt_serve(story: Story) -> Iterator[str]:
                 yield f"{event} returns another record for entry {entry}"
 
 
+def s6_wrong_disks_never_serve(story: Story) -> Iterator[str]:
+    """On directories that are empty, old, swapped or taken over nobody serves before an operator acts."""
+    wrong: dict[str, h.Event] = {}
+    superseded: dict[str, int] = {}
+    for event in story.history.events:
+        match event:
+            case h.DisksHarmed():
+                wrong[event.bookie] = event
+            case h.Superseded():
+                wrong[event.bookie] = event
+                # Whoever was about to serve then has to end (S7); only the next one is refused.
+                superseded[event.bookie] = event.incarnation
+            case h.DisksSettled():
+                wrong.pop(event.bookie, None)
+            case h.BookieUp() if event.bookie in wrong:
+                if event.incarnation > superseded.get(event.bookie, 0):
+                    yield f"{event} after {wrong[event.bookie]}"
+            case _:
+                pass
+
+
+def s7_one_process_per_id(story: Story) -> Iterator[str]:
+    """Of two processes under one id the earlier ends, and one on directories it may not have is refused."""
+    ended = {(e.bookie, e.incarnation): e.index for e in story.history.of(h.BookieDown)}
+    for event in story.history.of(h.Superseded):
+        if not event.is_lawful:
+            yield f"{event}: on the same directories, or on empty ones without a word of the operator"
+        elif ended.get((event.bookie, event.incarnation), -1) < 0:
+            yield f"{event}, and it never ended"
+
+
 STORAGE_CHECKERS: tuple[Callable[[Story], Iterator[str]], ...] = (
     i12_no_false_negative,
     s1_durable_before_ack,
     s2_nothing_durable_is_lost,
     s4_replay_idempotent,
     s5_no_corrupt_serve,
+    s6_wrong_disks_never_serve,
+    s7_one_process_per_id,
 )

@@ -24,6 +24,8 @@ from tests.simulation.world.history import Committed, Deleted, History
 
 T = TypeVar("T")
 ROOT = "/ledgers"
+CLUSTER_ID = "simulated"
+"""What the directories of every bookie here name as theirs."""
 _MUTATIONS = ("create", "put", "delete", "multi", "sequence")
 
 

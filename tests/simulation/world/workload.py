@@ -47,6 +47,8 @@ def draw_settings(random: Random) -> ClientSettings:
         ensemble_change_timeout_ms=random.choice((1_000, 5_000)),
         ensemble_change_retry_ms=random.choice((200, 1_000)),
         add_quorum_timeout_ms=random.choice((0, 0, 2_000)),
+        bookie_wait_timeout_ms=random.choice((0, 1_000, 20_000)),
+        min_write_quorum=random.choice((0, 0, 2, 3)),
     )
 
 

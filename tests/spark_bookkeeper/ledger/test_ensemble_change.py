@@ -232,7 +232,7 @@ async def test_metadata_that_stays_away_ends_the_writer(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
-@pytest.mark.conformance("W7", "ClientChangesEnsemble")
+@pytest.mark.conformance("W7", "ClientChangesEnsemble", "M3")
 @pytest.mark.cluster(bookies=5)
 @ACK_BY_ALL
 async def test_a_ledger_taken_over_meanwhile_ends_the_writer(scene: Scene, is_closed: bool) -> None:
