@@ -66,7 +66,7 @@ async def test_a_leader_that_was_followed_fences_nobody_by_its_roll(
     tail: TailWorld, followers: int
 ) -> None:
     """It closed its ledger where its successor had, and so has not learned of it yet."""
-    first = await tail.client.writer()
+    first = leading = await tail.client.writer()
     await first.append(b"1")
     for _ in range(followers):
         leading = await tail.another().writer()
