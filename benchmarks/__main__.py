@@ -1,4 +1,4 @@
-"""``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6``, ``p7``, ``p8``, ``p8-spark``, ``p9``, ``p10`` (P2 runs with P1)."""
+"""``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6``, ``p7``, ``p8``, ``p8-spark``, ``p9``, ``p10``, ``steps`` (P2 runs with P1)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, document, environment
 from benchmarks.ledgers import p4, p5, p6
+from benchmarks.loop_steps import loop_steps
 from benchmarks.recovery import p9
 from benchmarks.tailing import p8
 
@@ -48,6 +49,7 @@ BY_SECONDS: dict[str, Callable[[float], list[Figure]]] = {
     "p8-spark": p8_spark,
     "p9": p9,
     "p10": p10,
+    "steps": loop_steps,
     "p7": p7,
 }
 

@@ -84,8 +84,11 @@ class BookieService:
     async def _write(self, frames: AsyncIterator[bytes], context: Any) -> None:
         replies: list[SectionReply] = []
         wake = asyncio.Event()
+        unanswered = 0
 
         def answer(section: Section, status: Status) -> None:
+            nonlocal unanswered
+            unanswered -= 1
             replies.append(section.reply(status))
             wake.set()
 
@@ -93,7 +96,7 @@ class BookieService:
         is_last = False
 
         async def send_replies() -> None:
-            while replies or not is_last:
+            while replies or unanswered or not is_last:
                 await wake.wait()
                 wake.clear()
                 while ready := replies[:REPLIES_MAX]:
@@ -101,28 +104,31 @@ class BookieService:
                     await context.write(codec.encode_write_reply(ready))
 
         sender = asyncio.create_task(send_replies(), name="write-replies")
+        malformed: codec.MalformedFrameError | None = None
         try:
-            async for frame in frames:
-                # The frame is dropped unanswered: its writer sends it
-                # again when a bookie is back at this address.
-                if self.is_draining:
-                    break
-                # All are parsed before any is admitted: what follows on
-                # the stream of a frame that does not parse means nothing.
-                sections = [section async for section in _with_pauses(codec.sections_of(frame))]
-                async for section in _with_pauses(sections):
-                    self._bookie.add(section, partial(answer, section))
-                # Not to read on is the back pressure: gRPC's flow control then stops the client.
-                await self._bookie.wait_for_room()
-            # The client has said all, or the bookie drains: what was
-            # taken from the stream is answered still.
-            await self._bookie.wait_until_settled()
+            try:
+                async for frame in frames:
+                    # The frame is dropped unanswered: its writer sends it
+                    # again when a bookie is back at this address.
+                    if self.is_draining:
+                        break
+                    # All are parsed before any is admitted: what follows on
+                    # the stream of a frame that does not parse means nothing.
+                    sections = [s async for s in _with_pauses(codec.sections_of(frame))]
+                    async for section in _with_pauses(sections):
+                        self._bookie.add(section, partial(answer, section))
+                        unanswered += 1
+                    # Not to read on is the back pressure: gRPC's flow control then stops the client.
+                    await self._bookie.wait_for_room()
+            except codec.MalformedFrameError as error:
+                malformed = error
+            # The client has said all, or the bookie drains: what was taken from the stream is
+            # answered still. gRPC loses a call that ends while a message is on its way.
             is_last = True
             wake.set()
             await sender
-        except codec.MalformedFrameError as error:
-            _LOGGER.warning("malformed frame refused. peer=%s detail=%s", context.peer(), error)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            if malformed is not None:
+                await _abort(context, malformed)
         finally:
             # Answers that come later go to a list that is sent no
             # more; the writer sends those sections again.
@@ -133,34 +139,40 @@ class BookieService:
         writing = asyncio.Lock()
         tasks: set[asyncio.Task[None]] = set()
 
+        async def send(frame: bytes) -> None:
+            # A call takes one message at a time.
+            async with writing:
+                await context.write(frame)
+
         async def answer(request_id: int, request: ReadRequest) -> None:
             try:
-                frame = await self._answer_read(request_id, request)
-                # A call takes one message at a time.
-                async with writing:
-                    await context.write(frame)
+                await send(await self._answer_read(request_id, request))
             finally:
                 # Not before the reply is out: a reader that is slow to take
                 # replies has a limited number in memory.
                 slots.release()
 
+        malformed: codec.MalformedFrameError | None = None
         try:
-            async for data in requests:
-                try:
-                    request_id, request = codec.parse_read_request(data)
-                except codec.BadRequestError as refused:
-                    async with writing:
-                        await context.write(refused.reply)
-                    continue
-                # Before there is a task: requests beyond the limit stay in
-                # gRPC's buffers, not in memory of ours.
-                await slots.acquire()
-                task = asyncio.create_task(answer(request_id, request), name="read")
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
-        except codec.MalformedFrameError as error:
-            _LOGGER.warning("malformed read refused. peer=%s detail=%s", context.peer(), error)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            try:
+                async for data in requests:
+                    try:
+                        request_id, request = codec.parse_read_request(data)
+                    except codec.BadRequestError as refused:
+                        await send(refused.reply)
+                        continue
+                    # Before there is a task: requests beyond the limit stay in
+                    # gRPC's buffers, not in memory of ours.
+                    await slots.acquire()
+                    task = asyncio.create_task(answer(request_id, request), name="read")
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+            except codec.MalformedFrameError as error:
+                malformed = error
+            # Whoever ends the requests still waits for the answers; and see ``_write``.
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if malformed is not None:
+                await _abort(context, malformed)
         finally:
             await end_tasks(tasks)
 
@@ -200,6 +212,11 @@ class BookieService:
         return codec.encode_entry_list(self._bookie.list_entries(request))
 
 
+async def _abort(context: Any, error: codec.MalformedFrameError) -> None:
+    _LOGGER.warning("malformed request refused. peer=%s detail=%s", context.peer(), error)
+    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+
 async def _with_pauses(sections: Iterable[Section]) -> AsyncIterator[Section]:
     """The same; a frame may have thousands of them, and others are served in between."""
     loop = asyncio.get_running_loop()
@@ -224,7 +241,7 @@ def _refuse_malformed(
         except codec.BadRequestError as refused:
             return refused.reply
         except codec.MalformedFrameError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await _abort(context, error)
             # Never reached, since ``abort`` raises; it says so to the type checker.
             raise
 

@@ -17,14 +17,9 @@ from typing import Any, Protocol, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from bookie_server.wire import bookie_pb2 as pb
+from bookie_server.wire import limits
 from bookie_server.wire.digest import MASTER_KEY_SIZE
-from bookie_server.wire.limits import (
-    FRAME_SIZE_MAX,
-    HEADER_SIZE_MAX,
-    ID_SPAN_MAX,
-    RUN_ENTRIES_MAX,
-    defect_of,
-)
+from bookie_server.wire.limits import FRAME_SIZE_MAX, HEADER_SIZE_MAX, defect_of
 from bookie_server.wire.messages import (
     BookieInfo,
     EntryList,
@@ -124,7 +119,7 @@ def sections_of(frame: bytes) -> Iterator[Section]:
 
 def _section(header: pb.SectionHeader, records: memoryview) -> Section:
     try:
-        run = parse_run(records, RUN_ENTRIES_MAX)
+        run = parse_run(records, limits.RUN_ENTRIES_MAX)
     except MalformedRecordsError as cause:
         raise MalformedFrameError(str(cause)) from cause
     defect = defect_of("SectionHeader", header)
@@ -132,7 +127,7 @@ def _section(header: pb.SectionHeader, records: memoryview) -> Section:
     # the same. A negative entry id would be a record of a ledger's state in the journal.
     if run.ledger_id != header.ledger_id or run.first_entry < 0:
         defect = f"records of ledger {run.ledger_id} from entry {run.first_entry} on"
-    if run.last_entry - run.first_entry >= ID_SPAN_MAX:
+    if run.last_entry - run.first_entry >= limits.ID_SPAN_MAX:
         defect = f"entries {run.first_entry} to {run.last_entry} in one section"
     # Nobody looks at the type where there is a defect.
     digest_type = DigestType.DUMMY if defect else DigestType(header.digest_type)
@@ -314,10 +309,7 @@ def encode_write_lac_request(ledger_id: int, master_key: bytes, packet: bytes) -
 
 
 def parse_write_lac_request(data: bytes) -> tuple[int, bytes, bytes]:
-    """Return ``(ledger_id, master_key, packet)``.
-
-    Raises :class:`MalformedFrameError` and :class:`BadRequestError`.
-    """
+    """Return ledger id, master key and packet; raises as :func:`parse_read_request` does."""
     message = _parse_request(pb.WriteLacRequest(), data)
     defect = defect_of("WriteLacRequest", message)
     if not defect and message.packet[:8] != message.ledger_id.to_bytes(8):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from bookie_server.wire.codec import encode_section
 from bookie_server.wire.digest import Digest
+from bookie_server.wire.limits import RUN_ENTRIES_MAX
 from bookie_server.wire.messages import EncodedSection
 from bookie_server.wire.record import encode_records
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
@@ -107,6 +108,9 @@ class RunCutter:
             size += len(self._waiting[0])
             # The first payload is always taken, however large: the limit bounds runs, not entries.
             if taken and size > self._limits.size_bytes_max:
+                break
+            # Of payloads of no or few bytes: a bookie takes no more in a section, nor in a frame.
+            if len(taken) == RUN_ENTRIES_MAX:
                 break
             taken.append(self._waiting.popleft())
         return taken

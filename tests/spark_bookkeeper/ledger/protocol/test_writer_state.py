@@ -6,6 +6,7 @@ import pytest
 
 from bookie_server.wire.codec import parse_frame
 from bookie_server.wire.digest import Crc32cDigest
+from bookie_server.wire.limits import RUN_ENTRIES_MAX
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import parse_header, run_verifies, split_records
 from bookkeeper_metadata.foundation.errors import BookKeeperError
@@ -141,3 +142,14 @@ def test_a_striped_run_waits_until_each_of_its_entries_has_a_quorum() -> None:
     assert acked(answer(state, 0, 0, Status.OK)) == []
     assert acked(answer(state, 1, 0, Status.OK)) == []
     assert acked(answer(state, 2, 0, Status.OK)) == [1]
+
+
+def test_a_run_of_tiny_entries_ends_where_a_bookie_takes_no_more() -> None:
+    """Payloads of no bytes fill no run: 300,000 of them made a section larger than any frame, which
+    its bookies refused for ever."""
+    state = writer()
+
+    effects = state.append([b""] * (RUN_ENTRIES_MAX + 5))
+
+    (section,) = parse_frame(sends(effects)[0].section.data)
+    assert (len(section.run), section.defect) == (RUN_ENTRIES_MAX, "")
