@@ -22,7 +22,10 @@ from spark_bookkeeper.cli.output import print_json
 @debug_option
 @click.pass_context
 def demo(context: click.Context, scale: float, keep: Path | None, as_json: bool) -> None:
-    """Write TPC-H data through Spark to bookies, kill them and a driver, compare every row."""
+    """Write TPC-H data through Spark to bookies, kill one and a driver under a stream, then all.
+
+    Every row is compared.
+    """
     from spark_bookkeeper.demo.report import Report
     from spark_bookkeeper.demo.run import DemoSettings, run_demo
 

@@ -1,9 +1,10 @@
-"""Exactly once, shown: a streaming driver is killed twice, and the log equals its source.
+"""Exactly once, shown: a bookie is killed, a streaming driver twice, and the log equals its source.
 
 The driver is a process of its own, killed with its JVM and its Python workers as when a machine
 dies: once right after a commit, before Spark has noted it, so that the restarted query must skip a
-replay; once while tasks are writing, so that ledgers are left which nobody may ever see. What is
-compared afterwards is the multiset of rows, and that no ledger is left which no log names.
+replay; once while tasks are writing, so that ledgers are left which nobody may ever see. The bookie
+goes first, while tasks write to it, and stays away: everything after that is written and read without
+it. What is compared afterwards is the multiset of rows, and that no ledger is left which no log names.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from spark_bookkeeper.admin.log_documents import session_with
 from spark_bookkeeper.demo.report import Report
 from spark_bookkeeper.demo.stream_driver import StreamSettings
 from spark_bookkeeper.errors import NoSuchLogError
+from spark_bookkeeper.local.bookie import LocalBookie
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.guard import Guard, GuardedProcess
 
@@ -155,10 +157,27 @@ def stream_driver(settings: StreamSettings) -> Iterator[StreamDriver]:
         yield StreamDriver(settings, guard)
 
 
-def run_killed_stream(driver: StreamDriver, log: StreamLog, report: Report) -> None:
-    """Stream everything into the log, with the driver killed twice on the way."""
-    with report.step(f"stream into a log, {FIRST_KILL_BATCH + 1} of {BATCHES} batches"):
+def run_killed_stream(
+    driver: StreamDriver, log: StreamLog, report: Report, bookie: LocalBookie
+) -> None:
+    """Stream everything into the log, with the bookie killed and then the driver twice on the way."""
+    with report.step("stream into a log, until tasks write to it again"):
         driver.start()
+        # Behind the first commit: there is a log then, and the stream has begun.
+        driver.wait_for(lambda: log.last_batch() >= 0)
+        written = 0
+
+        def are_writing() -> bool:
+            nonlocal written
+            written = log.unpublished_ledgers()
+            return written > 0
+
+        driver.wait_for(are_writing, _SHARP_POLL_INTERVAL_S)
+    with report.step(f"SIGKILL bookie {bookie.bookie_id} while they do") as step:
+        bookie.kill()
+        step.note = f"batch {log.last_batch()} in the log, ledgers being written: {written}"
+
+    with report.step(f"stream on without it, to {FIRST_KILL_BATCH + 1} of {BATCHES} batches"):
         driver.wait_for(lambda: log.last_batch() >= FIRST_KILL_BATCH - 1)
         # Only the last batch is watched closely: each look asks ZooKeeper, at the driver's expense.
         driver.wait_for(lambda: log.last_batch() >= FIRST_KILL_BATCH, _SHARP_POLL_INTERVAL_S)

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,14 @@ from spark_bookkeeper.demo.lineitem import generate
 from spark_bookkeeper.demo.queries import as_published
 from spark_bookkeeper.demo.report import Report
 from spark_bookkeeper.demo.run import LOG, STREAM_LOG, DemoSettings
-from spark_bookkeeper.demo.stream import BATCHES, kill_session
+from spark_bookkeeper.demo.stream import (
+    BATCHES,
+    StreamDriver,
+    StreamLog,
+    kill_session,
+    run_killed_stream,
+)
+from spark_bookkeeper.local.bookie import LocalBookie
 from spark_bookkeeper.local.environment import child_environment
 from tests.integration.command_line import CommandLine
 from tests.integration.processes import is_alive, processes_of
@@ -33,6 +40,8 @@ ROWS = 60_175
 KILLED_AT = re.compile(
     r"batch (\d+) in the log, -?\d+ in Spark's checkpoint, unpublished ledgers: \d+"
 )
+
+WRITTEN_AT_KILL = re.compile(r"batch (\d+) in the log, ledgers being written: (\d+)")
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +96,19 @@ class TestRun:
             each["comparison"] for each in document["comparisons"]
         }
 
+    def test_a_bookie_dies_while_the_stream_writes_to_it_and_stays_away(self, demo: Demo) -> None:
+        """It died between two steps before, when nothing was written."""
+        _, document = demo
+
+        steps = [each["step"] for each in document["steps"]]
+        (kill,) = (each for each in document["steps"] if "while they do" in each["step"])
+        written = WRITTEN_AT_KILL.fullmatch(kill["note"])
+        assert written
+        assert 0 <= int(written[1]) < BATCHES - 1
+        assert int(written[2]) > 0
+        first_driver = next(at for at, step in enumerate(steps) if "SIGKILL driver" in step)
+        assert steps.index(kill["step"]) < first_driver < steps.index("read with one bookie dead")
+
     def test_the_log_it_leaves_can_be_listed_shown_and_read(self, bookkeeper: CommandLine) -> None:
         listed = bookkeeper.json("logs", "list")["logs"]
         shown = bookkeeper.json("logs", "show", LOG)
@@ -127,7 +149,100 @@ class TestRun:
     def test_a_ledger_of_it_verifies(self, bookkeeper: CommandLine) -> None:
         ledger_id = bookkeeper.json("ledgers", "list")["ledgers"][0]["ledger_id"]
 
-        assert bookkeeper.json("ledgers", "verify", ledger_id)["passed"] is True
+        code, out, _ = bookkeeper.outcome("ledgers", "verify", ledger_id, "--json")
+
+        assert json.loads(out)["passed"] is True
+        # Two of three copies are enough to be acknowledged.
+        assert code in (0, 3)
+
+
+class Script:
+    """A stream whose tasks write two ledgers a batch; each look at it is a step, four are a batch."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.done: list[str] = []
+
+    @property
+    def batch(self) -> int:
+        return min(self.steps // 4, BATCHES) - 1
+
+    @property
+    def ledgers_written(self) -> int:
+        return 2 if self.steps % 4 > 1 else 0
+
+
+class ScriptedDriver(StreamDriver):
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    def start(self) -> None:
+        self._script.done.append("driver started")
+
+    def kill(self) -> None:
+        self._script.done.append("driver killed")
+
+    def wait_for(self, condition: Callable[[], bool], interval_s: float = 0.0) -> bool:
+        while not condition():
+            self._script.steps += 1
+            if self._script.batch == BATCHES - 1:
+                return condition()
+        return True
+
+    def last_batch_noted(self) -> int:
+        return self._script.batch
+
+    def replays(self) -> int:
+        return 0
+
+
+class ScriptedLog(StreamLog):
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    def last_batch(self) -> int:
+        self._script.steps += 1
+        return self._script.batch
+
+    def unpublished_ledgers(self) -> int:
+        self._script.steps += 1
+        return self._script.ledgers_written
+
+    def rows(self) -> int:
+        return 0
+
+    def collect(self) -> None:
+        self._script.done.append("collected")
+
+
+class ScriptedBookie(LocalBookie):
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self.bookie_id = "127.0.0.1:1"
+
+    def kill(self) -> None:
+        self._script.done.append(f"bookie killed, ledgers {self._script.ledgers_written}")
+
+
+def test_the_bookie_is_killed_while_tasks_write_and_before_any_driver() -> None:
+    script, report = Script(), Report(is_quiet=True)
+
+    run_killed_stream(ScriptedDriver(script), ScriptedLog(script), report, ScriptedBookie(script))
+
+    assert script.done == [
+        "driver started",
+        "bookie killed, ledgers 2",
+        "driver killed",
+        "driver started",
+        "driver killed",
+        "driver started",
+        "collected",
+    ]
+    (kill,) = (step for step in report.steps if "while they do" in step.name)
+    found = WRITTEN_AT_KILL.fullmatch(kill.note)
+    assert found
+    assert (int(found[1]) < 2, int(found[2])) == (True, 2)
+    assert report.has_passed
 
 
 FAMILY = """
