@@ -19,9 +19,10 @@ T = TypeVar("T")
 class Iteration(Generic[T]):
     """One iteration; its methods run on the loop. No item is ``None``."""
 
-    def __init__(self, items: AsyncGenerator[T, None]) -> None:
+    def __init__(self, thread: LoopThread, items: AsyncGenerator[T, None]) -> None:
         self._items = items
         self._fetching: asyncio.Task[T | None] | None = None
+        thread.note_iteration(self)
 
     async def next(self) -> T | None:
         """The next item; ``None`` after the last."""
@@ -41,7 +42,7 @@ class Iteration(Generic[T]):
 
 def iterate(thread: LoopThread, items: AsyncGenerator[T, None]) -> Iterator[T]:
     """Iterate over ``items``; ending the returned iterator ends them too. No item is ``None``."""
-    iteration = Iteration(items)
+    iteration = Iteration(thread, items)
     try:
         while (item := thread.run(iteration.next())) is not None:
             yield item

@@ -27,7 +27,7 @@ class LogReader(Face[aio.LogReader], Closing):
         self.log = reader.log
         self.next_row: int | None = None
         """The row behind the last one returned, where another reader may go on."""
-        self._iteration = Iteration(reader.batches())
+        self._iteration = Iteration(thread, reader.batches())
         self._rows: deque[tuple[Position, Entry]] = deque()
         self._is_closed = False
 

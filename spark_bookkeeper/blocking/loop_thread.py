@@ -57,6 +57,7 @@ class LoopThread:
         """Held while a call is handed to the loop. Reentrant: the garbage collector may hand over the
         end of a generator in the middle of it."""
         self._dependents: set[Dependent] = set()
+        self._iterations: weakref.WeakSet[Dependent] = weakref.WeakSet()
         self._unattended: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         is_running = threading.Event()
@@ -129,6 +130,11 @@ class LoopThread:
         """Leave ``dependent`` alone when the loop stops: it has ended."""
         self._dependents.discard(dependent)
 
+    def note_iteration(self, iteration: Dependent) -> None:
+        """End ``iteration`` when the loop stops, if it is held by anybody still."""
+        with self._calling():
+            self._iterations.add(iteration)
+
     def stop(self) -> None:
         """End what depends on the loop, cancel what still runs, and end the thread. Idempotent; in a
         forked child it does nothing.
@@ -152,6 +158,13 @@ class LoopThread:
         if ends:
             await asyncio.wait(ends, timeout=_END_S)
 
+    async def _end_iterations(self) -> None:
+        # From the outermost generator inwards. ``shutdown_asyncgens`` closes all at once: each then
+        # meets an inner one that is being closed already, and is left in the middle of its end.
+        with self._calling():
+            iterations = list(self._iterations)
+        await asyncio.gather(*(each.end() for each in iterations), return_exceptions=True)
+
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
@@ -163,6 +176,7 @@ class LoopThread:
             for task in tasks:
                 task.cancel()
             self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self.loop.run_until_complete(self._end_iterations())
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.close()
 

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import ExitStack, suppress
 from random import Random
 
 from bookie_server.client.interface import BookieClient
@@ -29,7 +30,9 @@ from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.settings import ClientSettings
 
 _LOGGER = logging.getLogger(__name__)
-_LOOK_FOR_BOOKIES_AGAIN_S = 0.25
+_LOOK_FOR_BOOKIES_AGAIN_S = 5.0
+"""How often one that waits for bookies looks for them, whatever its watch says, which may be late."""
+_LOOK_SPREAD_S = 0.25
 _REFRESH_AGAIN_S = 1.0
 """How often the address of an unregistered bookie is looked up; not with every request to it."""
 
@@ -85,33 +88,43 @@ class LedgerContext:
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self.settings.bookie_wait_timeout_ms / 1000
-        has_said_so = False
-        while True:
-            writable, away = await self.usable_bookies(), frozenset[str]()
-            # Asked only now: as long as there are enough, nobody needs to know who is missing.
-            if len(writable) < wanted.write_quorum:
-                away = await self._bookies_away()
-            try:
-                first = placement.choose_ensemble(
-                    wanted,
-                    writable,
-                    self.random,
-                    away=away,
-                    avoided=self.quarantined(),
-                    writable_min=self.settings.min_write_quorum,
-                )
-            except NotEnoughBookiesError as error:
-                # Of bookies that were never there none will come back.
-                if len(writable | away) < wanted.write_quorum or loop.time() >= until_s:
-                    raise
-                if not has_said_so:
-                    wait_s = self.settings.bookie_wait_timeout_ms / 1000
-                    _LOGGER.warning("waiting for bookies up to %g s; %s", wait_s, error)
-                has_said_so = True
-            else:
-                self._warn_if_lowered(wanted, len(first.members))
-                return first
-            await asyncio.sleep(_LOOK_FOR_BOOKIES_AGAIN_S)
+        has_changed, is_waiting = asyncio.Event(), False
+        with ExitStack() as watching:
+            while True:
+                has_changed.clear()
+                writable, away = await self.usable_bookies(), frozenset[str]()
+                # Asked only now: as long as there are enough, nobody needs to know who is missing.
+                if len(writable) < wanted.write_quorum:
+                    away = await self._bookies_away()
+                try:
+                    first = placement.choose_ensemble(
+                        wanted,
+                        writable,
+                        self.random,
+                        away=away,
+                        avoided=self.quarantined(),
+                        writable_min=self.settings.min_write_quorum,
+                    )
+                except NotEnoughBookiesError as error:
+                    left_s = until_s - loop.time()
+                    # Of bookies that were never there none will come back.
+                    if len(writable | away) < wanted.write_quorum or left_s <= 0:
+                        raise
+                    if not is_waiting:
+                        is_waiting = True
+                        _LOGGER.warning("waiting for bookies up to %g s; %s", left_s, error)
+                        stop = await self.registry.watch(lambda *_: has_changed.set())
+                        watching.callback(stop)
+                else:
+                    self._warn_if_lowered(wanted, len(first.members))
+                    return first
+                await self._wait_for_bookies(has_changed, left_s)
+
+    async def _wait_for_bookies(self, has_changed: asyncio.Event, left_s: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(has_changed.wait(), min(left_s, _LOOK_FOR_BOOKIES_AGAIN_S))
+            # A thousand tasks may wait for the same bookie: they do not all ask in one moment.
+            await asyncio.sleep(self.random.uniform(0, min(left_s, _LOOK_SPREAD_S)))
 
     def _warn_if_lowered(self, wanted: QuorumConfig, size: int) -> None:
         """Say once that ledgers are spread over fewer bookies than somebody asked for."""

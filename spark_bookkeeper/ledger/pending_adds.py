@@ -2,20 +2,44 @@
 
 A completion stands for one append call, of one entry or many. It is called with how far the ledger
 is acknowledged until it says that it is complete; at the writer's end all that are left get its error.
+Two deadlines say how long they may wait: for their ack quorum, and for bookies to come back.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import NO_ENTRY_ID
+from spark_bookkeeper.ledger.errors import NotEnoughBookiesError
+
+T = TypeVar("T")
+
+_LOGGER = logging.getLogger(__name__)
 
 AppendCallback = Callable[[int, BookKeeperError | None], bool]
 """``(acknowledged up to, error)`` -> whether it is complete: the outcome of each of its entries is known."""
+
+
+def completion_of(future: asyncio.Future[T], last_entry: int, result: T) -> AppendCallback:
+    """Completes ``future`` with ``result`` once ``last_entry`` is acknowledged, or with the error."""
+
+    def complete(acknowledged: int, error: BookKeeperError | None) -> bool:
+        if error is None and last_entry > acknowledged:
+            return False
+        if not future.done():  # a caller may have cancelled it
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+        return True
+
+    return complete
 
 
 class PendingAdds:
@@ -92,3 +116,37 @@ class QuorumDeadline:
             self._on_expired()
         else:
             self._timer = self._loop.call_at(self._pushes[0].deadline_s, self._look)
+
+
+class ShortageDeadline:
+    """Calls ``on_expired`` once a writer was short of bookies for longer than ``timeout_ms``."""
+
+    def __init__(self, ledger_id: int, timeout_ms: int, on_expired: Callable[[], None]) -> None:
+        """``on_expired`` is called on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._ledger_id = ledger_id
+        self._timeout_s = timeout_ms / 1000
+        self._on_expired = on_expired
+        self._timer: asyncio.TimerHandle | None = None
+
+    def on_shortage(self, shortage: NotEnoughBookiesError) -> None:
+        """The writer is short of bookies, from now on or still."""
+        if self._timer is not None:
+            return
+        _LOGGER.warning(
+            "waiting for bookies up to %g s; ledger_id=%d %s",
+            self._timeout_s,
+            self._ledger_id,
+            shortage,
+        )
+        self._timer = self._loop.call_later(self._timeout_s, self._expire)
+
+    def cancel(self) -> None:
+        """Enough bookies are back, or the writer has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._on_expired()

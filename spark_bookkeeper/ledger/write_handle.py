@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
 
 from bookie_server.wire.digest import digest_for, master_key
 from bookie_server.wire.limits import ENTRY_SIZE_MAX
@@ -35,7 +34,13 @@ from spark_bookkeeper.ledger.errors import (
     UnauthorizedError,
 )
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
-from spark_bookkeeper.ledger.pending_adds import AppendCallback, PendingAdds, QuorumDeadline
+from spark_bookkeeper.ledger.pending_adds import (
+    AppendCallback,
+    PendingAdds,
+    QuorumDeadline,
+    ShortageDeadline,
+    completion_of,
+)
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
     ChangeEnsemble,
@@ -49,8 +54,6 @@ from spark_bookkeeper.ledger.protocol.replication import held_members
 from spark_bookkeeper.ledger.protocol.runs import RunLimits
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
-
-T = TypeVar("T")
 
 _LOGGER = logging.getLogger(__name__)
 _CLOSES_BY_ITSELF = (NotEnoughBookiesError, AddQuorumTimeoutError, MetadataUnavailableError)
@@ -81,13 +84,11 @@ class WriteHandle(AsyncClosing):
             size_bytes_max=connection.frame_size_bytes_max,
             runs_in_flight_max=connection.frames_in_flight_max,
         )
-        key = master_key(metadata.password)
-        self._wait_s = cluster.settings.bookie_wait_timeout_ms / 1000
+        key, wait_ms = master_key(metadata.password), cluster.settings.bookie_wait_timeout_ms
         self._state = WriterState(
-            ledger_id, metadata, digest, key, limits, held=held, may_wait=self._wait_s > 0
+            ledger_id, metadata, digest, key, limits, held=held, may_wait=wait_ms > 0
         )
-        self._waiting: asyncio.TimerHandle | None = None
-        """Ends the writer, unless enough bookies are back in time."""
+        self._shortage = ShortageDeadline(ledger_id, wait_ms, self._on_waited_in_vain)
         self._changer = EnsembleChanger(
             cluster,
             ledger_id,
@@ -159,7 +160,7 @@ class WriteHandle(AsyncClosing):
         """Append without waiting; the future completes with the entry id, in entry order."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         entry_id = self._state.last_add_pushed + 1
-        self.push([payload], _completion(future, entry_id, entry_id))
+        self.push([payload], completion_of(future, entry_id, entry_id))
         return future
 
     async def append_many(self, payloads: Sequence[bytes]) -> range:
@@ -174,7 +175,7 @@ class WriteHandle(AsyncClosing):
         ids = range(self.last_add_pushed + 1, self.last_add_pushed + 1 + len(payloads))
         if not ids:
             return ids
-        self.push(payloads, _completion(future, ids[-1], ids))
+        self.push(payloads, completion_of(future, ids[-1], ids))
         return await future
 
     def push(self, payloads: Sequence[bytes], complete: AppendCallback) -> None:
@@ -250,7 +251,7 @@ class WriteHandle(AsyncClosing):
         await self._settled.wait()
         # No acknowledged entry depends on an ensemble change that is still under way.
         self._changer.cancel()
-        self._stop_waiting()
+        self._shortage.cancel()
         self._explicit_lac.stop()
         # These are final: a writer that is sealed and settled, or has ended, acknowledges nothing
         # more.
@@ -305,7 +306,7 @@ class WriteHandle(AsyncClosing):
 
     def _on_failed(self, error: BookKeeperError) -> None:
         self._changer.cancel()
-        self._stop_waiting()
+        self._shortage.cancel()
         self._explicit_lac.stop()
         self._deadline.cancel()
         self._pending.fail(error)
@@ -331,27 +332,14 @@ class WriteHandle(AsyncClosing):
         state = self._state
         shortage = state.shortage
         if state.error is not None or shortage is None:
-            self._stop_waiting()
+            self._shortage.cancel()
         # While a change is under way it may still find enough.
-        elif self._waiting is None and not state.is_changing:
-            _LOGGER.warning(
-                "waiting for bookies up to %g s; ledger_id=%d %s",
-                self._wait_s,
-                self.ledger_id,
-                shortage,
-            )
-            loop = asyncio.get_running_loop()
-            self._waiting = loop.call_later(self._wait_s, self._on_waited_in_vain)
+        elif not state.is_changing:
+            self._shortage.on_shortage(shortage)
 
     def _on_waited_in_vain(self) -> None:
-        self._waiting = None
         if (shortage := self._state.shortage) is not None:
             self._end(shortage)
-
-    def _stop_waiting(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
 
     def _look_for_missed(self) -> None:
         # The writer goes on short of these, and nothing else would ever ask for them again while no
@@ -380,19 +368,3 @@ class WriteHandle(AsyncClosing):
         # One that was woken before us may have filled it again.
         while not self._room.is_set():
             await self._room.wait()
-
-
-def _completion(future: asyncio.Future[T], last_entry: int, result: T) -> AppendCallback:
-    """Completes ``future`` with ``result`` once ``last_entry`` is acknowledged, or with the error."""
-
-    def complete(acknowledged: int, error: BookKeeperError | None) -> bool:
-        if error is None and last_entry > acknowledged:
-            return False
-        if not future.done():  # a caller may have cancelled it
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-        return True
-
-    return complete

@@ -184,15 +184,13 @@ async def test_a_defect_while_a_read_or_a_duplicate_is_served_is_answered(
 
 
 async def test_a_reply_that_cannot_be_encoded_is_answered(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The guard ended with the reply's making: its encoding lay outside."""
-    bookie, client, _ = served
-    assert await write(client, encoded_section([b"x"])) is Status.OK
-    no_number = StoredReply((), (), 2**70)
-    monkeypatch.setattr(bookie, "read", AsyncMock(return_value=no_number))
+    async with serving(tmp_path, GrpcBookieClient) as (bookie, client, _):
+        no_number = StoredReply((), (), 2**70)
+        monkeypatch.setattr(bookie, "read", AsyncMock(return_value=no_number))
 
-    async with asyncio.timeout(seconds(1)):
         reply = await client.read(ReadRequest(ledger_id=7, first_entry=0, last_entry=3))
 
     assert reply.missing == (IdRange(0, 3, Status.UNKNOWN),)

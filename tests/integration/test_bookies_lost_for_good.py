@@ -107,6 +107,37 @@ def test_a_dead_bookie_of_three_stops_no_new_ledger() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("bookies", [3, 4])
+def test_a_ledger_begun_on_a_bookie_that_just_died_goes_on(bookies: int) -> None:
+    """Its registration outlives it by seconds; every member is needed for an acknowledgement.
+
+    With a fourth bookie that one takes its place; without, the writer waits until it is back.
+    """
+    with (
+        LocalCluster(bookies=bookies) as cluster,
+        BookKeeper(cluster.metadata_service_uri) as bk,
+    ):
+        dead = cluster.bookies[0]
+        dead.kill()
+        writer = bk.create_ledger(ack_quorum=3)
+        while dead.bookie_id not in writer.metadata.last_fragment.ensemble:
+            writer.close()
+            writer = bk.create_ledger(ack_quorum=3)
+        assert dead.bookie_id in [bookie.bookie_id for bookie in bk.bookies()]
+
+        first = writer.append_async(b"0")
+        if bookies == 3:
+            dead.start()
+
+        assert first.result(seconds(60)) == 0
+        assert writer.append(b"1") == 1
+        assert (dead.bookie_id in writer.metadata.last_fragment.ensemble) == (bookies == 3)
+        writer.close()
+        reader = bk.open_ledger(writer.ledger_id)
+        assert [bytes(e.payload) for e in reader.read(0, 1)] == [b"0", b"1"]
+
+
+@pytest.mark.slow
 def test_a_bookie_that_comes_back_empty_ends_no_writer() -> None:
     """Before, it answered FENCED, which ended a writer that nobody had fenced."""
     with LocalCluster(bookies=3) as cluster, BookKeeper(cluster.metadata_service_uri) as bk:

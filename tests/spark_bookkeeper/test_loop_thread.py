@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 import pytest
 
@@ -119,3 +119,37 @@ def test_calls_and_stops_at_the_same_moment_all_end() -> None:
 
         assert not any(each.is_alive() for each in threads)
         assert not running.is_usable
+
+
+def test_an_iteration_that_nobody_ended_ends_with_the_loop_from_the_outermost_in(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """All its generators were closed at once; one was left in its end, which the collector met later."""
+    ended: list[str] = []
+
+    async def numbers(
+        name: str, inner: AsyncGenerator[int, None] | None
+    ) -> AsyncGenerator[int, None]:
+        try:
+            if inner is None:
+                yield 1
+            else:
+                async with aclosing(inner):
+                    async for number in inner:
+                        yield number
+        finally:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            ended.append(name)
+
+    for _ in range(10):  # which one is closed first is up to chance
+        ended.clear()
+        thread = LoopThread("test-loop")
+        items = numbers("outer", numbers("middle", numbers("inner", None)))
+        left = iterate(thread, items)
+        assert next(left) == 1
+        thread.stop()
+
+        assert ended == ["inner", "middle", "outer"]
+        del left, items
+    assert not caplog.records

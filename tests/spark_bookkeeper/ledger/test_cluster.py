@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 from unittest.mock import Mock, create_autospec
 
@@ -15,10 +16,13 @@ from bookkeeper_metadata.bookies import (
     encode_service_info,
 )
 from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.cookies import Cookie, CookieStore
 from bookkeeper_metadata.store.memory import MemoryStore
 from spark_bookkeeper.ledger.context import LedgerContext
+from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.settings import ClientSettings
 from tests.doubles.stores import Script
+from tests.simulation.kit.loop import SimLoop
 
 ROOT = "/ledgers"
 
@@ -69,3 +73,36 @@ async def test_a_bookie_nobody_knows_is_not_looked_for_with_every_request() -> N
 
     assert 1 <= len(script.paths("children")) <= 4
     await store.close()
+
+
+def test_who_waits_for_bookies_is_told_and_does_not_ask_all_the_time() -> None:
+    """Each of a job's tasks asked four times a second, which is when ZooKeeper has the least to give."""
+
+    async def main() -> None:
+        script, loop = Script(), asyncio.get_running_loop()
+        store = MemoryStore(fault=script)
+        await initialize(store, ROOT, random=Random(0))
+        registry, cookies = BookieRegistry(store, ROOT), CookieStore(store, ROOT)
+        for bookie_id in ("b0", "b1", "b2"):
+            cookie = Cookie(bookie_id, ("/j",), ("/l",))
+            await cookies.write_cookie(cookie, await cookies.read(bookie_id))
+        await registry.register("b0", listens_at(1110))
+        cluster = LedgerContext(
+            store, ROOT, settings=ClientSettings(), random=Random(0), make_client=create_autospec
+        )
+        choosing = asyncio.create_task(cluster.choose_ensemble(QuorumConfig(3, 3, 2)))
+        await asyncio.sleep(30)
+        asked = script.paths("children").count(f"{ROOT}/available")
+
+        await registry.register("b1", listens_at(1111))
+        back_s = loop.time()
+        chosen = await choosing
+
+        # Each look lists the writable ones twice: at first, as the watch begins, every five seconds.
+        assert asked <= 2 * (2 + 30 // 5)
+        assert loop.time() - back_s < 1
+        assert {"b0", "b1"} < set(chosen.members)
+        await store.close()
+
+    with asyncio.Runner(loop_factory=SimLoop) as runner:
+        runner.run(main())

@@ -242,7 +242,7 @@ async def test_a_writer_that_lost_its_ack_quorum_goes_on_when_a_bookie_is_back(
     await writer.close()
     reader = await cluster.client(2).open_ledger(writer.ledger_id)
     assert await read_all(reader) == [b"%d" % number for number in range(5)]
-    assert writer._waiting is None
+    assert writer._shortage._timer is None
 
 
 @pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=20, ensemble_change_retry_ms=1)
@@ -263,11 +263,11 @@ async def test_a_writer_that_waits_is_fenced_all_the_same(cluster: InProcessClus
     for bookie_id in (AWAY, HERE[0]):
         await cluster.take_away(bookie_id)
     waiting = writer.append_async(b"1")
-    await until(lambda: writer._waiting is not None)
+    await until(lambda: writer._shortage._timer is not None)
     for bookie_id in (AWAY, HERE[0]):
         await cluster.bring_back(bookie_id)
     await cluster.client(2).open_ledger(writer.ledger_id, recovery=True)
 
     with pytest.raises((LedgerFencedError, LedgerClosedError)):
         await waiting
-    assert writer._waiting is None
+    assert writer._shortage._timer is None
