@@ -192,3 +192,28 @@ def test_a_continuous_query_commits_nothing_and_names_the_reason_in_sparks_log(
         query.stop()
 
     assert not list((tmp_path / "commits").glob("[0-9]*"))
+
+
+def test_two_queries_under_one_application_id_are_told_apart(
+    stream: Stream, tmp_path: Path
+) -> None:
+    """The second's rows would pass for the first's, once more, and vanish without a word."""
+    stream.add_file()
+
+    def run_query(name: str) -> None:
+        def append(batch: DataFrame, batch_id: int) -> None:
+            stream.write(batch, txnAppId="for-each", txnVersion=batch_id)
+
+        frame = ids_in(stream.spark, str(tmp_path))
+        writer = frame.writeStream.foreachBatch(append)
+        finish(writer.option("checkpointLocation", f"{tmp_path}/{name}"))
+
+    run_query("first")
+    with pytest.raises(StreamingQueryException, match="BK_TXN_APP_REUSED"):
+        run_query("second")
+    assert stream.ids() == list(range(FILE_ROWS))
+
+    # The same query's batch once more is a replay, and no error.
+    forget_the_last_commit(tmp_path / "first")
+    run_query("first")
+    assert stream.ids() == list(range(FILE_ROWS))
