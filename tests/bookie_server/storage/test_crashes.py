@@ -18,6 +18,7 @@ from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
 from tests.doubles.storage import answer_new
+from tests.simulation.kit.crash_states import CrashStates
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 from tests.simulation.kit.storage_model import (
     INSTANCE,
@@ -63,11 +64,11 @@ def step_count() -> int:
 @pytest.mark.slow
 @pytest.mark.conformance("S3")
 def test_a_crash_before_any_operation_loses_and_invents_nothing() -> None:
-    rng = Random(20260)
+    states = CrashStates(Random(20260), draws=12)
     for crash_at in range(step_count() + 1):
         model = run_until_crash(crash_at)
 
-        for image in model.files.crash_images(rng, 6):
+        for image in states.of(model.files, model.promised):
             again = image.copy()
             storage = open_small(image)
 
@@ -283,6 +284,7 @@ def test_a_checkpoint_failing_anywhere_poisons_storage_and_loses_nothing(error: 
 def test_a_new_directory_denies_nothing_until_it_is_answered_wherever_a_crash_falls() -> None:
     """An emptied disk looks new: only the metadata tells them apart (Apache's cookies, S rows)."""
     rng = Random(11)
+    states = CrashStates(rng, draws=12)
     counted = SimFileSystem()
     open_small(counted)
     for crash_at in range(counted.steps + 1):
@@ -293,7 +295,7 @@ def test_a_new_directory_denies_nothing_until_it_is_answered_wherever_a_crash_fa
             open_small(files)
 
         # when the next process opens what is left, then absence is still no evidence
-        for image in files.crash_images(rng, 6):
+        for image in states.of(files):
             assert open_small(image).contents.is_damaged, f"crash_at={crash_at}"
 
         # and whole sectors are called new, not damaged

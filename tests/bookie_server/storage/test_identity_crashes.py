@@ -20,6 +20,7 @@ from tests.bookie_server.storage.claims import (
     put_back,
     started,
 )
+from tests.simulation.kit.crash_states import CrashStates
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 
 
@@ -61,7 +62,7 @@ def test_a_start_that_a_crash_cut_short_is_finished_by_the_next(
     start: Callable[[SimFileSystem], None],
 ) -> None:
     """The metadata has not heard of it: it is told last."""
-    rng = Random(7)
+    states = CrashStates(Random(7), draws=60)
     whole = disks_before(start)
     start(whole)
     untouched = [path for path in ("/l0", "/j1") if start is not first]
@@ -72,10 +73,11 @@ def test_a_start_that_a_crash_cut_short_is_finished_by_the_next(
         with suppress(SimulatedCrash):
             start(files)
 
-        for image in files.crash_images(rng, 20):
+        for image in states.of(files):
             start(image)
 
             assert own_ids(image, untouched) == before, f"crash_at={crash_at}"
             used = [each for each in whole.names_now if each.endswith("/starts")]
             counts = {number_of(image, each.removesuffix("/starts")) for each in used}
             assert counts - {3} == {1 if start is first else 4}, f"crash_at={crash_at}"
+    assert len(states) > 80

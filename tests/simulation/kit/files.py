@@ -129,6 +129,8 @@ class SimFileSystem(FileSystem):
         """Errors (errno) of changing calls, by number."""
         self.meanwhile: dict[int, Callable[[], object]] = {}
         """What another thread does just before a changing call, by number."""
+        self.before_step: Callable[[], object] | None = None
+        """Called before every changing call, to look at what a crash would leave."""
         self.unreadable: set[str] = set()
         """Paths whose content cannot be read: EIO."""
 
@@ -136,6 +138,8 @@ class SimFileSystem(FileSystem):
         """Count a changing call; crash or fail if its number says so."""
         if (other := self.meanwhile.pop(self.steps, None)) is not None:
             other()
+        if self.before_step is not None:
+            self.before_step()
         number = self.steps
         self.steps += 1
         self.log.append((operation, path))
