@@ -12,12 +12,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from bookie_server.storage.logs.id_pattern import IdPattern, patterns_of
 
 _ROW = struct.Struct(">qIIIIqqII")
 ROW_SIZE = _ROW.size
 _START = struct.Struct(">q")
 _PATTERN = struct.Struct(">qIII")
+_LAYOUT = np.dtype([("ids", "V24"), ("log_id", ">i8"), ("rest", "V16")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,11 @@ class LedgerRows:
     def packed(self) -> bytes:
         """All rows, packed."""
         return bytes(self._packed)
+
+    def log_ids(self) -> Iterator[int]:
+        """The entry logs that the rows name; one id may come several times."""
+        # All rows in one step: a start looks through those of many ledgers.
+        return iter(np.unique(np.frombuffer(self._packed, _LAYOUT)["log_id"]).tolist())
 
     @property
     def last_entry(self) -> int:
