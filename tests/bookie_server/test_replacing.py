@@ -18,6 +18,7 @@ from bookie_server.storage.disk.damage import Damage
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.wire.digest import HmacDigest, master_key
 from bookie_server.wire.messages import ReadRequest, Section, Status
+from bookie_server.wire.record import parse_run
 from bookkeeper_metadata.model import DigestType
 from tests.doubles import records
 from tests.doubles.records import section
@@ -129,7 +130,7 @@ async def test_a_copy_that_only_recovery_can_check_is_replaced_too(tmp_path: Pat
     key = master_key(b"secret")
     data = records.records([b"x" * SIZE], digest=HmacDigest(b"secret"))
     sent = replace(section([b"x" * SIZE]), master_key=key, digest_type=DigestType.HMAC)
-    sent = replace(sent, run=records.parse_run(data))
+    sent = replace(sent, run=parse_run(data))
     async with running_bookie(tmp_path) as bookie:
         assert await records.add(bookie, sent) is Status.OK
     (log,) = (tmp_path / "l").glob("*.log")
