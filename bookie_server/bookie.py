@@ -15,9 +15,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from bookie_server.core.absence import status_of, status_of_absence
-from bookie_server.core.admission import Admission, same_entries
+from bookie_server.core.admission import Admission
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
 from bookie_server.core.presence import Presence
+from bookie_server.damage_log import DamageLog
+from bookie_server.duplicates import compare_with_stored
 from bookie_server.journal_thread import JournalWriter, size_bytes
 from bookie_server.lac_watch import LacWatch
 from bookie_server.settings import BookieSettings
@@ -40,7 +42,6 @@ from bookie_server.wire.messages import (
     Status,
     StoredReply,
 )
-from bookie_server.wire.record import parse_run
 from bookie_server.workers import ThreadWorkers, Workers
 from bookkeeper_metadata.foundation.tasks import end_tasks, settle
 
@@ -73,6 +74,7 @@ class Bookie:
         self._checkpoints: asyncio.Task[None] | None = None
         self._comparing: set[asyncio.Task[None]] = set()
         self.lac_watch = LacWatch(storage.contents)
+        self.damage_log = DamageLog()
 
     async def start(self) -> None:
         """Start the journal threads and checkpoints."""
@@ -268,22 +270,17 @@ class Bookie:
 
     async def _compare(self, effect: Compare) -> None:
         """Answer an add some of whose entries were stored already, whatever becomes of the look."""
-        status = Status.UNKNOWN
         try:
-            status = await self._compare_stored(effect)
+            found = await compare_with_stored(effect, self._contents.plan_compare, self._execute)
         except Exception:
             _LOGGER.exception("comparison with stored entries. ledger_id=%d", effect.run.ledger_id)
-        effect.to(status)
-
-    async def _compare_stored(self, effect: Compare) -> Status:
-        outcome = await self._execute(self._contents.plan_compare(effect.run))
-        if any(span.presence is Presence.DAMAGED for span in outcome.spans):
-            return Status.UNKNOWN
-        same = all(
-            same_entries(effect.run, parse_run(chunk), effect.digest_size)
-            for chunk in outcome.chunks
-        )
-        return Status.OK if same else Status.CONFLICT
+            effect.to(Status.UNKNOWN)
+            return
+        # Without an await in between: what was found to be damaged is so still.
+        if isinstance(found, Status):
+            effect.to(found)
+        else:
+            self._run(self._admission.replace(effect, found))
 
     def _on_group_done(self, group: Sequence[Persist], position: JournalPosition) -> None:
         try:
@@ -317,7 +314,9 @@ class Bookie:
         # Cached entries are views of memory: no thread needs to be asked for them.
         if not plan.needs_disk:
             return self.storage.execute(plan)
-        return await self._workers.read(partial(self.storage.execute, plan))
+        outcome = await self._workers.read(partial(self.storage.execute, plan))
+        self.damage_log.note(outcome.damage)
+        return outcome
 
     def _absence(self, ledger_id: int) -> Status:
         return status_of_absence(

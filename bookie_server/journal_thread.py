@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from bookie_server.core.effects import Persist
-from bookie_server.core.records import Add
+from bookie_server.core.records import Add, Replace
 from bookie_server.storage.journal.journal import Journal, JournalPosition
 
 GroupDone = Callable[[Sequence[Persist], JournalPosition], None]
@@ -26,7 +26,8 @@ smallest would keep it from all else for a fifth of a second."""
 
 def size_bytes(persist: Persist) -> int:
     """Journal bytes of a persist's entries; its other records are too few and small to count."""
-    return sum(record.run.size_bytes for record in persist.records if isinstance(record, Add))
+    entries = (record for record in persist.records if isinstance(record, Add | Replace))
+    return sum(record.run.size_bytes for record in entries)
 
 
 def take_group(waiting: deque[Persist], group_bytes_max: int) -> list[Persist]:

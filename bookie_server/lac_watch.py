@@ -14,7 +14,7 @@ from typing import Protocol
 
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.ledger_ranges import LedgerRanges
-from bookie_server.core.records import Add, JournalRecord, Tombstone
+from bookie_server.core.records import Add, JournalRecord, Replace, Tombstone
 from bookie_server.wire.limits import WAIT_MS_MAX
 from bookkeeper_metadata.foundation.tasks import settle
 
@@ -69,7 +69,7 @@ class LacWatch:
             return
         for record in records:
             match record:
-                case Add(run):
+                case Add(run) | Replace(run):
                     self.look(run.ledger_id)
                 case Tombstone(first_ledger, last_ledger):
                     # A tombstone may name millions of ledgers, so those

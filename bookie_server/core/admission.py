@@ -21,7 +21,7 @@ from typing import Protocol
 
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
 from bookie_server.core.handle_state import LedgerHandleState
-from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey
+from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Replace
 from bookie_server.wire.digest import HmacDigest, keyless_digest
 from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import (
@@ -129,11 +129,32 @@ class Admission:
             return [Reply(to, Status.CONFLICT)]
         # Entries that are stored or pending already are OK only if their bytes are the same.
         is_all_new = len(fresh) == 1 and len(fresh[0]) == len(section.run)
-        answer = Reply(to, Status.OK) if is_all_new else Compare(section.run, digest_size, to)
+        key = section.master_key if section.is_recovery else None
+        compare = Compare(section.run, digest_size, to, key)
+        answer = Reply(to, Status.OK) if is_all_new else compare
         if fresh:
             records: list[JournalRecord] = [Add(run) for run in fresh]
             return [self._persist(section.ledger_id, section.master_key, records, answer)]
         return self._when_settled(section.ledger_id, answer)
+
+    def replace(self, compare: Compare, damaged: list[Run]) -> list[Effect]:
+        """Replace stored entries that cannot be read, the ``damaged`` part of a recovery add.
+
+        Nothing else changes in between: where an entry of these is on its way already, as when two
+        recoveries replace the same, the comparison is made again once that is durable. Digests were
+        checked when the add came, but for HMAC's, which no bookie can check. Those are taken all the
+        same: readers check them, and what nobody can read is not made worse.
+        """
+        invariant(compare.recovery_key is not None, "only a recovery replaces what is stored")
+        key = compare.recovery_key or b""
+        ledger_id = compare.run.ledger_id
+        refusal = self._refuse(ledger_id, key)
+        if refusal is not None:
+            return [Reply(compare.to, refusal)]
+        if any(self._pending_near(ledger_id, r.first_entry, r.last_entry) for r in damaged):
+            return self._when_settled(ledger_id, compare)
+        records: list[JournalRecord] = [Replace(run) for run in damaged]
+        return [self._persist(ledger_id, key, records, Reply(compare.to, Status.OK))]
 
     def fence(self, ledger_id: int, master_key: bytes, to: ReplyTo) -> list[Effect]:
         """Fence a ledger, even one this bookie has never seen; OK once the fence is durable."""
@@ -273,7 +294,8 @@ class Admission:
             records = [MasterKey(ledger_id, master_key), *records]
         self._ticket += 1
         self._ledger_of_ticket[self._ticket] = ledger_id
-        state.admit(self._ticket, (record.run for record in records if isinstance(record, Add)))
+        runs = (record.run for record in records if isinstance(record, Add | Replace))
+        state.admit(self._ticket, runs)
         return Persist(self._ticket, ledger_id, tuple(records), (answer,))
 
     def _when_settled(self, ledger_id: int, answer: Reply | Compare) -> list[Effect]:

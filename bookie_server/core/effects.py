@@ -28,12 +28,17 @@ class Reply:
 @dataclass(frozen=True, slots=True)
 class Compare:
     """Compare ``run`` with the stored entries: OK if ids, lengths and payloads are equal, CONFLICT if
-    not, UNKNOWN if a stored entry cannot be read. ``digest_size`` says where payloads begin.
+    not. ``digest_size`` says where payloads begin.
+
+    A stored entry that cannot be read is replaced by recovery's (``Admission.replace``); to a writer's
+    add the answer is UNKNOWN.
     """
 
     run: Run
     digest_size: int
     to: ReplyTo
+    recovery_key: bytes | None = None
+    """The master key that came with a recovery add; ``None`` with a writer's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,13 @@ class Add:
 
 
 @dataclass(frozen=True, slots=True)
+class Replace:
+    """Entries that are stored but cannot be read any more; these are their bytes from here on."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
 class MasterKey:
     """The key bound to a ledger by its first add or fence."""
 
@@ -45,4 +52,4 @@ class Tombstone:
     last_ledger: int
 
 
-JournalRecord = Add | MasterKey | Fence | ExplicitLac | Tombstone
+JournalRecord = Add | Replace | MasterKey | Fence | ExplicitLac | Tombstone

@@ -36,6 +36,8 @@ class CheckpointPlan:
     handles: dict[int, LedgerHandleState]
     """Of every ledger whose state changed; like the cache, these objects do not change any more."""
     tombstones: list[tuple[int, int]]
+    replaced: dict[int, list[Sequence[int]]]
+    """Per ledger: entries whose earlier rows do not count any more."""
     marks: dict[int, GroupEnd]
     journal_count: int
     is_damaged: bool
@@ -110,7 +112,7 @@ class Checkpoints:
             # During a replay a directory may be ahead of the others: the crash came when it had
             # committed and the next one had not. Its mark must not move back.
             marks = {j: max(end, index.marks.get(j, end)) for j, end in plan.marks.items()}
-            index.commit(IndexDelta(state, marks, handles, plan.tombstones, rows))
+            index.commit(IndexDelta(state, marks, handles, plan.tombstones, rows, plan.replaced))
             rows_by_directory.append(rows)
         # Only now: until the last directory has committed, a
         # journal may be the only place of its entries.

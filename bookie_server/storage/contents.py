@@ -11,7 +11,15 @@ from dataclasses import replace
 
 from bookie_server.core.handle_state import UNASSIGNED, LedgerHandleState
 from bookie_server.core.ledger_ranges import LedgerRanges
-from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
+from bookie_server.core.records import (
+    Add,
+    ExplicitLac,
+    Fence,
+    JournalRecord,
+    MasterKey,
+    Replace,
+    Tombstone,
+)
 from bookie_server.storage.checkpoint import CheckpointPlan, CheckpointResult
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.index.directory import DirectoryIndex
@@ -43,6 +51,8 @@ class Contents:
         self._dirty: set[int] = set()
         """Ledgers whose handle state changed since the last checkpoint began."""
         self._new_tombstones: list[tuple[int, int]] = []
+        self._replaced: dict[int, list[Sequence[int]]] = {}
+        """Entries replaced since the last checkpoint began."""
         self._is_state_dirty = True
         self._assigned: dict[int, int] = {}
         """The journal chosen for each ledger whose first record is not durable yet."""
@@ -94,7 +104,7 @@ class Contents:
     def apply(self, records: Sequence[JournalRecord], position: JournalPosition) -> None:
         """Apply the records of a durable group; the groups of a journal must come in order.
 
-        An entry that is stored already is not replaced.
+        An entry that is stored already is not replaced, but by a record that says so.
         """
         before = self.applied.get(position.journal_index)
         invariant(before is None or before < position.end, "groups complete in order")
@@ -105,17 +115,19 @@ class Contents:
     def _apply(self, record: JournalRecord, journal_index: int) -> None:
         match record:
             case Add(run):
-                handle = self._handle_of(run.ledger_id, journal_index)
-                if handle.directory_index == UNASSIGNED:
-                    self._assign_directory(handle)
                 # A replay starts at the slowest directory's mark, so it meets
                 # records whose entries another one stores already.
                 for part in self.missing(run):
                     self._cache.insert(part)
-                # What recovery writes back late carries the LAC it had at first. Re-replication's
-                # may lie beyond the entry; that much is a claim, and no bookie spreads claims.
-                claimed = min(run.last_add_confirmed(), run.last_entry)
-                handle.last_add_confirmed = max(handle.last_add_confirmed, claimed)
+                self._learn(run, journal_index)
+            case Replace(run):
+                # What is damaged rests in an entry log, so it is in no snapshot. It may be cached in
+                # a replay, which has met the add before.
+                for index in self._indexes:
+                    index.forget_rows(run.ledger_id, run.entry_ids)
+                self._replaced.setdefault(run.ledger_id, []).append(run.entry_ids)
+                self._cache.replace(run)
+                self._learn(run, journal_index)
             case MasterKey(ledger_id, key):
                 handle = self._handle_of(ledger_id, journal_index)
                 # Version 0.1 journalled keys of any size, and then could not store them in the
@@ -129,6 +141,15 @@ class Contents:
             case Tombstone(first_ledger, last_ledger):
                 self.tombstones.add(first_ledger, last_ledger)
                 self._new_tombstones.append((first_ledger, last_ledger))
+
+    def _learn(self, run: Run, journal_index: int) -> None:
+        handle = self._handle_of(run.ledger_id, journal_index)
+        if handle.directory_index == UNASSIGNED:
+            self._assign_directory(handle)
+        # What recovery writes back late carries the LAC it had at first. Re-replication's
+        # may lie beyond the entry; that much is a claim, and no bookie spreads claims.
+        claimed = min(run.last_add_confirmed(), run.last_entry)
+        handle.last_add_confirmed = max(handle.last_add_confirmed, claimed)
 
     def remember_lac(self, ledger_id: int, packet: bytes) -> None:
         """Keep a known ledger's explicit LAC in memory until the next checkpoint stores it."""
@@ -218,6 +239,7 @@ class Contents:
             # those of many ledgers here would keep the loop from all else.
             handles={ledger_id: self.ledgers[ledger_id] for ledger_id in self._dirty},
             tombstones=self._new_tombstones,
+            replaced=self._replaced,
             # A copy: marks that ran on with later groups would
             # have a replay skip what this cache lacks.
             marks=dict(self.applied),
@@ -226,7 +248,7 @@ class Contents:
         )
         self.checkpoint_number = plan.number
         self._snapshot, self._cache = self._cache, WriteCache()
-        self._dirty, self._new_tombstones = set(), []
+        self._dirty, self._new_tombstones, self._replaced = set(), [], {}
         self._planned_marks, self._is_state_dirty = plan.marks, False
         return plan
 
@@ -254,7 +276,7 @@ class Contents:
             last = _max(last, self._snapshot.last_entry(ledger_id))
         for index in self._indexes:
             rows = index.rows.get(ledger_id)
-            if rows is not None:
+            if rows:
                 last = _max(last, rows.last_entry)
         return last
 

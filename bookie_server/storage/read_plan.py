@@ -3,7 +3,8 @@
 A plan is immutable: cached runs by reference, blocks by location, wanted ids. What the plan does not
 find in cache, snapshot or index is *absent*; what it finds but cannot be read with a good checksum
 is *damaged*, and never absent; what the byte limit leaves out is *not reached*. Damage of one block
-concerns the ids in that block only.
+concerns the ids in that block only. A block that could not be looked at for want of descriptors or
+memory counts as damaged for the reader, but is not named as such.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bookie_server.core.presence import Presence
+from bookie_server.storage.disk.damage import Damage
+from bookie_server.storage.disk.descriptors import is_shortage
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.group import crc32c_of
 from bookie_server.storage.logs.entry_log import file_name
@@ -83,6 +86,10 @@ class ReadOutcome:
     spans: list[Span]
     size_bytes: int
     entry_count: int
+    damage: list[Damage]
+    """The blocks that cannot be read."""
+    is_short: bool
+    """Of some entries reported as damaged nothing is known: there was no descriptor or no memory."""
 
     def of(self, presence: Presence) -> list[tuple[int, int]]:
         """The spans with this presence, as ``(first, last)``."""
@@ -134,6 +141,8 @@ class _Collector:
     size_bytes: int = 0
     entry_count: int = 0
     is_full: bool = False
+    damage: list[Damage] = field(default_factory=list)
+    is_short: bool = False
     _joint: tuple[memoryview, int, int] | None = None
     """The last chunk as part of a larger buffer, so that neighbours become one chunk."""
 
@@ -228,7 +237,9 @@ def execute_plan(files: FileSystem, plan: ReadPlan) -> ReadOutcome:
         into.cursor = plan.stripe.next(plan.planned_last + 1)
     if into.cursor <= plan.last:
         into.span(into.cursor, plan.last, Presence.NOT_REACHED)
-    return ReadOutcome(into.chunks, into.spans, into.size_bytes, into.entry_count)
+    return ReadOutcome(
+        into.chunks, into.spans, into.size_bytes, into.entry_count, into.damage, into.is_short
+    )
 
 
 def _batches(stored: Sequence[Stored]) -> Iterator[list[Stored]]:
@@ -264,32 +275,38 @@ def _read_batch(
     begin = rows[0].block.offset
     size = rows[-1].block.offset + rows[-1].block.size_bytes - begin
     path = f"{batch[0].directory}/{file_name(rows[0].block.log_id)}"
-    buffer = memoryview(_read(files, path, begin, size))
+    buffer = memoryview(_read(files, path, begin, size)[0])
     for item, row in zip(batch, rows, strict=True):
         if into.is_full:
             return
         at, block = row.block.offset - begin, row.block
-        within = buffer
+        within, error = buffer, None
         if len(buffer) < at + block.size_bytes:
             # The common read failed or came up short; only the blocks concerned may suffer.
-            within, at = memoryview(_read(files, path, block.offset, block.size_bytes)), 0
+            data, error = _read(files, path, block.offset, block.size_bytes)
+            within, at = memoryview(data), 0
         content = within[at : at + block.size_bytes]
         runs = _sound_runs(ledger_id, item, row, content)
         if runs is None:
             into.mark(item.ids, Presence.DAMAGED)
+            if error is not None and is_shortage(error):
+                into.is_short = True
+            else:
+                detail = f"block of ledger {ledger_id}: {error or 'bad checksum'}"
+                into.damage.append(Damage(path, block.offset, detail))
             continue
         for offset, run in runs:
             if not into.is_full:
                 into.take(run, (within, at + offset))
 
 
-def _read(files: FileSystem, path: str, offset: int, size: int) -> bytes:
-    """Read the bytes; none on an error, and the caller's checksum then says "damaged"."""
+def _read(files: FileSystem, path: str, offset: int, size: int) -> tuple[bytes, OSError | None]:
+    """Read the bytes; none, and the error, where that fails: then the checksum will not hold."""
     try:
         with files.open(path) as file:
-            return file.read_at(offset, size)
-    except OSError:
-        return b""
+            return file.read_at(offset, size), None
+    except OSError as error:
+        return b"", error
 
 
 def _sound_runs(

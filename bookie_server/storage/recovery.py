@@ -89,7 +89,8 @@ class _Recovery:
         self._checkpoints = checkpoints
         self._instance_id = instance_id
         self._indexes = indexes
-        self._orphans: list[str] = []
+        self._last_log_ids: list[int] = []
+        """Per directory: the highest log that its index spoke of before anything was replayed."""
         self.report = RecoveryReport()
         self.marks: dict[int, GroupEnd] = {}
 
@@ -117,6 +118,7 @@ class _Recovery:
             is_unanswered = index.state == newest and index.state.is_damaged
             if is_unanswered and not self.report.is_new:
                 self._damage(index.path, "damage of an earlier start, not answered yet")
+        self._last_log_ids = [index.state.last_log_id for index in self._indexes]
         # The replay would notice it too, but after the rows:
         # whether those are rebuilt is decided here.
         self._check_mark_files()
@@ -128,7 +130,6 @@ class _Recovery:
                 index.rebuild_rows()
                 self.report.damage += index.damage[before:]
         else:
-            self._list_orphans()
             self._establish_new_indexes()
 
     def _refuse_missing_directories(self, journals: int, directories: int) -> None:
@@ -170,19 +171,6 @@ class _Recovery:
         for index in self._indexes:
             if index.is_new:
                 index.establish()
-
-    def _list_orphans(self) -> None:
-        """Find the logs that no index names: a crash left them; the journal has their entries."""
-        for index in self._indexes:
-            newer = {
-                log_id
-                for log_id in log_ids(self._files, index.directory)
-                if log_id > index.state.last_log_id
-            }
-            # Up to 0.1 a rebuilt index could name logs above its last one: those are no leftovers.
-            if newer:
-                newer -= {row.block.log_id for rows in index.rows.values() for row in rows}
-            self._orphans += [f"{index.directory}/{log_name(log_id)}" for log_id in sorted(newer)]
 
     def restore(self) -> Contents:
         """Make the contents from the indexes; of a ledger the newest handle state holds."""
@@ -246,12 +234,27 @@ class _Recovery:
         else:
             # Only when nothing is missing. After damage such a log
             # may hold the last copy of something.
-            touched = {path.rpartition("/")[0] for path in self._orphans}
-            for path in self._orphans:
-                self._files.delete(path)
-            for directory in sorted(touched):
-                self._files.sync_dir(directory)
+            self._delete_orphans(contents)
         contents.checkpoint(self._checkpoints.write)
+
+    def _delete_orphans(self, contents: Contents) -> None:
+        """Delete the logs that no row names: a crash left them; the journal had their entries."""
+        # Where records were lost before, a log may be unnamed since its footer was damaged.
+        is_whole = not any(handle.is_limbo for handle in contents.ledgers.values())
+        for index, last_log_id in zip(self._indexes, self._last_log_ids, strict=True):
+            unnamed = set(log_ids(self._files, index.directory))
+            for rows in index.rows.values():
+                # As a rule that is after a few ledgers.
+                if not unnamed:
+                    break
+                unnamed.difference_update(rows.log_ids())
+            # Not by their numbers only: a crash within a replay leaves logs that the checkpoints of
+            # the next replay pass.
+            doomed = sorted(id for id in unnamed if is_whole or id > last_log_id)
+            for log_id in doomed:
+                self._files.delete(f"{index.directory}/{log_name(log_id)}")
+            if doomed:
+                self._files.sync_dir(index.directory)
 
     def _damage(self, path: str, detail: str) -> None:
         self.report.damage.append(Damage(path, 0, detail))

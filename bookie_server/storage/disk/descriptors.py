@@ -33,6 +33,11 @@ _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _lock = threading.Lock()
 
 
+def is_shortage(error: OSError) -> bool:
+    """Whether the process or the machine ran short, which says nothing about the disk."""
+    return error.errno in _SHORTAGES
+
+
 def raise_descriptor_limit() -> int:
     """Raise this process's soft limit to the hard one, less the reserve; returns it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -61,7 +66,7 @@ def with_reserve(action: Callable[[], T]) -> T:
             return _with_reserve_once(action)
         except OSError as cause:
             now_s = time.monotonic()
-            if cause.errno not in _SHORTAGES or now_s > until_s:
+            if not is_shortage(cause) or now_s > until_s:
                 raise
             until_s = min(until_s, now_s + SHORTAGE_WAIT_S)
         threading.Event().wait(_RETRY_INTERVAL_S)

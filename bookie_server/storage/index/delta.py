@@ -7,10 +7,11 @@ it, spread over several groups.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field
 
 from bookie_server.storage.disk.group import GroupEnd
+from bookie_server.storage.logs.id_pattern import IdPattern, patterns_of
 from bookie_server.storage.logs.rows import ROW_SIZE
 from bookie_server.wire.buffer import Buffer
 
@@ -19,7 +20,8 @@ _STATE = struct.Struct(">qqHHB")
 _MARK = struct.Struct(">Hqqq")
 _LEDGER = struct.Struct(">q")
 _RANGE = struct.Struct(">qq")
-_STATE_TAG, _MARK_TAG, _HANDLE_TAG, _ROWS_TAG, _TOMBSTONE_TAG = 1, 2, 3, 4, 5
+_PATTERN = struct.Struct(">qqqq")
+_STATE_TAG, _MARK_TAG, _HANDLE_TAG, _ROWS_TAG, _TOMBSTONE_TAG, _REPLACED_TAG = 1, 2, 3, 4, 5, 6
 _DAMAGED = 1
 _GROUP_BODY_SIZE = 4 * 1024 * 1024
 
@@ -56,6 +58,9 @@ class IndexDelta:
     tombstones: list[tuple[int, int]] = field(default_factory=list)
     rows: dict[int, bytes] = field(default_factory=dict)
     """Packed rows per ledger, ascending."""
+    replaced: dict[int, list[Sequence[int]]] = field(default_factory=dict)
+    """Per ledger: ids that no row before this delta stands for any more. In a snapshot they are gone
+    from the rows."""
 
 
 def encode_delta(delta: IndexDelta) -> list[Buffer]:
@@ -87,6 +92,10 @@ def _items(delta: IndexDelta) -> Iterator[bytes]:
         yield _item(_HANDLE_TAG, _LEDGER.pack(ledger_id) + content)
     for first, last in delta.tombstones:
         yield _item(_TOMBSTONE_TAG, _RANGE.pack(first, last))
+    for ledger_id, parts in delta.replaced.items():
+        patterns = [astuple(pattern) for ids in parts for pattern in patterns_of(ids)]
+        packed = b"".join(_PATTERN.pack(*pattern) for pattern in patterns)
+        yield _item(_REPLACED_TAG, _LEDGER.pack(ledger_id) + packed)
     for ledger_id, packed in delta.rows.items():
         yield _item(_ROWS_TAG, _LEDGER.pack(ledger_id) + packed)
 
@@ -133,5 +142,10 @@ def _decode_item(delta: IndexDelta, tag: int, content: bytes) -> None:
             delta.rows[_LEDGER.unpack_from(content)[0]] = content[_LEDGER.size :]
         case 5 if len(content) == _RANGE.size:
             delta.tombstones.append(_RANGE.unpack(content))
+        case 6 if (len(content) - _LEDGER.size) % _PATTERN.size == 0:
+            delta.replaced[_LEDGER.unpack_from(content)[0]] = [
+                IdPattern(*numbers).ids()
+                for numbers in _PATTERN.iter_unpack(content[_LEDGER.size :])
+            ]
         case _:
             raise MalformedDeltaError(f"unknown item; tag={tag} size_bytes={len(content)}")

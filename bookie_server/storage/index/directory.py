@@ -7,7 +7,8 @@ dropped; any other failed checksum is damage. After damage the rows are rebuilt 
 the entry logs; handle states that stood behind it are gone, which is why the bookie's ledgers then go
 into limbo.
 
-``rows`` belongs to the loop thread; everything else to the thread that commits a checkpoint.
+``rows`` belongs to the loop thread; everything else to the thread that commits a checkpoint. That
+thread copies the rows for a snapshot, so they change by single steps, and no ledger's ever go.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ from bookkeeper_metadata.foundation.invariant import invariant
 
 NAME = "index"
 _TEMPORARY = "index.tmp"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2 has entries that replace damaged ones. An index of format 1 is read, and then written anew."""
 FILE_MAGIC = b"BKINDX\r\n"
 GROUP_MAGIC = b"BKIDELTA"
 _HEADER = struct.Struct(">8sIHq16sI")
@@ -67,6 +69,7 @@ class DirectoryIndex:
         self._file: File | None = None
         """Open for appending; ``None`` when the next commit must write a snapshot."""
         self._generation = 0
+        self._version = FORMAT_VERSION
         self._end = GroupEnd(0, 0, 0)
         self._snapshot_end = 0
         self.is_new = True
@@ -108,7 +111,8 @@ class DirectoryIndex:
         file = self._files.open(self.path, writable=True)
         file.sync()
         snapshot_groups = self._read_header(file)
-        if snapshot_groups is not None and self._read_groups(file, snapshot_groups):
+        is_sound = snapshot_groups is not None and self._read_groups(file, snapshot_groups)
+        if is_sound and self._version == FORMAT_VERSION:
             self._file = file
         else:
             file.close()
@@ -132,7 +136,7 @@ class DirectoryIndex:
             raise StorageRefusedError(
                 self.path, f"ledger directories were reordered; this was number {index}"
             )
-        self._generation = generation
+        self._generation, self._version = generation, version
         return int(groups)
 
     def _read_groups(self, file: File, snapshot_groups: int) -> bool:
@@ -175,6 +179,9 @@ class DirectoryIndex:
             self._report(place.offset, f"delta holds no items: {cause}")
             return
         self._adopt(delta)
+        for ledger_id, parts in delta.replaced.items():
+            for entry_ids in parts:
+                self.forget_rows(ledger_id, entry_ids)
         self.add_rows(delta.rows)
 
     def _adopt(self, delta: IndexDelta) -> None:
@@ -193,6 +200,12 @@ class DirectoryIndex:
             elif not known.append_packed(packed):
                 for row in LedgerRows(packed):
                     known.insert(row)
+
+    def forget_rows(self, ledger_id: int, entry_ids: Sequence[int]) -> None:
+        """Forget where these entries are, for they are replaced; loop thread, once that is durable."""
+        rows = self.rows.get(ledger_id)
+        if rows is not None:
+            rows.remove(entry_ids)
 
     def rebuild_rows(self) -> None:
         """Add the rows of every entry log in the directory, from their footers.
@@ -263,9 +276,12 @@ class DirectoryIndex:
         try:
             end = GroupEnd(generation, SECTOR_SIZE, 0)
             everything = IndexDelta(self.state, self.marks, self.handles, list(self.tombstones))
-            # Safe beside the loop thread: ``rows`` change in ``add_rows`` only, for a checkpoint
-            # that has ended. That is also why this delta's own rows come as a second part.
-            everything.rows = {ledger: rows.packed() for ledger, rows in self.rows.items()}
+            # Safe beside the loop thread: ledgers are added in ``add_rows`` only, for a checkpoint
+            # that has ended. That is also why this delta's own rows come as a second part. Rows that
+            # are forgotten meanwhile are replaced by a record behind this delta's marks.
+            everything.rows = {
+                ledger: packed for ledger, rows in self.rows.items() if (packed := rows.packed())
+            }
             for part in (everything, IndexDelta(self.state, {}, rows=delta.rows)):
                 for body in encode_snapshot(part):
                     end = self._append(file, end, body)

@@ -3,7 +3,8 @@
 On disk every record is ``int32 length`` and that many bytes, the first sixteen of which are a ledger
 id and an entry id. Records that are not entries use Apache's reserved negative entry ids
 (``BookieImpl.METAENTRY_ID_*``), so no entry can pass for one: the wire refuses negative ids.
-Below Apache's there are two of our own: tombstones, and the journal's own word about itself, ``Roll``.
+Below Apache's there are some of our own: tombstones, entries that replace damaged ones, and the
+journal's word about itself, ``Roll``.
 """
 
 from __future__ import annotations
@@ -14,9 +15,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
+from bookie_server.core.records import (
+    Add,
+    ExplicitLac,
+    Fence,
+    JournalRecord,
+    MasterKey,
+    Replace,
+    Tombstone,
+)
 from bookie_server.wire.buffer import Buffer
-from bookie_server.wire.record import LENGTH_SIZE, RECORD_OVERHEAD, Run, compact_ids
+from bookie_server.wire.record import (
+    LENGTH_SIZE,
+    RECORD_OVERHEAD,
+    MalformedRecordsError,
+    Run,
+    compact_ids,
+    parse_run,
+)
 from bookkeeper_metadata.model import ENTRY_ID_MAX
 
 MASTER_KEY_ID = -0x1000
@@ -25,6 +41,8 @@ EXPLICIT_LAC_ID = -0x8000
 TOMBSTONE_ID = -0x10000
 """Ours; Apache's journals know no tombstones."""
 ROLL_ID = -0x20000
+"""Ours as well; since format 2."""
+REPLACE_ID = -0x40000
 """Ours as well; since format 2."""
 
 _HEAD = struct.Struct(">iqq")
@@ -50,6 +68,8 @@ def encode_record(record: JournalRecord | Roll) -> Buffer:
     match record:
         case Add(run):
             return run.data
+        case Replace(run):
+            return _encode_state(run.ledger_id, REPLACE_ID, bytes(run.data))
         case MasterKey(ledger_id, key):
             return _encode_state(ledger_id, MASTER_KEY_ID, _LENGTH.pack(len(key)) + key)
         case Fence(ledger_id):
@@ -114,7 +134,16 @@ def _decode_state(ledger_id: int, entry_id: int, content: bytes) -> JournalRecor
         case -0x20000 if not content:
             # The place of the ledger id is all it needs.
             return Roll(ledger_id)
+        case -0x40000 if (run := _replacing_run(content)).ledger_id == ledger_id:
+            return Replace(run)
     raise MalformedBodyError(f"unknown record; entry_id={entry_id} size_bytes={len(content)}")
+
+
+def _replacing_run(content: bytes) -> Run:
+    try:
+        return parse_run(content)
+    except MalformedRecordsError as cause:
+        raise MalformedBodyError(f"replacing records: {cause}") from cause
 
 
 def _uniform_run(body: memoryview, at: int, end: int) -> Run | None:

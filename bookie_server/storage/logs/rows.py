@@ -12,12 +12,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from bookie_server.storage.logs.id_pattern import IdPattern, patterns_of
 
 _ROW = struct.Struct(">qIIIIqqII")
 ROW_SIZE = _ROW.size
 _START = struct.Struct(">q")
 _PATTERN = struct.Struct(">qIII")
+_LAYOUT = np.dtype([("ids", "V24"), ("log_id", ">i8"), ("rest", "V16")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,13 @@ class LedgerRows:
         """All rows, packed."""
         return bytes(self._packed)
 
+    def log_ids(self) -> Iterator[int]:
+        """The entry logs that the rows name; one id may come several times."""
+        if not self._packed:
+            return iter(())
+        # All rows in one step: a start looks through those of many ledgers.
+        return iter(np.unique(np.frombuffer(self._packed, _LAYOUT)["log_id"]).tolist())
+
     @property
     def last_entry(self) -> int:
         # By itself: a checkpoint asks this of every ledger it wrote, on the loop's thread.
@@ -115,6 +125,22 @@ class LedgerRows:
         self._packed[begin * ROW_SIZE : (begin + len(olds)) * ROW_SIZE] = b"".join(
             map(pack_row, merged)
         )
+
+    def remove(self, entry_ids: Sequence[int]) -> None:
+        """Forget where these ascending ids are; rows that stand for others as well are split.
+
+        In one step, for another thread may be copying the rows.
+        """
+        taken = set(entry_ids)
+        begin = self._first_index(entry_ids[0])
+        olds = list(self.between(entry_ids[0], entry_ids[-1]))
+        left = [
+            pack_row(Row(pattern, row.block))
+            for row in olds
+            if (ids := [id for id in row.entry_ids if id not in taken])
+            for pattern in patterns_of(ids)
+        ]
+        self._packed[begin * ROW_SIZE : (begin + len(olds)) * ROW_SIZE] = b"".join(left)
 
     def _first_index(self, entry_id: int) -> int:
         """The index of the first row whose last entry is not below ``entry_id``."""

@@ -36,6 +36,17 @@ class LedgerRuns:
         self.runs[start:stop] = pieces
         self._firsts[start:stop] = [piece.first_entry for piece in pieces]
 
+    def remove(self, run: Run) -> int:
+        """Forget the entries that have the ids of ``run``; returns how many bytes they had."""
+        taken = set(run.entry_ids)
+        start = self._start(run.first_entry)
+        stop = bisect_right(self._firsts, run.last_entry)
+        olds = self.runs[start:stop]
+        left = [part for old in olds for part in old.without(taken.__contains__)]
+        self.runs[start:stop] = left
+        self._firsts[start:stop] = [part.first_entry for part in left]
+        return sum(old.size_bytes for old in olds) - sum(part.size_bytes for part in left)
+
     def between(self, first: int, last: int) -> Iterator[Run]:
         """The runs whose spans touch ``first..last``, ascending, uncut."""
         for index in range(self._start(first), len(self.runs)):
@@ -89,6 +100,13 @@ class WriteCache:
         """Keep a run none of whose entries is cached yet."""
         self.ledgers[run.ledger_id].insert(run)
         self.size_bytes += run.size_bytes
+
+    def replace(self, run: Run) -> None:
+        """Keep a run in place of what is cached of its entries."""
+        known = self.ledgers.get(run.ledger_id)
+        if known is not None:
+            self.size_bytes -= known.remove(run)
+        self.insert(run)
 
     def between(self, ledger_id: int, first: int, last: int) -> Iterator[Run]:
         """The ledger's runs whose spans touch ``first..last``, ascending, uncut."""

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bookie_server.core.presence import Presence
-from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
+from bookie_server.core.records import (
+    Add,
+    ExplicitLac,
+    Fence,
+    JournalRecord,
+    MasterKey,
+    Replace,
+    Tombstone,
+)
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.locks import lock_directories
@@ -72,6 +80,8 @@ class Model:
         self._directories = directories
         self.entries: dict[int, dict[int, bytes]] = {}
         self.sent: dict[int, dict[int, set[bytes]]] = {}
+        self.replacing: dict[tuple[int, int], bytes] = {}
+        """Replacements that were sent and are not acknowledged: either copy may be found."""
         self.keys: dict[int, bytes] = {}
         self.fenced: set[int] = set()
         self.fences_sent: set[int] = set()
@@ -90,10 +100,12 @@ class Model:
     def attempted_only(self, records: Sequence[JournalRecord]) -> None:
         """Note records that were sent and not acknowledged."""
         for record in records:
-            if isinstance(record, Add):
+            if isinstance(record, Add | Replace):
                 sent = self.sent.setdefault(record.run.ledger_id, {})
                 for entry_id, content in records_of(record.run).items():
                     sent.setdefault(entry_id, set()).add(content)
+                    if isinstance(record, Replace):
+                        self.replacing[record.run.ledger_id, entry_id] = content
             elif isinstance(record, Fence):
                 self.fences_sent.add(record.ledger_id)
             elif isinstance(record, ExplicitLac):
@@ -102,7 +114,7 @@ class Model:
     def write(self, records: Sequence[JournalRecord]) -> None:
         """Journal, apply and count as acknowledged; all records go to the first one's journal."""
         self.attempted_only(records)
-        first = records[0].run if isinstance(records[0], Add) else records[0]
+        first = records[0].run if isinstance(records[0], Add | Replace) else records[0]
         ledger_id = getattr(first, "ledger_id", 0)
         journal = self.storage.journals[self.storage.contents.journal_of(ledger_id)]
         position = journal.write_group(records)
@@ -117,6 +129,10 @@ class Model:
                 known = self.entries.setdefault(run.ledger_id, {})
                 for entry_id, content in records_of(run).items():
                     known.setdefault(entry_id, content)
+            case Replace(run):
+                self.entries[run.ledger_id].update(records_of(run))
+                for entry_id in run.entry_ids:
+                    del self.replacing[run.ledger_id, entry_id]
             case MasterKey(ledger_id, key):
                 self.keys.setdefault(ledger_id, key)
             case Fence(ledger_id):
@@ -149,7 +165,8 @@ class Model:
         for ledger_id, expected in self.entries.items():
             found = read_all(storage, ledger_id)
             for entry_id, content in expected.items():
-                assert found.get(entry_id) == content, f"{when}: entry {ledger_id}/{entry_id}"
+                allowed = content, self.replacing.get((ledger_id, entry_id), content)
+                assert found.get(entry_id) in allowed, f"{when}: entry {ledger_id}/{entry_id}"
         for ledger_id in storage.contents.ledgers:
             for entry_id, content in read_all(storage, ledger_id).items():
                 sent = self.sent.get(ledger_id, {}).get(entry_id, set())

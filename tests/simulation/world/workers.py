@@ -17,7 +17,7 @@ from random import Random
 from typing import TypeVar
 
 from bookie_server.core.effects import Persist
-from bookie_server.core.records import Add, Fence, JournalRecord
+from bookie_server.core.records import Add, Fence, JournalRecord, Replace
 from bookie_server.journal_thread import GroupDone, GroupFailed, JournalWriter, take_group
 from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.journal.journal import Journal
@@ -122,7 +122,7 @@ class SimWorkers(Workers):
     def note_durable(self, records: Sequence[JournalRecord]) -> None:
         """Tell the observer what a synced group holds."""
         for record in records:
-            if isinstance(record, Add):
+            if isinstance(record, Add | Replace):
                 run = record.run
                 for index, entry_id in enumerate(run.entry_ids):
                     crc = zlib.crc32(run.record(index))
