@@ -187,7 +187,7 @@ mutant(
     "whether an id has a cookie is asked of a follower that may not know it yet",
     _COOKIES,
     "test_a_lagging_session_knows_of_a_cookie_all_the_same",
-).edit(CookieStore.read, {"await self._store.sync(self._paths.root)": "pass"})
+).edit(CookieStore._nodes, {"await self._store.sync(self._paths.root)": "pass"})
 
 # -- limbo ---------------------------------------------------------------------------------------------
 
@@ -273,13 +273,13 @@ mutant(
     "an add says that its own entry is confirmed already, and is stored",
     _ADMISSION,
     "test_an_impossible_lac_is_refused",
-).edit(_is_plausible, {" and not is_known_early": ""})
+).edit(_is_plausible, {"may_know_itself=section.is_recovery": "may_know_itself=True"})
 mutant(
     "re_replication_refused",
     "a recovery add with a LAC above its entry, as Apache's re-replication sends, is refused",
     _ADMISSION,
     "test_an_impossible_lac_is_refused",
-).edit(_is_plausible, {" and not section.is_recovery": ""})
+).edit(_is_plausible, {"may_know_itself=section.is_recovery": "may_know_itself=False"})
 mutant(
     "limbo_stored",
     "an add to a ledger in limbo is stored, where a fence may have been lost",
