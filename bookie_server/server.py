@@ -28,8 +28,10 @@ from bookie_server.addressed import AddressedHandler
 from bookie_server.bookie import Bookie
 from bookie_server.identity import claim_identity
 from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
+from bookie_server.registrar import Registrar
 from bookie_server.service import SERVER_OPTIONS, BookieService
 from bookie_server.settings import BookieSettings
+from bookie_server.space_watch import SpaceWatch
 from bookie_server.storage.disk.descriptors import connection_limit, raise_descriptor_limit
 from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
 from bookie_server.storage.disk.real_files import RealFileSystem
@@ -49,7 +51,7 @@ from bookkeeper_metadata.errors import ClusterNotInitializedError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.store.connect import connect
-from bookkeeper_metadata.store.interface import MetadataStore, Registration
+from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import NodeExistsError
 from bookkeeper_metadata.version import __version__
 
@@ -106,18 +108,15 @@ async def _serve(settings: BookieSettings, may_replace: bool) -> int:
         server.add_generic_rpc_handlers((AddressedHandler(service.handler(), identity),))
         await server.start()
         endpoint = Endpoint(BOOKIE_ENDPOINT, settings.host, port, GRPC)
-        # A killed predecessor's session may take seconds to expire; a signal must work meanwhile.
-        registering = asyncio.create_task(
-            _register(BookieRegistry(store, root), bookie_id, endpoint), name="register"
+        registrar = Registrar(
+            BookieRegistry(store, root), bookie_id, BookieServiceInfo((endpoint,))
         )
-        await _until_first(registering, stopped, bookie.failed)
-        # A bookie whose registration cannot be kept gets no new ledgers, so it ends and says why.
-        keepers = [registering.result().keeper] if registering.done() else []
-        await _until_first(stopped, bookie.failed, *keepers)
+        watch = SpaceWatch(bookie, RealFileSystem(), settings.storage, registrar.set_readonly)
+        await _stay_registered(registrar, watch, bookie, stopped)
         stopped.cancel()
         if not bookie.failed.done():
             # First, so that no writer chooses this bookie while it drains.
-            await _withdraw(registering)
+            await registrar.stop()
             await _drain(server, service, bookie, settings.drain_timeout_ms / 1000)
         if bookie.failed.done():
             error = bookie.failed.result()
@@ -178,22 +177,32 @@ async def _until_first(*ends: asyncio.Future[Any]) -> None:
         end.result()
 
 
-async def _register(registry: BookieRegistry, bookie_id: str, endpoint: Endpoint) -> Registration:
+async def _stay_registered(
+    registrar: Registrar, watch: SpaceWatch, bookie: Bookie, stopped: asyncio.Task[Any]
+) -> None:
+    """Stay registered, as what there is room for, until a signal comes or something fails."""
+    # Before it registers: a disk that is full already must attract no writers.
+    await watch.look()
+    looking = asyncio.create_task(watch.run(), name="look-at-disks")
+    # A killed predecessor's session may take seconds to expire; a signal must work meanwhile.
+    registering = asyncio.create_task(_register(registrar), name="register")
     try:
-        registration = await registry.register(bookie_id, BookieServiceInfo((endpoint,)))
+        await _until_first(registering, stopped, bookie.failed, looking)
+        # A bookie whose registration cannot be kept gets no new ledgers, so it ends and says why.
+        keepers = [registrar.keeper] if registrar.keeper is not None else []
+        await _until_first(stopped, bookie.failed, looking, *keepers)
+    finally:
+        await end_tasks([looking, registering])
+
+
+async def _register(registrar: Registrar) -> None:
+    try:
+        await registrar.start()
     except NodeExistsError as cause:
         raise StorageRefusedError(
             cause.path, "another live process is registered under this bookie id"
         ) from cause
-    _LOGGER.info("bookie ready. bookie_id=%s port=%d pid=%d", bookie_id, endpoint.port, os.getpid())
-    return registration
-
-
-async def _withdraw(registering: asyncio.Task[Registration]) -> None:
-    if registering.done():
-        await registering.result().withdraw()
-    else:
-        await end_tasks([registering])
+    _LOGGER.info("bookie ready. %s pid=%d", registrar, os.getpid())
 
 
 def _open_storage(settings: BookieSettings, cluster_id: str, locks: ExitStack) -> Storage:
