@@ -354,6 +354,10 @@ class Bookie:
         self.space.on_look(look, disks)
         self._look_for_room()
 
+    def set_readonly_by_hand(self, is_wanted: bool) -> None:
+        """Take no new entries, or take them again, whatever the disks say; recoveries may go on."""
+        self.space.is_readonly_by_hand = is_wanted
+
     def _account(self, size_bytes: int) -> None:
         self._pending_bytes += size_bytes
         self._look_for_room()

@@ -50,6 +50,7 @@ from bookkeeper_metadata.cluster import instance_id, read_layout
 from bookkeeper_metadata.errors import ClusterNotInitializedError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.readonly import ReadonlyWishes
 from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import NodeExistsError
@@ -112,6 +113,7 @@ async def _serve(settings: BookieSettings, may_replace: bool) -> int:
             BookieRegistry(store, root), bookie_id, BookieServiceInfo((endpoint,))
         )
         watch = SpaceWatch(bookie, RealFileSystem(), settings.storage, registrar.set_readonly)
+        await ReadonlyWishes(store, root).watch(bookie_id, bookie.set_readonly_by_hand)
         await _stay_registered(registrar, watch, bookie, stopped)
         stopped.cancel()
         if not bookie.failed.done():
