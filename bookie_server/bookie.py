@@ -94,7 +94,9 @@ class Bookie:
             )
             for journal in self.storage.journals
         )
-        self._checkpoints.start()
+        # Sealed, it writes nothing, and so has nothing to write behind.
+        if not self.space.is_sealed:
+            self._checkpoints.start()
 
     async def stop(self) -> None:
         """Write what was admitted, checkpoint, and close the files."""
@@ -374,5 +376,5 @@ class Bookie:
 
     def _write_last_checkpoint(self) -> None:
         """Write the last checkpoint, unless memory cannot be trusted."""
-        if not self.failed.done():
+        if not self.failed.done() and not self.space.is_sealed:
             self._checkpoints.write_last()

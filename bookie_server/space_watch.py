@@ -18,6 +18,9 @@ from bookie_server.storage.disk.files import FileSystem
 _LOGGER = logging.getLogger(__name__)
 LOOK_S = 1.0
 """How often the disks are looked at."""
+_LOOK_FOR_START_S = 5.0
+"""How often a sealed bookie looks whether it may start. Where a quota is full, a disk says that there
+is room; each start that finds none costs a count."""
 
 
 def look_at_disks(files: FileSystem, settings: StorageSettings) -> tuple[Disk, ...]:
@@ -76,6 +79,16 @@ class SpaceWatch:
         while True:
             await asyncio.sleep(LOOK_S)
             await self.look()
+
+    async def wait_for_start(self) -> None:
+        """Return when every disk has room for a start: for what it replays, besides the reserves."""
+        replayed_bytes = self._bookie.storage.recovery.bytes_replayed
+        while True:
+            await asyncio.sleep(_LOOK_FOR_START_S)
+            disks = await asyncio.to_thread(look_at_disks, self._files, self._settings)
+            least_bytes = min(disk.free_bytes for disk in disks)
+            if least_bytes >= self._settings.writable_above_bytes + replayed_bytes:
+                return
 
     def _report(self) -> None:
         space = self._bookie.space

@@ -116,12 +116,16 @@ class Space:
         self._found_mode = self._mode = Mode.WRITABLE
         """What the last look came to, and what has become of it since."""
         self._has_no_room = False
+        self.is_sealed = False
+        """Nothing is written at all: the bookie started on a disk that is full."""
         self.is_readonly_by_hand = False
         """Somebody wants it to take no new entries, whatever the disks say."""
 
     @property
     def mode(self) -> Mode:
         """What the bookie takes now."""
+        if self.is_sealed:
+            return Mode.EXHAUSTED
         # A quota does not show in the free bytes of a disk, and what a write met is a fact.
         found = max(self._mode, Mode.FULL) if self._has_no_room else self._mode
         return max(found, Mode.READ_ONLY) if self.is_readonly_by_hand else found
