@@ -86,7 +86,7 @@ async def _serve_for_good(settings: BookieSettings, may_replace: bool) -> int:
     while True:
         is_sealed = await is_full(RealFileSystem(), settings)
         try:
-            exit_code = await _serve(settings, may_replace, is_sealed)
+            exit_code = await _serve(settings, may_replace, is_sealed=is_sealed)
         except (BookKeeperError, OSError) as error:
             if is_sealed or not is_for_want_of_room(error):
                 raise
@@ -96,7 +96,7 @@ async def _serve_for_good(settings: BookieSettings, may_replace: bool) -> int:
             return exit_code
 
 
-async def _serve(settings: BookieSettings, may_replace: bool, is_sealed: bool) -> int | None:
+async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool) -> int | None:
     """Serve until a signal or a failure; ``None``: it was sealed, and there is room now."""
     stopping = asyncio.Event()
     _on_signals(stopping)
@@ -114,7 +114,8 @@ async def _serve(settings: BookieSettings, may_replace: bool, is_sealed: bool) -
         stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
         cluster_id = await _cluster_id(store, root)
         preparing = asyncio.create_task(
-            _prepare(store, root, settings, cluster_id, may_replace, is_sealed), name="prepare"
+            _prepare(store, root, settings, cluster_id, may_replace, is_sealed=is_sealed),
+            name="prepare",
         )
         await _until_first(preparing, stopped)
         if not preparing.done():
@@ -160,6 +161,7 @@ async def _prepare(
     settings: BookieSettings,
     cluster_id: str,
     may_replace: bool,
+    *,
     is_sealed: bool,
 ) -> Bookie:
     """The bookie on its directories, ready to answer."""
