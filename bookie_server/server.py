@@ -29,10 +29,10 @@ from bookie_server.bookie import Bookie
 from bookie_server.identity import claim_identity
 from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
 from bookie_server.registrar import Registrar
-from bookie_server.sealed_start import is_for_want_of_room, is_full, overlay
 from bookie_server.service import SERVER_OPTIONS, BookieService
 from bookie_server.settings import BookieSettings
-from bookie_server.space_watch import SpaceWatch
+from bookie_server.space.sealed_start import is_for_want_of_room, is_full, overlay
+from bookie_server.space.watch import SpaceWatch
 from bookie_server.storage.disk.descriptors import connection_limit, raise_descriptor_limit
 from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
 from bookie_server.storage.disk.files import FileSystem
@@ -82,7 +82,7 @@ def run(settings: BookieSettings, *, may_replace: bool = False) -> int:
 
 
 async def _serve_for_good(settings: BookieSettings, may_replace: bool) -> int:
-    """Serve until the process is to end; while a disk is full, sealed (see ``sealed_start``)."""
+    """Serve until the process is to end; while a disk is full, sealed (see ``space.sealed_start``)."""
     while True:
         is_sealed = await is_full(RealFileSystem(), settings)
         try:

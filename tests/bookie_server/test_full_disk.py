@@ -15,7 +15,7 @@ import pytest
 from bookie_server.bookie import Bookie
 from bookie_server.core.space import Mode
 from bookie_server.settings import BookieSettings
-from bookie_server.space_watch import SpaceWatch, look_at_disks
+from bookie_server.space.watch import SpaceWatch, look_at_disks
 from bookie_server.storage.disk.files import File, FreeSpace
 from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.disk.real_files import RealFileSystem
@@ -97,7 +97,7 @@ async def fence(bookie: Bookie) -> Status:
 async def test_a_bookie_follows_its_disk_both_ways_and_says_so_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "bookie_server.space_watch")
+    caplog.set_level(logging.INFO, "bookie_server.space.watch")
     async with serving(tmp_path) as (bookie, files, watch, said):
         assert await watch.look() is Mode.WRITABLE
         assert await add(bookie, 0) is Status.OK

@@ -14,6 +14,7 @@ thread copies the rows for a snapshot, so they change by single steps, and no le
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
 
 from bookie_server.core.ledger_ranges import LedgerRanges

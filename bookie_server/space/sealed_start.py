@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 
 from bookie_server.settings import BookieSettings
-from bookie_server.space_watch import look_at_disks
+from bookie_server.space.watch import look_at_disks
 from bookie_server.storage.disk.errors import NoRoomError, is_no_room
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.overlay import OverlayFileSystem
