@@ -14,19 +14,20 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from bookie_server.checkpoint_loop import CheckpointLoop
 from bookie_server.core.absence import status_of, status_of_absence
 from bookie_server.core.admission import Admission
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
 from bookie_server.core.presence import Presence
+from bookie_server.core.space import REQUEST_SIZE, Disk, Look, Mode, Space
 from bookie_server.damage_log import DamageLog
 from bookie_server.duplicates import compare_with_stored
 from bookie_server.journal_thread import JournalWriter, size_bytes
 from bookie_server.lac_watch import LacWatch
 from bookie_server.settings import BookieSettings
-from bookie_server.storage.checkpoint import CheckpointResult
 from bookie_server.storage.contents import lac_of_packet
 from bookie_server.storage.engine import Storage
-from bookie_server.storage.journal.journal import JournalPosition
+from bookie_server.storage.journal.journal import BLOCK_SIZE, JournalPosition
 from bookie_server.storage.logs.id_pattern import consecutive
 from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
 from bookie_server.wire.limits import LIST_RANGES_MAX, READ_SIZE_BYTES_MAX
@@ -43,13 +44,11 @@ from bookie_server.wire.messages import (
     StoredReply,
 )
 from bookie_server.workers import ThreadWorkers, Workers
-from bookkeeper_metadata.foundation.tasks import end_tasks, settle
+from bookkeeper_metadata.foundation.tasks import settle
 
 _LOGGER = logging.getLogger(__name__)
 LAC_REPLY_SIZE_BYTES_MAX = 7 * 1024 * 1024
 """Entries in the answer to a long poll; a message has at most 8 MiB."""
-_CHECKPOINT_LOOK_S = 0.2
-"""How often the write cache's size and age are checked."""
 
 
 class Bookie:
@@ -63,7 +62,10 @@ class Bookie:
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         """Completes with the reason when the bookie must stop and acknowledge nothing more."""
         self._settings = settings
-        self._admission = Admission(storage.contents)
+        self.space = Space(settings)
+        """What the bookie takes now. Somebody who looks at the disks tells it, by ``begin_look`` and
+        ``on_look``; without looks there is room until a write fails."""
+        self._admission = Admission(storage.contents, lambda: self.space.mode)
         self._workers = workers or ThreadWorkers(settings.read_threads)
         self._journals: tuple[JournalWriter, ...] = ()
         self._pending_bytes = 0
@@ -71,7 +73,15 @@ class Bookie:
         self._room.set()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._checkpoints: asyncio.Task[None] | None = None
+        self._checkpoints = CheckpointLoop(
+            storage,
+            settings,
+            self._workers,
+            self.space,
+            # The snapshot's bytes are gone: writers that waited for room may go on.
+            on_ended=self._look_for_room,
+            fail=self.fail,
+        )
         self._comparing: set[asyncio.Task[None]] = set()
         self.lac_watch = LacWatch(storage.contents)
         self.damage_log = DamageLog()
@@ -84,15 +94,15 @@ class Bookie:
             )
             for journal in self.storage.journals
         )
-        self._checkpoints = asyncio.create_task(self._checkpoint_forever(), name="checkpoints")
-        self._checkpoints.add_done_callback(self._on_checkpoints_ended)
+        # Sealed, it writes nothing, and so has nothing to write behind.
+        if not self.space.is_sealed:
+            self._checkpoints.start()
 
     async def stop(self) -> None:
         """Write what was admitted, checkpoint, and close the files."""
         self.lac_watch.close()
         # A checkpoint under way goes on in its thread; ``finish`` waits for it.
-        if self._checkpoints is not None:
-            await end_tasks([self._checkpoints])
+        await self._checkpoints.stop()
         for journal in self._journals:
             await journal.stop()
         # The journals have ended, so nothing changes the contents while a worker's
@@ -256,6 +266,7 @@ class Bookie:
                     # From admission on: a slow disk is exactly when
                     # bytes pile up in front of the journal.
                     self._account(size_bytes(effect))
+                    self.space.promise(size_bytes(effect) + REQUEST_SIZE)
                     self._idle.clear()
                     journal = self._contents.journal_of(effect.ledger_id)
                     self._journals[journal].submit(effect)
@@ -299,6 +310,8 @@ class Bookie:
             self._run(persist.then)
             self._run(effects)
         self._account(-sum(map(size_bytes, group)))
+        # Each group fills whole blocks.
+        self.space.promise(BLOCK_SIZE)
         if not self._admission.pending_count:
             self._idle.set()
 
@@ -329,7 +342,23 @@ class Bookie:
         self._run(decide(partial(settle, answer)))  # the caller may have gone away by the answer
         return await answer
 
-    # -- checkpoints ----------------------------------------------------------------------------------
+    # -- room in memory and on the disks ---------------------------------------------------------------
+
+    def begin_look(self) -> Look:
+        """Call this before the disks are asked how much is free; see ``on_look``."""
+        return self.space.begin_look(
+            unjournalled_bytes=self._pending_bytes,
+            unlogged_bytes=self._pending_bytes + self._contents.cached_bytes,
+        )
+
+    def on_look(self, look: Look, disks: Sequence[Disk]) -> None:
+        """Decide anew what to take, from what a look at the disks found."""
+        self.space.on_look(look, disks)
+        self._look_for_room()
+
+    def set_readonly_by_hand(self, is_wanted: bool) -> None:
+        """Take no new entries, or take them again, whatever the disks say; recoveries may go on."""
+        self.space.is_readonly_by_hand = is_wanted
 
     def _account(self, size_bytes: int) -> None:
         self._pending_bytes += size_bytes
@@ -338,47 +367,14 @@ class Bookie:
     def _look_for_room(self) -> None:
         # Twice the cache: one half being written out, the other filling.
         in_memory = self._pending_bytes + self._contents.cached_bytes
-        if in_memory < 2 * self._settings.write_cache_size_bytes:
+        # On a full disk nobody waits for a checkpoint: adds are refused at once, and cost nothing.
+        is_full = self.space.mode >= Mode.FULL
+        if is_full or in_memory < 2 * self._settings.write_cache_size_bytes:
             self._room.set()
         else:
             self._room.clear()
 
-    async def _checkpoint_forever(self) -> None:
-        loop = asyncio.get_running_loop()
-        last_s = loop.time()
-        while True:
-            await asyncio.sleep(_CHECKPOINT_LOOK_S)
-            is_due = loop.time() - last_s >= self._settings.checkpoint_interval_ms / 1000
-            if not is_due and self._contents.cached_bytes < self._settings.write_cache_size_bytes:
-                continue
-            last_s = loop.time()
-            await self._checkpoint()
-
-    def _on_checkpoints_ended(self, checkpoints: asyncio.Task[None]) -> None:
-        # Without checkpoints the journals only grow, and a restart replays all of them.
-        if not checkpoints.cancelled() and isinstance(error := checkpoints.exception(), Exception):
-            self.fail(error)
-
-    async def _checkpoint(self) -> None:
-        plan = self._contents.begin_checkpoint()
-        if plan is not None:
-            writing = self._workers.checkpoint(partial(self.storage.checkpoints.write, plan))
-            # A checkpoint that was begun is finished even if this task is cancelled: without its
-            # rows no reader would find the entries of the snapshot again.
-            writing.add_done_callback(self._on_checkpoint_written)
-            await asyncio.shield(writing)
-
     def _write_last_checkpoint(self) -> None:
-        """Write the last checkpoint, unless one is under way or memory cannot be trusted."""
-        if not self.failed.done() and not self._contents.is_checkpointing:
-            self.storage.checkpoint_now()
-
-    def _on_checkpoint_written(self, writing: asyncio.Future[CheckpointResult]) -> None:
-        # A failed write ends the task that waits for it, and that ends the bookie.
-        if writing.exception() is None:
-            try:
-                self._contents.finish_checkpoint(writing.result())
-            except Exception as error:  # noqa: BLE001 - neither cache nor index may have the entries
-                self.fail(error)
-        # The snapshot's bytes are gone: writers that waited for room may go on.
-        self._look_for_room()
+        """Write the last checkpoint, unless memory cannot be trusted."""
+        if not self.failed.done() and not self.space.is_sealed:
+            self._checkpoints.write_last()

@@ -96,10 +96,12 @@ async def claim_identity(
     cluster_id: str,
     random: Random,
     may_replace: bool = False,
+    is_counted: bool = True,
 ) -> Identity:
     """Steps 1 to 3 of a start of the bookie that ``settings`` name by its id.
 
-    ``may_replace``: the operator says that what is missing is lost.
+    ``may_replace``: the operator says that what is missing is lost. ``is_counted`` is false where
+    ``files`` keep nothing: such a start acknowledges nothing, so the metadata need not know of it.
 
     Raises:
         StorageRefusedError: the directories are not this bookie's, not all there, or old.
@@ -131,6 +133,11 @@ async def claim_identity(
         undo.enter_context(claim.locks)
         for note in claim.plan.notes:
             _LOGGER.warning(note)
+        if not is_counted:
+            undo.pop_all()
+            return Identity(
+                _cookie(settings, cluster_id), claim.locks, store, root, recorded, counter
+            )
         start = claim.plan.start
         is_older = claim.plan.is_metadata_older or counter.is_metadata_older
         counter = StartCounter(start.number, start.start_id, is_metadata_older=is_older)
@@ -145,9 +152,13 @@ async def claim_identity(
             "`bookkeeper cookies accept` says so. bookie_id=%s",
             bookie_id,
         )
+    cookie = _cookie(settings, cluster_id)
+    return Identity(cookie, claim.locks, store, root, recorded, counter)
+
+
+def _cookie(settings: BookieSettings, cluster_id: str) -> Cookie:
     journals, ledgers = (
         tuple(map(os.path.abspath, directories))
         for directories in (settings.journal_directories, settings.ledger_directories)
     )
-    cookie = Cookie(bookie_id, journals, ledgers, cluster_id)
-    return Identity(cookie, claim.locks, store, root, recorded, counter)
+    return Cookie(settings.bookie_id, journals, ledgers, cluster_id)

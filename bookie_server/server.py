@@ -28,10 +28,14 @@ from bookie_server.addressed import AddressedHandler
 from bookie_server.bookie import Bookie
 from bookie_server.identity import claim_identity
 from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
+from bookie_server.registrar import Registrar
 from bookie_server.service import SERVER_OPTIONS, BookieService
 from bookie_server.settings import BookieSettings
+from bookie_server.space.sealed_start import is_for_want_of_room, is_full, overlay
+from bookie_server.space.watch import SpaceWatch
 from bookie_server.storage.disk.descriptors import connection_limit, raise_descriptor_limit
 from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
+from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.identity.cookie_file import instance_id_of
@@ -48,8 +52,9 @@ from bookkeeper_metadata.cluster import instance_id, read_layout
 from bookkeeper_metadata.errors import ClusterNotInitializedError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.readonly import ReadonlyWishes
 from bookkeeper_metadata.store.connect import connect
-from bookkeeper_metadata.store.interface import MetadataStore, Registration
+from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import NodeExistsError
 from bookkeeper_metadata.version import __version__
 
@@ -69,14 +74,30 @@ def run(settings: BookieSettings, *, may_replace: bool = False) -> int:
         connections_max = connection_limit(soft_limit, settings.connections_max)
         _LOGGER.info("descriptors. limit=%d connections_max=%d", soft_limit, connections_max)
         settings = replace(settings, connections_max=connections_max)
-        return asyncio.run(_serve(settings, may_replace))
+        return asyncio.run(_serve_for_good(settings, may_replace))
     except (BookKeeperError, OSError) as error:
         name = error.name if isinstance(error, BookKeeperError) else "BK_BOOKIE_FAILED"
         _LOGGER.error("bookie stopped. error=%s detail=%s", name, error)
         return 1
 
 
-async def _serve(settings: BookieSettings, may_replace: bool) -> int:
+async def _serve_for_good(settings: BookieSettings, may_replace: bool) -> int:
+    """Serve until the process is to end; while a disk is full, sealed (see ``space.sealed_start``)."""
+    while True:
+        is_sealed = await is_full(RealFileSystem(), settings)
+        try:
+            exit_code = await _serve(settings, may_replace, is_sealed=is_sealed)
+        except (BookKeeperError, OSError) as error:
+            if is_sealed or not is_for_want_of_room(error):
+                raise
+            _LOGGER.warning("no room for a start. detail=%s", error)
+            exit_code = await _serve(settings, may_replace, is_sealed=True)
+        if exit_code is not None:
+            return exit_code
+
+
+async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool) -> int | None:
+    """Serve until a signal or a failure; ``None``: it was sealed, and there is room now."""
     stopping = asyncio.Event()
     _on_signals(stopping)
     server = grpc.aio.server(
@@ -93,7 +114,8 @@ async def _serve(settings: BookieSettings, may_replace: bool) -> int:
         stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
         cluster_id = await _cluster_id(store, root)
         preparing = asyncio.create_task(
-            _prepare(store, root, settings, cluster_id, may_replace), name="prepare"
+            _prepare(store, root, settings, cluster_id, may_replace, is_sealed=is_sealed),
+            name="prepare",
         )
         await _until_first(preparing, stopped)
         if not preparing.done():
@@ -106,18 +128,17 @@ async def _serve(settings: BookieSettings, may_replace: bool) -> int:
         server.add_generic_rpc_handlers((AddressedHandler(service.handler(), identity),))
         await server.start()
         endpoint = Endpoint(BOOKIE_ENDPOINT, settings.host, port, GRPC)
-        # A killed predecessor's session may take seconds to expire; a signal must work meanwhile.
-        registering = asyncio.create_task(
-            _register(BookieRegistry(store, root), bookie_id, endpoint), name="register"
+        registrar = Registrar(
+            BookieRegistry(store, root), bookie_id, BookieServiceInfo((endpoint,))
         )
-        await _until_first(registering, stopped, bookie.failed)
-        # A bookie whose registration cannot be kept gets no new ledgers, so it ends and says why.
-        keepers = [registering.result().keeper] if registering.done() else []
-        await _until_first(stopped, bookie.failed, *keepers)
+        watch = SpaceWatch(bookie, RealFileSystem(), settings.storage, registrar.set_readonly)
+        await ReadonlyWishes(store, root).watch(bookie_id, bookie.set_readonly_by_hand)
+        await _stay_registered(registrar, watch, bookie, stopped)
+        has_room = bookie.space.is_sealed and not stopped.done()
         stopped.cancel()
         if not bookie.failed.done():
             # First, so that no writer chooses this bookie while it drains.
-            await _withdraw(registering)
+            await registrar.stop()
             await _drain(server, service, bookie, settings.drain_timeout_ms / 1000)
         if bookie.failed.done():
             error = bookie.failed.result()
@@ -128,7 +149,7 @@ async def _serve(settings: BookieSettings, may_replace: bool) -> int:
             _exit_now(1)
         await bookie.stop()
         _LOGGER.info("bookie stopped. bookie_id=%s", bookie_id)
-        return 0
+        return None if has_room else 0
     finally:
         await server.stop(0)
         await store.close()
@@ -140,23 +161,32 @@ async def _prepare(
     settings: BookieSettings,
     cluster_id: str,
     may_replace: bool,
+    *,
+    is_sealed: bool,
 ) -> Bookie:
     """The bookie on its directories, ready to answer."""
+    real = RealFileSystem()
+    files = overlay(real, settings) if is_sealed else real
     identity = await claim_identity(
         store,
         root,
-        RealFileSystem(),
+        files,
         settings,
         cluster_id=cluster_id,
         random=SystemRandom(),
         may_replace=may_replace,
+        is_counted=not is_sealed,
     )
-    storage = await asyncio.to_thread(_open_storage, settings, cluster_id, identity.locks)
+    storage = await asyncio.to_thread(_open_storage, files, settings, cluster_id, identity.locks)
     bookie = Bookie(storage, settings)
+    bookie.space.is_sealed = is_sealed
     if storage.contents.is_damaged:
         await wait_until_unregistered(store, root, settings.bookie_id)
         await put_ledgers_in_limbo(storage, store, root, settings.bookie_id)
-    await identity.write_cookie()
+    if is_sealed:
+        _LOGGER.error("a disk is full: serving reads only, until there is room for a start")
+    else:
+        await identity.write_cookie()
     await identity.watch(bookie.fail)
     await bookie.start()
     return bookie
@@ -178,25 +208,45 @@ async def _until_first(*ends: asyncio.Future[Any]) -> None:
         end.result()
 
 
-async def _register(registry: BookieRegistry, bookie_id: str, endpoint: Endpoint) -> Registration:
+async def _stay_registered(
+    registrar: Registrar, watch: SpaceWatch, bookie: Bookie, stopped: asyncio.Task[Any]
+) -> None:
+    """Stay registered, as what there is room for, until a signal comes or something fails.
+
+    A sealed bookie does until there is room for an ordinary start, too.
+    """
+    # Before it registers: a disk that is full already must attract no writers.
+    await watch.look()
+    looking = asyncio.create_task(watch.run(), name="look-at-disks")
+    # A killed predecessor's session may take seconds to expire; a signal must work meanwhile.
+    registering = asyncio.create_task(_register(registrar), name="register")
+    tasks = [looking, registering]
+    ends: list[asyncio.Future[Any]] = [stopped, bookie.failed, looking]
+    if bookie.space.is_sealed:
+        tasks.append(asyncio.create_task(watch.wait_for_start(), name="wait-for-room"))
+        ends.append(tasks[-1])
     try:
-        registration = await registry.register(bookie_id, BookieServiceInfo((endpoint,)))
+        await _until_first(registering, *ends)
+        # A bookie whose registration cannot be kept gets no new ledgers, so it ends and says why.
+        keepers = [registrar.keeper] if registrar.keeper is not None else []
+        await _until_first(*ends, *keepers)
+    finally:
+        await end_tasks(tasks)
+
+
+async def _register(registrar: Registrar) -> None:
+    try:
+        await registrar.start()
     except NodeExistsError as cause:
         raise StorageRefusedError(
             cause.path, "another live process is registered under this bookie id"
         ) from cause
-    _LOGGER.info("bookie ready. bookie_id=%s port=%d pid=%d", bookie_id, endpoint.port, os.getpid())
-    return registration
+    _LOGGER.info("bookie ready. %s pid=%d", registrar, os.getpid())
 
 
-async def _withdraw(registering: asyncio.Task[Registration]) -> None:
-    if registering.done():
-        await registering.result().withdraw()
-    else:
-        await end_tasks([registering])
-
-
-def _open_storage(settings: BookieSettings, cluster_id: str, locks: ExitStack) -> Storage:
+def _open_storage(
+    files: FileSystem, settings: BookieSettings, cluster_id: str, locks: ExitStack
+) -> Storage:
     """Open the storage; blocks while the journals are replayed, and logs the progress."""
     started_s = time.monotonic()
     spoke_s = started_s
@@ -210,7 +260,7 @@ def _open_storage(settings: BookieSettings, cluster_id: str, locks: ExitStack) -
     # Derived from cluster and name, so files of another cluster or bookie are refused.
     own_id = instance_id_of(cluster_id, settings.bookie_id)
     storage = open_storage(
-        RealFileSystem(),
+        files,
         settings.storage,
         locks,
         instance_id=own_id,

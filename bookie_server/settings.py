@@ -67,7 +67,34 @@ class PlaceSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayoutSettings(Settings):
+class SpaceSettings(Settings):
+    """What a bookie keeps free on each of its disks; what it has promised to write counts as used."""
+
+    reserve_for_fences_bytes: int = setting(64 * _MIB)
+    """Kept free on each disk for fences, indexes and whatever makes room again: no entries are written into it."""
+    reserve_for_recovery_bytes: int = setting(64 * _MIB)
+    """Kept free besides for recoveries (Apache's `minUsableSizeForHighPriorityWrites`). With less free, a bookie is read-only."""
+    writable_margin_bytes: int = setting(64 * _MIB)
+    """What must be free beyond both reserves before it takes new entries again. Larger: it changes less often."""
+
+    @property
+    def full_below_bytes(self) -> int:
+        """Free bytes below which no entries are taken at all."""
+        return self.reserve_for_fences_bytes
+
+    @property
+    def read_only_below_bytes(self) -> int:
+        """Free bytes below which no new entries are taken."""
+        return self.full_below_bytes + self.reserve_for_recovery_bytes
+
+    @property
+    def writable_above_bytes(self) -> int:
+        """Free bytes at which new entries are taken again."""
+        return self.read_only_below_bytes + self.writable_margin_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutSettings(SpaceSettings):
     """How a bookie lays its bytes out."""
 
     journal_directories: tuple[str, ...] = ()

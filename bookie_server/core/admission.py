@@ -5,7 +5,8 @@ group, a read of it waits (``Settle``), a failed group answers UNKNOWN and the b
 first add or fence binds the ledger's master key. Once a fence is admitted no ordinary add is, not
 even while the fence is still on its way to the disk; a repeated fence waits for the first one's
 record, so no fencing request is answered before the fence is durable. A ledger in limbo takes no
-ordinary add either.
+ordinary add either. What needs more room than there is is refused last, as READ_ONLY, for a fenced
+writer must learn of the fence; what is stored already needs none.
 
 Fence check and admission happen in one ``handle`` call: there is no await between them for a
 fence to slip through (Apache BOOKKEEPER-500, #2614). What is durable is asked of ``DurableState``;
@@ -15,13 +16,14 @@ this class holds only what is not durable yet, and forgets a ledger as soon as n
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Replace
+from bookie_server.core.space import Mode
 from bookie_server.wire.digest import HmacDigest, keyless_digest
 from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import (
@@ -95,8 +97,12 @@ class _Unsettled:
 class Admission:
     """The state machine; every method is one event, applied whole."""
 
-    def __init__(self, durable: DurableState) -> None:
+    def __init__(
+        self, durable: DurableState, mode: Callable[[], Mode] = lambda: Mode.WRITABLE
+    ) -> None:
+        """``mode`` says what there is room for."""
         self._durable = durable
+        self._mode = mode
         self._unsettled: dict[int, _Unsettled] = {}
         self._ledger_of_ticket: dict[int, int] = {}
         self._ticket = 0
@@ -133,6 +139,8 @@ class Admission:
         compare = Compare(section.run, digest_size, to, key)
         answer = Reply(to, Status.OK) if is_all_new else compare
         if fresh:
+            if self._mode() > (Mode.READ_ONLY if section.is_recovery else Mode.WRITABLE):
+                return [Reply(to, Status.READ_ONLY)]
             records: list[JournalRecord] = [Add(run) for run in fresh]
             return [self._persist(section.ledger_id, section.master_key, records, answer)]
         return self._when_settled(section.ledger_id, answer)
@@ -153,6 +161,8 @@ class Admission:
             return [Reply(compare.to, refusal)]
         if any(self._pending_near(ledger_id, r.first_entry, r.last_entry) for r in damaged):
             return self._when_settled(ledger_id, compare)
+        if self._mode() > Mode.READ_ONLY:
+            return [Reply(compare.to, Status.READ_ONLY)]
         records: list[JournalRecord] = [Replace(run) for run in damaged]
         return [self._persist(ledger_id, key, records, Reply(compare.to, Status.OK))]
 
@@ -170,6 +180,8 @@ class Admission:
         if state is not None and state.fence_ticket is not None:
             state.wait(state.fence_ticket, Reply(to, Status.OK))
             return []
+        if self._mode() > Mode.FULL:
+            return [Reply(to, Status.READ_ONLY)]
         effect = self._persist(ledger_id, master_key, [Fence(ledger_id)], Reply(to, Status.OK))
         self._unsettled[ledger_id].fence_ticket = effect.ticket
         return [effect]
@@ -190,6 +202,9 @@ class Admission:
         if handle is not None and handle.master_key is not None:
             # Losing a hint costs a follower some delay, so it is not worth a sync.
             return [Remember(ledger_id, packet), Reply(to, Status.OK)]
+        # A ledger that is not known here yet: its writer has its hint from other bookies.
+        if self._mode() > Mode.WRITABLE:
+            return [Reply(to, Status.READ_ONLY)]
         records: list[JournalRecord] = [ExplicitLac(ledger_id, packet)]
         return [self._persist(ledger_id, master_key, records, Reply(to, Status.OK))]
 

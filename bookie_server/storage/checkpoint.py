@@ -3,7 +3,8 @@
 The order is the whole point. An entry log is durable before an index names it (BOOKKEEPER-447);
 every directory commits the marks, also one without new entries, and the handle states that changed,
 also when no entry did (Apache #3329, #4843); a journal file goes only when the smallest mark over all
-directories is behind it.
+directories is behind it. On a full disk a checkpoint stops where it is, and goes on there when it is
+written again: the log that found no room is deleted, everything else stays as it was.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from dataclasses import dataclass, field
 
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.settings import StorageSettings
-from bookie_server.storage.disk.errors import StorageFailedError
+from bookie_server.storage.disk.errors import NoRoomError, StorageFailedError, repeatable
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.index.delta import IndexDelta, IndexState
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import encode_handle_state
 from bookie_server.storage.journal.journal import file_ids, file_name
+from bookie_server.storage.logs.entry_log import file_name as log_name
 from bookie_server.storage.logs.entry_log import log_ids, write_entry_log
 from bookie_server.storage.logs.write_cache import WriteCache
 
@@ -67,11 +69,15 @@ class Checkpoints:
         self._indexes = indexes
         self._instance_id = instance_id
         self._failure: StorageFailedError | None = None
+        self._begun: CheckpointPlan | None = None
+        """The plan written last, and what each directory has committed of it so far."""
+        self._committed: list[dict[int, bytes]] = []
 
     def write(self, plan: CheckpointPlan) -> CheckpointResult:
         """Make a plan durable and delete the journal files behind it; blocks meanwhile.
 
         Raises:
+            NoRoomError: the disk is full; the same plan may be written again, and no other before it.
             StorageFailedError: the bookie must stop; a restart replays from the marks that are
                 durable.
         """
@@ -87,39 +93,68 @@ class Checkpoints:
             raise StorageFailedError(path, f"checkpoint: {cause}") from cause
 
     def _write(self, plan: CheckpointPlan) -> CheckpointResult:
-        rows_by_directory: list[dict[int, bytes]] = []
+        if self._begun is not plan:
+            self._begun, self._committed = plan, []
         handles = {id: encode_handle_state(handle) for id, handle in plan.handles.items()}
         for index, ledger_ids in zip(self._indexes, plan.ledgers_by_directory, strict=True):
-            last_log_id, rows = index.state.last_log_id, dict[int, bytes]()
-            if ledger_ids:
-                # Above a crash's leftovers as well: their names are
-                # taken, and a name is never reused.
-                last_log_id = max([last_log_id, *log_ids(self._files, index.directory)]) + 1
-                rows = write_entry_log(
-                    self._files,
-                    index.directory,
-                    last_log_id,
-                    plan.cache,
-                    ledger_ids,
-                    instance_id=self._instance_id,
-                    block_size_bytes=self._settings.block_size_bytes,
-                )
-            # The counts are what a later start compares its settings
-            # with: a directory left out is refused.
-            state = IndexState(
-                plan.number, last_log_id, plan.journal_count, len(self._indexes), plan.is_damaged
-            )
-            # During a replay a directory may be ahead of the others: the crash came when it had
-            # committed and the next one had not. Its mark must not move back.
-            marks = {j: max(end, index.marks.get(j, end)) for j, end in plan.marks.items()}
-            index.commit(IndexDelta(state, marks, handles, plan.tombstones, rows, plan.replaced))
-            rows_by_directory.append(rows)
+            if index.index >= len(self._committed):
+                self._committed.append(self._write_directory(index, ledger_ids, plan, handles))
         # Only now: until the last directory has committed, a
         # journal may be the only place of its entries.
         for journal_index, directory in enumerate(self._settings.journal_directories):
             mark = min(index.marks[journal_index] for index in self._indexes)
             _delete_below(self._files, directory, mark)
-        return CheckpointResult(plan, tuple(rows_by_directory))
+        result = CheckpointResult(plan, tuple(self._committed))
+        # The plan holds all the entries that it wrote.
+        self._begun = None
+        return result
+
+    def _write_directory(
+        self,
+        index: DirectoryIndex,
+        ledger_ids: Sequence[int],
+        plan: CheckpointPlan,
+        handles: dict[int, bytes],
+    ) -> dict[int, bytes]:
+        """Write one directory's entry log, and its index; both or neither."""
+        last_log_id, rows = index.state.last_log_id, dict[int, bytes]()
+        if ledger_ids:
+            # Above a crash's leftovers as well: their names are
+            # taken, and a name is never reused.
+            last_log_id = max([last_log_id, *log_ids(self._files, index.directory)]) + 1
+        # The counts are what a later start compares its settings
+        # with: a directory left out is refused.
+        state = IndexState(
+            plan.number, last_log_id, plan.journal_count, len(self._indexes), plan.is_damaged
+        )
+        # During a replay a directory may be ahead of the others: the crash came when it had
+        # committed and the next one had not. Its mark must not move back.
+        marks = {j: max(end, index.marks.get(j, end)) for j, end in plan.marks.items()}
+        try:
+            if ledger_ids:
+                rows = self._write_log(index.directory, last_log_id, ledger_ids, plan.cache)
+            index.commit(IndexDelta(state, marks, handles, plan.tombstones, rows, plan.replaced))
+        except NoRoomError:
+            # Nothing refers to it, and it stands in the way of what makes room.
+            if ledger_ids and last_log_id in log_ids(self._files, index.directory):
+                self._files.delete(f"{index.directory}/{log_name(last_log_id)}")
+            raise
+        return rows
+
+    def _write_log(
+        self, directory: str, log_id: int, ledger_ids: Sequence[int], cache: WriteCache
+    ) -> dict[int, bytes]:
+        # No log that failed is kept, so that neither writes nor syncs of it matter.
+        with repeatable(directory):
+            return write_entry_log(
+                self._files,
+                directory,
+                log_id,
+                cache,
+                ledger_ids,
+                instance_id=self._instance_id,
+                block_size_bytes=self._settings.block_size_bytes,
+            )
 
 
 def _delete_below(files: FileSystem, directory: str, mark: GroupEnd) -> None:

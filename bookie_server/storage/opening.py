@@ -95,6 +95,7 @@ def _begin_journals(
             instance_id=instance_id,
             file_size_bytes=settings.journal_file_size_bytes,
             zero_chunk_bytes=settings.journal_zero_chunk_bytes,
+            spare_bytes=settings.writable_above_bytes,
         )
         try:
             yield Journal(files, place, clock_ms, ends[number])

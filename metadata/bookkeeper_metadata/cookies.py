@@ -272,6 +272,10 @@ class CookieStore:
         """
         recorded = await self.check_gone(bookie_id)
         changes: list[Operation] = []
+        # Nobody wanted the next bookie of this id to be read-only.
+        wish_path = self._paths.readonly_wish(bookie_id)
+        if (wish := await self._store.get(wish_path)) is not None:
+            changes.append(Delete(wish_path, wish.version))
         if recorded.cookie_version >= 0:
             changes.append(Delete(self._paths.cookie(bookie_id), recorded.cookie_version))
         if recorded.counter is not None:

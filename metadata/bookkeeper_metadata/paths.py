@@ -122,6 +122,10 @@ class Paths:
         """How often a bookie has started; beside Apache's tree, as the logs are."""
         return f"{self.root}-bookies/{bookie_id}/starts"
 
+    def readonly_wish(self, bookie_id: str) -> str:
+        """Exists while an operator wants the bookie to take no new entries; beside its start counter."""
+        return f"{self.root}-bookies/{bookie_id}/readonly"
+
     def ledger(self, ledger_id: int, layout: LedgerLayout = LedgerLayout.HIERARCHICAL) -> str:
         """The node of a ledger's metadata."""
         invariant(0 <= ledger_id <= LEDGER_ID_MAX, "a ledger id has 63 bits")

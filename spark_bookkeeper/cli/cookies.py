@@ -10,6 +10,7 @@ import click
 
 from bookkeeper_metadata.cookies import RecordedIdentity
 from bookkeeper_metadata.errors import BookieInUseError, MetadataCorruptError
+from spark_bookkeeper.cli.metadata import run_on_metadata
 from spark_bookkeeper.cli.options import cluster_options, confirm, yes_option
 from spark_bookkeeper.cli.output import print_fields, print_json, print_list, print_result
 
@@ -106,17 +107,9 @@ def accept(bookie_id: str, *, is_sure: bool, uri: str, as_json: bool) -> None:
 
 def _run(uri: str, act: Callable[[CookieStore], Awaitable[T]]) -> T:
     """Do one thing with the cluster's cookies."""
-    from bookkeeper_metadata.cluster import read_layout
     from bookkeeper_metadata.cookies import CookieStore
-    from bookkeeper_metadata.store.connect import connect
 
-    async def run() -> T:
-        store, root = await connect(uri)
-        async with store:
-            await read_layout(store, root)  # raises when there is no cluster here
-            return await act(CookieStore(store, root))
-
-    return asyncio.run(run())
+    return run_on_metadata(uri, lambda store, root: act(CookieStore(store, root)))
 
 
 async def _count_ledgers_of(uri: str, bookie_id: str) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata
+from bookkeeper_metadata.readonly import ReadonlyWishes
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import LedgerInUseError, UnauthorizedError
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
@@ -31,6 +32,8 @@ class BookieStatus:
     writable: bool
     is_away: bool = False
     """It has a cookie, and no process is registered under its id."""
+    readonly_by: str = ""
+    """Why it takes no new entries: ``hand`` where an operator wants it so, else ``disk``."""
 
 
 class LedgerClient:
@@ -187,6 +190,7 @@ class LedgerClient:
         """All registered bookies, by id; ``with_away``: all that ever belonged to the cluster."""
         await self._sync()
         found: list[BookieStatus] = []
+        wishes = ReadonlyWishes(self.cluster.store, self.cluster.root)
         for writable, infos in (
             (True, await self.cluster.registry.writable()),
             (False, await self.cluster.registry.readonly()),
@@ -194,7 +198,10 @@ class LedgerClient:
             for bookie_id, info in infos.items():
                 endpoint = info.endpoint("grpc")
                 address = endpoint.address if endpoint else ""
-                found.append(BookieStatus(bookie_id, address, writable))
+                by = ""
+                if not writable:
+                    by = "hand" if await wishes.is_made(bookie_id) else "disk"
+                found.append(BookieStatus(bookie_id, address, writable, readonly_by=by))
         if with_away:
             known = await CookieStore(self.cluster.store, self.cluster.root).bookie_ids()
             away = set(known) - {bookie.bookie_id for bookie in found}

@@ -164,10 +164,19 @@ class LedgerContext:
             ensemble, failed, writable, self.random, avoided=self.quarantined()
         )
 
-    def quarantine(self, bookie_id: str) -> None:
-        """Avoid a bookie that just failed, for ``bookie_quarantine_ms``."""
-        until_s = asyncio.get_running_loop().time() + self.settings.bookie_quarantine_ms / 1000
-        self._quarantined_until_s[bookie_id] = until_s
+    def quarantine(self, bookie_id: str, *, is_full: bool = False) -> None:
+        """Avoid a bookie that just failed, for ``bookie_quarantine_ms``.
+
+        One that is full only until it is registered as read-only. As soon as it has room again it
+        is as good as any other, also for the ledgers that it has refused.
+        """
+        settings = self.settings
+        duration_ms = (
+            settings.ensemble_change_retry_ms if is_full else settings.bookie_quarantine_ms
+        )
+        until_s = asyncio.get_running_loop().time() + duration_ms / 1000
+        known_s = self._quarantined_until_s.get(bookie_id, 0.0)
+        self._quarantined_until_s[bookie_id] = max(known_s, until_s)
 
     def quarantined(self) -> frozenset[str]:
         """Bookies to avoid for now."""

@@ -2,7 +2,8 @@
 
 The state machine has stopped acknowledging (:mod:`.protocol.writer_state`, step 1) and waits. Here:
 
-* quarantine the bookies that failed, so that no other writer chooses them for a while;
+* quarantine the bookies that failed, so that no other writer chooses them for a while; read-only
+  ones only until their registration says so, which is within seconds;
 * choose replacements among the writable bookies - or find that there are none, which changes
   nothing and leaves it to the state machine whether the writer can go on;
 * compare-and-set: from the LAC + 1 on the new ensemble is in force. It starts a new fragment, or
@@ -42,6 +43,8 @@ async def change_ensemble(
     """
     for bookie_id in change.suspects:
         cluster.quarantine(bookie_id)
+    for bookie_id in change.full:
+        cluster.quarantine(bookie_id, is_full=True)
     unchanged = Replacement(change.ensemble, ())
     try:
         # One limit for all of it: appends wait unacknowledged meanwhile, and their callers learn

@@ -62,8 +62,7 @@ async def crash(bookie: Bookie) -> None:
     """As SIGKILL: nothing is written out."""
     for journal in bookie._journals:
         await journal.stop()
-    if bookie._checkpoints is not None:
-        bookie._checkpoints.cancel()
+    await bookie._checkpoints.stop()
     bookie.storage.close()
 
 

@@ -169,8 +169,7 @@ async def test_a_kill_behind_the_answer_takes_no_replacement_back(tmp_path: Path
     assert await records.add(bookie, recovery_of(entry_id)) is Status.OK
     for journal in bookie._journals:
         await journal.stop()
-    assert bookie._checkpoints is not None
-    bookie._checkpoints.cancel()
+    await bookie._checkpoints.stop()
     bookie.storage.close()  # as SIGKILL: nothing is written out
 
     async with running_bookie(tmp_path) as again:

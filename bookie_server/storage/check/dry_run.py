@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bookie_server.storage.disk.files import File, FileSystem
+from bookie_server.storage.disk.files import File, FileSystem, FreeSpace
 from bookie_server.wire.buffer import Buffer
 
 
@@ -74,6 +74,10 @@ class DryRunFiles(FileSystem):
 
     def sync_dir(self, directory: str) -> None:
         """Nothing was written."""
+
+    def free_space(self, directory: str) -> FreeSpace:
+        """None: then nothing is filled ahead of writes that are not made."""
+        return FreeSpace(0, 0)
 
     def rename(self, old: str, new: str) -> None:
         self.delete(old)

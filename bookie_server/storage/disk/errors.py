@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class StorageFailedError(BookKeeperError):
@@ -38,3 +44,38 @@ class DamagedFileError(BookKeeperError):
     path: str
     detail: str
     message = "stored file is damaged: {detail}. path={path}"
+
+
+class NoRoomError(BookKeeperError):
+    """The disk is full, or a quota used up; nothing is relied on that was to be written.
+
+    Unlike after a failed sync of something that stays, the same may be tried again: nothing that
+    was written so far is built upon.
+    """
+
+    name = "BK_DISK_FULL"
+    retryable = True
+
+    path: str
+    detail: str
+    message = "no room on the disk: {detail}. path={path}"
+
+
+def is_no_room(error: OSError) -> bool:
+    """Whether a file operation failed because the disk or a quota is full."""
+    return error.errno in _NO_ROOM
+
+
+@contextmanager
+def repeatable(path: str) -> Iterator[None]:
+    """Around what may be done again when there is room: a full disk within is a ``NoRoomError``.
+
+    That is to say, writes in places that nothing refers to yet, and syncs of files that are thrown
+    away if they fail. Never a sync of a file that is kept: its error may be another write's.
+    """
+    try:
+        yield
+    except OSError as cause:
+        if is_no_room(cause):
+            raise NoRoomError(path, str(cause)) from cause
+        raise

@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from bookie_server.wire.buffer import Buffer
 from bookkeeper_metadata.foundation.closing import Closing
@@ -60,6 +61,16 @@ class File(Closing):
         """Give the descriptor back; syncs nothing. Idempotent."""
 
 
+@dataclass(frozen=True, slots=True)
+class FreeSpace:
+    """What is left of the disk that a directory is on."""
+
+    device: int
+    """The same for all directories of one file system."""
+    free_bytes: int
+    """For us: what the system keeps for its administrator is not among them."""
+
+
 class FileSystem(ABC):
     """Names and files of one machine; paths are absolute strings."""
 
@@ -98,6 +109,10 @@ class FileSystem(ABC):
     @abstractmethod
     def delete(self, path: str) -> None:
         """Remove the name."""
+
+    @abstractmethod
+    def free_space(self, directory: str) -> FreeSpace:
+        """What is left of the directory's disk at this moment."""
 
     @abstractmethod
     def lock(self, path: str) -> File:

@@ -21,7 +21,7 @@ from itertools import islice
 import numpy as np
 
 from bookie_server.storage.disk.descriptors import with_reserve
-from bookie_server.storage.disk.files import File, FileSystem, split_buffers
+from bookie_server.storage.disk.files import File, FileSystem, FreeSpace, split_buffers
 from bookie_server.storage.disk.locks import LOCK_NAME
 from bookie_server.wire.buffer import Buffer
 
@@ -162,6 +162,10 @@ class RealFileSystem(FileSystem):
 
     def delete(self, path: str) -> None:
         os.unlink(path)
+
+    def free_space(self, directory: str) -> FreeSpace:
+        found = os.statvfs(directory)
+        return FreeSpace(os.stat(directory).st_dev, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> File:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

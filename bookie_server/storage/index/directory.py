@@ -19,7 +19,12 @@ from dataclasses import replace
 
 from bookie_server.core.ledger_ranges import LedgerRanges
 from bookie_server.storage.disk.damage import Damage
-from bookie_server.storage.disk.errors import DamagedFileError, StorageRefusedError
+from bookie_server.storage.disk.errors import (
+    DamagedFileError,
+    NoRoomError,
+    StorageRefusedError,
+    repeatable,
+)
 from bookie_server.storage.disk.files import File, FileSystem
 from bookie_server.storage.disk.group import (
     SECTOR_SIZE,
@@ -41,7 +46,6 @@ from bookie_server.storage.index.delta import (
 )
 from bookie_server.storage.logs.entry_log import file_name, log_ids, read_footer
 from bookie_server.storage.logs.rows import LedgerRows, Row
-from bookie_server.wire.buffer import Buffer
 from bookkeeper_metadata.foundation.invariant import invariant
 
 NAME = "index"
@@ -72,6 +76,8 @@ class DirectoryIndex:
         self._version = FORMAT_VERSION
         self._end = GroupEnd(0, 0, 0)
         self._snapshot_end = 0
+        self._written_until = 0
+        """Where the last attempt to append a delta was to end, had there been room."""
         self.is_new = True
         """No index file was found."""
         self.state = _NO_STATE
@@ -244,6 +250,7 @@ class DirectoryIndex:
         """Make the delta durable, appended or within a new snapshot; ``add_rows`` then shows its rows.
 
         Raises:
+            NoRoomError: it is not durable; the same delta may be committed later.
             OSError: the delta may or may not be durable; the index must not be used any more.
         """
         for journal_index, end in delta.marks.items():
@@ -254,37 +261,75 @@ class DirectoryIndex:
         outgrown = self._end.offset - self._snapshot_end > max(
             _SNAPSHOT_AT_BYTES, self._snapshot_end
         )
-        # Before it is written, since a snapshot is made of what is in memory.
-        self._adopt(delta)
-        if self._file is None or outgrown:
+        if self._file is None:
             self._write_snapshot(delta)
-        else:
-            self._end = self._append(self._file, self._end, encode_delta(delta))
-            self._file.sync()
+        elif not outgrown or not self._try_snapshot(delta):
+            self._append_delta(self._file, delta)
+        # Only now: what found no room is not in the index, neither on disk nor in memory.
+        self._adopt(delta)
 
-    def _append(self, file: File, end: GroupEnd, body: Sequence[Buffer]) -> GroupEnd:
-        """Write the group that follows ``end``, and return where that one ends; syncs nothing."""
-        buffers, size = encode_group(self._format, end.file_id, end, body)
-        file.write_at(end.offset, buffers)
-        return GroupEnd(end.file_id, end.offset + size, end.sequence + 1)
+    def _try_snapshot(self, delta: IndexDelta) -> bool:
+        """Write a snapshot if there is room for one: it saves room later, and can wait."""
+        try:
+            self._write_snapshot(delta)
+        except NoRoomError:
+            return False
+        return True
+
+    def _append_delta(self, file: File, delta: IndexDelta) -> None:
+        buffers, size = encode_group(
+            self._format, self._end.file_id, self._end, encode_delta(delta)
+        )
+        end = self._end.offset + size
+        if end < self._written_until:
+            # What an attempt without room left behind would stand behind this delta for good.
+            self._write_snapshot(delta)
+            return
+        self._written_until = end
+        with repeatable(self.path):
+            file.write_at(self._end.offset, buffers)
+        file.sync()
+        self._end = GroupEnd(self._end.file_id, end, self._end.sequence + 1)
 
     def _write_snapshot(self, delta: IndexDelta) -> None:
-        self.close()
-        generation = self._generation + 1
+        """Write everything there is, and ``delta``, to a new file that replaces this one."""
         temporary = f"{self.directory}/{_TEMPORARY}"
+        try:
+            # The file is thrown away if anything fails, a sync included.
+            with repeatable(temporary):
+                file, end = self._replace_file(temporary, delta)
+        except NoRoomError:
+            if _TEMPORARY in self._files.names(self.directory):
+                self._files.delete(temporary)
+            raise
+        self.close()
+        self._file, self._generation = file, end.file_id
+        self._end, self._snapshot_end, self._written_until = end, end.offset, end.offset
+        self._files.sync_dir(self.directory)
+        self.is_new = False
+
+    def _replace_file(self, temporary: str, delta: IndexDelta) -> tuple[File, GroupEnd]:
+        generation = self._generation + 1
         file = self._files.create(temporary)
         try:
             end = GroupEnd(generation, SECTOR_SIZE, 0)
-            everything = IndexDelta(self.state, self.marks, self.handles, list(self.tombstones))
+            everything = IndexDelta(
+                delta.state,
+                self.marks | delta.marks,
+                self.handles | delta.handles,
+                [*self.tombstones, *delta.tombstones],
+            )
             # Safe beside the loop thread: ledgers are added in ``add_rows`` only, for a checkpoint
             # that has ended. That is also why this delta's own rows come as a second part. Rows that
             # are forgotten meanwhile are replaced by a record behind this delta's marks.
             everything.rows = {
                 ledger: packed for ledger, rows in self.rows.items() if (packed := rows.packed())
             }
-            for part in (everything, IndexDelta(self.state, {}, rows=delta.rows)):
+            for part in (everything, IndexDelta(delta.state, {}, rows=delta.rows)):
                 for body in encode_snapshot(part):
-                    end = self._append(file, end, body)
+                    buffers, size = encode_group(self._format, generation, end, body)
+                    file.write_at(end.offset, buffers)
+                    end = GroupEnd(generation, end.offset + size, end.sequence + 1)
             header = _HEADER.pack(
                 # The last field is the number of groups that ``load``
                 # must find, so the header comes last.
@@ -298,13 +343,10 @@ class DirectoryIndex:
             file.write_at(0, [signed(header, SECTOR_SIZE)])
             file.sync()
             self._files.rename(temporary, self.path)
-            self._files.sync_dir(self.directory)
         except OSError:
             file.close()
             raise
-        self._file, self._generation = file, generation
-        self._end, self._snapshot_end = end, end.offset
-        self.is_new = False
+        return file, end
 
     def mark_as_new(self, marks: dict[int, GroupEnd], state: IndexState) -> None:
         """Start as a new directory: everything up to ``marks`` is stored in the others."""

@@ -19,7 +19,9 @@ One thread writes (``write_group``), another one prepares (``prepare``). Ids are
 ``max(now, highest + 1)``: the order of files never depends on the clock (BOOKKEEPER-636).
 
 After any failed write or sync the journal is poisoned: nothing is tried again, every later call
-raises. ``replay`` in the next process finds out what was written.
+raises. ``replay`` in the next process finds out what was written. Only what prepares may find no
+room: its zeros hold nothing, so they are left for later, and groups are written without them. They
+take nothing of the room that is kept for entries.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 
 from bookie_server.core.records import JournalRecord
-from bookie_server.storage.disk.errors import StorageFailedError
+from bookie_server.storage.disk.errors import StorageFailedError, is_no_room
 from bookie_server.storage.disk.files import ZEROS, File, FileSystem
 from bookie_server.storage.disk.group import (
     CRC_SIZE,
@@ -135,6 +137,8 @@ class JournalPlace:
     instance_id: bytes
     file_size_bytes: int
     zero_chunk_bytes: int
+    spare_bytes: int = 0
+    """Free bytes of the disk that preparing leaves alone."""
 
 
 class Journal:
@@ -257,7 +261,7 @@ class Journal:
         temporary = f"{self.directory}/{PREPARED}"
         if self._prepared is None:
             file = self._create_next()
-            zeroed = self._fill_chunk(file, 0)
+            zeroed = self._fill_chunk(file, 0) if self._has_spare() else 0
         else:
             file, zeroed = self._prepared
         # Header, sync, name, in this order: the replay takes a named file without
@@ -288,10 +292,13 @@ class Journal:
         with self._preparing:
             current = self._current
             ahead = self._offset + 2 * self._place.zero_chunk_bytes
-            if current.zeroed >= min(ahead, self._place.file_size_bytes):
+            if current.zeroed >= min(ahead, self._place.file_size_bytes) or not self._has_spare():
                 return False
             with self._zeroing:
-                current.zeroed = self._fill_chunk(current.filler, current.zeroed)
+                before = current.zeroed
+                current.zeroed = self._fill_chunk(current.filler, before)
+            if current.zeroed == before:
+                return False
             # Not under the writer's lock: a group that had to wait
             # for the zeros need not wait for this, too.
             current.filler.sync()
@@ -302,34 +309,60 @@ class Journal:
         with self._preparing:
             limit = self._place.file_size_bytes
             # A journal that is hardly written keeps no second file.
-            if self._offset < limit // 2:
+            if self._offset < limit // 2 or not self._has_spare():
                 return False
             if self._prepared is None:
-                self._prepared = self._create_next(), 0
-            file, zeroed = self._prepared
-            if zeroed >= limit:
+                try:
+                    self._prepared = self._create_next(), 0
+                except OSError as cause:
+                    if is_no_room(cause):
+                        return False
+                    raise
+            file, before = self._prepared
+            if before >= limit:
                 return False
             # One chunk a call: a sync of the whole file would
             # compete with the groups' syncs for long.
-            zeroed = self._fill_chunk(file, zeroed)
+            zeroed = self._fill_chunk(file, before)
             file.sync()
             self._prepared = file, zeroed
-            return True
+            return zeroed > before
 
     def _create_next(self) -> File:
         """Create a file of its final length, most of it still a hole."""
-        file = self._files.create(f"{self.directory}/{PREPARED}")
-        # Its length stands in the header: a file found shorter
-        # was truncated, and hides lost groups.
-        file.write_at(self._place.file_size_bytes - BLOCK_SIZE, [bytes(BLOCK_SIZE)])
+        path = f"{self.directory}/{PREPARED}"
+        file = self._files.create(path)
+        try:
+            # Its length stands in the header: a file found shorter
+            # was truncated, and hides lost groups.
+            file.write_at(self._place.file_size_bytes - BLOCK_SIZE, [bytes(BLOCK_SIZE)])
+        except OSError:
+            file.close()
+            # Its name must be free when there is room again.
+            self._files.delete(path)
+            raise
         return file
 
     def _fill_chunk(self, file: File, start: int) -> int:
-        """Write a chunk of zeros from ``start`` on, at most to the file's end; return where it ends."""
+        """Write a chunk of zeros from ``start`` on, at most to the file's end; return where it ends.
+
+        On a full disk it ends earlier.
+        """
         end = min(start + self._place.zero_chunk_bytes, self._place.file_size_bytes)
         for offset in range(start, end, len(ZEROS)):
-            file.write_at(offset, [memoryview(ZEROS)[: end - offset]])
+            try:
+                file.write_at(offset, [memoryview(ZEROS)[: end - offset]])
+            except OSError as cause:
+                # What was written of it are zeros where zeros are read anyhow.
+                if is_no_room(cause):
+                    return offset
+                raise
         return max(start, end)
+
+    def _has_spare(self) -> bool:
+        """Whether there is room for a chunk of zeros beyond what is kept for others."""
+        free_bytes = self._files.free_space(self.directory).free_bytes
+        return free_bytes - self._place.zero_chunk_bytes >= self._place.spare_bytes
 
     def _poison(self, cause: OSError) -> StorageFailedError:
         if self._failure is None:

@@ -39,6 +39,8 @@ class ChangeEnsemble:
     """Bookies that must not replace any of them."""
     suspects: tuple[str, ...]
     """Those that failed since the last change was asked for."""
+    full: tuple[str, ...]
+    """Those that have taken no adds since then, for they are read-only: they say so themselves."""
     is_needed: bool
     """Whether some entry cannot reach its ack quorum without a replacement."""
 

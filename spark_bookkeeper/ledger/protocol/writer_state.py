@@ -99,6 +99,8 @@ class WriterState:
         """Positions whose bookie failed and is not replaced, with what it said."""
         self._suspects: list[str] = []
         """Bookies that failed since a change was asked for."""
+        self._full: list[str] = []
+        """Bookies that were read-only since then."""
         self._excluded: set[str] = set()
         """Bookies with which the ledger is in limbo: none of them takes an add of this writer again."""
         self._ensemble_number = 0
@@ -261,8 +263,10 @@ class WriterState:
         if position in self._failed:
             return []
         self._failed[position] = status
-        # A bookie in limbo works, so it is no suspect to other ledgers.
-        if status is not Status.LIMBO:
+        # A bookie in limbo works, so it is no suspect to other ledgers; nor is one that is full.
+        if status is Status.READ_ONLY:
+            self._full.append(self.ensemble[position])
+        elif status is not Status.LIMBO:
             self._suspects.append(self.ensemble[position])
         # A change under way takes the newcomer up when it is adopted. A ledger with nothing left to
         # acknowledge needs no replacement: it is about to be closed where it stands.
@@ -282,6 +286,7 @@ class WriterState:
         """Stop acknowledging and ask for replacements."""
         self._changing = frozenset(self._failed)
         suspects, self._suspects = tuple(self._suspects), []
+        full, self._full = tuple(self._full), []
         return [
             ChangeEnsemble(
                 self.last_add_confirmed + 1,
@@ -289,6 +294,7 @@ class WriterState:
                 self.failed_bookies,
                 self.excluded_bookies,
                 suspects,
+                full,
                 is_needed=not self._can_go_on(),
             )
         ]

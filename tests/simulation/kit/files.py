@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from bookie_server.storage.disk.files import File, FileSystem
+from bookie_server.storage.disk.files import File, FileSystem, FreeSpace
 from bookie_server.wire.buffer import Buffer
 
 SECTOR_SIZE = 512
+BLOCK_SIZE = 4096
+"""What a disk with a capacity gives a file at a time."""
 FATES = ("keep", "keep", "drop", "drop", "tear")
 """What may become of anything un-synced; torn is the rarest."""
 
@@ -36,13 +38,31 @@ class _Inode:
     dirty: set[int] = field(default_factory=set)
     errors: list[int] = field(default_factory=list)
     """Errno of every failed write-back so far."""
+    blocks: set[int] = field(default_factory=set)
+    """Those that were ever written to; the rest are holes."""
+
+    def fitting(self, offset: int, size: int, room_bytes: int) -> int:
+        """How much of a write from ``offset`` on finds room."""
+        at = offset
+        while at < offset + size:
+            block = at // BLOCK_SIZE
+            if block not in self.blocks:
+                if room_bytes < BLOCK_SIZE:
+                    return at - offset
+                room_bytes -= BLOCK_SIZE
+            at = (block + 1) * BLOCK_SIZE
+        return size
 
     def write(self, offset: int, content: bytes) -> None:
+        if not content:
+            return
         if len(self.cached) < offset + len(content):
             self.cached.extend(bytes(offset + len(content) - len(self.cached)))
         self.cached[offset : offset + len(content)] = content
         last = (offset + len(content) - 1) // SECTOR_SIZE
         self.dirty.update(range(offset // SECTOR_SIZE, last + 1))
+        last = (offset + len(content) - 1) // BLOCK_SIZE
+        self.blocks.update(range(offset // BLOCK_SIZE, last + 1))
 
     def sync(self) -> None:
         if self.errors:
@@ -74,7 +94,7 @@ class _Inode:
             end = min(begin + len(fresh), len(content))
             if begin < end:
                 content[begin:end] = fresh[: end - begin]
-        return _Inode(bytearray(content), bytearray(content))
+        return _Inode(bytearray(content), bytearray(content), blocks=set(self.blocks))
 
 
 class SimFile(File):
@@ -88,7 +108,14 @@ class SimFile(File):
 
     def write_at(self, offset: int, buffers: Sequence[Buffer]) -> None:
         self._files.step("write", self._path)
-        self._inode.write(offset, b"".join(buffers))
+        content = b"".join(buffers)
+        fitting = len(content)
+        if self._files.capacity_bytes is not None:
+            room_bytes = self._files.free_space(self._path).free_bytes
+            fitting = self._inode.fitting(offset, len(content), room_bytes)
+        self._inode.write(offset, content[:fitting])
+        if fitting < len(content):
+            raise OSError(errno.ENOSPC, "full", self._path)
 
     def read_at(self, offset: int, size: int) -> bytes:
         self._files.read_step(self._path)
@@ -131,6 +158,8 @@ class SimFileSystem(FileSystem):
         """What another thread does just before a changing call, by number."""
         self.before_step: Callable[[], object] | None = None
         """Called before every changing call, to look at what a crash would leave."""
+        self.capacity_bytes: int | None = None
+        """Size of the disk; ``None``: it never fills."""
         self.unreadable: set[str] = set()
         """Paths whose content cannot be read: EIO."""
 
@@ -192,7 +221,7 @@ class SimFileSystem(FileSystem):
         for path, inode in self.names_now.items():
             content = bytes(inode.cached)
             after.names_now[path] = after._names_durable[path] = _Inode(
-                bytearray(content), bytearray(content)
+                bytearray(content), bytearray(content), blocks=set(inode.blocks)
             )
         return after
 
@@ -253,6 +282,13 @@ class SimFileSystem(FileSystem):
         self._inode(path)
         self.step("delete", path)
         self._change(path, {path: None})
+
+    def free_space(self, directory: str) -> FreeSpace:
+        if self.capacity_bytes is None:
+            return FreeSpace(0, 1 << 62)
+        inodes = {id(inode): inode for inode in self.names_now.values()}.values()
+        used_bytes = sum(BLOCK_SIZE * len(inode.blocks) for inode in inodes)
+        return FreeSpace(0, max(0, self.capacity_bytes - used_bytes))
 
     def lock(self, path: str) -> File:
         if path in self.locked:

@@ -121,6 +121,27 @@ async def test_a_bookie_in_limbo_keeps_no_other_one_from_coming_back(scene: Scen
     assert lost.storage.contents.last_entry(scene.ledger_id) == 0
 
 
+@pytest.mark.cluster(bookies=3, ensemble_change_retry_ms=50)
+async def test_a_full_bookie_costs_its_writer_no_ledger_and_comes_back_when_it_has_room(
+    scene: Scene,
+) -> None:
+    """With the quarantine of one that failed it was left alone for half a minute after that."""
+    await scene.writer.append(b"0")
+    (full,) = scene.fail(2, write_status=Status.READ_ONLY)
+
+    # given nobody to replace it, then the writer goes on without
+    for payload in (b"1", b"2"):
+        await scene.writer.append(payload)
+
+    # when there is room, then it is a member again, of this ledger and of new ones
+    scene.cluster.set_faults(full, write_status=None)
+    await until(lambda: not scene.writer._state.failed_bookies)
+    entry_id = await scene.writer.append(b"3")
+    await scene.settle_adds()
+    contents = scene.cluster.bookies[full].storage.contents
+    assert contents.last_entry(scene.ledger_id) == entry_id
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 3, 3), (3, 2, 2), (5, 3, 2)])
 @pytest.mark.cluster(bookies=9, bookie_quarantine_ms=1)

@@ -244,6 +244,16 @@ def test_a_bookie_in_limbo_is_lost_to_this_ledger_and_no_suspect_to_others() -> 
     assert retried.excluded == {"b2"}
 
 
+def test_a_bookie_that_is_full_is_replaced_at_once_and_no_suspect_to_others() -> None:
+    state = writer_of(b"a")
+    answer(state, 0, 0, Status.OK)
+
+    (change,) = changes(answer(state, 2, 0, Status.READ_ONLY))
+
+    assert change.failed == {2: "b2"}
+    assert (change.suspects, change.full, change.excluded) == ((), ("b2",), frozenset())
+
+
 def test_what_a_bookie_stored_before_it_lost_its_records_counts_no_more() -> None:
     """Acknowledged with it, an entry would be with one bookie where its quorum is two."""
     state = writer(size_bytes_target=1)

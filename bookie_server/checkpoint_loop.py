@@ -1,0 +1,117 @@
+"""When a bookie's checkpoints are written: when they are due, and again when a full disk stopped one.
+
+A checkpoint that was begun is finished, whatever else happens: without its rows no reader would find
+the entries of its snapshot again. One that finds no room keeps snapshot and journal as they are. It is
+tried again, the same one, once there is room, and until then the bookie takes no adds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from bookie_server.core.space import Space
+from bookie_server.settings import BookieSettings
+from bookie_server.storage.checkpoint import CheckpointPlan, CheckpointResult
+from bookie_server.storage.disk.errors import NoRoomError
+from bookie_server.storage.engine import Storage
+from bookie_server.workers import Workers
+from bookkeeper_metadata.foundation.tasks import end_tasks
+
+_LOGGER = logging.getLogger(__name__)
+_LOOK_S = 0.2
+"""How often the write cache's size and age are checked."""
+_TRY_AGAIN_S = 1.0
+
+
+class CheckpointLoop:
+    """Use on the bookie's event loop. ``on_ended`` is called whenever a checkpoint was written or not."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        settings: BookieSettings,
+        workers: Workers,
+        space: Space,
+        *,
+        on_ended: Callable[[], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self._storage = storage
+        self._contents = storage.contents
+        self._settings = settings
+        self._workers = workers
+        self._space = space
+        self._on_ended = on_ended
+        self._fail = fail
+        self._without_room: CheckpointPlan | None = None
+        """The checkpoint that a full disk stopped; no other can begin before it is written."""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write checkpoints; an end of the task, for any reason, is a failure."""
+        self._task = asyncio.create_task(self._run(), name="checkpoints")
+        self._task.add_done_callback(self._on_task_ended)
+
+    async def stop(self) -> None:
+        """Begin no more of them. One under way goes on in its worker."""
+        if self._task is not None:
+            await end_tasks([self._task])
+
+    def write_last(self) -> None:
+        """Write the last checkpoint, unless one is under way; blocks meanwhile."""
+        if self._contents.is_checkpointing:
+            return
+        try:
+            self._storage.checkpoint_now()
+        except NoRoomError as error:
+            # The journal has everything, and the next start replays it.
+            _LOGGER.warning("last checkpoint not written. detail=%s", error)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        last_s = loop.time()
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            since_s = loop.time() - last_s
+            if self._without_room is not None:
+                if since_s >= _TRY_AGAIN_S:
+                    await self._write(self._without_room)
+                    last_s = loop.time()
+                continue
+            is_due = since_s >= self._settings.checkpoint_interval_ms / 1000
+            if not is_due and self._contents.cached_bytes < self._settings.write_cache_size_bytes:
+                continue
+            last_s = loop.time()
+            plan = self._contents.begin_checkpoint()
+            if plan is not None:
+                await self._write(plan)
+
+    def _on_task_ended(self, task: asyncio.Task[None]) -> None:
+        # Without checkpoints the journals only grow, and a restart replays all of them.
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self._fail(error)
+
+    async def _write(self, plan: CheckpointPlan) -> None:
+        writing = self._workers.checkpoint(partial(self._storage.checkpoints.write, plan))
+        writing.add_done_callback(partial(self._on_written, plan))
+        try:
+            await asyncio.shield(writing)
+        except NoRoomError as error:
+            _LOGGER.error("checkpoint not written, to be tried again. detail=%s", error)
+
+    def _on_written(self, plan: CheckpointPlan, writing: asyncio.Future[CheckpointResult]) -> None:
+        # Any other failure ends the task that waits for it, and that ends the bookie.
+        if isinstance(writing.exception(), NoRoomError):
+            self._without_room = plan
+            self._space.on_no_room()
+        elif writing.exception() is None:
+            self._without_room = None
+            self._space.on_room()
+            try:
+                self._contents.finish_checkpoint(writing.result())
+            except Exception as error:  # noqa: BLE001 - neither cache nor index may have the entries
+                self._fail(error)
+        self._on_ended()

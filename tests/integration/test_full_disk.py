@@ -1,0 +1,193 @@
+"""A disk that fills while a writer writes, and is freed again: a real process on a tiny tmpfs."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from bookie_server.client.grpc_client import GrpcBookieClient
+from bookie_server.client.settings import ConnectionSettings
+from bookie_server.wire.messages import ReadLacRequest, ReadRequest, Status
+from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper.local.environment import child_environment
+from spark_bookkeeper.local.ports import free_port
+from tests.doubles.records import KEY
+from tests.integration.command_line import CommandLine
+from tests.integration.processes import eventually
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+_MIB = 1024 * 1024
+PAYLOAD = bytes(32 * 1024)
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=48m", "tiny", str(place)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"mount is not permitted here: {mounted.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+class Fourth:
+    """A bookie of the cluster with directories of its own."""
+
+    def __init__(self, cluster: LocalCluster, directory: Path) -> None:
+        self.port = free_port(set())
+        self.bookie_id = f"127.0.0.1:{self.port}"
+        self._uri = cluster.metadata_service_uri
+        flags = {
+            "--metadata-service-uri": self._uri,
+            "--port": str(self.port),
+            "--journal-directories": str(directory / "journal"),
+            "--ledger-directories": str(directory / "ledgers"),
+            "--journal-file-size-bytes": str(2 * _MIB),
+            "--journal-zero-chunk-bytes": str(_MIB // 4),
+            "--write-cache-size-bytes": str(_MIB),
+            "--checkpoint-interval-ms": "500",
+            "--reserve-for-fences-bytes": str(3 * _MIB),
+            "--reserve-for-recovery-bytes": str(3 * _MIB),
+            "--writable-margin-bytes": str(4 * _MIB),
+        }
+        self._words = [word for flag in flags.items() for word in flag]
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "bookie_server", *self._words],
+            env=child_environment(),
+            stderr=subprocess.DEVNULL,
+        )
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def state(self) -> str:
+        """``writable``, by whom it is read-only, or nothing where it is not registered."""
+        with BookKeeper(self._uri) as bk:
+            for bookie in bk.bookies():
+                if bookie.bookie_id == self.bookie_id:
+                    return "writable" if bookie.writable else bookie.readonly_by
+        return ""
+
+
+@contextmanager
+def fourth(cluster: LocalCluster, directory: Path) -> Iterator[Fourth]:
+    bookie = Fourth(cluster, directory)
+    try:
+        assert eventually(lambda: bookie.state() == "writable", 60)
+        yield bookie
+    finally:
+        bookie.kill()
+
+
+def test_a_disk_that_fills_under_a_writer_costs_nothing_and_comes_back_without_a_restart(
+    cluster: LocalCluster, tiny_disk: Path
+) -> None:
+    ballast = tiny_disk / "ballast"
+    ballast.write_bytes(bytes(24 * _MIB))
+    with fourth(cluster, tiny_disk) as bookie, BookKeeper(cluster.metadata_service_uri) as bk:
+        writer = bk.create_ledger(ensemble_size=4, write_quorum=4, ack_quorum=2)
+        written = 0
+        while bookie.state() == "writable":
+            for _ in range(20):
+                written = writer.append(PAYLOAD + written.to_bytes(4, "big")) + 1
+            assert written < 5_000, "the disk never filled"
+
+        # then the writer goes on with the other bookies, and the full one is alive and serves
+        assert bookie.state() == "disk"
+        for _ in range(40):
+            written = writer.append(PAYLOAD + written.to_bytes(4, "big")) + 1
+        writer.close()
+        assert bookie.process.poll() is None
+        with bk.open_ledger(writer.ledger_id) as reader:
+            entries = [bytes(entry.payload) for entry in reader.read(0, written - 1)]
+        assert [int.from_bytes(entry[-4:], "big") for entry in entries] == list(range(written))
+
+        # when there is room, then it takes entries again
+        ballast.unlink()
+        assert eventually(lambda: bookie.state() == "writable", 60)
+        with bk.create_ledger(ensemble_size=4, write_quorum=4, ack_quorum=4) as again:
+            again.append(b"all four")
+        assert bookie.process.poll() is None
+
+
+def test_a_start_on_a_full_disk_writes_nothing_serves_reads_and_becomes_an_ordinary_one(
+    cluster: LocalCluster, tiny_disk: Path, bookkeeper: CommandLine
+) -> None:
+    with fourth(cluster, tiny_disk) as bookie, BookKeeper(cluster.metadata_service_uri) as bk:
+        with bk.create_ledger(ensemble_size=4, write_quorum=4, ack_quorum=4) as writer:
+            for number in range(50):
+                writer.append(b"entry %d" % number)
+        bookie.kill()
+        ballast = tiny_disk / "ballast"
+        with suppress(OSError), ballast.open("wb") as file:
+            while True:
+                file.write(bytes(4096))
+        before = contents_of(tiny_disk)
+        starts = bookkeeper.json("cookies", "show", bookie.bookie_id)["starts"]
+
+        bookie.start()
+
+        assert eventually(lambda: bookie.state() == "disk", 60)
+        assert asyncio.run(read_from(bookie, writer.ledger_id)) == 50
+        assert asyncio.run(fence(bookie, writer.ledger_id + 1_000)) is Status.READ_ONLY
+        assert contents_of(tiny_disk) == before
+        assert bookkeeper.json("cookies", "show", bookie.bookie_id)["starts"] == starts
+
+        ballast.unlink()
+        assert eventually(lambda: bookie.state() == "writable", 60)
+        assert bookie.process.poll() is None
+        assert asyncio.run(read_from(bookie, writer.ledger_id)) == 50
+        assert bookkeeper.json("cookies", "show", bookie.bookie_id)["starts"] == starts + 1
+
+
+def contents_of(place: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+async def read_from(bookie: Fourth, ledger_id: int) -> int:
+    """How many entries this bookie itself returns."""
+    client = GrpcBookieClient(bookie.bookie_id, bookie.bookie_id, ConnectionSettings())
+    try:
+        reply = await client.read(ReadRequest(ledger_id=ledger_id, first_entry=0, last_entry=49))
+        return 50 - sum(span.last_entry - span.first_entry + 1 for span in reply.missing)
+    finally:
+        await client.close()
+
+
+async def fence(bookie: Fourth, ledger_id: int) -> Status:
+    client = GrpcBookieClient(bookie.bookie_id, bookie.bookie_id, ConnectionSettings())
+    try:
+        request = ReadLacRequest(ledger_id, is_fencing=True, master_key=KEY)
+        return (await client.read_lac(request)).status
+    finally:
+        await client.close()
+
+
+def test_a_bookie_made_read_only_by_hand_stays_so_until_it_is_made_writable(
+    cluster: LocalCluster, bookkeeper: CommandLine, tmp_path: Path
+) -> None:
+    with fourth(cluster, tmp_path) as bookie:
+        bookkeeper("bookies", "readonly", bookie.bookie_id)
+        assert eventually(lambda: bookie.state() == "hand", 60)
+        listed = bookkeeper("bookies", "list").splitlines()
+        assert any(bookie.bookie_id in line and "hand" in line for line in listed)
+
+        bookkeeper("bookies", "writable", bookie.bookie_id)
+        assert eventually(lambda: bookie.state() == "writable", 60)
+
+    assert "BK_NO_SUCH_COOKIE" in bookkeeper.refused("bookies", "readonly", "10.9.8.7:1")
