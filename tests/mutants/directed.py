@@ -43,14 +43,14 @@ class Directed:
     """``file::test``."""
 
 
-_MUTANTS = Mutants()
+MUTANTS = Mutants()
 _TESTS: dict[str, str] = {}
 
 
 def mutant(name: str, stands_for: str, file: str, test: str) -> Planting:
     """State a bug and the test that must fail with it; how it is planted comes next."""
     _TESTS[name] = f"{file}::{test}"
-    return _MUTANTS.planted(name, stands_for)
+    return MUTANTS.planted(name, stands_for)
 
 
 # -- identity: which directories a bookie may start on ------------------------------------------------
@@ -305,4 +305,4 @@ mutant(
     "test_a_deletion_deletes_the_ledger_it_fenced_and_no_other",
 ).edit(LedgerClient.delete_ledger, {"delete(ledger_id, versioned.version)": "delete(ledger_id)"})
 
-DIRECTED = {name: Directed(_MUTANTS[name], test) for name, test in _TESTS.items()}
+DIRECTED = {name: Directed(MUTANTS[name], test) for name, test in _TESTS.items()}

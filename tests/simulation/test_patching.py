@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.mutants.directed import MUTANTS as DIRECTED
 from tests.simulation.commits.mutants import MUTANTS as COMMITS
 from tests.simulation.kit.patching import CopyError, Mutants, Patch, WordsGoneError
 from tests.simulation.rules.mutants import MUTANTS as RULES
@@ -98,7 +99,9 @@ def test_what_is_edited_must_be_there_once(words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "mutants", [COMMITS, RULES, WORLD, BLIND], ids=["commits", "rules", "world", "blind"]
+    "mutants",
+    [COMMITS, RULES, WORLD, BLIND, DIRECTED],
+    ids=["commits", "rules", "world", "blind", "directed"],
 )
 def test_every_mutant_fits_the_code_of_today(mutants: Mutants) -> None:
     for mutant in mutants.values():

@@ -21,7 +21,8 @@ FOUND_AT = {
     "negative_before_durable_fence": 45,
     "damage_is_absence": 143,
     "sealed_writer_replaces_nobody": 343,
-    "checkpoint_marks_run_ahead": 44,
+    "checkpoint_marks_run_ahead": 283,
+    "write_back_in_place": 66,
 }
 """The first seed to notice, when it was looked for last: tried before the others, to save time."""
 NOTICED = [mutant for name, mutant in BLIND.items() if name != "outage_means_nobody_replaced"]
