@@ -1,0 +1,69 @@
+"""Connections: how to end one of this process's own.
+
+gRPC has no way to drop a reply that its client does not take: even a call that was aborted keeps it
+until the client is gone. But the sockets are this process's own, and shutting one down ends all calls
+of its client and frees what gRPC holds for them. Where ``/proc`` does not show a process its
+descriptors (any system but Linux), nothing is found and nothing ended.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from ipaddress import IPv6Address, ip_address
+from pathlib import Path
+from urllib.parse import unquote
+
+_DESCRIPTORS = Path("/proc/self/fd")
+_PEER = re.compile(r"ipv[46]:\[?([^\]]+)\]?:(\d+)")
+
+Peer = tuple[str, int]
+"""Address and port of a client."""
+
+
+def peer_of(text: str) -> Peer | None:
+    """The client of a call as gRPC names it, e.g. ``ipv4:127.0.0.1:3181``."""
+    found = _PEER.fullmatch(unquote(text))
+    return _peer(found[1], int(found[2])) if found else None
+
+
+def end_connection(port: int, peer: Peer) -> bool:
+    """End the client's connection to this port and all its calls; ``False`` if there is none."""
+    for found, connection in _connections(port):
+        if found == peer:
+            with suppress(OSError):  # it has ended meanwhile
+                connection.shutdown(socket.SHUT_RDWR)
+            return True
+    return False
+
+
+def _connections(port: int) -> Iterator[tuple[Peer, socket.socket]]:
+    """Every connection to this port; each socket is usable until the next one is asked for."""
+    for name in os.listdir(_DESCRIPTORS) if _DESCRIPTORS.is_dir() else ():
+        # gRPC's threads open and close descriptors meanwhile: a number may be anything by now.
+        with suppress(OSError), _duplicate(int(name)) as connection:
+            if connection.family in (socket.AF_INET, socket.AF_INET6):
+                _, own_port = connection.getsockname()[:2]
+                if own_port == port and connection.type == socket.SOCK_STREAM:
+                    yield _peer(*connection.getpeername()[:2]), connection
+
+
+def _duplicate(descriptor: int) -> socket.socket:
+    """Another descriptor of the same socket; an ``OSError`` if it is none."""
+    duplicate = os.dup(descriptor)
+    try:
+        return socket.socket(fileno=duplicate)
+    except OSError:
+        os.close(duplicate)
+        raise
+
+
+def _peer(address: str, port: int) -> Peer:
+    ip = ip_address(address)
+    # A socket that listens for both kinds shows IPv4 as a part of IPv6, and gRPC does not.
+    if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
+        ip = ip.ipv4_mapped
+    return str(ip), port
