@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from bookkeeper_metadata.foundation.tasks import end_tasks
 from tests.doubles.records import add, encoded_section, section
 from tests.doubles.storage import running_bookie
 from tests.doubles.waits import pass_turns, until
+from tests.patience import seconds
 
 pytestmark = pytest.mark.slow
 
@@ -173,8 +173,13 @@ async def test_a_reader_that_takes_nothing_is_cut_off_when_others_need_its_room(
 
 
 async def test_an_idle_stream_does_not_hold_its_last_frame(tmp_path: Path) -> None:
+    gone = asyncio.Event()
+
     class WatchedBytes(bytes):
-        """Unlike ``bytes`` itself, these can be referred to weakly."""
+        """These say when nobody holds them any more."""
+
+        def __del__(self) -> None:
+            gone.set()
 
     async with serving(tmp_path) as served:
         stream = served.open("Write", "client")
@@ -182,12 +187,11 @@ async def test_an_idle_stream_does_not_hold_its_last_frame(tmp_path: Path) -> No
         small = encoded_section([b"ten bytes."]).data
         refused = codec.encode_section(wrong_key, [section([bytes(4 * MIB)], 1).run.data])
         frame = WatchedBytes(small + refused)
-        alive = weakref.ref(frame)
         stream.send(frame)
         del frame
 
-        await until(lambda: len(stream.replies) == 2 or alive() is None)
-        await until(lambda: alive() is None)
+        async with asyncio.timeout(seconds(10)):
+            await gone.wait()
 
         contents = served.bookie.storage.contents
         assert contents.last_entry(7) == 0
