@@ -309,7 +309,13 @@ class Contents:
         invariant(0 <= first <= last, "a read asks for at least one id")
         wanted = stripe or EVERY_ID
         return self._plan(
-            ledger_id, first, last, wanted, wanted.select, wanted.next(first), size_bytes_max
+            ledger_id,
+            first,
+            last,
+            stripe=wanted,
+            select=wanted.select,
+            first_wanted=wanted.next(first),
+            size_bytes_max=size_bytes_max,
         )
 
     def plan_compare(self, run: Run, *, size_bytes_max: int) -> ReadPlan:
@@ -320,13 +326,22 @@ class Contents:
             return [entry_id for entry_id in ids if entry_id in ids_of_run]
 
         first, last = run.first_entry, run.last_entry
-        return self._plan(run.ledger_id, first, last, EVERY_ID, select, first, size_bytes_max)
+        return self._plan(
+            run.ledger_id,
+            first,
+            last,
+            stripe=EVERY_ID,
+            select=select,
+            first_wanted=first,
+            size_bytes_max=size_bytes_max,
+        )
 
     def _plan(
         self,
         ledger_id: int,
         first: int,
         last: int,
+        *,
         stripe: Stripe,
         select: Callable[[Sequence[int]], Sequence[int]],
         first_wanted: int,

@@ -213,7 +213,8 @@ async def test_a_writer_that_takes_no_answers_is_read_no_further(
         stream.send(*[encoded_section([b"x"]).data] * (4 * ANSWERS_UNSENT_MAX))
         await until(lambda: stream.read_count > ANSWERS_UNSENT_MAX)
         await pass_turns(1_000)
-        assert stream.read_count <= ANSWERS_UNSENT_MAX + 10
+        # As many again may be in the message that is not taken.
+        assert stream.read_count <= 2 * ANSWERS_UNSENT_MAX + 10
 
         stream._takes.set()
         await until(lambda: stream.read_count == 4 * ANSWERS_UNSENT_MAX)
