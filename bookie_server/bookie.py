@@ -23,7 +23,7 @@ from bookie_server.duplicates import compare_with_stored
 from bookie_server.fetching import Fetcher
 from bookie_server.journal_thread import JournalWriter
 from bookie_server.lac_watch import LacWatch
-from bookie_server.memory import MemoryBudget, Room
+from bookie_server.memory.budget import MemoryBudget, Room
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.checkpoint import CheckpointResult
 from bookie_server.storage.contents import lac_of_packet

@@ -6,7 +6,7 @@ limit. One reply message carries
 whatever became answerable since the last one, so a journal group costs one message per stream.
 
 Room for a frame is taken before it is read, room for a reply before its records are: not to read on is
-the back pressure, since gRPC's flow control then stops the client. See :mod:`bookie_server.memory`.
+the back pressure, since gRPC's flow control then stops the client. See :mod:`bookie_server.memory.budget`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import grpc
 import grpc.aio
 
 from bookie_server.bookie import Bookie
-from bookie_server.connections import end_connection, peer_of
-from bookie_server.frames_in_progress import (
+from bookie_server.memory.budget import Room
+from bookie_server.memory.connections import end_connection, peer_of
+from bookie_server.memory.frames import (
     SECTION_OVERHEAD,
     Frame,
     FramesInProgress,
     TooLittleRoomError,
 )
-from bookie_server.memory import Room
 from bookie_server.wire import codec
 from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import (
@@ -134,22 +134,10 @@ class BookieService:
                     while len(replies) > ANSWERS_UNSENT_MAX:
                         taken.clear()
                         await taken.wait()
-                    await self._bookie.wait_for_room()
-                    await in_progress.expect()
-                    data = await anext(unread, None)
-                    # The frame is dropped unanswered: its writer sends it
-                    # again when a bookie is back at this address.
-                    if data is None or self.is_draining:
+                    section_count = await self._take_frame(unread, in_progress, answer)
+                    if section_count is None:
                         break
-                    # All are parsed before any is admitted: what follows on
-                    # the stream of a frame that does not parse means nothing.
-                    sections = [s async for s in _with_pauses(codec.sections_of(data))]
-                    frame = in_progress.arrive(len(data) + SECTION_OVERHEAD * len(sections))
-                    # Else this stream would hold the frame until it has the next one.
-                    del data
-                    unanswered += len(sections)
-                    await self._add_all(sections, frame, answer)
-                    del sections, frame
+                    unanswered += section_count
             except codec.MalformedFrameError as error:
                 malformed = error
             except TooLittleRoomError:
@@ -170,18 +158,31 @@ class BookieService:
             # more; the writer sends those sections again.
             await end_tasks([sender])
 
-    async def _add_all(
+    async def _take_frame(
         self,
-        sections: list[Section],
-        frame: Frame,
+        unread: AsyncIterator[bytes],
+        in_progress: FramesInProgress,
         answer: Callable[[Frame, Section, Status], None],
-    ) -> None:
+    ) -> int | None:
+        """Read the next frame and admit its sections; returns their number, ``None`` at the end."""
+        await self._bookie.wait_for_room()
+        await in_progress.expect()
+        data = await anext(unread, None)
+        # The frame is dropped unanswered: its writer sends it
+        # again when a bookie is back at this address.
+        if data is None or self.is_draining:
+            return None
+        # All are parsed before any is admitted: what follows on
+        # the stream of a frame that does not parse means nothing.
+        sections = [section async for section in _with_pauses(codec.sections_of(data))]
+        frame = in_progress.arrive(len(data) + SECTION_OVERHEAD * len(sections))
         try:
             async for section in _with_pauses(sections):
                 frame.hold()
                 self._bookie.add(section, partial(answer, frame, section))
         finally:
             frame.let_go()
+        return len(sections)
 
     async def _read(self, requests: AsyncIterator[bytes], context: Any) -> None:
         client = context.peer()

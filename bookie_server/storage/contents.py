@@ -301,52 +301,16 @@ class Contents:
         *,
         stripe: Stripe | None = None,
         size_bytes_max: int,
+        select: Callable[[Sequence[int]], Sequence[int]] | None = None,
     ) -> ReadPlan:
         """Find the places of the entries ``first..last``, up to about ``size_bytes_max`` bytes.
 
-        With ``stripe`` only ids that this bookie's place in the ensemble should hold are asked for.
+        With ``stripe`` only ids that this bookie's place in the ensemble should hold are asked for. ``select`` picks others.
         """
         invariant(0 <= first <= last, "a read asks for at least one id")
         wanted = stripe or EVERY_ID
-        return self._plan(
-            ledger_id,
-            first,
-            last,
-            stripe=wanted,
-            select=wanted.select,
-            first_wanted=wanted.next(first),
-            size_bytes_max=size_bytes_max,
-        )
-
-    def plan_compare(self, run: Run, *, size_bytes_max: int) -> ReadPlan:
-        """Find the places of the stored entries that have the ids of ``run``, up to a size as in a read."""
-        ids_of_run = run.entry_ids if isinstance(run.entry_ids, range) else set(run.entry_ids)
-
-        def select(ids: Sequence[int]) -> list[int]:
-            return [entry_id for entry_id in ids if entry_id in ids_of_run]
-
-        first, last = run.first_entry, run.last_entry
-        return self._plan(
-            run.ledger_id,
-            first,
-            last,
-            stripe=EVERY_ID,
-            select=select,
-            first_wanted=first,
-            size_bytes_max=size_bytes_max,
-        )
-
-    def _plan(
-        self,
-        ledger_id: int,
-        first: int,
-        last: int,
-        *,
-        stripe: Stripe,
-        select: Callable[[Sequence[int]], Sequence[int]],
-        first_wanted: int,
-        size_bytes_max: int,
-    ) -> ReadPlan:
+        select = select or wanted.select
+        first_wanted = wanted.next(first)
         stored: list[Stored] = []
         places = id_count = size = 0
         planned_last, looked_at = last, NO_ENTRY_ID
@@ -364,7 +328,18 @@ class Contents:
             if ids := select(item.ids):
                 stored.append(Stored(ids, item.place, item.directory))
                 size += stored[-1].size_bytes
-        return ReadPlan(ledger_id, first, last, stripe, size_bytes_max, tuple(stored), planned_last)
+        return ReadPlan(ledger_id, first, last, wanted, size_bytes_max, tuple(stored), planned_last)
+
+    def plan_compare(self, run: Run, *, size_bytes_max: int) -> ReadPlan:
+        """Find the places of the stored entries that have the ids of ``run``, up to a size as in a read."""
+        ids_of_run = run.entry_ids if isinstance(run.entry_ids, range) else set(run.entry_ids)
+        return self.plan_read(
+            run.ledger_id,
+            run.first_entry,
+            run.last_entry,
+            size_bytes_max=size_bytes_max,
+            select=lambda ids: [entry_id for entry_id in ids if entry_id in ids_of_run],
+        )
 
     def _find_stored(self, ledger_id: int, first: int, last: int) -> Iterator[Stored]:
         """Every stored id of ``first..last`` and its place, ascending, each once."""

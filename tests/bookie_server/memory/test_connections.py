@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from bookie_server.connections import end_connection, peer_of
+from bookie_server.memory.connections import end_connection, peer_of
 
 pytestmark = [
     pytest.mark.integration,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from bookie_server.frames_in_progress import FramesInProgress, TooLittleRoomError
-from bookie_server.memory import MemoryBudget, Room
+from bookie_server.memory.budget import MemoryBudget, Room
+from bookie_server.memory.frames import FramesInProgress, TooLittleRoomError
 from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
 from bookkeeper_metadata.foundation.tasks import end_tasks

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from bookie_server.memory import MemoryBudget, Room
+from bookie_server.memory.budget import MemoryBudget, Room
 from bookie_server.wire.limits import FRAME_SIZE_MAX
 
 SECTION_OVERHEAD = 1024
