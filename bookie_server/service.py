@@ -24,7 +24,7 @@ import grpc.aio
 
 from bookie_server.bookie import Bookie
 from bookie_server.memory.budget import Room
-from bookie_server.memory.connections import end_connection, peer_of
+from bookie_server.memory.connections import Connections
 from bookie_server.memory.frames import (
     SECTION_OVERHEAD,
     Frame,
@@ -77,7 +77,7 @@ class BookieService:
     def __init__(
         self, bookie: Bookie, identity: BookieInfo, directory: str, port: int | None = None
     ) -> None:
-        self._port = port
+        self._clients = Connections(port)
         self._bookie = bookie
         self._identity = identity
         self._directory = directory
@@ -126,7 +126,7 @@ class BookieService:
         sender = asyncio.create_task(send_replies(), name="write-replies")
         malformed: codec.MalformedFrameError | None = None
         is_refused = False
-        in_progress = FramesInProgress(self._bookie.adds_in_progress, context.peer())
+        in_progress = FramesInProgress(self._bookie.adds_in_progress, context.peer(), self._clients)
         unread = aiter(frames)
         try:
             try:
@@ -186,7 +186,7 @@ class BookieService:
 
     async def _read(self, requests: AsyncIterator[bytes], context: Any) -> None:
         client = context.peer()
-        disconnect = partial(self._disconnect, client)
+        disconnect = partial(self._clients.disconnect, client)
         slots = asyncio.Semaphore(READS_IN_FLIGHT_MAX)
         writing = asyncio.Lock()
         tasks: set[asyncio.Task[None]] = set()
@@ -257,14 +257,8 @@ class BookieService:
         context.add_done_callback(lambda _: room.release())
         frame = await _refuse_malformed(answer)(data, context)
         room.resize(len(frame))
-        room.lend(partial(self._disconnect, client))
+        room.lend(partial(self._clients.disconnect, client))
         return frame
-
-    def _disconnect(self, client: str) -> None:
-        """End the connection of a client that does not take its replies, and all its calls."""
-        peer = peer_of(client)
-        if self._port is not None and peer is not None and end_connection(self._port, peer):
-            _LOGGER.warning("replies not taken while others wait: disconnected. peer=%s", client)
 
     async def _write_lac(self, data: bytes) -> bytes:
         ledger_id, master_key, packet = codec.parse_write_lac_request(data)

@@ -10,6 +10,7 @@ and its stream ended: the writer sends it again.
 from __future__ import annotations
 
 from functools import partial
+from typing import Protocol
 
 from bookie_server.memory.budget import MemoryBudget, Room
 from bookie_server.wire.limits import FRAME_SIZE_MAX
@@ -18,6 +19,8 @@ SECTION_OVERHEAD = 1024
 """Bytes of memory that a section costs beside its records, about."""
 _EXPECTED_MIN = 64 * 1024
 """Expected of a stream of small frames; gRPC takes in about as much of a stream that nobody reads."""
+_LOOKS_MAX = 50
+"""How often a frame may be found to be still on its way while others wait for room."""
 
 
 class TooLittleRoomError(Exception):
@@ -44,11 +47,26 @@ class Frame:
             self._room.release()
 
 
+class Clients(Protocol):
+    """What is known of the connections of clients."""
+
+    def received_bytes(self, client: str) -> int:
+        """The bytes received from the client so far, or lately."""
+
+    def disconnect(self, client: str) -> None:
+        """End the client's connection."""
+
+
 class FramesInProgress:
     """Of one stream of this client; the next frame is read between ``expect`` and ``arrive``."""
 
-    def __init__(self, budget: MemoryBudget, client: str) -> None:
+    def __init__(self, budget: MemoryBudget, client: str, clients: Clients) -> None:
         self._budget = budget
+        self._client = client
+        self._clients = clients
+        self._received_bytes: int | None = None
+        """When others needed the room of the next frame for the last time."""
+        self._looks = 0
         self._room = budget.room(client)
         self._new_room = partial(budget.room, client)
         self._expected_bytes = FRAME_SIZE_MAX
@@ -57,7 +75,8 @@ class FramesInProgress:
         """Wait for room for the next frame."""
         if not self._room.try_take(self._expected_bytes):
             await self._room.take(self._expected_bytes)
-        self._room.lend(partial(self._room.resize, 0))
+        self._received_bytes, self._looks = None, 0
+        self._room.lend(self._take_back)
 
     def arrive(self, size_bytes: int) -> Frame:
         """Account for the frame that was read.
@@ -76,6 +95,19 @@ class FramesInProgress:
         # Writers' frames grow and shrink with their load.
         self._expected_bytes = min(max(2 * size_bytes, _EXPECTED_MIN), FRAME_SIZE_MAX)
         return Frame(room)
+
+    def _take_back(self) -> None:
+        """Give the room of the next frame up if the stream is idle."""
+        received_bytes = self._clients.received_bytes(self._client)
+        if received_bytes == self._received_bytes:
+            self._room.resize(0)
+            return
+        self._looks += 1
+        if self._looks > _LOOKS_MAX:
+            self._clients.disconnect(self._client)
+            return
+        self._received_bytes = received_bytes
+        self._room.lend(self._take_back)
 
     def close(self) -> None:
         """No more frames: give up the room of the next one."""

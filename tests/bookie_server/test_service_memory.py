@@ -159,7 +159,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_when_others_need_its_room(
             assert handler is not None
             handler.cancel()
 
-        monkeypatch.setattr(served.service, "_disconnect", disconnect)
+        monkeypatch.setattr(served.service._clients, "disconnect", disconnect)
         for stream in greedy:
             stream.send(*(read_of(request_id, request_id % 3) for request_id in range(100)))
         await until(lambda: budget.waiting_count > 0)

@@ -55,11 +55,15 @@ async def opened(address: str, method: str) -> AsyncIterator[Any]:
 
 
 async def store(address: str, ledger_id: int, count: int) -> None:
-    """Have ``count`` large entries stored."""
-    async with opened(address, "Write") as call:
-        for entry_id in range(count):
-            await call.write(section(ledger_id, [entry_id], _PAYLOAD))
-            await call.read()
+    """Have ``count`` large entries stored, however often it takes."""
+    while True:
+        with suppress(grpc.RpcError):
+            async with opened(address, "Write") as call:
+                for entry_id in range(count):
+                    await call.write(section(ledger_id, [entry_id], _PAYLOAD))
+                    await call.read()
+                return
+        await asyncio.sleep(_RETRY_S)
 
 
 async def send_large_frames(address: str, number: int) -> None:

@@ -17,6 +17,20 @@ from tests.doubles.waits import pass_turns, until
 NEVER_S = 3_600.0
 
 
+class Connected:
+    """Clients of which a test says what they sent."""
+
+    def __init__(self, *received_bytes: int) -> None:
+        self._received_bytes = iter(received_bytes)
+        self.disconnected: list[str] = []
+
+    def received_bytes(self, _: str) -> int:
+        return next(self._received_bytes, 0)
+
+    def disconnect(self, client: str) -> None:
+        self.disconnected.append(client)
+
+
 async def taken(budget: MemoryBudget, client: str, size_bytes: int) -> Room:
     room = budget.room(client)
     await room.take(size_bytes)
@@ -123,7 +137,7 @@ async def test_whoever_holds_room_does_not_wait_for_more() -> None:
 
 async def test_a_frame_is_in_progress_until_its_last_section_is_answered() -> None:
     budget = MemoryBudget(4 * FRAME_SIZE_MAX, patience_s=NEVER_S)
-    frames = FramesInProgress(budget, "a")
+    frames = FramesInProgress(budget, "a", Connected())
     await frames.expect()
     # Nothing is known of a new stream, so room for the largest frame is there before it is read.
     assert budget.used_bytes == FRAME_SIZE_MAX
@@ -142,7 +156,10 @@ async def test_a_frame_is_in_progress_until_its_last_section_is_answered() -> No
 
 async def test_an_idle_stream_gives_up_the_room_of_its_next_frame() -> None:
     budget = MemoryBudget(FRAME_SIZE_MAX, patience_s=0.01)
-    idle, other = FramesInProgress(budget, "a"), FramesInProgress(budget, "b")
+    idle, other = (
+        FramesInProgress(budget, "a", Connected()),
+        FramesInProgress(budget, "b", Connected()),
+    )
     await idle.expect()
     await other.expect()
     await until(lambda: budget.used_bytes == FRAME_SIZE_MAX)
@@ -155,7 +172,7 @@ async def test_an_idle_stream_gives_up_the_room_of_its_next_frame() -> None:
 
 async def test_frames_nobody_expected_are_dropped_beyond_a_part_of_the_budget() -> None:
     budget = MemoryBudget(FRAME_SIZE_MAX, patience_s=0.001)
-    streams = [FramesInProgress(budget, str(number)) for number in range(4)]
+    streams = [FramesInProgress(budget, str(number, Connected())) for number in range(4)]
     for stream in streams:
         await stream.expect()
     await until(lambda: budget.used_bytes == FRAME_SIZE_MAX)
@@ -168,3 +185,28 @@ async def test_frames_nobody_expected_are_dropped_beyond_a_part_of_the_budget() 
     for frame in frames:
         frame.let_go()
     assert budget.used_bytes == 0
+
+
+async def test_a_stream_whose_frame_is_on_its_way_keeps_its_room() -> None:
+    """While the loop was busy with frames, all streams counted as idle, and all were let send."""
+    budget = MemoryBudget(FRAME_SIZE_MAX, patience_s=0.001)
+    stream = FramesInProgress(budget, "a", Connected(1, 2, 3, 4, 4))
+    await stream.expect()
+    (task,) = waiting(budget, ("b", 1))
+    await asyncio.sleep(0.0015)
+    assert not task.done()
+
+    await task
+    assert budget.used_bytes == 1
+
+
+async def test_who_never_ends_a_frame_is_disconnected_while_others_wait() -> None:
+    budget = MemoryBudget(FRAME_SIZE_MAX, patience_s=0.0001)
+    clients = Connected(*range(1, 1_000))
+    stream = FramesInProgress(budget, "a", clients)
+    await stream.expect()
+    tasks = waiting(budget, ("b", 1))
+
+    await until(lambda: clients.disconnected == ["a"])
+    stream.close()
+    await tasks[0]
