@@ -172,7 +172,7 @@ async def test_an_idle_stream_gives_up_the_room_of_its_next_frame() -> None:
 
 async def test_frames_nobody_expected_are_dropped_beyond_a_part_of_the_budget() -> None:
     budget = MemoryBudget(FRAME_SIZE_MAX, patience_s=0.001)
-    streams = [FramesInProgress(budget, str(number, Connected())) for number in range(4)]
+    streams = [FramesInProgress(budget, str(number), Connected()) for number in range(4)]
     for stream in streams:
         await stream.expect()
     await until(lambda: budget.used_bytes == FRAME_SIZE_MAX)
