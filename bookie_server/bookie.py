@@ -22,8 +22,10 @@ from bookie_server.core.presence import Presence
 from bookie_server.core.space import REQUEST_SIZE, Disk, Look, Mode, Space
 from bookie_server.damage_log import DamageLog
 from bookie_server.duplicates import compare_with_stored
+from bookie_server.fetching import Fetcher
 from bookie_server.journal_thread import JournalWriter, size_bytes
 from bookie_server.lac_watch import LacWatch
+from bookie_server.memory.budget import MemoryBudget, Room
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.contents import lac_of_packet
 from bookie_server.storage.engine import Storage
@@ -49,6 +51,11 @@ from bookkeeper_metadata.foundation.tasks import settle
 _LOGGER = logging.getLogger(__name__)
 LAC_REPLY_SIZE_BYTES_MAX = 7 * 1024 * 1024
 """Entries in the answer to a long poll; a message has at most 8 MiB."""
+_IDLE_AFTER_S = 0.2
+"""A stream without a frame for so long keeps no room for its next one while others wait for room; time
+enough for the largest frame to arrive."""
+_COMPARISONS = "comparisons with stored entries"
+"""As which client all of them together ask for memory."""
 
 
 class Bookie:
@@ -69,6 +76,18 @@ class Bookie:
         self._workers = workers or ThreadWorkers(settings.read_threads)
         self._journals: tuple[JournalWriter, ...] = ()
         self._pending_bytes = 0
+        """Of entries, admitted and not durable yet."""
+        self.adds_in_progress = MemoryBudget(
+            settings.adds_in_progress_bytes_max, patience_s=_IDLE_AFTER_S
+        )
+        """Frames of adds, until they are answered."""
+        self.reads_in_progress = MemoryBudget(
+            settings.reads_in_progress_bytes_max,
+            patience_s=settings.response_backpressure_timeout_ms / 1000,
+        )
+        """Records on their way to readers."""
+        self.damage_log = DamageLog()
+        self._fetcher = Fetcher(storage, self._workers, self.damage_log)
         self._room = asyncio.Event()
         self._room.set()
         self._idle = asyncio.Event()
@@ -84,7 +103,6 @@ class Bookie:
         )
         self._comparing: set[asyncio.Task[None]] = set()
         self.lac_watch = LacWatch(storage.contents)
-        self.damage_log = DamageLog()
 
     async def start(self) -> None:
         """Start the journal threads and checkpoints."""
@@ -122,7 +140,7 @@ class Bookie:
         self._run(self._admission.add(section, to))
 
     async def wait_for_room(self) -> None:
-        """Wait until another frame may be admitted; this bounds the bytes held only in memory."""
+        """Wait until the write cache may take another frame."""
         await self._room.wait()
 
     async def wait_until_settled(self) -> None:
@@ -140,10 +158,11 @@ class Bookie:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    async def read(self, request: ReadRequest) -> StoredReply:
+    async def read(self, request: ReadRequest, room: Room | None = None) -> StoredReply:
         """Return the wanted entries, and a status for each id that is not among them.
 
-        A fencing read returns nothing, absence included, before the fence is durable.
+        A fencing read returns nothing, absence included, before the fence is durable. What the
+        records take of memory is put into ``room``, which is the caller's.
         """
         ledger_id = request.ledger_id
         if request.is_fencing:
@@ -155,14 +174,15 @@ class Bookie:
         # the fence, since from then on no more ordinary adds get on that way.
         if self._admission.is_pending(ledger_id, request.first_entry, request.last_entry):
             await self._decide(partial(self._admission.settle, ledger_id))
-        plan = self._contents.plan_read(
+        make_plan = partial(
+            self._contents.plan_read,
             ledger_id,
             request.first_entry,
             request.last_entry,
             stripe=request.stripe,
             size_bytes_max=min(request.size_bytes_max, READ_SIZE_BYTES_MAX),
         )
-        outcome = await self._execute(plan)
+        outcome = await self._fetcher.fetch_one(make_plan, room)
         handle = self._contents.ledgers.get(ledger_id)
         absence = self._absence(ledger_id)
         missing_ids = tuple(
@@ -173,14 +193,15 @@ class Bookie:
         lac = handle.last_add_confirmed if handle is not None else -1
         return StoredReply(tuple(outcome.chunks), missing_ids, lac)
 
-    async def read_lac(self, request: ReadLacRequest) -> ReadLacReply:
+    async def read_lac(self, request: ReadLacRequest, room: Room | None = None) -> ReadLacReply:
         """Return the highest entry and the explicit LAC; if it ``is_fencing`` fence durably before.
 
-        A ``long_poll`` waits for news and returns the new entries as well; see bookie.proto.
+        A ``long_poll`` waits for news and returns the new entries as well; see bookie.proto. ``room``
+        as in a read; nothing of it is taken while fence or news are waited for.
         """
         ledger_id = request.ledger_id
         if request.long_poll is not None:
-            return await self._news(ledger_id, request.long_poll)
+            return await self._news(ledger_id, request.long_poll, room)
         if request.is_fencing:
             status = await self.fence(ledger_id, request.master_key)
             if status is not Status.OK:
@@ -198,13 +219,15 @@ class Bookie:
             status = Status.OK if explicit_lac is not None else absence
             return ReadLacReply(status, None, explicit_lac)
         # The limit does not matter: one entry comes whatever its size.
-        plan = self._contents.plan_read(ledger_id, last_entry, last_entry, size_bytes_max=1)
-        outcome = await self._execute(plan)
+        make_plan = partial(
+            self._contents.plan_read, ledger_id, last_entry, last_entry, size_bytes_max=1
+        )
+        outcome = await self._fetcher.fetch_one(make_plan, room)
         if not outcome.entry_count:
             return ReadLacReply(Status.UNKNOWN)  # the entry is stored but cannot be read
         return ReadLacReply(Status.OK, b"".join(outcome.chunks), explicit_lac)
 
-    async def _news(self, ledger_id: int, poll: LongPoll) -> ReadLacReply:
+    async def _news(self, ledger_id: int, poll: LongPoll, room: Room | None) -> ReadLacReply:
         if not await self.lac_watch.wait(ledger_id, poll.previous_lac, poll.timeout_ms):
             return ReadLacReply(Status.BUSY)
         # Looked up again: a release has no reason, and the ledger
@@ -216,24 +239,28 @@ class Bookie:
         lac = handle.last_add_confirmed
         if lac <= poll.previous_lac:
             return ReadLacReply(Status.OK)
-        explicit_lac, proof = handle.explicit_lac, b""
+        wanted: list[tuple[int, int, int]] = []
+        explicit_lac = handle.explicit_lac
         if explicit_lac is None or lac_of_packet(explicit_lac) < lac:
             # The highest entry proves the LAC. It lies beyond it, and so is not in the records.
             explicit_lac = None
             last_entry = self._contents.last_entry(ledger_id)
             if last_entry is not None:
-                proof = await self._records(ledger_id, last_entry, last_entry, 1)
-        size_bytes_max = min(poll.size_bytes_max, READ_SIZE_BYTES_MAX)
-        records = b""
-        if size_bytes_max:
-            records = await self._records(ledger_id, poll.previous_lac + 1, lac, size_bytes_max)
+                wanted.append((last_entry, last_entry, 1))
+        proof_count = len(wanted)
+        if size_bytes_max := min(poll.size_bytes_max, READ_SIZE_BYTES_MAX):
+            wanted.append((poll.previous_lac + 1, lac, size_bytes_max))
+
+        def make_plans() -> list[ReadPlan]:
+            plan_read = self._contents.plan_read
+            return [plan_read(ledger_id, *ids, size_bytes_max=most) for *ids, most in wanted]
+
+        outcomes = await self._fetcher.fetch(make_plans, room)
+        found = [b"".join(outcome.chunks) for outcome in outcomes]
+        proof, records = b"".join(found[:proof_count]), b"".join(found[proof_count:])
         if len(proof) + len(records) > LAC_REPLY_SIZE_BYTES_MAX:
             records = b""  # two entries of the largest size fit no message: the client reads them
         return ReadLacReply(Status.OK, proof or None, explicit_lac, records)
-
-    async def _records(self, ledger_id: int, first: int, last: int, size_bytes_max: int) -> bytes:
-        plan = self._contents.plan_read(ledger_id, first, last, size_bytes_max=size_bytes_max)
-        return b"".join((await self._execute(plan)).chunks)
 
     def list_entries(self, request: ListRequest) -> EntryList:
         """List stored entries, a page at a time; UNKNOWN when some may be missing from the list."""
@@ -263,10 +290,9 @@ class Bookie:
                 case Reply(to, status):
                     to(status)
                 case Persist():
-                    # From admission on: a slow disk is exactly when
-                    # bytes pile up in front of the journal.
-                    self._account(size_bytes(effect))
-                    self.space.promise(size_bytes(effect) + REQUEST_SIZE)
+                    size = size_bytes(effect)
+                    self._pending_bytes += size
+                    self.space.promise(size + REQUEST_SIZE)
                     self._idle.clear()
                     journal = self._contents.journal_of(effect.ledger_id)
                     self._journals[journal].submit(effect)
@@ -282,7 +308,9 @@ class Bookie:
     async def _compare(self, effect: Compare) -> None:
         """Answer an add some of whose entries were stored already, whatever becomes of the look."""
         try:
-            found = await compare_with_stored(effect, self._contents.plan_compare, self._execute)
+            found = await compare_with_stored(
+                effect, self._contents.plan_compare, self._fetch_to_compare
+            )
         except Exception:
             _LOGGER.exception("comparison with stored entries. ledger_id=%d", effect.run.ledger_id)
             effect.to(Status.UNKNOWN)
@@ -292,6 +320,11 @@ class Bookie:
             effect.to(found)
         else:
             self._run(self._admission.replace(effect, found))
+
+    async def _fetch_to_compare(self, make_plan: Callable[[], ReadPlan]) -> ReadOutcome:
+        # It is compared before anybody else runs, so the room may be given back here.
+        with self.reads_in_progress.room(_COMPARISONS) as room:
+            return await self._fetcher.fetch_one(make_plan, room)
 
     def _on_group_done(self, group: Sequence[Persist], position: JournalPosition) -> None:
         try:
@@ -309,9 +342,9 @@ class Bookie:
             effects = self._admission.on_durable(persist.ticket)
             self._run(persist.then)
             self._run(effects)
-        self._account(-sum(map(size_bytes, group)))
-        # Each group fills whole blocks.
-        self.space.promise(BLOCK_SIZE)
+        self._pending_bytes -= sum(map(size_bytes, group))
+        self.space.promise(BLOCK_SIZE)  # a group fills whole blocks
+        self._look_for_room()
         if not self._admission.pending_count:
             self._idle.set()
 
@@ -322,14 +355,6 @@ class Bookie:
             # Not a refusal: the group may be on disk all the same,
             # and then the next start replays it.
             self._run([Reply(effect.to, Status.UNKNOWN) for effect in persist.then])
-
-    async def _execute(self, plan: ReadPlan) -> ReadOutcome:
-        # Cached entries are views of memory: no thread needs to be asked for them.
-        if not plan.needs_disk:
-            return self.storage.execute(plan)
-        outcome = await self._workers.read(partial(self.storage.execute, plan))
-        self.damage_log.note(outcome.damage)
-        return outcome
 
     def _absence(self, ledger_id: int) -> Status:
         return status_of_absence(
@@ -360,16 +385,11 @@ class Bookie:
         """Take no new entries, or take them again, whatever the disks say; recoveries may go on."""
         self.space.is_readonly_by_hand = is_wanted
 
-    def _account(self, size_bytes: int) -> None:
-        self._pending_bytes += size_bytes
-        self._look_for_room()
-
     def _look_for_room(self) -> None:
         # Twice the cache: one half being written out, the other filling.
-        in_memory = self._pending_bytes + self._contents.cached_bytes
         # On a full disk nobody waits for a checkpoint: adds are refused at once, and cost nothing.
         is_full = self.space.mode >= Mode.FULL
-        if is_full or in_memory < 2 * self._settings.write_cache_size_bytes:
+        if is_full or self._contents.cached_bytes < 2 * self._settings.write_cache_size_bytes:
             self._room.set()
         else:
             self._room.clear()

@@ -8,6 +8,7 @@ a writer's add is answered UNKNOWN then, a recovery's may replace it, and nothin
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from bookie_server.core.admission import same_entries
 from bookie_server.core.effects import Compare
@@ -16,37 +17,61 @@ from bookie_server.storage.logs.rows import Block, Row
 from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import Run, parse_run
+from bookkeeper_metadata.model import ENTRY_ID_MAX
 
+COMPARE_SIZE_BYTES = 1024 * 1024
+"""Stored bytes that a duplicate is compared with at a time."""
 _LOOKS_MAX = 8
 """Each look but the first means that somebody else replaced a damaged entry during the one before."""
 
 
+class PlanCompare(Protocol):
+    """See ``Contents.plan_compare``."""
+
+    def __call__(self, run: Run, *, size_bytes_max: int) -> ReadPlan: ...
+
+
 async def compare_with_stored(
     effect: Compare,
-    plan_compare: Callable[[Run], ReadPlan],
-    execute: Callable[[ReadPlan], Awaitable[ReadOutcome]],
+    plan_compare: PlanCompare,
+    fetch: Callable[[Callable[[], ReadPlan]], Awaitable[ReadOutcome]],
 ) -> Status | list[Run]:
     """The answer to the add, or its entries whose stored copies cannot be read and may be replaced.
 
     The latter holds until the caller waits for anything.
     """
     for _ in range(_LOOKS_MAX):
-        plan = plan_compare(effect.run)
-        outcome = await execute(plan)
-        if not all(
-            same_entries(effect.run, parse_run(chunk), effect.digest_size)
-            for chunk in outcome.chunks
-        ):
-            return Status.CONFLICT
-        spans = outcome.of(Presence.DAMAGED)
-        if not spans:
+        damaged: list[Run] = []
+        before: dict[int, tuple[str, Block]] = {}
+        rest: Run | None = effect.run
+        # Piece by piece: what is stored under the ids of a few bytes may be large.
+        while rest is not None:
+            plans: list[ReadPlan] = []
+
+            def make_plan(run: Run = rest, plans: list[ReadPlan] = plans) -> ReadPlan:
+                plans[:] = [plan_compare(run, size_bytes_max=COMPARE_SIZE_BYTES)]
+                return plans[0]
+
+            outcome = await fetch(make_plan)
+            if not all(
+                same_entries(effect.run, parse_run(chunk), effect.digest_size)
+                for chunk in outcome.chunks
+            ):
+                return Status.CONFLICT
+            spans = outcome.of(Presence.DAMAGED)
+            if spans and (effect.recovery_key is None or outcome.is_short):
+                return Status.UNKNOWN
+            damaged += [run for span in spans if (run := rest.between(*span)) is not None]
+            before |= _blocks(plans[0])
+            not_reached = outcome.of(Presence.NOT_REACHED)
+            rest = rest.between(not_reached[0][0], rest.last_entry) if not_reached else None
+        if not damaged:
             return Status.OK
-        if effect.recovery_key is None or outcome.is_short:
-            return Status.UNKNOWN
-        damaged = [run for span in spans if (run := effect.run.between(*span)) is not None]
         # While the disk was read, another recovery may have
         # replaced what was damaged then.
-        before, now = _blocks(plan), _blocks(plan_compare(effect.run))
+        now: dict[int, tuple[str, Block]] = {}
+        for run in damaged:
+            now |= _blocks(plan_compare(run, size_bytes_max=ENTRY_ID_MAX))
         if all(before[id] == now.get(id) for run in damaged for id in run.entry_ids):
             return damaged
     return Status.UNKNOWN

@@ -100,8 +100,10 @@ class JournalThread(JournalWriter):
             self._work.clear()
             while group := take_group(self._waiting, self._group_bytes_max):
                 try:
-                    records = [record for persist in group for record in persist.records]
-                    position = self._journal.write_group(records)
+                    # Under no name: it would hold the last group's frames until the next group.
+                    position = self._journal.write_group(
+                        [record for persist in group for record in persist.records]
+                    )
                 except Exception as error:  # noqa: BLE001 - any error ends this thread
                     # What waits behind this group stays unanswered: the bookie is about
                     # to stop, and clients send again what was not answered.

@@ -124,7 +124,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
             _exit_now(0)
         bookie = preparing.result()
         identity = BookieInfo(bookie_id, cluster_id, __version__)
-        service = BookieService(bookie, identity, settings.ledger_directories[0])
+        service = BookieService(bookie, identity, settings.ledger_directories[0], port)
         server.add_generic_rpc_handlers((AddressedHandler(service.handler(), identity),))
         await server.start()
         endpoint = Endpoint(BOOKIE_ENDPOINT, settings.host, port, GRPC)

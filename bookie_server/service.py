@@ -4,6 +4,9 @@ Generic handlers over raw bytes. A frame that does not parse ends its stream wit
 everything else is answered with a status per section or per range, BAD_REQUEST where it breaks a
 limit. One reply message carries
 whatever became answerable since the last one, so a journal group costs one message per stream.
+
+Room for a frame is taken before it is read, room for a reply before its records are: not to read on is
+the back pressure, since gRPC's flow control then stops the client. See :mod:`bookie_server.memory.budget`.
 """
 
 from __future__ import annotations
@@ -20,6 +23,14 @@ import grpc
 import grpc.aio
 
 from bookie_server.bookie import Bookie
+from bookie_server.memory.budget import Room
+from bookie_server.memory.connections import Connections
+from bookie_server.memory.frames import (
+    SECTION_OVERHEAD,
+    Frame,
+    FramesInProgress,
+    TooLittleRoomError,
+)
 from bookie_server.wire import codec
 from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import (
@@ -39,6 +50,8 @@ READS_IN_FLIGHT_MAX = 64
 """Reads of one stream executed at once; the others wait in the stream."""
 REPLIES_MAX = 4_096
 """Most sections answered in one message, which is encoded in one step."""
+ANSWERS_UNSENT_MAX = 1_000
+"""Answers to sections that a stream's client has not taken; then no more frames are read from it."""
 STEP_S = 0.01
 """About the longest that one frame keeps the event loop to itself."""
 _LOGGER = logging.getLogger(__name__)
@@ -49,6 +62,8 @@ SERVER_OPTIONS = (
     # Two bookies on one port would each get half of the clients.
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", 1_000),
+    # Probing would let a stream that nobody reads take in megabytes instead of 64 KiB.
+    ("grpc.http2.bdp_probe", 0),
 )
 
 
@@ -56,10 +71,13 @@ class BookieService:
     """Handlers of bookie.proto's methods over one :class:`Bookie`.
 
     ``identity`` is what the bookie answers to ``Info``, its numbers aside; the disk it reports is that
-    of ``directory``, the first for ledgers.
+    of ``directory``, the first for ledgers. ``port`` is that of the connections, to end some of them.
     """
 
-    def __init__(self, bookie: Bookie, identity: BookieInfo, directory: str) -> None:
+    def __init__(
+        self, bookie: Bookie, identity: BookieInfo, directory: str, port: int | None = None
+    ) -> None:
+        self._clients = Connections(port)
         self._bookie = bookie
         self._identity = identity
         self._directory = directory
@@ -74,7 +92,7 @@ class BookieService:
             {
                 "Write": stream(self._write),
                 "Read": stream(self._read),
-                "ReadLac": unary(_refuse_malformed(self._read_lac)),
+                "ReadLac": unary(self._read_lac),
                 "WriteLac": unary(_refuse_malformed(self._write_lac)),
                 "Info": unary(_refuse_malformed(self._info)),
                 "ListEntries": unary(_refuse_malformed(self._list_entries)),
@@ -83,12 +101,13 @@ class BookieService:
 
     async def _write(self, frames: AsyncIterator[bytes], context: Any) -> None:
         replies: list[SectionReply] = []
-        wake = asyncio.Event()
+        wake, taken = asyncio.Event(), asyncio.Event()
         unanswered = 0
 
-        def answer(section: Section, status: Status) -> None:
+        def answer(frame: Frame, section: Section, status: Status) -> None:
             nonlocal unanswered
             unanswered -= 1
+            frame.let_go()
             replies.append(section.reply(status))
             wake.set()
 
@@ -102,26 +121,28 @@ class BookieService:
                 while ready := replies[:REPLIES_MAX]:
                     del replies[:REPLIES_MAX]
                     await context.write(codec.encode_write_reply(ready))
+                taken.set()
 
         sender = asyncio.create_task(send_replies(), name="write-replies")
         malformed: codec.MalformedFrameError | None = None
+        is_refused = False
+        in_progress = FramesInProgress(self._bookie.adds_in_progress, context.peer(), self._clients)
+        unread = aiter(frames)
         try:
             try:
-                async for frame in frames:
-                    # The frame is dropped unanswered: its writer sends it
-                    # again when a bookie is back at this address.
-                    if self.is_draining:
+                while True:
+                    while len(replies) > ANSWERS_UNSENT_MAX:
+                        taken.clear()
+                        await taken.wait()
+                    section_count = await self._take_frame(unread, in_progress, answer)
+                    if section_count is None:
                         break
-                    # All are parsed before any is admitted: what follows on
-                    # the stream of a frame that does not parse means nothing.
-                    sections = [s async for s in _with_pauses(codec.sections_of(frame))]
-                    async for section in _with_pauses(sections):
-                        self._bookie.add(section, partial(answer, section))
-                        unanswered += 1
-                    # Not to read on is the back pressure: gRPC's flow control then stops the client.
-                    await self._bookie.wait_for_room()
+                    unanswered += section_count
             except codec.MalformedFrameError as error:
                 malformed = error
+            except TooLittleRoomError:
+                is_refused = True
+            in_progress.close()
             # The client has said all, or the bookie drains: what was taken from the stream is
             # answered still. gRPC loses a call that ends while a message is on its way.
             is_last = True
@@ -129,12 +150,43 @@ class BookieService:
             await sender
             if malformed is not None:
                 await _abort(context, malformed)
+            if is_refused:
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "no memory for the frame")
         finally:
+            in_progress.close()
             # Answers that come later go to a list that is sent no
             # more; the writer sends those sections again.
             await end_tasks([sender])
 
+    async def _take_frame(
+        self,
+        unread: AsyncIterator[bytes],
+        in_progress: FramesInProgress,
+        answer: Callable[[Frame, Section, Status], None],
+    ) -> int | None:
+        """Read the next frame and admit its sections; returns their number, ``None`` at the end."""
+        await self._bookie.wait_for_room()
+        await in_progress.expect()
+        data = await anext(unread, None)
+        # The frame is dropped unanswered: its writer sends it
+        # again when a bookie is back at this address.
+        if data is None or self.is_draining:
+            return None
+        # All are parsed before any is admitted: what follows on
+        # the stream of a frame that does not parse means nothing.
+        sections = [section async for section in _with_pauses(codec.sections_of(data))]
+        frame = in_progress.arrive(len(data) + SECTION_OVERHEAD * len(sections))
+        try:
+            async for section in _with_pauses(sections):
+                frame.hold()
+                self._bookie.add(section, partial(answer, frame, section))
+        finally:
+            frame.let_go()
+        return len(sections)
+
     async def _read(self, requests: AsyncIterator[bytes], context: Any) -> None:
+        client = context.peer()
+        disconnect = partial(self._clients.disconnect, client)
         slots = asyncio.Semaphore(READS_IN_FLIGHT_MAX)
         writing = asyncio.Lock()
         tasks: set[asyncio.Task[None]] = set()
@@ -146,10 +198,16 @@ class BookieService:
 
         async def answer(request_id: int, request: ReadRequest) -> None:
             try:
-                await send(await self._answer_read(request_id, request))
+                # Not given back before the reply is out: a reader that is
+                # slow to take replies has a limited part in memory.
+                with self._bookie.reads_in_progress.room(client) as room:
+                    frame = await self._answer_read(request_id, request, room)
+                    room.resize(len(frame))
+                    # A call takes one message at a time.
+                    async with writing:
+                        room.lend(disconnect)
+                        await context.write(frame)
             finally:
-                # Not before the reply is out: a reader that is slow to take
-                # replies has a limited number in memory.
                 slots.release()
 
         malformed: codec.MalformedFrameError | None = None
@@ -176,10 +234,10 @@ class BookieService:
         finally:
             await end_tasks(tasks)
 
-    async def _answer_read(self, request_id: int, request: ReadRequest) -> bytes:
+    async def _answer_read(self, request_id: int, request: ReadRequest, room: Room) -> bytes:
         """The bookie's reply; UNKNOWN, never silence, where a defect or the disk ends the read."""
         try:
-            return codec.encode_read_reply(request_id, await self._bookie.read(request))
+            return codec.encode_read_reply(request_id, await self._bookie.read(request, room))
         except Exception:
             first, last = request.first_entry, request.last_entry
             place = request.ledger_id, first, last
@@ -187,9 +245,20 @@ class BookieService:
             unknown = StoredReply((), (IdRange(first, last, Status.UNKNOWN),), NO_ENTRY_ID)
             return codec.encode_read_reply(request_id, unknown)
 
-    async def _read_lac(self, data: bytes) -> bytes:
-        reply = await self._bookie.read_lac(codec.parse_read_lac_request(data))
-        return codec.encode_read_lac_reply(reply)
+    async def _read_lac(self, data: bytes, context: Any) -> bytes:
+        client = context.peer()
+        room = self._bookie.reads_in_progress.room(client)
+
+        async def answer(data: bytes) -> bytes:
+            reply = await self._bookie.read_lac(codec.parse_read_lac_request(data), room)
+            return codec.encode_read_lac_reply(reply)
+
+        # The reply is sent behind this method's end.
+        context.add_done_callback(lambda _: room.release())
+        frame = await _refuse_malformed(answer)(data, context)
+        room.resize(len(frame))
+        room.lend(partial(self._clients.disconnect, client))
+        return frame
 
     async def _write_lac(self, data: bytes) -> bytes:
         ledger_id, master_key, packet = codec.parse_write_lac_request(data)

@@ -144,6 +144,14 @@ class BookieSettings(LayoutSettings, PlaceSettings):
     """Longest time between checkpoints when something changed (Apache's flushInterval is 10 s)."""
     read_threads: int = 4
     """Threads that read entry logs; each holds one read of about 1 MiB at a time."""
+    adds_in_progress_bytes_max: int = setting(32 * _MIB, minimum=8 * _MIB)
+    """Memory of adds that are not answered yet; further frames wait in their clients (bounds bytes where
+    Apache's maxAddsInProgressLimit counts). Larger: more clients at full load."""
+    reads_in_progress_bytes_max: int = setting(32 * _MIB, minimum=8 * _MIB)
+    """Memory of entries on their way to readers; further reads wait (Apache counts: maxReadsInProgressLimit)."""
+    response_backpressure_timeout_ms: int = 1_000
+    """Who leaves a reply untaken for so long while reads of others wait for room is disconnected (Apache's
+    waitTimeoutOnResponseBackpressureMs and closeChannelOnResponseTimeout)."""
     connections_max: int = 10_000
     """Clients at a time; further ones are refused. Less where the system allows fewer open files (ulimit -n)."""
     drain_timeout_ms: int = setting(10_000, minimum=0)

@@ -27,7 +27,7 @@ from bookie_server.storage.index.handle_state import MASTER_KEY_SIZE_MAX
 from bookie_server.storage.journal.journal import JournalPosition
 from bookie_server.storage.logs.id_pattern import clip
 from bookie_server.storage.logs.rows import Row
-from bookie_server.storage.logs.write_cache import WriteCache
+from bookie_server.storage.logs.write_cache import WriteCache, detached
 from bookie_server.storage.read_plan import ReadPlan, Stored, merge_stored
 from bookie_server.wire.record import Run
 from bookie_server.wire.stripe import EVERY_ID, Stripe
@@ -72,7 +72,7 @@ class Contents:
 
     @property
     def cached_bytes(self) -> int:
-        """Bytes of entries in no entry log yet: what a checkpoint would write, or is writing."""
+        """Memory of entries in no entry log yet: what a checkpoint would write, or is writing."""
         frozen = self._snapshot.size_bytes if self._snapshot is not None else 0
         return self._cache.size_bytes + frozen
 
@@ -108,18 +108,27 @@ class Contents:
         """
         before = self.applied.get(position.journal_index)
         invariant(before is None or before < position.end, "groups complete in order")
+        # Of the group as a whole, since it mostly has all of a frame.
+        kept = iter(detached([record.run for record in records if isinstance(record, Add)]))
         for record in records:
-            self._apply(record, position.journal_index)
+            if isinstance(record, Add):
+                self._apply_add(*next(kept), position.journal_index)
+            else:
+                self._apply(record, position.journal_index)
         self.applied[position.journal_index] = position.end
 
-    def _apply(self, record: JournalRecord, journal_index: int) -> None:
+    def _apply_add(self, run: Run, held_bytes: int, journal_index: int) -> None:
+        # A replay starts at the slowest directory's mark, so it meets
+        # records whose entries another one stores already.
+        for part in self.missing(run):
+            self._cache.insert(part, held_bytes)
+            held_bytes = 0  # the first part holds it for all
+        self._learn(run, journal_index)
+
+    def _apply(
+        self, record: Replace | MasterKey | Fence | ExplicitLac | Tombstone, journal_index: int
+    ) -> None:
         match record:
-            case Add(run):
-                # A replay starts at the slowest directory's mark, so it meets
-                # records whose entries another one stores already.
-                for part in self.missing(run):
-                    self._cache.insert(part)
-                self._learn(run, journal_index)
             case Replace(run):
                 # What is damaged rests in an entry log, so it is in no snapshot. It may be cached in
                 # a replay, which has met the add before.
@@ -292,13 +301,15 @@ class Contents:
         *,
         stripe: Stripe | None = None,
         size_bytes_max: int,
+        select: Callable[[Sequence[int]], Sequence[int]] | None = None,
     ) -> ReadPlan:
         """Find the places of the entries ``first..last``, up to about ``size_bytes_max`` bytes.
 
-        With ``stripe`` only ids that this bookie's place in the ensemble should hold are asked for.
+        With ``stripe`` only ids that this bookie's place in the ensemble should hold are asked for. ``select`` picks others.
         """
         invariant(0 <= first <= last, "a read asks for at least one id")
         wanted = stripe or EVERY_ID
+        select = select or wanted.select
         first_wanted = wanted.next(first)
         stored: list[Stored] = []
         places = id_count = size = 0
@@ -314,23 +325,20 @@ class Contents:
                 planned_last = looked_at
                 break
             places, id_count, looked_at = places + 1, id_count + len(item.ids), item.ids[-1]
-            if ids := wanted.select(item.ids):
+            if ids := select(item.ids):
                 stored.append(Stored(ids, item.place, item.directory))
                 size += stored[-1].size_bytes
         return ReadPlan(ledger_id, first, last, wanted, size_bytes_max, tuple(stored), planned_last)
 
-    def plan_compare(self, run: Run) -> ReadPlan:
-        """Find the places of the stored entries that have the ids of ``run``."""
-        first, last, asked = run.first_entry, run.last_entry, set(run.entry_ids)
-        items = tuple(
-            Stored(ids, item.place, item.directory)
-            for item in self._find_stored(run.ledger_id, first, last)
-            if (ids := [entry_id for entry_id in item.ids if entry_id in asked])
-        )
-        # In effect no limits: a twin left out would pass for equal.
-        unlimited, spans_max = ENTRY_ID_MAX, ENTRY_ID_MAX
-        return ReadPlan(
-            run.ledger_id, first, last, EVERY_ID, unlimited, items, last, spans_max=spans_max
+    def plan_compare(self, run: Run, *, size_bytes_max: int) -> ReadPlan:
+        """Find the places of the stored entries that have the ids of ``run``, up to a size as in a read."""
+        ids_of_run = run.entry_ids if isinstance(run.entry_ids, range) else set(run.entry_ids)
+        return self.plan_read(
+            run.ledger_id,
+            run.first_entry,
+            run.last_entry,
+            size_bytes_max=size_bytes_max,
+            select=lambda ids: [entry_id for entry_id in ids if entry_id in ids_of_run],
         )
 
     def _find_stored(self, ledger_id: int, first: int, last: int) -> Iterator[Stored]:

@@ -22,13 +22,20 @@ from bookie_server.storage.logs.entry_log import file_name
 from bookie_server.storage.logs.rows import Row
 from bookie_server.storage.logs.write_cache import pieces_of
 from bookie_server.wire.buffer import Buffer
-from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
+from bookie_server.wire.limits import ENTRY_SIZE_MAX
+from bookie_server.wire.record import (
+    LENGTH_SIZE,
+    MalformedRecordsError,
+    Run,
+    parse_run,
+)
 from bookie_server.wire.stripe import Stripe
 
 PREAD_SIZE_MAX = 1024 * 1024
 """Neighbouring blocks are fetched with one read up to this size."""
 SPANS_MAX = 8_192
 """About the most spans of one outcome; of entries with gaps between them there are two for each."""
+_RECORD_SIZE_MAX = LENGTH_SIZE + ENTRY_SIZE_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +59,13 @@ class Stored:
     @property
     def size_bytes(self) -> int:
         """Bytes of the wanted records; an estimate, since it takes records to be of equal size."""
-        if isinstance(self.place, Run):
-            return self.place.size_bytes * len(self.ids) // len(self.place)
-        return self.place.block.size_bytes * len(self.ids) // self.place.block.entry_count
+        place = self.place
+        count = len(place) if isinstance(place, Run) else place.block.entry_count
+        return _size_bytes(place) * len(self.ids) // count
+
+
+def _size_bytes(place: Run | Row) -> int:
+    return place.size_bytes if isinstance(place, Run) else place.block.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,17 @@ class ReadPlan:
     def needs_disk(self) -> bool:
         """Whether executing it blocks on files."""
         return any(isinstance(item.place, Row) for item in self.stored)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Most memory that it takes to execute it and to join its records into a reply."""
+        if not self.stored:
+            return 0
+        sizes = [_size_bytes(item.place) for item in self.stored]
+        # One entry comes whatever its size, and it lies in the first place.
+        reply = min(sum(sizes), max(self.size_bytes_max, min(sizes[0], _RECORD_SIZE_MAX)))
+        fetched = reply + PREAD_SIZE_MAX if self.needs_disk else 0
+        return reply + fetched
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,9 @@
 Per ledger a list of runs, ascending, whose *spans* of ids never overlap: a late or interleaving run
 splits its neighbours, by slicing and without copying. So lookup is a bisection, and a thousand
 small entries that came in one frame are one element.
+
+A run is a view of its frame, which stays in memory as a whole as long as any run of it does. So a run
+counts with its share of the frame, and one that would hold a frame for a small part of it is copied.
 """
 
 from __future__ import annotations
@@ -12,6 +15,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from bookie_server.wire.record import Run
+
+RUN_OVERHEAD = 512
+"""Bytes of memory that a run costs beside its records, about."""
 
 
 class LedgerRuns:
@@ -95,18 +101,19 @@ class WriteCache:
     def __init__(self) -> None:
         self.ledgers: defaultdict[int, LedgerRuns] = defaultdict(LedgerRuns)
         self.size_bytes = 0
+        """Bytes of memory that the runs hold."""
 
-    def insert(self, run: Run) -> None:
-        """Keep a run none of whose entries is cached yet."""
+    def insert(self, run: Run, held_bytes: int) -> None:
+        """Keep a run none of whose entries is cached yet; ``held_bytes`` as :func:`detached` says."""
         self.ledgers[run.ledger_id].insert(run)
-        self.size_bytes += run.size_bytes
+        self.size_bytes += held_bytes + RUN_OVERHEAD
 
     def replace(self, run: Run) -> None:
         """Keep a run in place of what is cached of its entries."""
         known = self.ledgers.get(run.ledger_id)
         if known is not None:
             self.size_bytes -= known.remove(run)
-        self.insert(run)
+        self.insert(_copied(run), run.size_bytes)
 
     def between(self, ledger_id: int, first: int, last: int) -> Iterator[Run]:
         """The ledger's runs whose spans touch ``first..last``, ascending, uncut."""
@@ -119,6 +126,36 @@ class WriteCache:
         """The highest cached entry of the ledger."""
         runs = self.ledgers.get(ledger_id)
         return None if runs is None else runs.last_entry
+
+
+def detached(runs: Sequence[Run]) -> list[tuple[Run, int]]:
+    """The runs of a group as they are worth keeping, each with the bytes of memory it holds.
+
+    Runs that are less than half of their frame are copied out of it.
+    """
+    used: dict[int, int] = defaultdict(int)
+    for run in runs:
+        used[_frame(run)[0]] += run.size_bytes
+    kept: list[tuple[Run, int]] = []
+    for run in runs:
+        frame, frame_size = _frame(run)
+        if 2 * used[frame] < frame_size:
+            kept.append((_copied(run), run.size_bytes))
+        else:
+            kept.append((run, run.size_bytes * frame_size // used[frame]))
+    return kept
+
+
+def _copied(run: Run) -> Run:
+    return Run(run.ledger_id, run.entry_ids, run.offsets, bytes(run.data))
+
+
+def _frame(run: Run) -> tuple[int, int]:
+    """Identity and size of the memory that a run's records are part of."""
+    if isinstance(run.data, bytes):
+        return id(run.data), len(run.data)
+    frame = run.data.obj
+    return id(frame), memoryview(frame).nbytes
 
 
 def pieces_of(run: Run, entry_ids: Sequence[int]) -> list[Run]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
@@ -160,16 +161,16 @@ async def test_a_copy_that_another_recovery_replaced_meanwhile_is_compared_not_r
     first, second = (run_of(1, REPLACED, size=900, salt=salt) for salt in (1, 2))
     looks = 0
 
-    async def execute(plan: ReadPlan) -> ReadOutcome:
+    async def fetch(make_plan: Callable[[], ReadPlan]) -> ReadOutcome:
         nonlocal looks
         looks += 1
-        outcome = model.storage.execute(plan)
+        outcome = model.storage.execute(make_plan())
         if looks == 1:
             model.write([Replace(first)])
         return outcome
 
     compare = Compare(second, 4, lambda _: None, b"key")
-    found = await compare_with_stored(compare, model.storage.contents.plan_compare, execute)
+    found = await compare_with_stored(compare, model.storage.contents.plan_compare, fetch)
 
     assert found is Status.CONFLICT
     assert looks == 2

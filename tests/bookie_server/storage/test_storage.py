@@ -188,7 +188,7 @@ def test_the_stored_twins_of_a_run_can_be_fetched_for_comparison(model: Model) -
     model.checkpoint()
 
     outcome = model.storage.execute(
-        model.storage.contents.plan_compare(run_of(1, [1, 3, 9], salt=1))
+        model.storage.contents.plan_compare(run_of(1, [1, 3, 9], salt=1), size_bytes_max=1 << 30)
     )
 
     assert [e for chunk in outcome.chunks for e in parse_run(chunk).entry_ids] == [1, 3]

@@ -1,0 +1,56 @@
+"""Fetcher: gets stored records into memory, once there is room for them.
+
+What a plan finds may be a cached run, which a checkpoint would otherwise let go of. So a plan is not
+kept while room is waited for, but made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from bookie_server.damage_log import DamageLog
+from bookie_server.memory.budget import Room
+from bookie_server.storage.engine import Storage
+from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
+from bookie_server.workers import Workers
+
+
+class Fetcher:
+    """One bookie's; for use on its event loop."""
+
+    def __init__(self, storage: Storage, workers: Workers, damage_log: DamageLog) -> None:
+        self._storage = storage
+        self._workers = workers
+        self._damage_log = damage_log
+
+    async def fetch(
+        self, make_plans: Callable[[], Sequence[ReadPlan]], room: Room | None = None
+    ) -> Sequence[ReadOutcome]:
+        """Execute the plans that ``make_plans`` makes from the present contents.
+
+        What their outcomes take of memory is put into ``room``, which is empty; ``None``: unaccounted.
+        """
+        plans = make_plans()
+        # For all of them at once: whoever held room and waited for more could wait for ever.
+        size_bytes = sum(plan.memory_bytes for plan in plans)
+        if room is not None and not room.try_take(size_bytes):
+            del plans
+            await room.take(size_bytes)
+            plans = make_plans()
+            room.resize(sum(plan.memory_bytes for plan in plans))
+        return [await self._execute(plan) for plan in plans]
+
+    async def fetch_one(
+        self, make_plan: Callable[[], ReadPlan], room: Room | None = None
+    ) -> ReadOutcome:
+        """Execute one plan; see :meth:`fetch`."""
+        return (await self.fetch(lambda: (make_plan(),), room))[0]
+
+    async def _execute(self, plan: ReadPlan) -> ReadOutcome:
+        # Cached entries are views of memory: no thread needs to be asked for them.
+        if not plan.needs_disk:
+            return self._storage.execute(plan)
+        outcome = await self._workers.read(partial(self._storage.execute, plan))
+        self._damage_log.note(outcome.damage)
+        return outcome

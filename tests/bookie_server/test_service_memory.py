@@ -1,0 +1,270 @@
+"""The service towards clients that would fill its memory, on streams that a test holds in its hands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookie_server import duplicates
+from bookie_server.bookie import Bookie
+from bookie_server.core.effects import ReplyTo
+from bookie_server.service import ANSWERS_UNSENT_MAX, BookieService
+from bookie_server.wire import codec
+from bookie_server.wire.messages import (
+    BookieInfo,
+    LongPoll,
+    ReadLacRequest,
+    ReadRequest,
+    Section,
+    Status,
+)
+from bookkeeper_metadata.foundation.tasks import end_tasks
+from tests.doubles.records import add, encoded_section, section
+from tests.doubles.storage import running_bookie
+from tests.doubles.waits import pass_turns, until
+from tests.patience import seconds
+
+pytestmark = pytest.mark.slow
+
+MIB = 1024 * 1024
+
+
+class Stream:
+    """One call of a client: what it sends, and whether it takes the replies."""
+
+    def __init__(self, client: str, *, takes: bool = True) -> None:
+        self._client = client
+        self._sent: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._takes = asyncio.Event()
+        if takes:
+            self._takes.set()
+        self.read_count = 0
+        """Messages that the service has read."""
+        self.replies: list[bytes] = []
+        self.handler: asyncio.Task[Any] | None = None
+
+    def send(self, *messages: bytes) -> None:
+        for message in messages:
+            self._sent.put_nowait(message)
+
+    async def messages(self) -> AsyncIterator[bytes]:
+        while (message := await self._sent.get()) is not None:
+            self.read_count += 1
+            yield message
+            del message
+
+    # -- as gRPC's context -----------------------------------------------------------------------
+
+    def peer(self) -> str:
+        return self._client
+
+    async def write(self, message: bytes) -> None:
+        await self._takes.wait()
+        self.replies.append(message)
+
+    async def abort(self, code: object, details: str) -> None:
+        raise ConnectionError(code, details)
+
+    def add_done_callback(self, callback: Callable[[object], None]) -> None:
+        assert self.handler is not None
+        self.handler.add_done_callback(callback)
+
+
+class Served:
+    """A bookie's service, and its handlers called as gRPC would."""
+
+    def __init__(self, bookie: Bookie, place: Path) -> None:
+        self.bookie = bookie
+        self.service = BookieService(bookie, BookieInfo("b:1"), str(place))
+        self._handlers: list[asyncio.Task[Any]] = []
+
+    def open(self, method: str, client: str, *, takes: bool = True) -> Stream:
+        stream = Stream(client, takes=takes)
+        handle = {"Write": self.service._write, "Read": self.service._read}[method]
+        stream.handler = asyncio.create_task(handle(stream.messages(), stream))
+        self._handlers.append(stream.handler)
+        return stream
+
+    async def close(self) -> None:
+        await end_tasks(self._handlers)
+
+
+@asynccontextmanager
+async def serving(place: Path, **settings: int) -> AsyncIterator[Served]:
+    async with running_bookie(place, **settings) as bookie:
+        served = Served(bookie, place)
+        try:
+            yield served
+        finally:
+            await served.close()
+
+
+def answer_count(stream: Stream) -> int:
+    return sum(len(codec.parse_write_reply(message)) for message in stream.replies)
+
+
+def read_of(request_id: int, entry_id: int) -> bytes:
+    request = ReadRequest(ledger_id=7, first_entry=entry_id, last_entry=entry_id)
+    return codec.encode_read_request(request_id, request)
+
+
+async def test_frames_are_read_only_when_there_is_room_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """60 streams took a bookie of 128 MiB to 3 GB: each frame was taken first and waited then."""
+    held: list[tuple[ReplyTo, Status]] = []
+    async with serving(tmp_path, adds_in_progress_bytes_max=16 * MIB) as served:
+        budget = served.bookie.adds_in_progress
+        monkeypatch.setattr(served.bookie, "add", lambda _, to: held.append((to, Status.OK)))
+        streams = [served.open("Write", f"client {number}") for number in range(12)]
+        for number, stream in enumerate(streams):
+            data = encoded_section([bytes(4 * MIB)], ledger_id=number).data
+            stream.send(data, data)
+        # Until nothing more is read, although the bookie answers nothing.
+        await until(lambda: budget.used_bytes > 8 * MIB and budget.waiting_count > 0)
+        await asyncio.sleep(0.1)
+
+        assert sum(stream.read_count for stream in streams) <= 4
+        assert budget.used_bytes <= 16 * MIB
+
+        # Room comes back with the answers, and every frame is read in the end.
+        async with asyncio.timeout(60):
+            while sum(map(answer_count, streams)) < 24:
+                for to, status in held:
+                    to(status)
+                held.clear()
+                await asyncio.sleep(0.001)
+        assert budget.used_bytes <= 16 * MIB
+
+
+async def test_a_reader_that_takes_nothing_is_cut_off_when_others_need_its_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each such stream held 240 MiB."""
+    settings = {"reads_in_progress_bytes_max": 8 * MIB, "response_backpressure_timeout_ms": 50}
+    async with serving(tmp_path, **settings) as served:
+        budget = served.bookie.reads_in_progress
+        for entry_id in range(3):
+            await add(served.bookie, section([bytes(3 * MIB)], entry_id, lac=entry_id - 1))
+        greedy = [served.open("Read", f"greedy {number}", takes=False) for number in range(3)]
+        by_name = {stream.peer(): stream for stream in greedy}
+
+        def disconnect(client: str) -> None:
+            handler = by_name[client].handler
+            assert handler is not None
+            handler.cancel()
+
+        monkeypatch.setattr(served.service._clients, "disconnect", disconnect)
+        for stream in greedy:
+            stream.send(*(read_of(request_id, request_id % 3) for request_id in range(100)))
+        await until(lambda: budget.waiting_count > 0)
+        assert budget.used_bytes <= 8 * MIB
+
+        honest = served.open("Read", "honest")
+        honest.send(read_of(1, 0), read_of(2, 1))
+        await until(lambda: len(honest.replies) == 2, 60)
+
+        assert budget.used_bytes <= 8 * MIB
+
+
+async def test_an_idle_stream_does_not_hold_its_last_frame(tmp_path: Path) -> None:
+    gone = asyncio.Event()
+
+    class WatchedBytes(bytes):
+        """These say when nobody holds them any more."""
+
+        def __del__(self) -> None:
+            gone.set()
+
+    async with serving(tmp_path) as served:
+        stream = served.open("Write", "client")
+        wrong_key = codec.encode_section_header(7, bytes(20), section([b"x"]).digest_type)
+        small = encoded_section([b"ten bytes."]).data
+        refused = codec.encode_section(wrong_key, [section([bytes(4 * MIB)], 1).run.data])
+        frame = WatchedBytes(small + refused)
+        stream.send(frame)
+        del frame
+
+        async with asyncio.timeout(seconds(10)):
+            await gone.wait()
+
+        contents = served.bookie.storage.contents
+        assert contents.last_entry(7) == 0
+        assert contents.cached_bytes < 1_000
+        assert served.bookie.adds_in_progress.used_bytes <= 8 * MIB
+
+
+async def test_a_writer_that_takes_no_answers_is_read_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answers were kept without end."""
+
+    def refuse(_: Section, to: ReplyTo) -> None:
+        to(Status.FENCED)
+
+    async with serving(tmp_path) as served:
+        monkeypatch.setattr(served.bookie, "add", refuse)
+        stream = served.open("Write", "deaf", takes=False)
+        stream.send(*[encoded_section([b"x"]).data] * (4 * ANSWERS_UNSENT_MAX))
+        await until(lambda: stream.read_count > ANSWERS_UNSENT_MAX)
+        await pass_turns(1_000)
+        # As many again may be in the message that is not taken.
+        assert stream.read_count <= 2 * ANSWERS_UNSENT_MAX + 10
+
+        stream._takes.set()
+        await until(lambda: stream.read_count == 4 * ANSWERS_UNSENT_MAX)
+
+
+async def test_a_duplicate_is_compared_in_pieces_that_have_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that was stored under its ids was read at once, and accounted nowhere."""
+    monkeypatch.setattr(duplicates, "COMPARE_SIZE_BYTES", 10_000)
+    async with serving(tmp_path) as served:
+        budget, most = served.bookie.reads_in_progress, 0
+        change = budget.change
+
+        def watch(client: str, by_bytes: int) -> None:
+            nonlocal most
+            change(client, by_bytes)
+            most = max(most, budget.used_bytes)
+
+        monkeypatch.setattr(budget, "change", watch)
+        payloads = [bytes([number]) * 6_000 for number in range(20)]
+        for number, payload in enumerate(payloads):
+            await add(served.bookie, section([payload], number, length_before=6_000 * number))
+
+        assert await add(served.bookie, section(payloads)) is Status.OK
+        changed = [*payloads[:-1], b"\xff" * 6_000]
+        assert await add(served.bookie, section(changed)) is Status.CONFLICT
+
+        assert 6_000 <= most < 40_000
+        assert budget.used_bytes == 0
+
+
+async def test_a_long_poll_holds_room_only_once_there_is_news(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        budget = served.bookie.reads_in_progress
+        await add(served.bookie, section([bytes(MIB)]))
+        poll = ReadLacRequest(7, long_poll=LongPoll(previous_lac=-1, timeout_ms=20_000))
+        stream = Stream("tail")
+        stream.handler = asyncio.create_task(
+            served.service._read_lac(codec.encode_read_lac_request(poll), stream)
+        )
+        await until(lambda: served.bookie.lac_watch.waiter_count == 1)
+        assert budget.used_bytes == 0
+
+        added = asyncio.create_task(add(served.bookie, section([bytes(MIB)], 1, lac=0)))
+        seen: list[int] = []
+        stream.handler.add_done_callback(lambda _: seen.append(budget.used_bytes))
+        frame = await stream.handler
+        await added
+
+        # Given back once gRPC is done with the reply.
+        assert len(frame) > 2 * MIB
+        await until(lambda: budget.used_bytes == 0)

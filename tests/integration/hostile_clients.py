@@ -1,0 +1,186 @@
+"""Clients that use up a bookie's memory: ``python -m tests.integration.hostile_clients ADDRESS SECONDS KIND…``.
+
+Each speaks the protocol of bookie.proto correctly, and takes no notice of what a bookie can bear.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from bookie_server.client.grpc_client import CHANNEL_OPTIONS, SERVICE
+from bookie_server.wire import codec
+from bookie_server.wire.digest import master_key
+from bookie_server.wire.messages import LongPoll, ReadLacRequest, ReadRequest
+from bookie_server.wire.record import HEADER_SIZE
+from bookkeeper_metadata.model import DigestType
+
+STREAMS = 60
+LARGE = 4 * 1024 * 1024
+"""Payload of a large entry; two of them make a frame as large as frames may be."""
+DIGEST_SIZE = 20
+KEY = master_key(b"")
+_PAYLOAD = bytes(LARGE - 512)
+_REFUSED = bytes(LARGE)
+_RETRY_S = 0.05
+
+
+def section(ledger_id: int, entry_ids: Sequence[int], payload: bytes) -> bytes:
+    """An add under HMAC, which no bookie can check, so that nothing has to be computed."""
+    parts: list[bytes] = []
+    for entry_id in entry_ids:
+        size = HEADER_SIZE + DIGEST_SIZE + len(payload)
+        numbers = (ledger_id, entry_id, -1, 0)
+        head = size.to_bytes(4) + b"".join(number.to_bytes(8, signed=True) for number in numbers)
+        parts += [head, bytes(DIGEST_SIZE), payload]
+    header = codec.encode_section_header(ledger_id, KEY, DigestType.HMAC)
+    return codec.encode_section(header, parts)
+
+
+@asynccontextmanager
+async def opened(address: str, method: str) -> AsyncIterator[Any]:
+    """A stream on a connection of its own."""
+    async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+        if method == "ReadLac":
+            yield channel.unary_stream(f"/{SERVICE}/{method}")
+        else:
+            yield channel.stream_stream(f"/{SERVICE}/{method}")()
+
+
+async def store(address: str, ledger_id: int, count: int) -> None:
+    """Have ``count`` large entries stored, however often it takes."""
+    while True:
+        with suppress(grpc.RpcError):
+            async with opened(address, "Write") as call:
+                for entry_id in range(count):
+                    await call.write(section(ledger_id, [entry_id], _PAYLOAD))
+                    await call.read()
+                return
+        await asyncio.sleep(_RETRY_S)
+
+
+async def send_large_frames(address: str, number: int) -> None:
+    """Adds of new entries in frames as large as they may be, the next before any answer."""
+    ledger_id, next_id = 1_000 + number, 0
+    while True:
+        with suppress(grpc.RpcError):
+            async with opened(address, "Write") as call:
+                while True:
+                    # What was refused before is a gap; nobody reads these ledgers.
+                    next_id += 2
+                    await call.write(section(ledger_id, [next_id, next_id + 1], _PAYLOAD))
+        await asyncio.sleep(_RETRY_S)
+
+
+async def read_without_taking(address: str, number: int) -> None:
+    """Reads without end whose replies are never taken."""
+    ledger_id = 2_000 + number % 4
+    await store(address, ledger_id, 4)
+    while True:
+        with suppress(grpc.RpcError):
+            async with opened(address, "Read") as call:
+                for request_id in range(100_000):
+                    entry_id = request_id % 4
+                    request = ReadRequest(
+                        ledger_id=ledger_id, first_entry=entry_id, last_entry=entry_id
+                    )
+                    await call.write(codec.encode_read_request(request_id, request))
+        await asyncio.sleep(_RETRY_S)
+
+
+async def poll_without_taking(address: str, number: int) -> None:
+    """LAC reads and long polls, many at a time, whose replies are never taken."""
+    ledger_id = 3_000 + number % 4
+    await store(address, ledger_id, 2)
+    poll = LongPoll(previous_lac=-1, timeout_ms=100)
+    async with opened(address, "ReadLac") as call:
+        while True:
+            requests = [ReadLacRequest(ledger_id), ReadLacRequest(ledger_id, long_poll=poll)]
+            calls = [call(codec.encode_read_lac_request(request)) for request in requests * 8]
+            await asyncio.gather(
+                *(each.initial_metadata() for each in calls), return_exceptions=True
+            )
+            await asyncio.sleep(3)
+            for each in calls:
+                each.cancel()
+
+
+async def pin_large_frames(address: str, number: int) -> None:
+    """Frames with one small entry that is taken beside a large section that is refused."""
+    ledger_id, next_id = 4_000 + number, 0
+    other = codec.encode_section_header(ledger_id, master_key(b"other"), DigestType.HMAC)
+    refused = section(ledger_id, [1 << 40], _REFUSED)
+    size = int.from_bytes(refused[:4])
+    refused = codec.encode_section(other, [refused[8 + size :]])
+    while True:
+        with suppress(grpc.RpcError):
+            async with opened(address, "Write") as call:
+                while True:
+                    next_id += 1
+                    await call.write(section(ledger_id, [next_id], b"ten bytes.") + refused)
+                    await call.read()
+        await asyncio.sleep(_RETRY_S)
+
+
+async def send_duplicates(address: str, number: int) -> None:
+    """Adds of what is stored already, which the bookie has to compare."""
+    ledger_id = 5_000 + number
+    frame = section(ledger_id, [0, 1], _PAYLOAD)
+    while True:
+        with suppress(grpc.RpcError):
+            async with opened(address, "Write") as call:
+                while True:
+                    await call.write(frame)
+        await asyncio.sleep(_RETRY_S)
+
+
+async def write_without_taking(address: str, number: int) -> None:
+    """Small adds without end whose answers are never taken."""
+    ledger_id = 6_000 + number
+    # The same ones again and again: each is compared and answered.
+    frame = b"".join(section(ledger_id, [entry_id], b"") for entry_id in range(500))
+    while True:
+        with suppress(grpc.RpcError):
+            async with opened(address, "Write") as call:
+                while True:
+                    await call.write(frame)
+        await asyncio.sleep(_RETRY_S)
+
+
+KINDS: dict[str, tuple[Callable[[str, int], Coroutine[Any, Any, None]], int]] = {
+    "large": (send_large_frames, STREAMS),
+    "readers": (read_without_taking, 20),
+    "polls": (poll_without_taking, 10),
+    "pins": (pin_large_frames, 4),
+    "duplicates": (send_duplicates, 20),
+    "deaf": (write_without_taking, 4),
+}
+"""What each does, and how many of it."""
+
+
+async def attack(address: str, seconds: float, kinds: Sequence[str]) -> None:
+    """Do all of these at once for so long."""
+    acts = [
+        asyncio.create_task(act(address, number))
+        for act, count in map(KINDS.__getitem__, kinds)
+        for number in range(count)
+    ]
+    sys.stdout.write("attacking\n")
+    sys.stdout.flush()
+    done, _ = await asyncio.wait(acts, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+    for act in done:
+        act.result()
+    # Not one by one: that such clients end tidily is not to be hoped for.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    where, how_long, *which = sys.argv[1:]
+    asyncio.run(attack(where, float(how_long), which or list(KINDS)))

@@ -1,0 +1,102 @@
+"""A bookie whose clients do their worst keeps within its memory, and serves the others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bookie_server.client.settings import ConnectionSettings
+from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper.local.environment import child_environment
+from spark_bookkeeper.local.ports import LOOPBACK
+from spark_bookkeeper.settings import ClientSettings
+from tests.integration.hostile_clients import KINDS
+from tests.integration.processes import first_line
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+RESIDENT_MIB_MAX = 512
+SETTINGS = ClientSettings(
+    connection=ConnectionSettings(
+        add_timeout_ms=120_000, read_timeout_ms=120_000, reconnect_timeout_ms=60_000
+    )
+)
+"""An honest client whose bookie is busy waits, here for as long as it takes on a busy machine."""
+
+
+@contextmanager
+def attacked(port: int, seconds_long: float, *kinds: str) -> Iterator[subprocess.Popen[str]]:
+    """Hostile clients in a process of their own, until the block ends."""
+    words = [f"{LOOPBACK}:{port}", str(seconds_long), *kinds]
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-m", "tests.integration.hostile_clients", *words],
+        stdout=subprocess.PIPE,
+        env=child_environment(),
+        text=True,
+    )
+    try:
+        assert first_line(process) == "attacking\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def most_resident_mib(pid: int) -> int:
+    """The most memory the process ever had resident."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) // 1024
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        # A gigabyte in three seconds, before.
+        pytest.param(["pins"], id="pins"),
+        *(
+            pytest.param([kind], id=kind, marks=pytest.mark.full)
+            for kind in KINDS
+            if kind != "pins"
+        ),
+        pytest.param(list(KINDS), id="all of them", marks=pytest.mark.full),
+    ],
+)
+def test_hostile_clients_take_no_more_memory_than_was_promised(
+    kinds: list[str], request: pytest.FixtureRequest
+) -> None:
+    """60 streams of large frames took 3 GB, readers that take no replies 240 MiB each."""
+    is_full = request.node.get_closest_marker("full") is not None
+    attack_s = 20.0 if is_full else 3.0
+    with (
+        LocalCluster(bookies=1) as cluster,
+        BookKeeper(cluster.metadata_service_uri, settings=SETTINGS) as bk,
+    ):
+        (bookie,) = cluster.bookies
+        pid = bookie.pid
+        assert pid is not None
+        writer = bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+        count = 0
+        with attacked(bookie.port, attack_s, *kinds) as attack:
+            while attack.poll() is None:
+                writer.append(bytes(1_000))
+                count += 1
+                if count % 10 == 0:
+                    found = bk.open_ledger(writer.ledger_id).read_unconfirmed(0, count - 1)
+                    assert sum(1 for _ in found) == count
+            assert attack.returncode == 0
+        writer.close()
+
+        assert most_resident_mib(pid) <= RESIDENT_MIB_MAX
+        assert (
+            bookie.pid,
+            sum(1 for _ in bk.open_ledger(writer.ledger_id).read(0, count - 1)),
+        ) == (
+            pid,
+            count,
+        )
