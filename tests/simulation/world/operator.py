@@ -173,8 +173,8 @@ class Operator:
         except (StorageRefusedError, BlockingIOError) as error:
             world.history.record(h.RivalRefused(bookie.name, how, type(error).__name__))
             self._rival = None
-        except MetadataUnavailableError:
-            pass  # it may have been counted, or not
+        except (MetadataUnavailableError, OSError):
+            pass  # it may have been counted, or not, as where the disk fails under it
         else:
             is_lawful = how == "copy" or (how == "empty" and self.may_lose)
             # A process that has not claimed its directories yet may lose them to another one.
