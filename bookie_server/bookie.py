@@ -20,12 +20,12 @@ from bookie_server.core.admission import Admission
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
 from bookie_server.core.presence import Presence
 from bookie_server.core.space import REQUEST_SIZE, Disk, Look, Mode, Space
-from bookie_server.damage_log import DamageLog
-from bookie_server.duplicates import compare_with_stored
-from bookie_server.fetching import Fetcher
 from bookie_server.journal_thread import JournalWriter, size_bytes
-from bookie_server.lac_watch import LacWatch
 from bookie_server.memory.budget import MemoryBudget, Room
+from bookie_server.reads.damage_log import DamageLog
+from bookie_server.reads.duplicates import compare_with_stored
+from bookie_server.reads.fetching import Fetcher
+from bookie_server.reads.lac_watch import LacWatch
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.contents import lac_of_packet
 from bookie_server.storage.engine import Storage

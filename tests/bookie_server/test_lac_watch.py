@@ -10,7 +10,7 @@ import pytest
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.ledger_ranges import LedgerRanges
 from bookie_server.core.records import Add, ExplicitLac, Fence, Tombstone
-from bookie_server.lac_watch import LacWatch
+from bookie_server.reads.lac_watch import LacWatch
 from bookie_server.wire.record import parse_run
 from tests.doubles.records import records
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bookie_server import damage_log
 from bookie_server.bookie import Bookie
-from bookie_server.damage_log import DamageLog
+from bookie_server.reads import damage_log
+from bookie_server.reads.damage_log import DamageLog
 from bookie_server.storage.disk.damage import Damage
 from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.wire.digest import HmacDigest, master_key

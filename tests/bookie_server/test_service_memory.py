@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bookie_server import duplicates
 from bookie_server.bookie import Bookie
 from bookie_server.core.effects import ReplyTo
+from bookie_server.reads import duplicates
 from bookie_server.service import ANSWERS_UNSENT_MAX, BookieService
 from bookie_server.wire import codec
 from bookie_server.wire.messages import (

@@ -11,7 +11,7 @@ import pytest
 from bookie_server.core.effects import Compare
 from bookie_server.core.presence import Presence
 from bookie_server.core.records import Add, MasterKey, Replace
-from bookie_server.duplicates import compare_with_stored
+from bookie_server.reads.duplicates import compare_with_stored
 from bookie_server.storage.logs.id_pattern import patterns_of
 from bookie_server.storage.logs.rows import Block, LedgerRows, Row
 from bookie_server.storage.read_plan import ReadOutcome, ReadPlan

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bookie_server.damage_log import DamageLog
 from bookie_server.memory.budget import Room
+from bookie_server.reads.damage_log import DamageLog
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
 from bookie_server.workers import Workers
