@@ -19,7 +19,7 @@ FOUND_AT = {
     "change_overrides_recovery": 19,
     "limbo_denies": 10,
     "negative_before_durable_fence": 45,
-    "damage_is_absence": 143,
+    "damage_is_absence": 547,
     "sealed_writer_replaces_nobody": 343,
     "checkpoint_marks_run_ahead": 283,
     "write_back_in_place": 66,
