@@ -31,6 +31,12 @@ OPERATORS: Mapping[str, Explanation] = {
         "What it held is unknown at this bookie and not denied; other copies answer.",
         "Look at the disk; `bookkeeper ledgers verify --all` names the entries that lack a copy.",
     ),
+    "BK_DISK_FULL": Explanation(
+        "A bookie's disk has no room for what it has to write.",
+        "What it acknowledged is in its journal; reads go on, and its writers go on with other bookies.",
+        "Make room, or add a disk: it goes on by itself. `bookkeeper bookies list` shows it as read-only "
+        "until then.",
+    ),
     "BK_BOOKIE_FAILED": Explanation(
         "The operating system refused a bookie something: its port, a directory, a file.",
         _NOT_STARTED,

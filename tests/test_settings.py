@@ -22,6 +22,8 @@ NEEDED: dict[type[Settings], dict[str, object]] = {
 }
 """What each kind cannot be made without."""
 MINIMA_OTHER_THAN_ONE = {
+    "adds_in_progress_bytes_max": 8 * 1024 * 1024,
+    "reads_in_progress_bytes_max": 8 * 1024 * 1024,
     "add_quorum_timeout_ms": 0,
     "block_size_bytes": 512,
     "bookie_wait_timeout_ms": 0,
