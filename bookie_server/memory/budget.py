@@ -24,6 +24,9 @@ from types import TracebackType
 from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.foundation.tasks import settle
 
+_LATE_S = 0.05
+"""So late a timer is only when its loop is busy."""
+
 
 @dataclass(slots=True, eq=False)
 class _Wait:
@@ -111,6 +114,7 @@ class MemoryBudget:
         self._lent: dict[Room, _Loan] = {}
         """The longest lent first."""
         self._look: asyncio.TimerHandle | None = None
+        self._look_due_s = 0.0
 
     @property
     def waiting_count(self) -> int:
@@ -136,7 +140,7 @@ class MemoryBudget:
         wait = _Wait(size_bytes, loop.create_future())
         self._waiting.setdefault(client, deque()).append(wait)
         if self._look is None:
-            self._look = loop.call_later(self._patience_s / 2, self._take_back)
+            self._look_later()
         try:
             await wait.future
         except asyncio.CancelledError:
@@ -197,11 +201,18 @@ class MemoryBudget:
     def _take_back(self) -> None:
         """Take back what was lent for long, as long as somebody waits."""
         loop = asyncio.get_running_loop()
-        self._look = None
-        for room, loan in list(self._lent.items()):
+        # A loop that was busy has not heard of what its clients did meanwhile.
+        is_late = loop.time() - self._look_due_s > max(self._patience_s / 2, _LATE_S)
+        for room, loan in list(self._lent.items()) if not is_late else ():
             if not self._waiting or loop.time() - loan.since_s < self._patience_s:
                 break
             self.reclaim(room)
             loan.take_back()
+        self._look = None
         if self._waiting:
-            self._look = loop.call_later(self._patience_s / 2, self._take_back)
+            self._look_later()
+
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._look_due_s = loop.time() + self._patience_s / 2
+        self._look = loop.call_at(self._look_due_s, self._take_back)
