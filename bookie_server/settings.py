@@ -149,7 +149,7 @@ class BookieSettings(LayoutSettings, PlaceSettings):
     Apache's maxAddsInProgressLimit counts). Larger: more clients at full load."""
     reads_in_progress_bytes_max: int = setting(32 * _MIB, minimum=8 * _MIB)
     """Memory of entries on their way to readers; further reads wait (Apache counts: maxReadsInProgressLimit)."""
-    response_backpressure_timeout_ms: int = 3_000
+    response_backpressure_timeout_ms: int = 10_000
     """Who leaves a reply untaken for so long while reads of others wait for room is disconnected (Apache's
     waitTimeoutOnResponseBackpressureMs and closeChannelOnResponseTimeout)."""
     connections_max: int = 10_000
