@@ -256,7 +256,9 @@ async def test_a_writer_waits_for_its_ack_quorum_only_so_long(cluster: InProcess
         await writer.append(b"1")
 
 
-@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=60_000, ensemble_change_retry_ms=1)
+@pytest.mark.cluster(
+    bookies=3, bookie_wait_timeout_ms=60_000, ensemble_change_retry_ms=1, bookie_quarantine_ms=1
+)
 async def test_a_writer_that_waits_is_fenced_all_the_same(cluster: InProcessCluster) -> None:
     writer = await cluster.client().create_ledger()
     await writer.append(b"0")
