@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import grpc
@@ -62,9 +63,9 @@ async def test_reads_are_answered_when_no_more_follow(
     slow = asyncio.Event()
     answer = bookie.read
 
-    async def read(request: ReadRequest) -> object:
+    async def read(*arguments: Any) -> object:
         await slow.wait()
-        return await answer(request)
+        return await answer(*arguments)
 
     bookie.read = read  # type: ignore[method-assign,assignment]
     asyncio.get_running_loop().call_later(0.1, slow.set)
