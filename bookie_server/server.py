@@ -166,7 +166,8 @@ async def _prepare(
 ) -> Bookie:
     """The bookie on its directories, ready to answer."""
     real = RealFileSystem()
-    files = overlay(real, settings) if is_sealed else real
+    overlaid = overlay(real, settings) if is_sealed else None
+    files: FileSystem = real if overlaid is None else overlaid
     identity = await claim_identity(
         store,
         root,
@@ -177,18 +178,25 @@ async def _prepare(
         may_replace=may_replace,
         is_counted=not is_sealed,
     )
+    if overlaid is not None:
+        identity.locks.callback(overlaid.close)
     storage = await asyncio.to_thread(_open_storage, files, settings, cluster_id, identity.locks)
-    bookie = Bookie(storage, settings)
-    bookie.space.is_sealed = is_sealed
-    if storage.contents.is_damaged:
-        await wait_until_unregistered(store, root, settings.bookie_id)
-        await put_ledgers_in_limbo(storage, store, root, settings.bookie_id)
-    if is_sealed:
-        _LOGGER.error("a disk is full: serving reads only, until there is room for a start")
-    else:
-        await identity.write_cookie()
-    await identity.watch(bookie.fail)
-    await bookie.start()
+    try:
+        bookie = Bookie(storage, settings)
+        bookie.space.is_sealed = is_sealed
+        if storage.contents.is_damaged:
+            await wait_until_unregistered(store, root, settings.bookie_id)
+            await put_ledgers_in_limbo(storage, store, root, settings.bookie_id)
+        if is_sealed:
+            _LOGGER.error("a disk is full: serving reads only, until there is room for a start")
+        else:
+            await identity.write_cookie()
+        await identity.watch(bookie.fail)
+        await bookie.start()
+    except Exception:
+        # Where that was for want of room, the sealed start of this process needs the directories.
+        storage.close()
+        raise
     return bookie
 
 

@@ -130,23 +130,36 @@ class _Head:
     def next_id(self) -> int:
         return self.item.ids[self.done]
 
+    def advance(self, done: int) -> bool:
+        """Go on behind the first ``done`` ids of the item; ``False`` if the source has no more."""
+        self.done = done
+        if done < len(self.item.ids):
+            return True
+        following = next(self.source, None)
+        if following is None:
+            return False
+        self.item, self.done = following, 0
+        return True
+
 
 def merge_stored(sources: Iterable[Iterator[Stored]]) -> Iterator[Stored]:
-    """Merge ascending sources that share no id; items are cut where their spans interleave."""
+    """Merge ascending sources; items are cut where their spans interleave.
+
+    Sources share no id, unless damage has left an entry in two places: the earlier source's counts.
+    """
     heads = [_Head(item, source) for source in sources if (item := next(source, None)) is not None]
     while heads:
         head = min(heads, key=lambda head: head.next_id)
+        twins = [each for each in heads if each is not head and each.next_id == head.next_id]
+        for twin in twins:
+            if not twin.advance(twin.done + 1):
+                heads.remove(twin)
         limit = min((other.next_id for other in heads if other is not head), default=None)
         item, begin = head.item, head.done
         end = len(item.ids) if limit is None else bisect_left(item.ids, limit, begin)
         yield Stored(item.ids[begin:end], item.place, item.directory)
-        head.done = end
-        if end == len(item.ids):
-            following = next(head.source, None)
-            if following is None:
-                heads.remove(head)
-            else:
-                head.item, head.done = following, 0
+        if not head.advance(end):
+            heads.remove(head)
 
 
 @dataclass(slots=True)

@@ -88,6 +88,8 @@ class OverlayFileSystem(FileSystem):
         self._left_bytes = size_bytes_max
         self._contents: dict[str, _Content | None] = {}
         """Of every path that was changed; ``None``: it was deleted."""
+        self._opened: list[File] = []
+        """The files below, also of paths that were deleted or renamed since."""
 
     def take(self, size_bytes: int, path: str) -> None:
         """Count memory of a change.
@@ -141,13 +143,13 @@ class OverlayFileSystem(FileSystem):
 
     def close(self) -> None:
         """Close the files below."""
-        for content in self._contents.values():
-            if content is not None and content.below is not None:
-                content.below.close()
+        for file in self._opened:
+            file.close()
 
     def _content(self, path: str) -> _Content:
         if path not in self._contents:
-            self._contents[path] = _Content(self._below.open(path))
+            self._opened.append(self._below.open(path))
+            self._contents[path] = _Content(self._opened[-1])
         if (content := self._contents[path]) is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return content

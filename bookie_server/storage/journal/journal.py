@@ -278,7 +278,9 @@ class Journal:
         self._files.sync_dir(self.directory)
         self._prepared = None
         self._highest_id = file_id
-        return _OpenFile(file_id, file, self._files.open(path, writable=True), zeroed)
+        filler = self._files.open(path, writable=True)
+        # Where there was no room nothing is zeroed, and zeros must never go over the header.
+        return _OpenFile(file_id, file, filler, max(zeroed, BLOCK_SIZE))
 
     def _enter(self, begun: _OpenFile) -> None:
         """Write to a new file from now on."""

@@ -15,7 +15,7 @@ from bookie_server.storage.checkpoint import CheckpointPlan
 from bookie_server.storage.disk.errors import NoRoomError, StorageFailedError
 from bookie_server.storage.index import directory
 from bookie_server.storage.journal.journal import PREPARED, Journal, JournalPlace
-from bookie_server.storage.journal.replay import ORIGIN
+from bookie_server.storage.journal.replay import ORIGIN, Replay
 from tests.simulation.kit.files import BLOCK_SIZE, SimFileSystem, SimulatedCrash
 from tests.simulation.kit.storage_model import INSTANCE, Model, open_small, run_of, started
 
@@ -235,3 +235,30 @@ def test_a_journal_rolls_without_zeros_where_there_is_little_room() -> None:
         files.capacity_bytes = 20 * BLOCK_SIZE
 
     journal.write_group([Add(run_of(1, [groups]))])
+
+
+@pytest.mark.parametrize("is_quota", [False, True], ids=["room appears", "quota"])
+def test_zeros_never_go_over_a_journals_header(is_quota: bool) -> None:
+    """Begun without room for zeros, its filler began at the very front, where the header is."""
+    files = SimFileSystem()
+    files.capacity_bytes = 1024 * 1024
+    if is_quota:
+        files.fail_at = {files.steps + 2: errno.ENOSPC}
+    place = JournalPlace(
+        directory="/j",
+        index=0,
+        instance_id=INSTANCE,
+        file_size_bytes=256 * 1024,
+        zero_chunk_bytes=64 * 1024,
+        spare_bytes=0 if is_quota else 1024 * 1024,
+    )
+    journal = Journal(files, place, lambda: 1, ORIGIN)
+    files.capacity_bytes = None
+
+    while journal.prepare():
+        pass
+    journal.write_group([Add(run_of(1, range(3)))])
+
+    replay = Replay(files.after_kill(), "/j", 0, INSTANCE, ORIGIN)
+    assert len(list(replay.groups())) == 1
+    assert replay.report.damage == []

@@ -121,3 +121,16 @@ def test_a_read_for_which_nothing_is_held_does_not_look_through_the_whole_ledger
     assert plan.stored == ()
     assert plan.planned_last < 70
     assert read_on(model, 89, odd)[0] == []
+
+
+def test_an_entry_that_damage_left_in_two_places_is_found_once_in_the_first() -> None:
+    """Two sources with one id made a merge without end, on the event loop."""
+    here, there = run_of(1, [0]), run_of(1, [1])
+    sources = [
+        iter([Stored([2, 3, 9], here)]),
+        iter([Stored([1, 2], there), Stored([3, 4], there)]),
+    ]
+
+    merged = [(entry_id, item.place) for item in merge_stored(sources) for entry_id in item.ids]
+
+    assert merged == [(1, there), (2, here), (3, here), (4, there), (9, here)]

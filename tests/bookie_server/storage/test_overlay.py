@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from bookie_server.core.records import Add, Fence
 from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.disk.overlay import BLOCK_SIZE, OverlayFileSystem
+from bookie_server.storage.disk.real_files import RealFileSystem
 from tests.simulation.kit.files import SimFileSystem
 from tests.simulation.kit.storage_model import Model, open_small, run_of, started
 
@@ -73,6 +76,23 @@ def test_a_file_above_reads_as_if_it_had_been_written_below(seed: int) -> None:
             assert above.read_at(at, size) == plain.read_at(at, size)
             assert above.size() == plain.size()
     assert below.steps == steps
+
+
+def test_every_file_below_is_closed_also_of_what_was_deleted(tmp_path: Path) -> None:
+    """Each start on a full disk kept the descriptors of the one before."""
+    below = RealFileSystem()
+    for name in ("a", "b", "c"):
+        below.create(f"{tmp_path}/{name}").close()
+    before = len(os.listdir("/proc/self/fd"))
+    files = OverlayFileSystem(below, PLENTY)
+    files.open(f"{tmp_path}/a", writable=True).close()
+    files.delete(f"{tmp_path}/b")
+    files.rename(f"{tmp_path}/c", f"{tmp_path}/e")
+    assert len(os.listdir("/proc/self/fd")) == before + 3
+
+    files.close()
+
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_names_follow_what_was_done_to_them() -> None:
