@@ -29,7 +29,6 @@ from bookie_server.memory.frames import (
     SECTION_OVERHEAD,
     Frame,
     FramesInProgress,
-    TooLittleRoomError,
 )
 from bookie_server.wire import codec
 from bookie_server.wire.limits import FRAME_SIZE_MAX
@@ -125,8 +124,7 @@ class BookieService:
 
         sender = asyncio.create_task(send_replies(), name="write-replies")
         malformed: codec.MalformedFrameError | None = None
-        is_refused = False
-        in_progress = FramesInProgress(self._bookie.adds_in_progress, context.peer(), self._clients)
+        in_progress = FramesInProgress(self._bookie.adds_in_progress, context.peer())
         unread = aiter(frames)
         try:
             try:
@@ -140,8 +138,6 @@ class BookieService:
                     unanswered += section_count
             except codec.MalformedFrameError as error:
                 malformed = error
-            except TooLittleRoomError:
-                is_refused = True
             in_progress.close()
             # The client has said all, or the bookie drains: what was taken from the stream is
             # answered still. gRPC loses a call that ends while a message is on its way.
@@ -150,8 +146,6 @@ class BookieService:
             await sender
             if malformed is not None:
                 await _abort(context, malformed)
-            if is_refused:
-                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "no memory for the frame")
         finally:
             in_progress.close()
             # Answers that come later go to a list that is sent no
@@ -175,7 +169,7 @@ class BookieService:
         # All are parsed before any is admitted: what follows on
         # the stream of a frame that does not parse means nothing.
         sections = [section async for section in _with_pauses(codec.sections_of(data))]
-        frame = in_progress.arrive(len(data) + SECTION_OVERHEAD * len(sections))
+        frame = await in_progress.arrive(len(data) + SECTION_OVERHEAD * len(sections))
         try:
             async for section in _with_pauses(sections):
                 frame.hold()

@@ -47,11 +47,11 @@ class _Loan:
 class Room:
     """One client's part of a budget; empty at first. Give it back with ``release``, or use ``with``."""
 
-    __slots__ = ("_budget", "_client", "size_bytes")
+    __slots__ = ("_budget", "client", "size_bytes")
 
     def __init__(self, budget: MemoryBudget, client: str) -> None:
         self._budget = budget
-        self._client = client
+        self.client = client
         self.size_bytes = 0
 
     def __enter__(self) -> Room:
@@ -68,7 +68,7 @@ class Room:
     def try_take(self, size_bytes: int) -> bool:
         """Take so much room if it is there at once; whether it was."""
         invariant(not self.size_bytes, "whoever holds room does not ask for more")
-        if not self._budget.try_take(self._client, size_bytes):
+        if not self._budget.try_take(self.client, size_bytes):
             return False
         self.size_bytes = size_bytes
         return True
@@ -77,13 +77,13 @@ class Room:
         """Wait for so much room, or for all there is if that is less."""
         invariant(not self.size_bytes, "whoever holds room does not wait for more")
         size_bytes = min(size_bytes, self._budget.size_bytes_max)
-        await self._budget.wait(self._client, size_bytes)
+        await self._budget.wait(self.client, size_bytes)
         # No await since it was granted: nobody else can have taken it.
         self.size_bytes = size_bytes
 
     def resize(self, size_bytes: int) -> None:
         """Hold what was really needed. More than was taken is granted: the bytes are there already."""
-        self._budget.change(self._client, size_bytes - self.size_bytes)
+        self._budget.change(self.client, size_bytes - self.size_bytes)
         self.size_bytes = size_bytes
 
     def lend(self, take_back: Callable[[], None]) -> None:
@@ -206,6 +206,9 @@ class MemoryBudget:
         for room, loan in list(self._lent.items()) if not is_late else ():
             if not self._waiting or loop.time() - loan.since_s < self._patience_s:
                 break
+            # Who waits for himself only is no trouble to others.
+            if self._waiting.keys() <= {room.client}:
+                continue
             self.reclaim(room)
             loan.take_back()
         self._look = None

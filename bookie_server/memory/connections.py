@@ -1,8 +1,7 @@
-"""Connections: what came in on one of this process's own, and how to end it.
+"""Connections: how to end one of this process's own.
 
-gRPC does not show how much of a message it has received, and has no way to drop a reply
-that its client does not take: even a call that was aborted keeps it until the client is gone. But the
-sockets are this process's own: the kernel counts their bytes, and shutting one down ends all calls of
+gRPC has no way to drop a reply that its client does not take: even a call that was aborted keeps it
+until the client is gone. But the sockets are this process's own, and shutting one down ends all calls of
 its client and frees what gRPC holds for them. Where ``/proc`` does not show a process its
 descriptors (any system but Linux), nothing is found and nothing ended.
 """
@@ -13,8 +12,6 @@ import logging
 import os
 import re
 import socket
-import struct
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
@@ -22,10 +19,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 _LOGGER = logging.getLogger(__name__)
-_LOOK_INTERVAL_S = 0.05
 _DESCRIPTORS = Path("/proc/self/fd")
-_BYTES_RECEIVED = struct.Struct("128xQ")
-"""``tcpi_bytes_received`` of Linux's ``struct tcp_info``."""
 _PEER = re.compile(r"ipv[46]:\[?([^\]]+)\]?:(\d+)")
 
 Peer = tuple[str, int]
@@ -37,17 +31,6 @@ class Connections:
 
     def __init__(self, port: int | None) -> None:
         self._port = port
-        self._received: dict[Peer, int] = {}
-        self._looked_s = -_LOOK_INTERVAL_S
-
-    def received_bytes(self, client: str) -> int:
-        """The bytes received from the client, as they were a moment ago; 0 where nothing is known."""
-        now_s = time.monotonic()
-        # Asked for one client after the other, and each look goes through all descriptors.
-        if self._port is not None and now_s - self._looked_s >= _LOOK_INTERVAL_S:
-            self._looked_s, self._received = now_s, received_bytes(self._port)
-        peer = peer_of(client)
-        return self._received.get(peer, 0) if peer is not None else 0
 
     def disconnect(self, client: str) -> None:
         """End the connection of a client that keeps others waiting, and all its calls."""
@@ -60,11 +43,6 @@ def peer_of(text: str) -> Peer | None:
     """The client of a call as gRPC names it, e.g. ``ipv4:127.0.0.1:3181``."""
     found = _PEER.fullmatch(unquote(text))
     return _peer(found[1], int(found[2])) if found else None
-
-
-def received_bytes(port: int) -> dict[Peer, int]:
-    """The bytes that each connection to this port has received so far."""
-    return {peer: _received_bytes(connection) for peer, connection in _connections(port)}
 
 
 def end_connection(port: int, peer: Peer) -> bool:
@@ -86,12 +64,6 @@ def _connections(port: int) -> Iterator[tuple[Peer, socket.socket]]:
                 _, own_port = connection.getsockname()[:2]
                 if own_port == port and connection.type == socket.SOCK_STREAM:
                     yield _peer(*connection.getpeername()[:2]), connection
-
-
-def _received_bytes(connection: socket.socket) -> int:
-    size = _BYTES_RECEIVED.size
-    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
-    return int(_BYTES_RECEIVED.unpack(info.ljust(size, b"\0"))[0])
 
 
 def _duplicate(descriptor: int) -> socket.socket:
