@@ -52,8 +52,7 @@ _LOGGER = logging.getLogger(__name__)
 LAC_REPLY_SIZE_BYTES_MAX = 7 * 1024 * 1024
 """Entries in the answer to a long poll; a message has at most 8 MiB."""
 _IDLE_AFTER_S = 0.2
-"""A stream without a frame for so long keeps no room for its next one while others wait for room; time
-enough for the largest frame to arrive."""
+"""A stream without a frame for so long keeps no room for its next one while others wait for room."""
 _COMPARISONS = "comparisons with stored entries"
 """As which client all of them together ask for memory."""
 

@@ -108,8 +108,7 @@ async def put_ledgers_in_limbo(
             )
             in_limbo.add(ledger_id)
             return
-        state = state_after_loss(metadata, bookie_id)
-        if state is not None:
+        if state_after_loss(metadata, bookie_id) is not None:
             in_limbo.add(ledger_id)
         if ledger_id in in_limbo:
             contents.bind_key(ledger_id, master_key(metadata.password))

@@ -25,11 +25,7 @@ import grpc.aio
 from bookie_server.bookie import Bookie
 from bookie_server.memory.budget import Room
 from bookie_server.memory.connections import Connections
-from bookie_server.memory.frames import (
-    SECTION_OVERHEAD,
-    Frame,
-    FramesInProgress,
-)
+from bookie_server.memory.frames import SECTION_OVERHEAD, Frame, FramesInProgress
 from bookie_server.wire import codec
 from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import (
@@ -185,9 +181,11 @@ class BookieService:
         writing = asyncio.Lock()
         tasks: set[asyncio.Task[None]] = set()
 
-        async def send(frame: bytes) -> None:
+        async def send(frame: bytes, room: Room | None = None) -> None:
             # A call takes one message at a time.
             async with writing:
+                if room is not None:
+                    room.lend(disconnect)
                 await context.write(frame)
 
         async def answer(request_id: int, request: ReadRequest) -> None:
@@ -197,10 +195,7 @@ class BookieService:
                 with self._bookie.reads_in_progress.room(client) as room:
                     frame = await self._answer_read(request_id, request, room)
                     room.resize(len(frame))
-                    # A call takes one message at a time.
-                    async with writing:
-                        room.lend(disconnect)
-                        await context.write(frame)
+                    await send(frame, room)
             finally:
                 slots.release()
 

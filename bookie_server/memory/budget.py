@@ -6,8 +6,8 @@ the client has taken the reply). Each client is one connection. Who holds least 
 a flood waits for itself; between equals the first comes first, and nobody overtakes by being small.
 
 No deadlock can arise. Whoever holds room waits for the journal, for a disk, for its client or, with
-room for an add, for room to compare it with what is stored; never the other way round, and a room is
-taken once, never enlarged while others wait. The journal and the disks wait for no room. A client that
+room for an add, for room to compare it with what is stored; never the other way round, and nobody
+waits for more of the same budget while holding some. The journal and the disks wait for no room. A client that
 keeps others waiting is not waited for: its room is *lent*, and while others wait it is taken back
 once it was lent for ``patience_s``. Fences, LAC reads and long polls hold nothing while they wait, and
 recovery's reads and adds are served in turn with everybody's.

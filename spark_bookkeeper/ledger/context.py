@@ -4,7 +4,8 @@ Bookie clients are made on first use and kept: one connection per bookie and eve
 transport a bookie speaks is read from its registration. A bookie that is not registered at the
 moment is looked up under its last known address, else its id is taken for one. Either may be another
 bookie's by now, so a client names the bookie and the cluster it means with every call, and takes no
-answer of another (:mod:`bookie_server.wire.addressee`). A bookie that failed one writer is in quarantine for a while: no writer of this client chooses it unless it must.
+answer of another (:mod:`bookie_server.wire.addressee`). A bookie that failed one writer is in
+quarantine for a while: no writer of this client chooses it unless it must.
 """
 
 from __future__ import annotations

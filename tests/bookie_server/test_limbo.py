@@ -25,6 +25,7 @@ from tests.doubles import records
 from tests.doubles.records import section
 from tests.doubles.storage import (
     answer_new,
+    crash,
     open_files,
     running_bookie,
     small_settings,
@@ -56,14 +57,6 @@ async def status_of(bookie: Bookie, ledger_id: int, entry_id: int) -> Status:
     request = ReadRequest(ledger_id=ledger_id, first_entry=entry_id, last_entry=entry_id)
     reply = await bookie.read(request)
     return reply.missing[0].status if reply.missing else Status.OK
-
-
-async def crash(bookie: Bookie) -> None:
-    """As SIGKILL: nothing is written out."""
-    for journal in bookie._journals:
-        await journal.stop()
-    await bookie._checkpoints.stop()
-    bookie.storage.close()
 
 
 @pytest.mark.conformance("S8")

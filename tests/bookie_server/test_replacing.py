@@ -22,7 +22,7 @@ from bookie_server.wire.record import parse_run
 from bookkeeper_metadata.model import DigestType
 from tests.doubles import records
 from tests.doubles.records import section
-from tests.doubles.storage import running_bookie, start_bookie
+from tests.doubles.storage import crash, running_bookie, start_bookie
 
 SIZE = 40_000
 """Large enough for a block of its own each."""
@@ -167,10 +167,7 @@ async def test_a_kill_behind_the_answer_takes_no_replacement_back(tmp_path: Path
     bookie = await start_bookie(tmp_path)
     entry_id = await broken_entry(bookie)
     assert await records.add(bookie, recovery_of(entry_id)) is Status.OK
-    for journal in bookie._journals:
-        await journal.stop()
-    await bookie._checkpoints.stop()
-    bookie.storage.close()  # as SIGKILL: nothing is written out
+    await crash(bookie)
 
     async with running_bookie(tmp_path) as again:
         assert await read(again, entry_id) == b"x" * SIZE

@@ -1,9 +1,10 @@
 """OverlayFileSystem: changes in memory, above files that stay as they are.
 
 A bookie that starts on a full disk recovers its storage above one: replay and checkpoint go the ways
-they always go, and the disk gets not a byte. What lies below is synced where a recovery asks for it: the
-process before may have been killed before it did so, and a fence that a bookie answers for must last. What the changes may take is bounded, for a replay is as
-large as what the last process had not written yet.
+they always go, and the disk gets not a byte. What lies below is synced where a recovery asks for it:
+the process before may have been killed before it did so, and a fence that a bookie answers for must
+last. What the changes may take is bounded, for a replay is as large as what the last process had not
+written yet.
 """
 
 from __future__ import annotations
