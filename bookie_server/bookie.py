@@ -2,9 +2,10 @@
 
 One event loop owns the state. The life of an add: ``add`` asks :class:`Admission`, a ``Persist``
 goes to the ledger's journal thread, the synced group comes back to ``_on_group_done``, which applies
-it to storage and only then lets the replies out. Reads answer from memory or, through a few
-threads, from entry logs. Checkpoints run beside all that in a thread of their own. The threads are
-:class:`~bookie_server.workers.Workers`; nothing here knows of them.
+it to storage and only then lets the replies out. A read waits for what it
+may not overtake, and is then answered by a :class:`~bookie_server.reads.reader.Reader`. Checkpoints
+run beside all that in a thread of their own. The threads are :class:`~bookie_server.workers.Workers`;
+nothing here knows of them.
 """
 
 from __future__ import annotations
@@ -15,10 +16,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from bookie_server.checkpoint_loop import CheckpointLoop
-from bookie_server.core.absence import status_of, status_of_absence
 from bookie_server.core.admission import Admission
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
-from bookie_server.core.presence import Presence
 from bookie_server.core.space import REQUEST_SIZE, Disk, Look, Mode, Space
 from bookie_server.journal_thread import JournalWriter, size_bytes
 from bookie_server.memory.budget import MemoryBudget, Room
@@ -26,18 +25,15 @@ from bookie_server.reads.damage_log import DamageLog
 from bookie_server.reads.duplicates import compare_with_stored
 from bookie_server.reads.fetching import Fetcher
 from bookie_server.reads.lac_watch import LacWatch
+from bookie_server.reads.reader import Reader
 from bookie_server.settings import BookieSettings
-from bookie_server.storage.contents import lac_of_packet
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.journal.journal import BLOCK_SIZE, JournalPosition
-from bookie_server.storage.logs.id_pattern import consecutive
 from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
-from bookie_server.wire.limits import LIST_RANGES_MAX, READ_SIZE_BYTES_MAX
 from bookie_server.wire.messages import (
     EntryList,
     IdRange,
     ListRequest,
-    LongPoll,
     ReadLacReply,
     ReadLacRequest,
     ReadRequest,
@@ -49,8 +45,6 @@ from bookie_server.workers import ThreadWorkers, Workers
 from bookkeeper_metadata.foundation.tasks import settle
 
 _LOGGER = logging.getLogger(__name__)
-LAC_REPLY_SIZE_BYTES_MAX = 7 * 1024 * 1024
-"""Entries in the answer to a long poll; a message has at most 8 MiB."""
 _IDLE_AFTER_S = 0.2
 """A stream without a frame for so long keeps no room for its next one while others wait for room."""
 _COMPARISONS = "comparisons with stored entries"
@@ -87,6 +81,7 @@ class Bookie:
         """Records on their way to readers."""
         self.damage_log = DamageLog()
         self._fetcher = Fetcher(storage, self._workers, self.damage_log)
+        self._reader = Reader(storage.contents, self._fetcher)
         self._room = asyncio.Event()
         self._room.set()
         self._idle = asyncio.Event()
@@ -173,24 +168,7 @@ class Bookie:
         # the fence, since from then on no more ordinary adds get on that way.
         if self._admission.is_pending(ledger_id, request.first_entry, request.last_entry):
             await self._decide(partial(self._admission.settle, ledger_id))
-        make_plan = partial(
-            self._contents.plan_read,
-            ledger_id,
-            request.first_entry,
-            request.last_entry,
-            stripe=request.stripe,
-            size_bytes_max=min(request.size_bytes_max, READ_SIZE_BYTES_MAX),
-        )
-        outcome = await self._fetcher.fetch_one(make_plan, room)
-        handle = self._contents.ledgers.get(ledger_id)
-        absence = self._absence(ledger_id)
-        missing_ids = tuple(
-            IdRange(span.first, span.last, status_of(span.presence, absence))
-            for span in outcome.spans
-            if span.presence is not Presence.FOUND
-        )
-        lac = handle.last_add_confirmed if handle is not None else -1
-        return StoredReply(tuple(outcome.chunks), missing_ids, lac)
+        return await self._reader.read(request, room)
 
     async def read_lac(self, request: ReadLacRequest, room: Room | None = None) -> ReadLacReply:
         """Return the highest entry and the explicit LAC; if it ``is_fencing`` fence durably before.
@@ -198,88 +176,20 @@ class Bookie:
         A ``long_poll`` waits for news and returns the new entries as well; see bookie.proto. ``room``
         as in a read; nothing of it is taken while fence or news are waited for.
         """
-        ledger_id = request.ledger_id
-        if request.long_poll is not None:
-            return await self._news(ledger_id, request.long_poll, room)
+        poll = request.long_poll
+        if poll is not None:
+            if not await self.lac_watch.wait(request.ledger_id, poll.previous_lac, poll.timeout_ms):
+                return ReadLacReply(Status.BUSY)
+            return await self._reader.read_news(request.ledger_id, poll, room)
         if request.is_fencing:
-            status = await self.fence(ledger_id, request.master_key)
+            status = await self.fence(request.ledger_id, request.master_key)
             if status is not Status.OK:
                 return ReadLacReply(status)
-        handle = self._contents.ledgers.get(ledger_id)
-        absence = self._absence(ledger_id)
-        # A fence goes through the ledger's journal like its adds, so all that was admitted before
-        # it is applied by now: no ordinary add can raise the last entry any more.
-        last_entry = self._contents.last_entry(ledger_id)
-        explicit_lac = handle.explicit_lac if handle is not None else None
-        # After a loss, the last entry that is left need not be the last one that was stored.
-        if absence is Status.UNKNOWN:
-            return ReadLacReply(Status.UNKNOWN)
-        if last_entry is None:
-            status = Status.OK if explicit_lac is not None else absence
-            return ReadLacReply(status, None, explicit_lac)
-        # The limit does not matter: one entry comes whatever its size.
-        make_plan = partial(
-            self._contents.plan_read, ledger_id, last_entry, last_entry, size_bytes_max=1
-        )
-        outcome = await self._fetcher.fetch_one(make_plan, room)
-        if not outcome.entry_count:
-            return ReadLacReply(Status.UNKNOWN)  # the entry is stored but cannot be read
-        return ReadLacReply(Status.OK, b"".join(outcome.chunks), explicit_lac)
-
-    async def _news(self, ledger_id: int, poll: LongPoll, room: Room | None) -> ReadLacReply:
-        if not await self.lac_watch.wait(ledger_id, poll.previous_lac, poll.timeout_ms):
-            return ReadLacReply(Status.BUSY)
-        # Looked up again: a release has no reason, and the ledger
-        # may have changed in any way meanwhile.
-        handle = self._contents.ledgers.get(ledger_id)
-        absence = self._absence(ledger_id)
-        if handle is None or absence is Status.UNKNOWN:
-            return ReadLacReply(absence)
-        lac = handle.last_add_confirmed
-        if lac <= poll.previous_lac:
-            return ReadLacReply(Status.OK)
-        wanted: list[tuple[int, int, int]] = []
-        explicit_lac = handle.explicit_lac
-        if explicit_lac is None or lac_of_packet(explicit_lac) < lac:
-            # The highest entry proves the LAC. It lies beyond it, and so is not in the records.
-            explicit_lac = None
-            last_entry = self._contents.last_entry(ledger_id)
-            if last_entry is not None:
-                wanted.append((last_entry, last_entry, 1))
-        proof_count = len(wanted)
-        if size_bytes_max := min(poll.size_bytes_max, READ_SIZE_BYTES_MAX):
-            wanted.append((poll.previous_lac + 1, lac, size_bytes_max))
-
-        def make_plans() -> list[ReadPlan]:
-            plan_read = self._contents.plan_read
-            return [plan_read(ledger_id, *ids, size_bytes_max=most) for *ids, most in wanted]
-
-        outcomes = await self._fetcher.fetch(make_plans, room)
-        found = [b"".join(outcome.chunks) for outcome in outcomes]
-        proof, records = b"".join(found[:proof_count]), b"".join(found[proof_count:])
-        if len(proof) + len(records) > LAC_REPLY_SIZE_BYTES_MAX:
-            records = b""  # two entries of the largest size fit no message: the client reads them
-        return ReadLacReply(Status.OK, proof or None, explicit_lac, records)
+        return await self._reader.read_lac(request.ledger_id, room)
 
     def list_entries(self, request: ListRequest) -> EntryList:
         """List stored entries, a page at a time; UNKNOWN when some may be missing from the list."""
-        absence = self._absence(request.ledger_id)
-        if absence is not Status.NO_ENTRY:
-            return EntryList(absence)
-        ranges_max = min(request.ranges_max or LIST_RANGES_MAX, LIST_RANGES_MAX)
-        held: list[IdRange] = []
-        for ids in self._contents.entry_ids(request.ledger_id, request.first_entry):
-            for first, size in consecutive(ids):
-                last = first + size - 1
-                if held and held[-1].last_entry + 1 == first:
-                    held[-1] = IdRange(held[-1].first_entry, last, Status.OK)
-                elif len(held) < ranges_max:
-                    held.append(IdRange(first, last, Status.OK))
-                else:
-                    # To a client that cannot go on from there the list would seem to be whole.
-                    status = Status.OK if request.ranges_max else Status.UNKNOWN
-                    return EntryList(status, tuple(held), next_entry=first)
-        return EntryList(Status.OK, tuple(held))
+        return self._reader.list_entries(request)
 
     # -- carrying out effects -----------------------------------------------------------------------
 
@@ -354,11 +264,6 @@ class Bookie:
             # Not a refusal: the group may be on disk all the same,
             # and then the next start replays it.
             self._run([Reply(effect.to, Status.UNKNOWN) for effect in persist.then])
-
-    def _absence(self, ledger_id: int) -> Status:
-        return status_of_absence(
-            self._contents.ledgers.get(ledger_id), is_storage_damaged=self._contents.is_damaged
-        )
 
     async def _decide(self, decide: Callable[[ReplyTo], Sequence[Effect]]) -> Status:
         """Carry out what admission decides, and wait for its answer."""

@@ -42,7 +42,7 @@ class Counting(LocalBookieClient):
 async def test_a_client_puts_the_pages_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranges_max: int, pages: int
 ) -> None:
-    monkeypatch.setattr("bookie_server.bookie.LIST_RANGES_MAX", ranges_max)
+    monkeypatch.setattr("bookie_server.reads.reader.LIST_RANGES_MAX", ranges_max)
     async with running_bookie(tmp_path) as bookie:
         await fill(bookie)
         client = Counting("b:1", bookie)
@@ -72,7 +72,7 @@ async def test_a_client_that_knows_no_pages_gets_all_or_is_told_that_some_are_mi
         assert bookie.list_entries(codec.parse_list_entries_request(asked)) == EntryList(
             Status.OK, HELD
         )
-        monkeypatch.setattr("bookie_server.bookie.LIST_RANGES_MAX", GROUPS - 1)
+        monkeypatch.setattr("bookie_server.reads.reader.LIST_RANGES_MAX", GROUPS - 1)
 
         cut = bookie.list_entries(codec.parse_list_entries_request(asked))
 
