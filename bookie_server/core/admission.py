@@ -15,7 +15,6 @@ this class holds only what is not durable yet, and forgets a ledger as soon as n
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -23,6 +22,7 @@ from typing import Protocol
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Replace
+from bookie_server.core.same_entries import conflicts_with_any, without_ids_of
 from bookie_server.core.space import Mode
 from bookie_server.wire.digest import HmacDigest, keyless_digest
 from bookie_server.wire.messages import Section, Status
@@ -31,7 +31,6 @@ from bookie_server.wire.record import (
     Run,
     headers_are_possible,
     is_possible_lac_packet,
-    length_of,
     run_verifies,
     smallest_record,
 )
@@ -130,8 +129,8 @@ class Admission:
         # A writer that never had its answer sends the same bytes again. What is stored is not
         # journalled twice; what is left may be several pieces.
         stored_or_new = self._durable.missing(section.run)
-        fresh = [part for run in stored_or_new for part in _not_pending(run, pending)]
-        if _conflicts_with_pending(section.run, pending, digest_size):
+        fresh = [part for run in stored_or_new for part in without_ids_of(run, pending)]
+        if conflicts_with_any(section.run, pending, digest_size):
             return [Reply(to, Status.CONFLICT)]
         # Entries that are stored or pending already are OK only if their bytes are the same.
         is_all_new = len(fresh) == 1 and len(fresh[0]) == len(section.run)
@@ -333,52 +332,3 @@ def _is_plausible(section: Section) -> bool:
     if digest is None:
         return smallest_record(run) >= RECORD_OVERHEAD + HmacDigest.size
     return run_verifies(run, digest)
-
-
-def _not_pending(run: Run, pending: list[Run]) -> list[Run]:
-    """The parts of ``run`` whose ids are not among the pending runs."""
-    if not pending:
-        return [run]
-    return run.without(
-        lambda entry_id: any(_index_of(other, entry_id) is not None for other in pending)
-    )
-
-
-def _index_of(run: Run, entry_id: int) -> int | None:
-    """The place of an id in the run; ``None`` where the run does not hold it."""
-    at = bisect_left(run.entry_ids, entry_id)
-    return at if at < len(run.entry_ids) and run.entry_ids[at] == entry_id else None
-
-
-def _conflicts_with_pending(run: Run, pending: list[Run], digest_size: int) -> bool:
-    """Whether a pending run holds an id of ``run`` with another length or payload."""
-    for other in pending:
-        common = other.between(run.first_entry, run.last_entry)
-        if common is not None and not same_entries(run, common, digest_size):
-            return True
-    return False
-
-
-def same_entries(run: Run, stored: Run, digest_size: int) -> bool:
-    """Whether the ids both hold have equal lengths and payloads.
-
-    LAC and digest may differ: Apache's recovery packages an entry anew (docs/architecture.md).
-    """
-    # What is sent again is mostly the same to the last byte.
-    if run.entry_ids == stored.entry_ids and run.data == stored.data:
-        return True
-    for index, entry_id in enumerate(stored.entry_ids):
-        at = _index_of(run, entry_id)
-        if at is not None and not _is_same(run, at, stored, index, digest_size):
-            return False
-    return True
-
-
-def _is_same(run: Run, at: int, stored: Run, index: int, digest_size: int) -> bool:
-    """Whether two records of an id have one cumulative length and one payload: then they are replicas."""
-    begin, twin = run.offsets[at], stored.offsets[index]
-    if length_of(run.data, begin) != length_of(stored.data, twin):
-        return False
-    skip = RECORD_OVERHEAD + digest_size
-    payload = run.data[begin + skip : run.end_of(at)]
-    return bool(payload == stored.data[twin + skip : stored.end_of(index)])

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from bookie_server.core.admission import same_entries
 from bookie_server.core.effects import Compare
 from bookie_server.core.presence import Presence
+from bookie_server.core.same_entries import same_entries
 from bookie_server.storage.logs.rows import Block, Row
 from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
 from bookie_server.wire.messages import Status

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from bookie_server.core.absence import status_of, status_of_absence
-from bookie_server.core.admission import Admission, same_entries
+from bookie_server.core.admission import Admission
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.presence import Presence
 from bookie_server.core.records import Add, ExplicitLac, Fence, MasterKey
+from bookie_server.core.same_entries import same_entries
 from bookie_server.limbo import state_after_loss
 from bookie_server.storage.index.handle_state import decode_handle_state, encode_handle_state
 from bookie_server.wire.messages import IdRange, ReadRequest, Section, Status

@@ -1,0 +1,59 @@
+"""Same entries: which entries two runs have in common, and whether their copies are replicas.
+
+A duplicate is held against what is pending and against what is stored by one rule.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from bookie_server.wire.record import RECORD_OVERHEAD, Run, length_of
+
+
+def same_entries(run: Run, stored: Run, digest_size: int) -> bool:
+    """Whether the ids both hold have equal lengths and payloads.
+
+    LAC and digest may differ: Apache's recovery packages an entry anew (docs/architecture.md).
+    """
+    # What is sent again is mostly the same to the last byte.
+    if run.entry_ids == stored.entry_ids and run.data == stored.data:
+        return True
+    for index, entry_id in enumerate(stored.entry_ids):
+        at = _index_of(run, entry_id)
+        if at is not None and not _is_same(run, at, stored, index, digest_size):
+            return False
+    return True
+
+
+def conflicts_with_any(run: Run, others: list[Run], digest_size: int) -> bool:
+    """Whether one of the others holds an id of ``run`` with another length or payload."""
+    for other in others:
+        common = other.between(run.first_entry, run.last_entry)
+        if common is not None and not same_entries(run, common, digest_size):
+            return True
+    return False
+
+
+def without_ids_of(run: Run, others: list[Run]) -> list[Run]:
+    """The parts of ``run`` whose ids none of the others holds."""
+    if not others:
+        return [run]
+    return run.without(
+        lambda entry_id: any(_index_of(other, entry_id) is not None for other in others)
+    )
+
+
+def _is_same(run: Run, at: int, stored: Run, index: int, digest_size: int) -> bool:
+    """Whether two records of an id have one cumulative length and one payload: then they are replicas."""
+    begin, twin = run.offsets[at], stored.offsets[index]
+    if length_of(run.data, begin) != length_of(stored.data, twin):
+        return False
+    skip = RECORD_OVERHEAD + digest_size
+    payload = run.data[begin + skip : run.end_of(at)]
+    return bool(payload == stored.data[twin + skip : stored.end_of(index)])
+
+
+def _index_of(run: Run, entry_id: int) -> int | None:
+    """The place of an id in the run; ``None`` where the run does not hold it."""
+    at = bisect_left(run.entry_ids, entry_id)
+    return at if at < len(run.entry_ids) and run.entry_ids[at] == entry_id else None
