@@ -26,7 +26,7 @@ from bookie_server.bookie import Bookie
 from bookie_server.memory.budget import Room
 from bookie_server.memory.connections import Connections
 from bookie_server.memory.frames import SECTION_OVERHEAD, Frame, FramesInProgress
-from bookie_server.wire import codec
+from bookie_server.wire import add_frames, codec
 from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import (
     BookieInfo,
@@ -115,7 +115,7 @@ class BookieService:
                 wake.clear()
                 while ready := replies[:REPLIES_MAX]:
                     del replies[:REPLIES_MAX]
-                    await context.write(codec.encode_write_reply(ready))
+                    await context.write(add_frames.encode_write_reply(ready))
                 taken.set()
 
         sender = asyncio.create_task(send_replies(), name="write-replies")
@@ -164,7 +164,7 @@ class BookieService:
             return None
         # All are parsed before any is admitted: what follows on
         # the stream of a frame that does not parse means nothing.
-        sections = [section async for section in _with_pauses(codec.sections_of(data))]
+        sections = [section async for section in _with_pauses(add_frames.sections_of(data))]
         frame = await in_progress.arrive(len(data) + SECTION_OVERHEAD * len(sections))
         try:
             async for section in _with_pauses(sections):

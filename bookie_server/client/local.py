@@ -12,7 +12,7 @@ from functools import partial
 
 from bookie_server.bookie import Bookie
 from bookie_server.client.interface import BookieClient
-from bookie_server.wire import codec
+from bookie_server.wire import add_frames, codec
 from bookie_server.wire.messages import (
     BookieInfo,
     EncodedSection,
@@ -38,12 +38,14 @@ class LocalBookieClient(BookieClient):
         loop = asyncio.get_running_loop()
 
         def answer(part: Section, status: Status) -> None:
-            (received,) = codec.parse_write_reply(codec.encode_write_reply([part.reply(status)]))
+            (received,) = add_frames.parse_write_reply(
+                add_frames.encode_write_reply([part.reply(status)])
+            )
             # A bookie may refuse at once; ``done`` is never called
             # from within this call all the same.
             loop.call_soon(done, received.status)
 
-        for part in codec.parse_frame(section.data):
+        for part in add_frames.parse_frame(section.data):
             self._bookie.add(part, partial(answer, part))
 
     async def read(self, request: ReadRequest) -> ReadReply:

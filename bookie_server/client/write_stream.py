@@ -20,7 +20,7 @@ from typing import Any
 import grpc
 
 from bookie_server.client.settings import ConnectionSettings
-from bookie_server.wire import codec
+from bookie_server.wire import add_frames, codec
 from bookie_server.wire.messages import EncodedSection, SectionReply, Status
 from bookkeeper_metadata.foundation.tasks import end_tasks
 
@@ -119,7 +119,7 @@ class WriteStream:
                     raise ConnectionError("the bookie ended the stream")
                 # Only an answer shows that the bookie is there: a connection alone proves nothing.
                 self._lost_since_s = None
-                for reply in codec.parse_write_reply(data):
+                for reply in add_frames.parse_write_reply(data):
                     self._answer(reply)
                 self._wake.set()
         finally:

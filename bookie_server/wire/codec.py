@@ -1,25 +1,21 @@
-"""Messages to bytes and back; the only file that knows protobuf's classes.
+"""Messages to bytes and back; adds are in :mod:`bookie_server.wire.add_frames`.
 
-A section is encoded once, by the client that packaged its entries, and the same ``bytes`` go to every
-bookie of the write set; a frame of several sections is their concatenation. Requests are held
-against the limits (:mod:`bookie_server.wire.limits`) here, before anything is allocated by a peer's
-say-so. The layout is in bookie.proto. Where a value has the fields of its message, by name,
-``_fields_of`` carries them over.
+These two files alone know protobuf's classes. Requests are held against the limits
+(:mod:`bookie_server.wire.limits`) here, before anything is allocated by a peer's say-so. The layout is
+in bookie.proto. Where a value has the fields of its message, by name, ``_fields_of`` carries them over.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from bookie_server.wire import bookie_pb2 as pb
-from bookie_server.wire import limits
 from bookie_server.wire.digest import MASTER_KEY_SIZE
-from bookie_server.wire.limits import FRAME_SIZE_MAX, HEADER_SIZE_MAX, defect_of
+from bookie_server.wire.limits import HEADER_SIZE_MAX, defect_of
 from bookie_server.wire.messages import (
     BookieInfo,
     EntryList,
@@ -30,18 +26,14 @@ from bookie_server.wire.messages import (
     ReadLacRequest,
     ReadReply,
     ReadRequest,
-    Section,
-    SectionReply,
     Status,
     StoredReply,
 )
 from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
 from bookie_server.wire.stripe import Stripe
-from bookkeeper_metadata.model import NO_ENTRY_ID, DigestType
+from bookkeeper_metadata.model import NO_ENTRY_ID
 
-_SECTION = struct.Struct(">II")
 _REPLY = struct.Struct(">I")
-_SECTION_KEY = attrgetter("ledger_id", "first_entry", "last_entry", "is_recovery")
 _INFO = attrgetter(*BookieInfo.__slots__)
 
 M = TypeVar("M", bound=Message)
@@ -69,73 +61,6 @@ class BadRequestError(ValueError):
         return self.detail
 
 
-def encode_section_header(
-    ledger_id: int, master_key: bytes, digest_type: DigestType, *, is_recovery: bool = False
-) -> bytes:
-    """Encode the part of a section that is the same for all adds of a writer."""
-    return pb.SectionHeader(
-        ledger_id=ledger_id,
-        master_key=master_key,
-        is_recovery=is_recovery,
-        digest_type=digest_type.name,
-    ).SerializeToString()
-
-
-def encode_section(header: bytes, parts: Sequence[bytes | memoryview]) -> bytes:
-    """Join a section once: ``parts`` are records, or pieces of records, in order."""
-    size = sum(map(len, parts))
-    return b"".join((_SECTION.pack(len(header), size), header, *parts))
-
-
-def parse_frame(frame: bytes) -> list[Section]:
-    """Split a frame into its sections; see :func:`sections_of`."""
-    return list(sections_of(frame))
-
-
-def sections_of(frame: bytes) -> Iterator[Section]:
-    """The sections of a frame, parsed one by one; records are shared with ``frame``, not copied.
-
-    Raises:
-        MalformedFrameError: the frame does not parse to its last byte. A section that parses and
-            breaks a limit says so in its ``defect``.
-    """
-    view = memoryview(frame)
-    offset, end = 0, len(frame)
-    # Sizes come from the peer: each is checked before anything is allocated or sliced by it.
-    if not _SECTION.size < end <= FRAME_SIZE_MAX:
-        raise MalformedFrameError(f"a frame of {end} bytes")
-    while offset < end:
-        if end - offset < _SECTION.size:
-            raise MalformedFrameError(f"{end - offset} bytes behind the last section")
-        header_size, records_size = _SECTION.unpack_from(view, offset)
-        body = offset + _SECTION.size + header_size
-        if header_size > HEADER_SIZE_MAX or records_size > end - body:
-            raise MalformedFrameError(f"a section at {offset} that exceeds its frame")
-        header = _parse(pb.SectionHeader(), bytes(view[offset + _SECTION.size : body]))
-        offset = body + records_size
-        # A view of the frame, not a copy: records are kept and written as they came.
-        yield _section(header, view[body:offset])
-
-
-def _section(header: pb.SectionHeader, records: memoryview) -> Section:
-    try:
-        run = parse_run(records, limits.RUN_ENTRIES_MAX)
-    except MalformedRecordsError as cause:
-        raise MalformedFrameError(str(cause)) from cause
-    defect = defect_of("SectionHeader", header)
-    # Key and fence are checked for the header's ledger, the records go to their own: they must be
-    # the same. A negative entry id would be a record of a ledger's state in the journal.
-    if run.ledger_id != header.ledger_id or run.first_entry < 0:
-        defect = f"records of ledger {run.ledger_id} from entry {run.first_entry} on"
-    if run.last_entry - run.first_entry >= limits.ID_SPAN_MAX:
-        defect = f"entries {run.first_entry} to {run.last_entry} in one section"
-    # Nobody looks at the type where there is a defect.
-    digest_type = DigestType.DUMMY if defect else DigestType(header.digest_type)
-    return Section(
-        header.ledger_id, header.master_key, header.is_recovery, digest_type, run, defect
-    )
-
-
 def _defect_of_fence(request: pb.ReadRequest | pb.ReadLacRequest) -> str:
     """Refuse a key of another size: the first add or fence would bind its ledger to it for good."""
     if request.is_fencing and len(request.master_key) != MASTER_KEY_SIZE:
@@ -146,11 +71,15 @@ def _defect_of_fence(request: pb.ReadRequest | pb.ReadLacRequest) -> str:
 def _parse_request(message: M, data: bytes) -> M:
     if len(data) > HEADER_SIZE_MAX:
         raise MalformedFrameError(f"a request of {len(data)} bytes")
-    return _parse(message, data)
+    return parse_message(message, data)
 
 
-def _parse(message: M, data: bytes) -> M:
-    """Fill ``message`` from its bytes and return it."""
+def parse_message(message: M, data: bytes) -> M:
+    """Fill ``message`` from its bytes and return it.
+
+    Raises:
+        MalformedFrameError: they are not a message of its type.
+    """
     try:
         message.ParseFromString(data)
     except DecodeError as cause:
@@ -161,28 +90,6 @@ def _parse(message: M, data: bytes) -> M:
 def _fields_of(value: _Value) -> dict[str, Any]:
     """The fields of a dataclass by name, to make a message of; not recursive, unlike ``asdict``."""
     return {name: getattr(value, name) for name in value.__slots__}
-
-
-def encode_write_reply(replies: Iterable[SectionReply]) -> bytes:
-    """Encode the answers to any number of sections, in one message."""
-    return pb.WriteReply(
-        sections=[
-            pb.SectionReply(
-                ledger_id=reply.ledger_id,
-                first_entry=reply.first_entry,
-                last_entry=reply.last_entry,
-                is_recovery=reply.is_recovery,
-                status=reply.status.name,
-            )
-            for reply in replies
-        ]
-    ).SerializeToString()
-
-
-def parse_write_reply(data: bytes) -> list[SectionReply]:
-    """Raises :class:`MalformedFrameError`."""
-    message = _parse(pb.WriteReply(), data)
-    return [SectionReply(*_SECTION_KEY(part), _from_wire(part.status)) for part in message.sections]
 
 
 def encode_read_request(request_id: int, request: ReadRequest) -> bytes:
@@ -245,7 +152,7 @@ def parse_read_reply(frame: bytes) -> tuple[int, ReadReply]:
     body = _REPLY.size + header_size
     if body > len(frame):
         raise MalformedFrameError("a read reply header that exceeds its frame")
-    header = _parse(pb.ReadReplyHeader(), frame[_REPLY.size : body])
+    header = parse_message(pb.ReadReplyHeader(), frame[_REPLY.size : body])
     runs: tuple[Run, ...] = ()
     if body < len(frame):
         try:
@@ -292,9 +199,9 @@ def encode_read_lac_reply(reply: ReadLacReply) -> bytes:
 
 def parse_read_lac_reply(data: bytes) -> ReadLacReply:
     """Raises :class:`MalformedFrameError`."""
-    message = _parse(pb.ReadLacReply(), data)
+    message = parse_message(pb.ReadLacReply(), data)
     return ReadLacReply(
-        _from_wire(message.status),
+        status_from_wire(message.status),
         message.last_entry or None,
         message.explicit_lac or None,
         message.records,
@@ -326,7 +233,7 @@ def encode_status(status: Status) -> bytes:
 
 def parse_status(data: bytes) -> Status:
     """Raises :class:`MalformedFrameError`."""
-    return _from_wire(_parse(pb.StatusReply(), data).status)
+    return status_from_wire(parse_message(pb.StatusReply(), data).status)
 
 
 def parse_info_request(data: bytes) -> None:
@@ -341,7 +248,7 @@ def encode_info(info: BookieInfo) -> bytes:
 
 def parse_info(data: bytes) -> BookieInfo:
     """Raises :class:`MalformedFrameError`."""
-    return BookieInfo(*_INFO(_parse(pb.InfoReply(), data)))
+    return BookieInfo(*_INFO(parse_message(pb.InfoReply(), data)))
 
 
 def encode_list_entries_request(request: ListRequest) -> bytes:
@@ -368,19 +275,20 @@ def encode_entry_list(entries: EntryList) -> bytes:
 
 def parse_entry_list(data: bytes) -> EntryList:
     """Raises :class:`MalformedFrameError`."""
-    message = _parse(pb.ListEntriesReply(), data)
+    message = parse_message(pb.ListEntriesReply(), data)
     return EntryList(
-        _from_wire(message.status),
+        status_from_wire(message.status),
         tuple(_id_range_from_wire(part) for part in message.held),
         message.next_entry,
     )
 
 
-def _from_wire(number: int) -> Status:
+def status_from_wire(number: int) -> Status:
+    """The status of that number; UNKNOWN where a later version has one that is not known here."""
     try:
         return Status(number)
     except ValueError:
-        return Status.UNKNOWN  # a later version's status: we may not conclude anything from it
+        return Status.UNKNOWN  # nothing may be concluded from it
 
 
 def _id_range_to_wire(part: IdRange) -> pb.IdRange:
@@ -390,4 +298,4 @@ def _id_range_to_wire(part: IdRange) -> pb.IdRange:
 
 
 def _id_range_from_wire(part: pb.IdRange) -> IdRange:
-    return IdRange(part.first_entry, part.last_entry, _from_wire(part.status))
+    return IdRange(part.first_entry, part.last_entry, status_from_wire(part.status))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from bookie_server.wire.codec import encode_section, encode_section_header
+from bookie_server.wire.add_frames import encode_section, encode_section_header
 from bookie_server.wire.digest import master_key
 from bookie_server.wire.messages import EncodedSection, Status
 from bookie_server.wire.record import Run

@@ -14,7 +14,7 @@ from bookie_server.bookie import Bookie
 from bookie_server.core.effects import ReplyTo
 from bookie_server.reads import duplicates
 from bookie_server.service import ANSWERS_UNSENT_MAX, BookieService
-from bookie_server.wire import codec
+from bookie_server.wire import add_frames, codec
 from bookie_server.wire.messages import (
     BookieInfo,
     LongPoll,
@@ -105,7 +105,7 @@ async def serving(place: Path, **settings: int) -> AsyncIterator[Served]:
 
 
 def answer_count(stream: Stream) -> int:
-    return sum(len(codec.parse_write_reply(message)) for message in stream.replies)
+    return sum(len(add_frames.parse_write_reply(message)) for message in stream.replies)
 
 
 def read_of(request_id: int, entry_id: int) -> bytes:
@@ -183,9 +183,9 @@ async def test_an_idle_stream_does_not_hold_its_last_frame(tmp_path: Path) -> No
 
     async with serving(tmp_path) as served:
         stream = served.open("Write", "client")
-        wrong_key = codec.encode_section_header(7, bytes(20), section([b"x"]).digest_type)
+        wrong_key = add_frames.encode_section_header(7, bytes(20), section([b"x"]).digest_type)
         small = encoded_section([b"ten bytes."]).data
-        refused = codec.encode_section(wrong_key, [section([bytes(4 * MIB)], 1).run.data])
+        refused = add_frames.encode_section(wrong_key, [section([bytes(4 * MIB)], 1).run.data])
         frame = WatchedBytes(small + refused)
         stream.send(frame)
         del frame

@@ -14,7 +14,7 @@ import pytest
 
 from bookie_server.bookie import Bookie
 from bookie_server.service import SERVICE, BookieService
-from bookie_server.wire import codec
+from bookie_server.wire import add_frames, codec
 from bookie_server.wire.messages import BookieInfo, ReadRequest, Status
 from tests.doubles.records import encoded_section
 from tests.doubles.storage import running_bookie
@@ -86,7 +86,7 @@ async def test_adds_before_a_malformed_frame_are_answered(
 
     found = await replies(connected, "Write", [*frames, b"no frame at all"])
 
-    answers = [part for data in found for part in codec.parse_write_reply(data)]
+    answers = [part for data in found for part in add_frames.parse_write_reply(data)]
     assert [part.status for part in answers] == [Status.OK] * 20
 
 
@@ -99,7 +99,7 @@ async def test_a_stream_ends_although_others_go_on_writing(
 
     found = await replies(connected, "Write", [encoded_section([b"x"]).data])
 
-    assert [part.status for part in codec.parse_write_reply(found[0])] == [Status.OK]
+    assert [part.status for part in add_frames.parse_write_reply(found[0])] == [Status.OK]
 
 
 async def test_a_section_beyond_a_limit_is_refused_by_itself(
@@ -108,12 +108,14 @@ async def test_a_section_beyond_a_limit_is_refused_by_itself(
     """Nothing of it is stored, no key is bound, and its neighbours in the frame are served."""
     bookie, connected = channel
     good = encoded_section([b"x"]).data
-    (bad,) = codec.parse_frame(encoded_section([b"x"], ledger_id=8).data)
-    header = codec.encode_section_header(8, b"short", bad.digest_type)
+    (bad,) = add_frames.parse_frame(encoded_section([b"x"], ledger_id=8).data)
+    header = add_frames.encode_section_header(8, b"short", bad.digest_type)
 
-    found = await replies(connected, "Write", [codec.encode_section(header, [bad.run.data]) + good])
+    found = await replies(
+        connected, "Write", [add_frames.encode_section(header, [bad.run.data]) + good]
+    )
 
-    answers = [part for data in found for part in codec.parse_write_reply(data)]
+    answers = [part for data in found for part in add_frames.parse_write_reply(data)]
     refused, accepted = sorted(answers, key=lambda part: -part.ledger_id)
     assert (refused.ledger_id, refused.status) == (8, Status.BAD_REQUEST)
     assert (accepted.ledger_id, accepted.status) == (7, Status.OK)

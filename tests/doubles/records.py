@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bookie_server.bookie import Bookie
 from bookie_server.client.interface import BookieClient
-from bookie_server.wire import codec
+from bookie_server.wire import add_frames
 from bookie_server.wire.digest import Crc32cDigest, Digest, master_key
 from bookie_server.wire.messages import EncodedSection, Section, Status
 from bookie_server.wire.record import encode_records, parse_run
@@ -47,17 +47,17 @@ def section(payloads: Sequence[bytes], first_entry: int = 0, **how: int) -> Sect
 def encoded_section(payloads: Sequence[bytes], first_entry: int = 0, **how: int) -> EncodedSection:
     """An add of ``payloads`` as a client sends it."""
     ledger_id, data = how.get("ledger_id", 7), records(payloads, first_entry, **how)  # type: ignore[arg-type]
-    header = codec.encode_section_header(ledger_id, KEY, DigestType.CRC32C)
+    header = add_frames.encode_section_header(ledger_id, KEY, DigestType.CRC32C)
     last_entry = first_entry + len(payloads) - 1
-    frame = codec.encode_section(header, [data])
+    frame = add_frames.encode_section(header, [data])
     return EncodedSection(ledger_id, first_entry, last_entry, False, frame)
 
 
 def encode_copy(ledger_id: int, record: bytes) -> EncodedSection:
     """A recovery add of a record as another bookie has it."""
-    header = codec.encode_section_header(ledger_id, KEY, DigestType.CRC32C, is_recovery=True)
+    header = add_frames.encode_section_header(ledger_id, KEY, DigestType.CRC32C, is_recovery=True)
     entry_id = parse_run(record).first_entry
-    frame = codec.encode_section(header, [record])
+    frame = add_frames.encode_section(header, [record])
     return EncodedSection(ledger_id, entry_id, entry_id, True, frame)
 
 

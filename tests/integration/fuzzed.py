@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import grpc
 
 from bookie_server.service import SERVICE
+from bookie_server.wire import add_frames, codec
 from bookie_server.wire import bookie_pb2 as pb
-from bookie_server.wire import codec
 from bookie_server.wire.messages import ReadRequest, Section, Status
 from bookie_server.wire.record import RECORD_OVERHEAD, Run, parse_header
 from tests.patience import seconds
@@ -75,7 +75,7 @@ class Socket:
         sent: dict[tuple[int, int, int, bool], list[Section]] = {}
         for frame in frames:
             try:
-                for section in codec.sections_of(frame):
+                for section in add_frames.sections_of(frame):
                     reply = section.reply(Status.OK)
                     key = (reply.ledger_id, reply.first_entry, reply.last_entry, reply.is_recovery)
                     sent.setdefault(key, []).append(section)
@@ -84,7 +84,7 @@ class Socket:
         with self._refusals():
             call = self._channel.stream_stream(f"/{SERVICE}/Write")
             for data in call(iter(frames), timeout=seconds(self._timeout_s)):
-                for part in codec.parse_write_reply(data):
+                for part in add_frames.parse_write_reply(data):
                     self._answers.count(part.status)
                     key = (part.ledger_id, part.first_entry, part.last_entry, part.is_recovery)
                     candidates = sent[key]

@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 
 from bookie_server.client.grpc_client import CHANNEL_OPTIONS, SERVICE
-from bookie_server.wire import codec
+from bookie_server.wire import add_frames, codec
 from bookie_server.wire.digest import master_key
 from bookie_server.wire.messages import LongPoll, ReadLacRequest, ReadRequest
 from bookie_server.wire.record import HEADER_SIZE
@@ -40,8 +40,8 @@ def section(ledger_id: int, entry_ids: Sequence[int], payload: bytes) -> bytes:
         numbers = (ledger_id, entry_id, -1, 0)
         head = size.to_bytes(4) + b"".join(number.to_bytes(8, signed=True) for number in numbers)
         parts += [head, bytes(DIGEST_SIZE), payload]
-    header = codec.encode_section_header(ledger_id, KEY, DigestType.HMAC)
-    return codec.encode_section(header, parts)
+    header = add_frames.encode_section_header(ledger_id, KEY, DigestType.HMAC)
+    return add_frames.encode_section(header, parts)
 
 
 @asynccontextmanager
@@ -115,10 +115,10 @@ async def poll_without_taking(address: str, number: int) -> None:
 async def pin_large_frames(address: str, number: int) -> None:
     """Frames with one small entry that is taken beside a large section that is refused."""
     ledger_id, next_id = 4_000 + number, 0
-    other = codec.encode_section_header(ledger_id, master_key(b"other"), DigestType.HMAC)
+    other = add_frames.encode_section_header(ledger_id, master_key(b"other"), DigestType.HMAC)
     refused = section(ledger_id, [1 << 40], _REFUSED)
     size = int.from_bytes(refused[:4])
-    refused = codec.encode_section(other, [refused[8 + size :]])
+    refused = add_frames.encode_section(other, [refused[8 + size :]])
     while True:
         with suppress(grpc.RpcError):
             async with opened(address, "Write") as call:

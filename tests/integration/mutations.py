@@ -9,8 +9,8 @@ from random import Random
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from bookie_server.wire import add_frames
 from bookie_server.wire import bookie_pb2 as pb
-from bookie_server.wire import codec
 from bookie_server.wire.digest import DummyDigest
 from bookie_server.wire.limits import FRAME_SIZE_MAX, HEADER_SIZE_MAX
 from bookie_server.wire.record import HEADER_SIZE, LENGTH_SIZE, encode_lac_packet
@@ -63,7 +63,9 @@ class Mutator:
 
     def section(self) -> bytes:
         header = self.header()
-        return codec.encode_section(header.SerializeToString(), [self.records(header.ledger_id)])
+        return add_frames.encode_section(
+            header.SerializeToString(), [self.records(header.ledger_id)]
+        )
 
     def read(self) -> pb.ReadRequest:
         first_entry = self.rng.randrange(100)
@@ -169,7 +171,7 @@ class Mutator:
         content = self.records(header.ledger_id)
         kind = self.rng.randrange(7)
         if kind == 0:
-            return codec.encode_section(self.mutated(self.header), [content])
+            return add_frames.encode_section(self.mutated(self.header), [content])
         if kind == 1:
             content = self._with_changed_record(content)
         elif kind == 2:
@@ -185,7 +187,7 @@ class Mutator:
             runs = (records([b"g"], step * at, ledger_id=header.ledger_id) for at in range(1, 60))
             content = b"".join(runs)
         encoded = header.SerializeToString()
-        section = codec.encode_section(encoded, [content])
+        section = add_frames.encode_section(encoded, [content])
         if kind == 5:
             sizes = [len(encoded), len(content)]
             at = self.rng.randrange(2)
@@ -215,7 +217,7 @@ class Mutator:
         ledger_id = pb.SectionHeader.FromString(header).ledger_id
         first = self.rng.randrange(10**6)
         one = [
-            codec.encode_section(header, [records([b""], first + at, ledger_id=ledger_id)])
+            add_frames.encode_section(header, [records([b""], first + at, ledger_id=ledger_id)])
             for at in range(2_000)
         ]
         return b"".join(one)

@@ -15,7 +15,7 @@ from random import SystemRandom
 
 import pytest
 
-from bookie_server.wire import codec
+from bookie_server.wire import add_frames, codec
 from bookie_server.wire.messages import Status
 from spark_bookkeeper import LocalCluster
 from spark_bookkeeper.local.bookie import LocalBookie
@@ -100,7 +100,7 @@ class Fuzz:
             sent = encoded_section([os.urandom(100)], self.next_kept, ledger_id=ledger_id)
             connection.write([sent.data])
             assert answers.statuses.get(Status.OK) == 1, answers.statuses
-            (section,) = codec.parse_frame(sent.data)
+            (section,) = add_frames.parse_frame(sent.data)
             self.kept[ledger_id] |= entries_of(section.run)
             self.next_kept += 1
         status = Path(f"/proc/{self.bookie.pid}/status").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from bookie_server.wire.codec import encode_section
+from bookie_server.wire.add_frames import encode_section
 from bookie_server.wire.digest import Digest
 from bookie_server.wire.limits import RUN_ENTRIES_MAX
 from bookie_server.wire.messages import EncodedSection

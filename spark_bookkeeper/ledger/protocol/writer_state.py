@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 
-from bookie_server.wire.codec import encode_section_header
+from bookie_server.wire.add_frames import encode_section_header
 from bookie_server.wire.digest import Digest
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.foundation.errors import BookKeeperError

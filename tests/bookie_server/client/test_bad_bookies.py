@@ -11,8 +11,8 @@ import pytest
 
 from bookie_server.client.grpc_client import SERVICE, GrpcBookieClient
 from bookie_server.client.settings import ConnectionSettings
+from bookie_server.wire import add_frames
 from bookie_server.wire import bookie_pb2 as pb
-from bookie_server.wire import codec
 from bookie_server.wire.digest import master_key
 from bookie_server.wire.messages import ReadLacRequest, ReadRequest, SectionReply, Status
 from tests.doubles.records import encoded_section
@@ -80,7 +80,7 @@ async def client_of(answers: Answers) -> AsyncIterator[tuple[GrpcBookieClient, B
 
 
 def written(*replies: SectionReply) -> bytes:
-    return codec.encode_write_reply(replies)
+    return add_frames.encode_write_reply(replies)
 
 
 def unknown_status() -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.write_stream import WriteStream
-from bookie_server.wire import codec
+from bookie_server.wire import add_frames
 from bookie_server.wire.messages import Status
 from tests.doubles.records import encoded_section
 from tests.simulation.kit.loop import SimLoop
@@ -24,8 +24,8 @@ class SilentOnce:
     async def write(self, frame: bytes) -> None:
         self.frames.append(frame)
         if len(self.frames) > 1:
-            replies = [part.reply(Status.OK) for part in codec.parse_frame(frame)]
-            self._answers.put_nowait(codec.encode_write_reply(replies))
+            replies = [part.reply(Status.OK) for part in add_frames.parse_frame(frame)]
+            self._answers.put_nowait(add_frames.encode_write_reply(replies))
 
     async def read(self) -> bytes:
         return await self._answers.get()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bookie_server.wire import codec
+from bookie_server.wire import add_frames, codec
 from bookie_server.wire.digest import HmacDigest
 from bookie_server.wire.limits import ID_SPAN_MAX, RUN_ENTRIES_MAX
 from bookie_server.wire.messages import Section, Status
@@ -55,20 +55,20 @@ async def test_a_record_without_room_for_its_digest_is_refused(
 
 
 def test_a_section_has_a_limited_number_of_entries() -> None:
-    header = codec.encode_section_header(7, KEY, DigestType.CRC32C)
+    header = add_frames.encode_section_header(7, KEY, DigestType.CRC32C)
     for extra in (b"", b"x"):  # of one size, and not
         most = records([b""] * (RUN_ENTRIES_MAX - 1) + [extra])
-        assert not codec.parse_frame(codec.encode_section(header, [most]))[0].defect
+        assert not add_frames.parse_frame(add_frames.encode_section(header, [most]))[0].defect
 
-        frame = codec.encode_section(header, [most, records([b""], RUN_ENTRIES_MAX)])
+        frame = add_frames.encode_section(header, [most, records([b""], RUN_ENTRIES_MAX)])
         with pytest.raises(codec.MalformedFrameError, match="records"):
-            codec.parse_frame(frame)
+            add_frames.parse_frame(frame)
 
 
 @pytest.mark.parametrize(("last", "is_refused"), [(ID_SPAN_MAX - 1, False), (ID_SPAN_MAX, True)])
 def test_the_ids_of_a_section_lie_close_together(last: int, is_refused: bool) -> None:
     """All that is stored between them may have to be looked up."""
-    header = codec.encode_section_header(7, KEY, DigestType.CRC32C)
-    frame = codec.encode_section(header, [records([b"a"], 0), records([b"b"], last)])
+    header = add_frames.encode_section_header(7, KEY, DigestType.CRC32C)
+    frame = add_frames.encode_section(header, [records([b"a"], 0), records([b"b"], last)])
 
-    assert bool(codec.parse_frame(frame)[0].defect) is is_refused
+    assert bool(add_frames.parse_frame(frame)[0].defect) is is_refused

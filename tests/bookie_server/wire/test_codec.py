@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookie_server.wire import add_frames, codec
 from bookie_server.wire import bookie_pb2 as pb
-from bookie_server.wire import codec
 from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import (
     BookieInfo,
@@ -30,12 +30,14 @@ KEY = b"k" * 20
 
 
 def section(ledger_id: int = 7, key: bytes = KEY, *, is_recovery: bool = False) -> bytes:
-    header = codec.encode_section_header(ledger_id, key, DigestType.CRC32C, is_recovery=is_recovery)
-    return codec.encode_section(header, [records([b"a", b"bb"], ledger_id=ledger_id)])
+    header = add_frames.encode_section_header(
+        ledger_id, key, DigestType.CRC32C, is_recovery=is_recovery
+    )
+    return add_frames.encode_section(header, [records([b"a", b"bb"], ledger_id=ledger_id)])
 
 
 def test_a_frame_is_its_sections_back_to_back() -> None:
-    first, second = codec.parse_frame(section(7) + section(9, is_recovery=True))
+    first, second = add_frames.parse_frame(section(7) + section(9, is_recovery=True))
 
     assert (first.ledger_id, first.is_recovery, len(first.run)) == (7, False, 2)
     assert (second.ledger_id, second.is_recovery, second.master_key) == (9, True, KEY)
@@ -45,14 +47,14 @@ def test_a_frame_is_its_sections_back_to_back() -> None:
 @given(st.integers(0, len(section()) - 1))
 def test_a_frame_cut_anywhere_is_refused(size: int) -> None:
     with pytest.raises(codec.MalformedFrameError):
-        codec.parse_frame(section()[:size])
+        add_frames.parse_frame(section()[:size])
 
 
 @given(st.binary(max_size=200))
 def test_garbage_is_refused_or_understood_but_never_crashes(garbage: bytes) -> None:
     for parse in (
-        codec.parse_frame,
-        codec.parse_write_reply,
+        add_frames.parse_frame,
+        add_frames.parse_write_reply,
         codec.parse_read_request,
         codec.parse_read_reply,
         codec.parse_read_lac_request,
@@ -70,7 +72,7 @@ def test_garbage_is_refused_or_understood_but_never_crashes(garbage: bytes) -> N
 
 def test_a_frame_above_the_limit_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(codec.MalformedFrameError, match="bytes"):
-        codec.parse_frame(bytes(FRAME_SIZE_MAX + 1))
+        add_frames.parse_frame(bytes(FRAME_SIZE_MAX + 1))
 
 
 @pytest.mark.parametrize(
@@ -86,10 +88,12 @@ def test_a_frame_above_the_limit_is_refused_before_it_is_parsed() -> None:
 def test_a_section_that_contradicts_itself_is_refused(
     header_ledger: int, record_ledger: int, first_entry: int, key: bytes
 ) -> None:
-    header = codec.encode_section_header(header_ledger, key, DigestType.CRC32C)
-    frame = codec.encode_section(header, [records([b"a"], first_entry, ledger_id=record_ledger)])
+    header = add_frames.encode_section_header(header_ledger, key, DigestType.CRC32C)
+    frame = add_frames.encode_section(
+        header, [records([b"a"], first_entry, ledger_id=record_ledger)]
+    )
 
-    (parsed,) = codec.parse_frame(frame)
+    (parsed,) = add_frames.parse_frame(frame)
 
     assert parsed.defect
     assert parsed.reply(Status.BAD_REQUEST).ledger_id == header_ledger
@@ -112,15 +116,15 @@ def test_a_request_that_binds_a_key_of_another_size_is_refused(size: int) -> Non
         codec.parse_read_lac_request(codec.encode_read_lac_request(ReadLacRequest(1, True, key)))
     with pytest.raises(codec.BadRequestError, match="master key"):
         codec.parse_write_lac_request(codec.encode_write_lac_request(0, key, bytes(20)))
-    assert "master key" in codec.parse_frame(section(key=key))[0].defect
+    assert "master key" in add_frames.parse_frame(section(key=key))[0].defect
     with pytest.raises(codec.MalformedFrameError):
-        codec.parse_frame(section(key=bytes(70_000)))
+        add_frames.parse_frame(section(key=bytes(70_000)))
 
 
 def test_write_replies_round_trip() -> None:
     replies = [SectionReply(7, 0, 9, False, Status.OK), SectionReply(8, 3, 3, True, Status.FENCED)]
 
-    assert codec.parse_write_reply(codec.encode_write_reply(replies)) == replies
+    assert add_frames.parse_write_reply(add_frames.encode_write_reply(replies)) == replies
 
 
 def test_a_status_of_a_later_version_proves_nothing() -> None:

@@ -9,8 +9,8 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from bookie_server.wire import add_frames, codec
 from bookie_server.wire import bookie_pb2 as pb
-from bookie_server.wire import codec
 from bookie_server.wire.limits import LIMITS, RULES, UNLIMITED
 from bookie_server.wire.messages import Status
 from tests.doubles.records import KEY, records
@@ -37,7 +37,7 @@ HOLDS = {"Stripe": ("ReadRequest", "stripe"), "LongPoll": ("ReadLacRequest", "lo
 def status_of_section(data: bytes) -> Status:
     header = pb.SectionHeader.FromString(data)
     content = records([b"x"], ledger_id=header.ledger_id)
-    (section,) = codec.parse_frame(codec.encode_section(data, [content]))
+    (section,) = add_frames.parse_frame(add_frames.encode_section(data, [content]))
     return Status.BAD_REQUEST if section.defect else Status.OK
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import sha256
 
-from bookie_server.wire.codec import parse_frame
+from bookie_server.wire.add_frames import parse_frame
 from bookie_server.wire.messages import Section
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
 from bookkeeper_metadata.model import LedgerMetadata

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookie_server.wire.codec import parse_frame
+from bookie_server.wire.add_frames import parse_frame
 from bookie_server.wire.messages import Status
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bookie_server.wire.codec import parse_frame
+from bookie_server.wire.add_frames import parse_frame
 from bookie_server.wire.digest import Crc32cDigest
 from bookie_server.wire.limits import RUN_ENTRIES_MAX
 from bookie_server.wire.messages import Status
