@@ -20,7 +20,6 @@ from bookie_server.storage.disk.errors import (
     StorageRefusedError,
 )
 from bookie_server.storage.disk.files import FileSystem
-from bookie_server.storage.disk.group import crc32c_of
 from bookie_server.storage.identity.cookie_file import instance_id_of
 from bookie_server.storage.identity.inspection import FoundDirectory, inspect
 from bookie_server.storage.identity.start_plan import Applicant, plan_start
@@ -32,12 +31,9 @@ from bookie_server.storage.journal.journal import (
     parse_file_header,
 )
 from bookie_server.storage.logs.entry_log import file_name as log_name
-from bookie_server.storage.logs.entry_log import log_ids, read_footer
+from bookie_server.storage.logs.entry_log import is_block_sound, log_ids, read_footer
 from bookie_server.storage.logs.rows import Block
 from bookie_server.storage.recovery import recover
-
-READ_SIZE = 4 * 1024 * 1024
-"""Stored bytes read at a time."""
 
 
 @dataclass(slots=True)
@@ -195,15 +191,12 @@ class _Judge:
         owners: dict[Block, int] = {row.block: ledger_id for ledger_id, row in rows}
         with self._files.open(f"{directory}/{log_name(log_id)}") as file:
             for block, ledger_id in sorted(owners.items(), key=lambda each: each[0].offset):
-                checksum = 0
                 try:
-                    for at in range(0, block.size_bytes, READ_SIZE):
-                        size = min(READ_SIZE, block.size_bytes - at)
-                        checksum = crc32c_of(file.read_at(block.offset + at, size), checksum)
+                    is_sound = is_block_sound(file, block)
                 except OSError as error:
                     self._report(directory, log_id, f"block at {block.offset}: {error}")
                     continue
-                if checksum != block.checksum:
+                if not is_sound:
                     detail = f"block at {block.offset} is damaged: entries of ledger {ledger_id}"
                     self._report(directory, log_id, detail)
                 self.result.blocks += 1

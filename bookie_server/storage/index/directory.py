@@ -30,7 +30,6 @@ from bookie_server.storage.disk.group import (
     SECTOR_SIZE,
     GroupEnd,
     GroupFormat,
-    crc32c_of,
     encode_group,
     is_signed,
     signed,
@@ -44,7 +43,7 @@ from bookie_server.storage.index.delta import (
     encode_delta,
     encode_snapshot,
 )
-from bookie_server.storage.logs.entry_log import file_name, log_ids, read_footer
+from bookie_server.storage.logs.entry_log import file_name, is_block_sound, log_ids, read_footer
 from bookie_server.storage.logs.rows import LedgerRows, Row
 from bookkeeper_metadata.foundation.invariant import invariant
 
@@ -229,7 +228,7 @@ class DirectoryIndex:
                 continue
             is_certain = log_id <= self.state.last_log_id
             for ledger_id, row in footer:
-                if is_certain or self._block_is_sound(row):
+                if is_certain or self._is_sound(row):
                     self.rows.setdefault(ledger_id, LedgerRows()).insert(row)
         # The rows name these logs now. A lower number would make leftovers of them, which the next
         # sound start deletes.
@@ -237,14 +236,12 @@ class DirectoryIndex:
         # Nothing is appended behind damage: the next commit writes a snapshot to a new file.
         self.close()
 
-    def _block_is_sound(self, row: Row) -> bool:
-        block = row.block
-        with self._files.open(f"{self.directory}/{file_name(block.log_id)}") as file:
+    def _is_sound(self, row: Row) -> bool:
+        with self._files.open(f"{self.directory}/{file_name(row.block.log_id)}") as file:
             try:
-                content = file.read_at(block.offset, block.size_bytes)
+                return is_block_sound(file, row.block)
             except OSError:
                 return False
-        return len(content) == block.size_bytes and crc32c_of(content) == block.checksum
 
     def commit(self, delta: IndexDelta) -> None:
         """Make the delta durable, appended or within a new snapshot; ``add_rows`` then shows its rows.

@@ -36,6 +36,9 @@ PAGE_SIZE = 4096
 PIECE_SIZE = 4 * 1024 * 1024
 """Largest write. Each is synced by itself, so that a journal on the same disk never waits long."""
 
+CHECK_SIZE = 4 * 1024 * 1024
+"""Bytes of a block read at a time when only its checksum is asked for."""
+
 _HEADER = struct.Struct(">8sIq16s")
 _TRAILER = struct.Struct(">8sqqI")
 _LEDGER = struct.Struct(">q")
@@ -211,3 +214,19 @@ def read_footer(
         (_LEDGER.unpack_from(footer, at)[0], unpack_row(footer, at + _LEDGER.size))
         for at in range(0, length, _FOOTER_ROW_SIZE)
     ]
+
+
+def is_block_sound(file: File, block: Block) -> bool:
+    """Whether the block is in its log as it was written.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    checksum = 0
+    for at in range(0, block.size_bytes, CHECK_SIZE):
+        size = min(CHECK_SIZE, block.size_bytes - at)
+        content = file.read_at(block.offset + at, size)
+        if len(content) < size:
+            return False
+        checksum = crc32c_of(content, checksum)
+    return checksum == block.checksum
