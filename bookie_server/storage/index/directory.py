@@ -213,20 +213,28 @@ class DirectoryIndex:
             rows.remove(entry_ids)
 
     def rebuild_rows(self) -> None:
-        """Add the rows of every entry log in the directory, from their footers.
+        """Add the rows of entry logs in the directory, from their footers.
 
-        Logs newer than the last known checkpoint may be a crash's leftovers: of those only blocks
-        that pass their checksum are taken. Newer logs go first: where a leftover's entries were
-        written again, the later copy is the one a checkpoint completed.
+        A sound index has the rows of all logs whose checkpoints completed, so one that it does not
+        name may be a crash's leftover: of that only blocks that pass their checksum are taken, at
+        this start and at all later ones. Of a damaged index the logs up to the last known checkpoint
+        are certain. Newer logs go first: where a leftover's entries were written again, the later
+        copy is the one a checkpoint completed.
         """
+        is_sound = not self.is_new and not self.damage
+        named = {id for rows in self.rows.values() for id in rows.log_ids()} if is_sound else set()
         found = log_ids(self._files, self.directory)
         for log_id in reversed(found):
+            if log_id in named:
+                continue
             try:
                 footer = read_footer(self._files, self.directory, log_id, self._instance_id)
             except (DamagedFileError, OSError) as cause:
-                self._report(0, f"entry log {log_id:016x} cannot be listed: {cause}")
+                # Nothing that was committed is missing from a sound index.
+                if not is_sound:
+                    self._report(0, f"entry log {log_id:016x} cannot be listed: {cause}")
                 continue
-            is_certain = log_id <= self.state.last_log_id
+            is_certain = not is_sound and log_id <= self.state.last_log_id
             for ledger_id, row in footer:
                 if is_certain or self._is_sound(row):
                     self.rows.setdefault(ledger_id, LedgerRows()).insert(row)
