@@ -1,9 +1,11 @@
 """Checks an Arrow message before anything of it is decompressed or believed.
 
 Arrow decodes what a message declares: 8 KiB can unfold to 256 MiB, and bad offsets crash the
-process. So the declared uncompressed size of every buffer is added up first, against a bound, and
-whatever was decoded is validated in full (1 ms per 24,000 ``lineitem`` rows). A crash of a Spark
-worker by a ledger's content is a defect here. Never allocates by a number it read.
+process. So the declared uncompressed size of every buffer is added up first, against a bound. Nulls
+and structs without fields have no buffers, and a list of 50 million of them has 250 bytes: so the
+elements of lists and maps are counted too, each as a byte at least. Whatever was decoded is validated
+in full (1 ms per 24,000 ``lineitem`` rows). A crash of a Spark worker by a ledger's content is a defect
+here. Never allocates by a number it read.
 
 Source: Arrow ``Message.fbs``; a compressed buffer starts with its uncompressed length, int64
 little-endian, -1 for "stored as is".
@@ -12,6 +14,7 @@ little-endian, -1 for "stored as is".
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +22,16 @@ import pyarrow as pa
 DECODED_BYTES_MAX = 256 << 20
 """Largest decoded entry. The writer stays below 16 MiB unless a single row is larger."""
 BUFFERS_MAX = 1 << 18
-"""Buffers one message may have: 2,000 nested columns have some 10,000."""
+"""Buffers, and columns at all depths, one message may have: 2,000 nested columns have some 10,000."""
+ROWS_MAX = 1 << 21
+"""Rows one message may have; the writer stays below half of it."""
 
 _RECORD_BATCH = 3
 _INT32, _UINT16, _INT64 = struct.Struct("<i"), struct.Struct("<H"), struct.Struct("<q")
+
+
+Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+"""Pairs of numbers."""
 
 
 class UnsafeMessageError(ValueError):
@@ -79,42 +88,74 @@ def check_message(message: pa.Buffer, rows: int) -> None:
         metadata, body = parsed.metadata, parsed.body
         if parsed.type != "record batch":
             raise UnsafeMessageError(f"an Arrow message of type {parsed.type}, not a record batch")
-        declared, size_bytes = _declared(memoryview(metadata), body)
+        batch = _record_batch(memoryview(metadata))
+        declared, size_bytes = _declared(batch, body)
+        elements = _nested_elements(batch, declared)
     except (pa.ArrowException, OSError, EOFError, struct.error, ValueError, IndexError) as error:
         if isinstance(error, UnsafeMessageError):
             raise
         raise UnsafeMessageError(f"not an Arrow message: {error}") from error
     if declared != rows:
         raise UnsafeMessageError(f"{declared} rows where the envelope says {rows}")
+    if rows > ROWS_MAX:
+        raise UnsafeMessageError(f"{rows} rows, more than {ROWS_MAX}")
     if size_bytes > DECODED_BYTES_MAX:
         raise UnsafeMessageError(f"decodes to {size_bytes} bytes, more than {DECODED_BYTES_MAX}")
+    if elements > DECODED_BYTES_MAX:
+        raise UnsafeMessageError(f"{elements} nested elements, more than {DECODED_BYTES_MAX}")
 
 
-def _declared(metadata: memoryview, body: pa.Buffer | None) -> tuple[int, int]:
-    """Rows the batch claims, and bytes its buffers claim to decode to."""
+@dataclass(frozen=True, slots=True)
+class _RecordBatch:
+    """The table of that name in a message's metadata."""
+
+    metadata: memoryview
+    at: int
+
+    def vector(self, field: int) -> Table:
+        """A vector of pairs of int64; empty when it is left out."""
+        at = _field(self.metadata, self.at, field)
+        if not at:
+            return np.empty((0, 2), "<i8")
+        vector = at + _INT32.unpack_from(self.metadata, at)[0]
+        count = _INT32.unpack_from(self.metadata, vector)[0]
+        if not 0 <= count <= BUFFERS_MAX:
+            raise UnsafeMessageError(f"{count} buffers or columns, more than {BUFFERS_MAX}")
+        return np.frombuffer(self.metadata, "<i8", 2 * count, vector + 4).reshape(count, 2)
+
+
+def _record_batch(metadata: memoryview) -> _RecordBatch:
     # Fields by their numbers in Message.fbs. Of Message: 1 the header's type, 2 the header. Of
-    # RecordBatch: 0 length, 2 buffers, 3 compression.
+    # RecordBatch: 0 length, 1 nodes, 2 buffers, 3 compression.
     root = _INT32.unpack_from(metadata, 0)[0]
     if metadata[_field(metadata, root, 1)] != _RECORD_BATCH:
         raise UnsafeMessageError("not a record batch")
     at = _field(metadata, root, 2)
-    batch = at + _INT32.unpack_from(metadata, at)[0]
-    length = _field(metadata, batch, 0)
-    rows = _INT64.unpack_from(metadata, length)[0] if length else 0
-    at = _field(metadata, batch, 2)
-    if not at:
-        return rows, 0
-    vector = at + _INT32.unpack_from(metadata, at)[0]
-    count = _INT32.unpack_from(metadata, vector)[0]
-    if not 0 <= count <= BUFFERS_MAX:
-        raise UnsafeMessageError(f"{count} buffers, more than {BUFFERS_MAX}")
-    table = np.frombuffer(metadata, "<i8", 2 * count, vector + 4).reshape(count, 2)
+    return _RecordBatch(metadata, at + _INT32.unpack_from(metadata, at)[0])
+
+
+def _nested_elements(batch: _RecordBatch, rows: int) -> int:
+    """How many more elements than rows the columns claim to have, at all depths."""
+    lengths = batch.vector(1)[:, 0]
+    if (lengths < 0).any():
+        raise UnsafeMessageError("a column of negative length")
+    # As in :func:`_uncompressed`: a sum must not wrap around.
+    if (lengths > DECODED_BYTES_MAX + rows).any():
+        return int(lengths.max()) - rows
+    return int(np.maximum(lengths - rows, 0).sum())
+
+
+def _declared(batch: _RecordBatch, body: pa.Buffer | None) -> tuple[int, int]:
+    """Rows the batch claims, and bytes its buffers claim to decode to."""
+    length = _field(batch.metadata, batch.at, 0)
+    rows = _INT64.unpack_from(batch.metadata, length)[0] if length else 0
+    table = batch.vector(2)
     starts, sizes = table[:, 0], table[:, 1]
     body_size = body.size if body is not None else 0
     # Compared by a difference: the sum of two numbers that anybody wrote could wrap around.
     if (starts < 0).any() or (sizes < 0).any() or (starts > body_size - sizes).any():
         raise UnsafeMessageError("a buffer lies outside the message")
-    if not _field(metadata, batch, 3):
+    if not _field(batch.metadata, batch.at, 3):
         return rows, int(sizes.sum())
     return rows, _uncompressed(body, starts, sizes)
 

@@ -2,7 +2,8 @@
 
 How well rows compress is learned from the entries before, so an entry is encoded once, rarely
 twice. An entry is cut at its encoded size, at 16 MiB decoded, or at a million rows, whichever comes
-first: the last two bound memory where rows compress to almost nothing. Pure: the encoder is given.
+first: the last two bound memory where rows compress to almost nothing. The elements of lists and maps
+count as a byte each at least, as they do for readers. Pure: the encoder is given.
 """
 
 from __future__ import annotations
@@ -58,11 +59,15 @@ class EntryCutter:
     def add(self, batch: pa.RecordBatch) -> Iterator[CutEntry]:
         """Take rows, give the entries that became full."""
         while batch.num_rows:
-            taken = self._fitting(batch)
-            self._pending.append(batch.slice(0, taken))
-            self._pending_rows += taken
-            self._pending_bytes += self._pending[-1].nbytes
-            batch = batch.slice(taken)
+            part = batch.slice(0, self._fitting(batch))
+            size = decoded_size(part)
+            # What has two billion elements could not be joined with what waits.
+            if self._pending_bytes + size > DECODED_BYTES_MAX:
+                yield from self.finish()
+            self._pending.append(part)
+            self._pending_rows += part.num_rows
+            self._pending_bytes += size
+            batch = batch.slice(part.num_rows)
             # Rows left over did not fit, so what waits is as full as it gets.
             if batch.num_rows or self._is_full():
                 yield from self.finish()
@@ -76,13 +81,14 @@ class EntryCutter:
         yield from self._cut(whole)
 
     def _cut(self, batch: pa.RecordBatch) -> Iterator[CutEntry]:
-        if batch.nbytes > DECODED_BYTES_MAX:
-            yield from self._halve(batch, batch.nbytes, DECODED_BYTES_MAX)
+        decoded = decoded_size(batch)
+        if decoded > DECODED_BYTES_MAX:
+            yield from self._halve(batch, decoded, DECODED_BYTES_MAX)
             return
         payload = self._encode(batch, self.rows)
         # Bounded, because an entry of a few bytes is nearly all envelope and would make the next
         # one small too.
-        self._ratio = min(_RATIO_MAX, max(_RATIO_MIN, len(payload) / max(1, batch.nbytes)))
+        self._ratio = min(_RATIO_MAX, max(_RATIO_MIN, len(payload) / max(1, decoded)))
         if len(payload) <= self._payload_bytes_max:
             yield CutEntry(payload, batch, self.rows)
             self.rows += batch.num_rows
@@ -109,7 +115,7 @@ class EntryCutter:
     def _fitting(self, batch: pa.RecordBatch) -> int:
         """How many of the batch's rows the entry being filled still takes, at least one."""
         fitting: int = batch.num_rows
-        size = batch.nbytes
+        size = decoded_size(batch)
         if size > self._room_bytes():
             fitting = int(fitting * self._room_bytes() / size)
         rows_max: int = batch.num_rows
@@ -118,3 +124,35 @@ class EntryCutter:
 
     def _is_full(self) -> bool:
         return self._room_bytes() <= 0 or self._pending_rows >= ROWS_PER_ENTRY_MAX
+
+
+def decoded_size(batch: pa.RecordBatch) -> int:
+    """What the batch counts for before it is encoded: its bytes, or its elements where those are more.
+
+    Readers count the elements beyond the rows, so of each column those of lists and maps.
+    """
+    elements: int = sum(
+        max(0, length - batch.num_rows)
+        for column in batch.columns
+        for length in _nested_lengths(column)
+    )
+    return max(int(batch.nbytes), elements)
+
+
+def _nested_lengths(array: pa.Array) -> Iterator[int]:
+    """The length of every array within this one, as far as this one reaches into it."""
+    if pa.types.is_struct(array.type):
+        children = [array.field(index) for index in range(array.type.num_fields)]
+    elif pa.types.is_list(array.type) or pa.types.is_map(array.type):
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        if pa.types.is_map(array.type):
+            yield last - first  # of its pairs
+            children = [array.keys, array.items]
+        else:
+            children = [array.values]
+        children = [child.slice(first, last - first) for child in children]
+    else:
+        return
+    for child in children:
+        yield len(child)
+        yield from _nested_lengths(child)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from itertools import accumulate
 
 import pyarrow as pa
 import pytest
 
-from spark_bookkeeper.datasource.errors import PayloadCorruptError
+from spark_bookkeeper.datasource.errors import PayloadCorruptError, RowTooLargeError
+from spark_bookkeeper.datasource.payload import arrow_guard, entry_cutter
 from spark_bookkeeper.datasource.payload.arrow import ArrowDecoder
-from spark_bookkeeper.datasource.payload.arrow_guard import DECODED_BYTES_MAX
+from spark_bookkeeper.datasource.payload.arrow_guard import DECODED_BYTES_MAX, ROWS_MAX
+from spark_bookkeeper.datasource.payload.entry_cutter import EntryCutter
 from tests.spark_bookkeeper.datasource.rows import everything, payload_of
 
 
@@ -43,6 +47,92 @@ def test_other_rows_than_the_envelope_says_are_refused() -> None:
 
     with pytest.raises(PayloadCorruptError, match="10 rows where the envelope says 11"):
         ArrowDecoder(batch.schema).decode(1, 1, bytes(payload))
+
+
+def list_of(values: pa.Array, lengths: Sequence[int]) -> pa.RecordBatch:
+    """One column of lists, one behind the other."""
+    offsets = [0, *accumulate(lengths)]
+    return pa.record_batch({"x": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)})
+
+
+def structs(count: int) -> pa.StructArray:
+    """Of no fields and no nulls, so of no bytes."""
+    return pa.StructArray.from_buffers(pa.struct([]), count, [None])
+
+
+@pytest.mark.parametrize(
+    "values", [pa.nulls(DECODED_BYTES_MAX + 9), structs(DECODED_BYTES_MAX + 9)]
+)
+def test_elements_that_cost_no_bytes_are_counted(values: pa.Array) -> None:
+    bomb = list_of(values, [len(values)])
+    payload = payload_of(bomb)
+    assert len(payload) < 300
+
+    with pytest.raises(PayloadCorruptError, match=f"{DECODED_BYTES_MAX + 8} nested elements"):
+        ArrowDecoder(bomb.schema).decode(3, 4, payload)
+
+
+def test_rows_that_cost_no_bytes_are_counted() -> None:
+    bomb = pa.record_batch({"x": pa.nulls(ROWS_MAX + 1)})
+
+    with pytest.raises(PayloadCorruptError, match=f"{ROWS_MAX + 1} rows, more than"):
+        ArrowDecoder(bomb.schema).decode(3, 4, payload_of(bomb))
+
+
+def test_a_negative_count_of_elements_is_refused() -> None:
+    batch = list_of(pa.nulls(77_777), [77_777])
+    payload = payload_of(batch, "none")
+    counted = struct.pack("<qq", 77_777, 77_777)
+    assert payload.count(counted) == 1
+
+    with pytest.raises(PayloadCorruptError, match="negative"):
+        ArrowDecoder(batch.schema).decode(3, 4, payload.replace(counted, struct.pack("<qq", -1, 0)))
+
+
+@pytest.mark.parametrize("values", [pa.nulls(2_001), structs(2_001)])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_writer_counts_elements_as_a_reader_does(
+    values: pa.Array, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So nothing becomes unreadable that could be written."""
+    monkeypatch.setattr(entry_cutter, "DECODED_BYTES_MAX", 1_000)
+    monkeypatch.setattr(arrow_guard, "DECODED_BYTES_MAX", 1_000)
+    rows = list_of(values, [700, 300, 300, 300, 300, 101])
+    maps = pa.MapArray.from_arrays(
+        pa.array([0, 100, 200], pa.int32()), pa.array(range(200)), pa.nulls(200)
+    )
+    nested = pa.record_batch({"x": pa.StructArray.from_arrays([maps], names=["map"])})
+
+    for batch in (rows.slice(first, 5), nested):
+        cutter = EntryCutter(lambda rows, at: payload_of(rows, first_row=at), 1 << 20)
+        entries = [*cutter.add(batch), *cutter.finish()]
+        decoder = ArrowDecoder(batch.schema)
+        found = [decoder.decode(1, at, entry.payload)[1] for at, entry in enumerate(entries)]
+
+        assert len(found) > 1
+        assert pa.concat_batches(found).equals(batch)
+
+
+def test_a_row_of_more_elements_than_a_reader_takes_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(entry_cutter, "DECODED_BYTES_MAX", 1_000)
+    cutter = EntryCutter(lambda rows, first: payload_of(rows, first_row=first), 1 << 20)
+
+    with pytest.raises(RowTooLargeError, match="size_bytes=2000 size_bytes_max=1000"):
+        [*cutter.add(list_of(pa.nulls(2_003), [2, 2_001])), *cutter.finish()]
+
+
+def test_rows_that_wait_never_outgrow_the_offsets_of_a_list() -> None:
+    """Of two batches of two billion elements each no single one can be made."""
+    huge = list_of(pa.nulls(2**31 - 1), [10, *[2**27 - 20] * 15])
+    cutter = EntryCutter(lambda rows, first: payload_of(rows, first_row=first), 1 << 20)
+
+    entries = [*cutter.add(huge), *cutter.add(huge), *cutter.finish()]
+
+    decoder = ArrowDecoder(huge.schema)
+    found = [decoder.decode(1, at, entry.payload)[1] for at, entry in enumerate(entries)]
+    assert sum(batch.num_rows for batch in found) == 2 * huge.num_rows
 
 
 TEXTS = pa.record_batch({"x": ["abcdefgh"] * 3})
