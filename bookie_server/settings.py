@@ -26,8 +26,9 @@ _MIB = 1024 * 1024
 ENVIRONMENT_PREFIX = "BOOKKEEPER_"
 REPLACE_FLAG = "--replace-lost-directories"
 REPLACE_HELP = (
-    "Directories that are missing or empty are lost: take new ones in their place. The bookie then "
-    "denies nothing it may have stored. A flag for one start, never a setting."
+    "Directories that are missing or empty are lost: take new ones in their place. Of one that lost its "
+    "cookie or start counter the records are kept. The bookie then denies nothing it may have stored. "
+    "A flag for one start, never a setting."
 )
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")

@@ -20,6 +20,7 @@ from bookie_server.storage.disk.damage import Damage
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.group import GroupEnd
+from bookie_server.storage.identity.doubt import is_doubtful, unmark_doubtful
 from bookie_server.storage.index.delta import IndexState
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import decode_handle_state
@@ -119,6 +120,11 @@ class _Recovery:
             if is_unanswered and not self.report.is_new:
                 self._damage(index.path, "damage of an earlier start, not answered yet")
         self._last_log_ids = [index.state.last_log_id for index in self._indexes]
+        for directory in self._settings.directories:
+            if is_doubtful(self._files, directory):
+                self._damage(
+                    directory, "its cookie or start counter was lost, its records are kept"
+                )
         # The replay would notice it too, but after the rows:
         # whether those are rebuilt is decided here.
         self._check_mark_files()
@@ -236,6 +242,9 @@ class _Recovery:
             # may hold the last copy of something.
             self._delete_orphans(contents)
         contents.checkpoint(self._checkpoints.write)
+        # From here on the indexes say that damage is unanswered.
+        for directory in self._settings.directories:
+            unmark_doubtful(self._files, directory)
 
     def _delete_orphans(self, contents: Contents) -> None:
         """Delete the logs that no row names: a crash left them; the journal had their entries."""

@@ -14,6 +14,7 @@ from bookie_server.limbo import put_ledgers_in_limbo, state_after_loss, wait_unt
 from bookie_server.storage.identity.claim import claim_directories
 from bookie_server.storage.identity.inspection import _look
 from bookie_server.storage.identity.start_plan import _Planner
+from bookie_server.storage.recovery import _Recovery
 from bookkeeper_metadata.cookies import CookieStore
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.context import LedgerContext
@@ -24,6 +25,7 @@ from tests.simulation.kit.patching import Mutant, Mutants, Planting
 
 _DISKS = "tests/bookie_server/storage/test_identity.py"
 _CRASHES = "tests/bookie_server/storage/test_identity_crashes.py"
+_DOUBT = "tests/bookie_server/storage/test_doubt.py"
 _STARTS = "tests/bookie_server/test_identity.py"
 _COOKIES = "tests/metadata/test_cookies.py"
 _LIMBO = "tests/bookie_server/test_limbo.py"
@@ -60,7 +62,34 @@ mutant(
     "an emptied directory of a known bookie is taken for a new one (#544, #2305)",
     _DISKS,
     "test_an_emptied_directory_is_refused_by_name_until_it_is_said_to_be_lost",
-).edit(_Planner._refuse_missing, {"if not self._applicant.may_replace:": "if False:"})
+).edit(_Planner._refuse_missing, {"if self._applicant.may_replace:": "if True:"})
+mutant(
+    "kept_records_are_believed",
+    "records kept without a cookie are taken for all there are",
+    _DISKS,
+    "test_a_kept_directory_is_doubtful_before_its_cookie_is_there",
+).edit(claim_directories, {"mark_doubtful(files, path)": "pass"})
+mutant(
+    "doubted_too_late",
+    "a directory gets its new cookie before it is said that records may be missing",
+    _DISKS,
+    "test_a_kept_directory_is_doubtful_before_its_cookie_is_there",
+).edit(
+    claim_directories,
+    {
+        "    mark_doubtful(files, path)": "    pass",
+        "for path in settings.directories:": (
+            "for path in plan.doubtful:\n    mark_doubtful(files, path)\n"
+            "for path in settings.directories:"
+        ),
+    },
+)
+mutant(
+    "doubt_is_no_damage",
+    "the storage opens kept records as if none could be missing",
+    _DOUBT,
+    "test_an_old_copy_that_is_kept_denies_nothing_and_shows_what_it_has",
+).edit(_Recovery.load, {"if is_doubtful(self._files, directory):": "if False:"})
 mutant(
     "old_disks_start",
     "disks that were all rolled back together are believed",

@@ -14,6 +14,7 @@ from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.identity.cookie_file import write_cookie, write_start
+from bookie_server.storage.identity.doubt import mark_doubtful
 from bookie_server.storage.identity.inspection import inspect
 from bookie_server.storage.identity.start_plan import Applicant, StartPlan, plan_start
 
@@ -41,6 +42,9 @@ def claim_directories(
     with ExitStack() as stack:
         locks = stack.enter_context(lock_directories(files, settings.directories))
         plan = plan_start(inspect(files, settings), applicant, new_id)
+        # Before a cookie makes their directories look like any others.
+        for path in plan.doubtful:
+            mark_doubtful(files, path)
         for path, cookie in plan.cookies:
             write_cookie(files, path, cookie)
         # Behind the last cookie: a counter says that the set is complete.

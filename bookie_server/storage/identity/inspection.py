@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.errors import DamagedFileError
 from bookie_server.storage.disk.files import FileSystem
+from bookie_server.storage.disk.group import SECTOR_SIZE
 from bookie_server.storage.identity.cookie_file import (
     COOKIE_NAME,
     STARTS_NAME,
@@ -16,7 +17,13 @@ from bookie_server.storage.identity.cookie_file import (
     read_start,
 )
 from bookie_server.storage.index.directory import NAME as INDEX_NAME
-from bookie_server.storage.journal.journal import file_ids
+from bookie_server.storage.index.directory import owner_of_index
+from bookie_server.storage.journal.journal import (
+    BLOCK_SIZE,
+    file_ids,
+    file_name,
+    parse_file_header,
+)
 from bookie_server.storage.logs.entry_log import log_ids
 
 JOURNAL = "journal"
@@ -39,6 +46,8 @@ class FoundDirectory:
     """Journals, entry logs or an index are in it, whoever wrote them."""
     damage: str = ""
     """Why its cookie or its start counter cannot be believed."""
+    owner: bytes = b""
+    """Whose its records are, by their own word (``instance_id_of``), where no cookie says so."""
 
 
 def inspect(files: FileSystem, settings: StorageSettings) -> tuple[FoundDirectory, ...]:
@@ -66,4 +75,20 @@ def _look(files: FileSystem, kind: str, path: str, index: int) -> FoundDirectory
             start = read_start(files, path)
     except DamagedFileError as error:
         damage = str(error)
-    return FoundDirectory(path, kind, index, cookie, start, has_records, damage)
+    owner = _owner(files, path) if has_records and cookie is None else b""
+    return FoundDirectory(path, kind, index, cookie, start, has_records, damage, owner)
+
+
+def _owner(files: FileSystem, path: str) -> bytes:
+    """What the first sound header of a journal or an index says; empty where there is none."""
+    if INDEX_NAME in files.names(path):
+        with files.open(f"{path}/{INDEX_NAME}") as file:
+            found = owner_of_index(file.read_at(0, SECTOR_SIZE))
+        if found:
+            return found
+    for file_id in file_ids(files, path):
+        with files.open(f"{path}/{file_name(file_id)}") as file:
+            header = parse_file_header(file.read_at(0, BLOCK_SIZE))
+        if header is not None:
+            return header.instance_id
+    return b""

@@ -4,7 +4,8 @@ Values in, values out. What is compared: the cookie files of the directories wit
 the settings, and the start counters of the disks with the metadata's. The rule behind all of it: what
 a bookie once acknowledged is in a *complete* set of its *newest* disks. So a set with a directory
 missing, foreign, swapped or older than the others is refused, unless an operator said that it is
-lost; a bookie whose records are lost then denies nothing (see ``bookie_server.limbo``).
+lost; a bookie whose records are lost then denies nothing (see ``bookie_server.limbo``). Where only the
+cookie or the start counter is lost, the same word keeps the records, in doubt.
 
 A set is complete once the metadata knows it, or any directory has a start counter: those are written
 behind the last cookie file. Before, a missing cookie file is a first start that a crash cut short.
@@ -26,6 +27,7 @@ from bookie_server.storage.identity.cookie_file import (
     DirectorySet,
     Member,
     Start,
+    instance_id_of,
 )
 from bookie_server.storage.identity.inspection import JOURNAL, LEDGER, FoundDirectory
 
@@ -63,6 +65,8 @@ class StartPlan:
     """The disks have counted further than the metadata: it is a restored copy."""
     notes: tuple[str, ...]
     """What is out of the ordinary, for the bookie's log."""
+    doubtful: tuple[str, ...] = ()
+    """Paths of directories whose records are kept, though some may be missing; see ``doubt``."""
 
 
 def plan_start(
@@ -74,6 +78,12 @@ def plan_start(
         StorageRefusedError: it may not; the message names the directory and the way out.
     """
     return _Planner(found, applicant, new_id).plan()
+
+
+_WAY_TO_KEEP = (
+    "bring the right disk back if this is another or an old one, or start once with "
+    f"{REPLACE_FLAG}: its records are kept, and what is not among them is not denied"
+)
 
 
 class _Planner:
@@ -102,6 +112,8 @@ class _Planner:
         """What each directory is from now on, by path."""
         self._fresh: set[str] = set()
         """Paths of the directories that get their first cookie, or a new one."""
+        self._doubtful: list[str] = []
+        """Paths of the directories whose records are kept without a cookie or a start counter."""
         self._notes: list[str] = []
 
     def plan(self) -> StartPlan:
@@ -125,7 +137,9 @@ class _Planner:
             if each.path in self._fresh
             or (each.cookie is not None and each.cookie.directories != directories)
         ]
-        return StartPlan(tuple(cookies), start, is_metadata_older, tuple(self._notes))
+        return StartPlan(
+            tuple(cookies), start, is_metadata_older, tuple(self._notes), tuple(self._doubtful)
+        )
 
     def _cookie(self, found: FoundDirectory, directories: DirectorySet) -> DirectoryCookie:
         return DirectoryCookie(
@@ -171,7 +185,7 @@ class _Planner:
         """Say which member of the set a directory is."""
         known = self._known(found.kind)
         expected = known[found.index] if found.index < len(known) else None
-        if found.cookie is not None and not found.damage:
+        if found.cookie is not None:
             expected = self._refuse_misplaced(found, found.cookie.directory_id, expected)
             self._members[found.path] = Member(expected.directory_id, found.path)
             if found.path != expected.path:
@@ -182,8 +196,15 @@ class _Planner:
         self._fresh.add(found.path)
         if self._was_complete:
             self._refuse_missing(found, expected)
-            what = "added" if self._is_added(expected) else "replaced, its records are lost"
-            self._notes.append(f"{found.kind} directory is {what}. path={found.path}")
+            if self._is_added(expected):
+                self._notes.append(f"{found.kind} directory is added. path={found.path}")
+            elif found.has_records:
+                self._keep(found)
+            else:
+                self._notes.append(
+                    f"{found.kind} directory is replaced, its records are lost. path={found.path}"
+                )
+            # By a new name: the disk that had the old one must not come back beside it.
             expected = None
         # Else the first start of this bookie, or of one that had no cookies yet; a crash may have
         # cut an earlier one short behind some of them.
@@ -225,27 +246,63 @@ class _Planner:
             else:
                 return
             raise StorageRefusedError(found.path, detail)
-        state = "it has records, but no cookie" if found.has_records else "it is empty"
-        lost = f"the {found.kind} directory was lost or emptied: {found.damage or state}"
-        if not self._applicant.may_replace:
-            raise StorageRefusedError(
-                found.path,
-                f"{lost}; bring the disk back, or start once with {REPLACE_FLAG} if it is lost",
-            )
-        # Its records would look sound, and nothing would say that others are missing.
+        if self._applicant.may_replace:
+            self._refuse_records_of_others(found)
+            return
         if found.has_records:
-            raise StorageRefusedError(
-                found.path, f"{lost}; empty it, so that a new one can take its place"
+            detail = f"{found.damage or 'it has records, but no cookie'}; {_WAY_TO_KEEP}"
+        else:
+            detail = (
+                f"the {found.kind} directory was lost or emptied: {found.damage or 'it is empty'}; "
+                f"bring the disk back, or start once with {REPLACE_FLAG} if it is lost"
             )
+        raise StorageRefusedError(found.path, detail)
+
+    def _refuse_records_of_others(self, found: FoundDirectory) -> None:
+        """Nothing but the records says whose a directory without a cookie is."""
+        own = self._applicant.cluster_id, self._applicant.bookie_id
+        if found.owner and found.owner != instance_id_of(*own):
+            raise StorageRefusedError(
+                found.path, "it has no cookie, and its records belong to another bookie"
+            )
+
+    def _keep(self, found: FoundDirectory) -> None:
+        """Keep the records of a directory that may be an old copy."""
+        self._doubtful.append(found.path)
+        self._notes.append(
+            f"{found.kind} directory has lost its cookie or start counter: its records are kept, and "
+            f"what is not among them is not denied. path={found.path}"
+        )
+
+    def _place_uncounted(self) -> None:
+        """Refuse directories that have lost their start counter, or keep what they hold in doubt."""
+        highest = max(
+            (each.start.number for each in self._found if each.start is not None), default=0
+        )
+        # The first start of a bookie with records, of version 0.1, may have been cut short.
+        if max(self._applicant.starts, highest - 1) == 0:
+            return
+        for each in self._found:
+            # With neither counter nor records it is new: a crash came in between.
+            is_new = not each.has_records and not each.damage
+            if each.start is not None or is_new or each.path in self._fresh:
+                continue
+            if not self._applicant.may_replace:
+                detail = each.damage or "its start counter is lost"
+                raise StorageRefusedError(each.path, f"{detail}; {_WAY_TO_KEEP}")
+            self._fresh.add(each.path)
+            self._members[each.path] = Member(self._new_id(), each.path)
+            self._keep(each)
 
     def _count(self) -> tuple[Start, bool]:
         """This start, and whether the metadata is older than the disks."""
         applicant = self._applicant
+        self._place_uncounted()
         counted = {
             each.path: each.start or Start(0, "", "")
             for each in self._found
             if each.path not in self._fresh
-            # Its cookie is there and its counter is not: a crash came in between, when it was new.
+            # See above; what a cookie of 0.1 left without a counter is adopted.
             and (each.start is not None or each.has_records)
         }
         numbers = {start.number for start in counted.values()}

@@ -374,3 +374,11 @@ class DirectoryIndex:
 
     def _report(self, offset: int, detail: str) -> None:
         self.damage.append(Damage(self.path, offset, detail))
+
+
+def owner_of_index(block: bytes) -> bytes:
+    """The instance id in an index's first sector; empty where that is not sound."""
+    if len(block) < SECTOR_SIZE or block[:8] != FILE_MAGIC or not is_signed(block, _HEADER.size):
+        return b""
+    *_, instance_id, _groups = _HEADER.unpack_from(block)
+    return bytes(instance_id)

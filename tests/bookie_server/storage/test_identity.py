@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.disk.files import File
+from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.identity.cookie_file import (
     Start,
+    instance_id_of,
     read_cookie,
+    write_cookie,
     write_start,
 )
+from bookie_server.storage.identity.doubt import is_doubtful
 from bookie_server.storage.identity.start_plan import Applicant
+from bookie_server.storage.journal.journal import (
+    BLOCK_SIZE,
+    JournalFileHeader,
+    encode_file_header,
+)
 from tests.bookie_server.storage.claims import (
     ALL,
     NEW,
@@ -27,7 +38,7 @@ from tests.bookie_server.storage.claims import (
     put_back,
     started,
 )
-from tests.simulation.kit.files import SimFileSystem
+from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 
 
 def refusal(
@@ -110,13 +121,85 @@ def test_a_replaced_directory_that_comes_back_is_refused() -> None:
     assert "replaced by another one" in str(error)
 
 
-def test_records_without_a_cookie_cannot_be_declared_lost() -> None:
-    """They would look sound, and nothing would say that others are missing."""
-    files = started(2)
-    files.delete("/l1/cookie")
+def lose(files: SimFileSystem, path: str, how: str) -> None:
+    if how == "missing":
+        files.delete(path)
+    else:
+        files.content(path)[40] ^= 1
 
-    assert "--replace" in str(refusal(files, known(2)))
-    assert "empty it" in str(refusal(files, known(2, may_replace=True)))
+
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+@pytest.mark.parametrize("name", ["cookie", "starts"])
+@pytest.mark.parametrize("directory", ["/j1", "/l0"])
+def test_of_a_directory_that_lost_a_file_of_its_identity_the_records_are_kept_in_doubt(
+    directory: str, name: str, how: str
+) -> None:
+    """They look sound, and nothing says that others are missing."""
+    files = started(2)
+    before = dict(zip(ALL.directories, own_ids(files), strict=True))
+    lose(files, f"{directory}/{name}", how)
+
+    error = refusal(files, known(2))
+    assert error.path == directory
+    assert "--replace-lost-directories: its records are kept" in str(error)
+
+    plan = claim(files, known(2, may_replace=True))
+    assert plan.doubtful == (directory,)
+    assert [is_doubtful(files, each) for each in ALL.directories].count(True) == 1
+    assert is_doubtful(files, directory)
+    assert "records are kept" in plan.notes[0]
+    # By a new name: the right disk, should it come back, is not taken for this one.
+    after = dict(zip(ALL.directories, own_ids(files), strict=True))
+    assert [path for path in after if after[path] != before[path]] == [directory]
+    later = claim(files, known(plan.start.number))
+    assert (later.cookies, later.doubtful) == ((), ())
+
+
+@pytest.mark.parametrize("name", ["cookie", "starts"])
+def test_a_kept_directory_is_doubtful_before_its_cookie_is_there(name: str) -> None:
+    """Whenever a crash comes, no later start believes it without a word, or without a mark."""
+    files = started(2)
+    lose(files, f"/l1/{name}", "missing")
+    files = files.copy()  # all of it durable
+    rehearsed = files.copy()
+    claim(rehearsed, known(2, may_replace=True))
+    for crash_at in range(rehearsed.steps):
+        found = files.copy()
+        found.crash_at = found.steps + crash_at
+        with suppress(SimulatedCrash):
+            claim(found, known(2, may_replace=True))
+        for image in found.crash_images(Random(crash_at), 3):
+            try:
+                claim(image, known(2))
+            except StorageRefusedError:
+                continue
+            assert is_doubtful(image, "/l1"), f"crash_at={crash_at}"
+
+
+def test_records_of_another_bookie_are_not_kept() -> None:
+    files = started(2)
+    cluster = "d2c6a1e0-0000-4000-8000-000000000000"
+    lost = known(2, may_replace=True, cluster_id=cluster)
+    for each in ALL.directories:
+        write_cookie(files, each, replace(read_cookie(files, each), cluster_id=cluster))
+    files.delete("/j1/cookie")
+    path = f"/j1/{1:016x}.txn"
+    for owner, is_ours in ((bytes(16), False), (instance_id_of(cluster, "b:1"), True)):
+        header = JournalFileHeader(2, 1, 1, BLOCK_SIZE, owner, GroupEnd(0, 0, 0))
+        files.content(path)[:] = encode_file_header(header)
+
+        if is_ours:
+            assert claim(files, lost).doubtful == ("/j1",)
+        else:
+            assert "belong to another bookie" in str(refusal(files, lost))
+
+
+def test_a_swapped_directory_without_its_start_counter_is_refused_by_its_place() -> None:
+    files = started(2)
+    files.delete("/l1/starts")
+    settings = replace(ALL, ledger_directories=("/l1", "/l0"))
+
+    assert "swapped" in str(refusal(files, known(2, may_replace=True), settings))
 
 
 def test_a_damaged_cookie_is_refused_with_the_file_it_is_in() -> None:
@@ -288,7 +371,8 @@ def test_whatever_of_a_bookie_is_in_a_directory_makes_it_no_empty_one(name: str)
     empty(files, "/l1")
     files.create(f"/l1/{name}").close()
 
-    assert "empty it" in str(refusal(files, known(2, may_replace=True)))
+    assert "has records" in str(refusal(files, known(2)))
+    assert claim(files, known(2, may_replace=True)).doubtful == ("/l1",)
 
 
 def test_what_is_found_under_the_locks_is_what_counts() -> None:
