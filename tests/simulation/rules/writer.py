@@ -248,6 +248,7 @@ class WriterTwin:
         now_us = self._heap.now_us
         avoided = {b for b, until in self._quarantined_until_us.items() if until > now_us}
         usable = set(self._model.usable_bookies()) - excluded
+        usable -= avoided & set(failed.values())  # left alone for a while
         return replace_bookies(ensemble, failed, usable, self._draw, avoided=avoided)
 
     def _commit_change(self, change: ChangeEnsemble) -> None:
