@@ -14,10 +14,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import ExitStack, suppress
 from random import Random
 
 from bookie_server.client.interface import BookieClient
+from bookie_server.wire.messages import Status
 from bookkeeper_metadata.bookies import GRPC, BookieRegistry, BookieServiceInfo
 from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.foundation.errors import BookKeeperError
@@ -25,6 +25,7 @@ from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Stop, Transform, Versioned
 from bookkeeper_metadata.paths import LedgerLayout
 from bookkeeper_metadata.store.interface import MetadataStore
+from spark_bookkeeper.ledger.bookie_wait import WaitForBookies
 from spark_bookkeeper.ledger.errors import NotEnoughBookiesError
 from spark_bookkeeper.ledger.protocol import placement
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
@@ -33,7 +34,6 @@ from spark_bookkeeper.settings import ClientSettings
 _LOGGER = logging.getLogger(__name__)
 _LOOK_FOR_BOOKIES_AGAIN_S = 5.0
 """How often one that waits for bookies looks for them, whatever its watch says, which may be late."""
-_LOOK_SPREAD_S = 0.25
 _REFRESH_AGAIN_S = 1.0
 """How often the address of an unregistered bookie is looked up; not with every request to it."""
 
@@ -89,10 +89,8 @@ class LedgerContext:
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self.settings.bookie_wait_timeout_ms / 1000
-        has_changed, is_waiting = asyncio.Event(), False
-        with ExitStack() as watching:
+        async with self.wait_for_bookies() as waiting:
             while True:
-                has_changed.clear()
                 writable, away = await self.usable_bookies(), frozenset[str]()
                 # Asked only now: as long as there are enough, nobody needs to know who is missing.
                 if len(writable) < wanted.write_quorum:
@@ -111,21 +109,18 @@ class LedgerContext:
                     # Of bookies that were never there none will come back.
                     if len(writable | away) < wanted.write_quorum or left_s <= 0:
                         raise
-                    if not is_waiting:
-                        is_waiting = True
+                    if not waiting.is_watching:
                         _LOGGER.warning("waiting for bookies up to %g s; %s", left_s, error)
-                        stop = await self.registry.watch(lambda *_: has_changed.set())
-                        watching.callback(stop)
+                        await waiting.watch()
+                        continue  # one may have come before the watch began
                 else:
                     self._warn_if_lowered(wanted, len(first.members))
                     return first
-                await self._wait_for_bookies(has_changed, left_s)
+                await waiting.until_changed(min(left_s, _LOOK_FOR_BOOKIES_AGAIN_S))
 
-    async def _wait_for_bookies(self, has_changed: asyncio.Event, left_s: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(has_changed.wait(), min(left_s, _LOOK_FOR_BOOKIES_AGAIN_S))
-            # A thousand tasks may wait for the same bookie: they do not all ask in one moment.
-            await asyncio.sleep(self.random.uniform(0, min(left_s, _LOOK_SPREAD_S)))
+    def wait_for_bookies(self) -> WaitForBookies:
+        """For one that has too few of them; use it with ``async with``."""
+        return WaitForBookies(self.registry, self.random)
 
     def _warn_if_lowered(self, wanted: QuorumConfig, size: int) -> None:
         """Say once that ledgers are spread over fewer bookies than somebody asked for."""
@@ -155,7 +150,7 @@ class LedgerContext:
     ) -> placement.Replacement:
         """``ensemble`` with other bookies in as many of the ``failed`` positions as are available.
 
-        None of the ``excluded`` takes a position.
+        None of the ``excluded`` takes a position. Those in quarantine do where nobody else can.
 
         Raises:
             MetadataUnavailableError: the metadata service did not say which bookies are registered.
@@ -164,6 +159,12 @@ class LedgerContext:
         return placement.replace_bookies(
             ensemble, failed, writable, self.random, avoided=self.quarantined()
         )
+
+    def note_refusal(self, bookie_id: str, status: Status) -> None:
+        """A bookie did not take an add: whether others should avoid it depends on its answer."""
+        # In limbo it lacks records of one ledger, and serves every other.
+        if status is not Status.LIMBO:
+            self.quarantine(bookie_id, is_full=status is Status.READ_ONLY)
 
     def quarantine(self, bookie_id: str, *, is_full: bool = False) -> None:
         """Avoid a bookie that just failed, for ``bookie_quarantine_ms``.

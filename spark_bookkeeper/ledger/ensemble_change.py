@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 
 from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
 from bookkeeper_metadata.foundation.backoff import back_off
@@ -32,9 +33,15 @@ from spark_bookkeeper.ledger.protocol.transitions import put_in_force
 
 
 async def change_ensemble(
-    cluster: LedgerContext, ledger_id: int, known: Versioned, change: ChangeEnsemble
+    cluster: LedgerContext,
+    ledger_id: int,
+    known: Versioned,
+    change: ChangeEnsemble,
+    left_alone: AbstractSet[str],
 ) -> tuple[Versioned, Replacement]:
     """Carry out a change; returns the metadata as it stands, and what was replaced.
+
+    None of those ``left_alone`` takes a position.
 
     Raises:
         LedgerFencedError, LedgerClosedError, NoSuchLedgerError: another client ended this ledger.
@@ -50,7 +57,7 @@ async def change_ensemble(
         # One limit for all of it: appends wait unacknowledged meanwhile, and their callers learn
         # nothing.
         async with asyncio.timeout(cluster.settings.ensemble_change_timeout_ms / 1000):
-            replacement = await _choose(cluster, change)
+            replacement = await _choose(cluster, change, change.excluded | left_alone)
             if replacement is None or not replacement.positions:
                 return known, unchanged
             return await _commit(cluster, ledger_id, known, change, replacement), replacement
@@ -59,16 +66,16 @@ async def change_ensemble(
         raise MetadataUnavailableError(cluster.store.service, detail) from cause
 
 
-async def _choose(cluster: LedgerContext, change: ChangeEnsemble) -> Replacement | None:
+async def _choose(
+    cluster: LedgerContext, change: ChangeEnsemble, excluded: AbstractSet[str]
+) -> Replacement | None:
     """Replacements for the failed bookies; None: the metadata service is away, and it can wait."""
     attempt = 0
     while True:
         await back_off(attempt, cluster.random)
         attempt += 1
         try:
-            return await cluster.replace_bookies(
-                change.ensemble, change.failed, excluded=change.excluded
-            )
+            return await cluster.replace_bookies(change.ensemble, change.failed, excluded=excluded)
         except MetadataUnavailableError:
             if not change.is_needed:
                 return None
@@ -116,6 +123,9 @@ class EnsembleChanger:
         self._on_changed = on_changed
         self._on_failed = on_failed
         self._on_available = on_available
+        self._left_alone_until_s: dict[str, float] = {}
+        """Bookies that failed this writer just now. The failure of another asks none of them back:
+        bookies that fail at once would take turns for ever, each with a change of the metadata."""
         self._changing: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
 
@@ -126,17 +136,24 @@ class EnsembleChanger:
         )
 
     def look_for(
-        self, ensemble: tuple[str, ...], failed: Mapping[int, str], excluded: AbstractSet[str]
+        self,
+        ensemble: tuple[str, ...],
+        failed: Mapping[int, str],
+        excluded: AbstractSet[str],
+        *,
+        is_needed: bool,
     ) -> None:
         """Look for a replacement of one of ``failed`` from time to time, until there is one.
 
-        None of the ``excluded`` is one. A search that is under way ends: it knows only of what had
+        None of the ``excluded`` is one. Where it ``is_needed`` any other that is registered will do,
+        and registrations are watched; else those in quarantine are left alone. A search that is under way ends: it knows only of what had
         failed when it began, and for some of that there may never be a replacement.
         """
         if self._looking is not None:
             self._looking.cancel()
         self._looking = asyncio.create_task(
-            self._look(ensemble, failed, excluded), name=f"replacements-{self._ledger_id}"
+            self._look(ensemble, failed, excluded, is_needed=is_needed),
+            name=f"replacements-{self._ledger_id}",
         )
 
     def cancel(self) -> None:
@@ -148,24 +165,46 @@ class EnsembleChanger:
     async def _change(self, known: Versioned, change: ChangeEnsemble) -> None:
         try:
             versioned, replacement = await change_ensemble(
-                self._cluster, self._ledger_id, known, change
+                self._cluster, self._ledger_id, known, change, self._left_alone(change)
             )
         except BookKeeperError as error:
             self._on_failed(error)
         else:
             self._on_changed(versioned, replacement)
 
+    def _left_alone(self, change: ChangeEnsemble) -> frozenset[str]:
+        settings, now_s = self._cluster.settings, asyncio.get_running_loop().time()
+        pause_ms = min(settings.ensemble_change_retry_ms, settings.bookie_quarantine_ms)
+        until_s = self._left_alone_until_s
+        until_s.update(dict.fromkeys((*change.suspects, *change.full), now_s + pause_ms / 1000))
+        return frozenset(bookie_id for bookie_id, each_s in until_s.items() if each_s > now_s)
+
     async def _look(
-        self, ensemble: tuple[str, ...], failed: Mapping[int, str], excluded: AbstractSet[str]
+        self,
+        ensemble: tuple[str, ...],
+        failed: Mapping[int, str],
+        excluded: AbstractSet[str],
+        *,
+        is_needed: bool,
     ) -> None:
-        while True:
-            await asyncio.sleep(self._cluster.settings.ensemble_change_retry_ms / 1000)
-            try:
-                found = await self._cluster.replace_bookies(ensemble, failed, excluded=excluded)
-            except BookKeeperError:
-                continue  # the metadata service is away; the writer goes on without replacement
-            # What was found is only a reason to ask. The change chooses anew, for it may find
-            # others by then.
-            if found.positions:
-                break
+        cluster = self._cluster
+        async with cluster.wait_for_bookies() as waiting:
+            while True:
+                # A writer that has its ack quorum is in no hurry, and may be one of a thousand.
+                if is_needed and not waiting.is_watching:
+                    with suppress(BookKeeperError):
+                        await waiting.watch()
+                await waiting.until_changed(cluster.settings.ensemble_change_retry_ms / 1000)
+                avoided = frozenset[str]() if is_needed else cluster.quarantined()
+                try:
+                    found = await cluster.replace_bookies(
+                        ensemble, failed, excluded=excluded | avoided
+                    )
+                except BookKeeperError:
+                    continue  # the metadata service is away; the writer goes on without replacement
+                # What was found is only a reason to ask. The change chooses anew, for it may find
+                # others by then.
+                if found.positions:
+                    break
+        self._left_alone_until_s.clear()  # the change may take whom this look has found
         self._on_available()

@@ -119,7 +119,10 @@ class QuorumDeadline:
 
 
 class ShortageDeadline:
-    """Calls ``on_expired`` once a writer was short of bookies for longer than ``timeout_ms``."""
+    """Calls ``on_expired`` when a writer is short of bookies ``timeout_ms`` after it first was.
+
+    In between it may seem to have enough: it tries some that turn out to be as dead as the others.
+    """
 
     def __init__(self, ledger_id: int, timeout_ms: int, on_expired: Callable[[], None]) -> None:
         """``on_expired`` is called on the running loop."""
@@ -127,22 +130,31 @@ class ShortageDeadline:
         self._ledger_id = ledger_id
         self._timeout_s = timeout_ms / 1000
         self._on_expired = on_expired
+        self._until_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the writer was short of bookies, and has not been seen to have enough since."""
+        return self._until_s is not None
 
     def on_shortage(self, shortage: NotEnoughBookiesError) -> None:
         """The writer is short of bookies, from now on or still."""
-        if self._timer is not None:
-            return
-        _LOGGER.warning(
-            "waiting for bookies up to %g s; ledger_id=%d %s",
-            self._timeout_s,
-            self._ledger_id,
-            shortage,
-        )
-        self._timer = self._loop.call_later(self._timeout_s, self._expire)
+        if self._until_s is None:
+            self._until_s = self._loop.time() + self._timeout_s
+            _LOGGER.warning(
+                "waiting for bookies up to %g s; ledger_id=%d %s",
+                self._timeout_s,
+                self._ledger_id,
+                shortage,
+            )
+        # After its time this calls at once: the last try has failed too.
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._until_s, self._expire)
 
     def cancel(self) -> None:
         """Enough bookies are back, or the writer has ended."""
+        self._until_s = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

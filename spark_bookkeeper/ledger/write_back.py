@@ -37,6 +37,11 @@ class WriteBack:
             ledger_id, master_key(metadata.password), metadata.digest_type, is_recovery=True
         )
         self._written_to = metadata
+        self._in_limbo: set[str] = set()
+        """Bookies that lack records of the ledger and take no adds of it."""
+        self._refused: set[str] = set()
+        """Bookies that did not take the present chunk: each is asked once, or two could replace each
+        other for ever."""
 
     @property
     def fragments(self) -> tuple[Fragment, ...]:
@@ -65,6 +70,7 @@ class WriteBack:
         answers: asyncio.Queue[tuple[int, Status]] = asyncio.Queue()
         stored: set[int] = set()
         failed: dict[int, str] = {}
+        self._refused.clear()
         self._send(sections, answers)
         while not self._quorum.can_acknowledge(stored, first_entry, last_entry):
             usable = sections.keys() - failed.keys()
@@ -79,13 +85,17 @@ class WriteBack:
                 stored.add(position)
             else:
                 failed[position] = self._ensemble[position]
+                self._note_refusal(failed[position], status)
+
+    def _note_refusal(self, bookie_id: str, status: Status) -> None:
+        (self._in_limbo if status is Status.LIMBO else self._refused).add(bookie_id)
+        self._cluster.note_refusal(bookie_id, status)
 
     async def _replace(self, failed: dict[int, str], first_entry: int) -> tuple[int, ...]:
         """Replace bookies that failed, from ``first_entry`` on; returns the positions replaced."""
-        # Neither this recovery nor a writer of this client chooses them again unless it must.
-        for bookie_id in failed.values():
-            self._cluster.quarantine(bookie_id)
-        replacement = await self._cluster.replace_bookies(self._ensemble, failed)
+        replacement = await self._cluster.replace_bookies(
+            self._ensemble, failed, excluded=self._refused | self._in_limbo
+        )
         if not replacement.positions:
             raise LedgerRecoveryError(
                 self._ledger_id,

@@ -298,6 +298,8 @@ class WriteHandle(AsyncClosing):
     def _on_acknowledged(self, last_entry: int) -> None:
         self._deadline.on_acknowledged(last_entry)
         state = self._state
+        if self._shortage.is_running and state.shortage is None:
+            self._shortage.cancel()
         self._explicit_lac.on_acknowledged(last_entry, state.ensemble, is_settled=state.is_settled)
         self._pending.on_acknowledged(last_entry)
         # A writer that was full by count has room again now; a release comes only when the slowest
@@ -330,12 +332,15 @@ class WriteHandle(AsyncClosing):
 
     def _wait_for_bookies(self) -> None:
         state = self._state
-        shortage = state.shortage
-        if state.error is not None or shortage is None:
+        if state.error is not None:
             self._shortage.cancel()
         # While a change is under way it may still find enough.
-        elif not state.is_changing:
+        elif (shortage := state.shortage) is not None and not state.is_changing:
             self._shortage.on_shortage(shortage)
+        # Bookies that took over may be as dead as the others: while entries wait, only an
+        # acknowledgement shows that there are enough.
+        elif shortage is None and state.is_settled:
+            self._shortage.cancel()
 
     def _on_waited_in_vain(self) -> None:
         if (shortage := self._state.shortage) is not None:
@@ -345,7 +350,12 @@ class WriteHandle(AsyncClosing):
         # The writer goes on short of these, and nothing else would ever ask for them again while no
         # further bookie fails.
         if self._state.error is None and (missed := self._state.failed_bookies):
-            self._changer.look_for(self._state.ensemble, missed, self._state.excluded_bookies)
+            self._changer.look_for(
+                self._state.ensemble,
+                missed,
+                self._state.excluded_bookies,
+                is_needed=self._state.shortage is not None,
+            )
 
     def _release(self, size_bytes: int) -> None:
         self._in_flight_bytes -= size_bytes

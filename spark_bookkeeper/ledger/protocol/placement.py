@@ -91,21 +91,30 @@ def replace_bookies(
     """Replace as many ``failed`` positions as there are bookies to replace them with.
 
     A bookie outside the ensemble is preferred. Failing that a member that failed returns to its own
-    position, once it is writable and no longer ``avoided``; it has to be sent everything again.
+    position, once it is ``writable``; it has to be sent everything again. Those that are ``avoided``
+    come last, be they members or not.
     """
     spare = sorted(set(writable).difference(ensemble))
     chosen = _choose(min(len(failed), len(spare)), spare, avoided, random)
+    trusted = [bookie_id for bookie_id in chosen if bookie_id not in avoided]
+    suspects = [bookie_id for bookie_id in chosen if bookie_id in avoided]
+    is_back = {p: b in writable and b not in avoided for p, b in failed.items()}
     members = list(ensemble)
     positions: list[int] = []
-    for position in sorted(failed):
-        if chosen:
-            members[position] = chosen.pop(0)
+    # Where those outside are too few for all, first the positions that nobody else can take.
+    for position in sorted(failed, key=lambda p: (is_back[p], p)):
         # A bookie outside is better than one that just failed, but one that came back is better
         # than none: with E = number of bookies it is the only candidate there will ever be.
-        elif failed[position] not in writable or failed[position] in avoided:
+        if trusted:
+            members[position] = trusted.pop(0)
+        elif is_back[position]:
+            pass
+        elif suspects:
+            members[position] = suspects.pop(0)
+        elif failed[position] not in writable:
             continue
         positions.append(position)
-    return Replacement(tuple(members), tuple(positions))
+    return Replacement(tuple(members), tuple(sorted(positions)))
 
 
 def _choose(

@@ -44,12 +44,12 @@ from spark_bookkeeper.ledger.errors import (
 )
 from spark_bookkeeper.ledger.protocol.events import (
     Acknowledge,
-    ChangeEnsemble,
     Effect,
     FailPending,
     Release,
     SendSection,
 )
+from spark_bookkeeper.ledger.protocol.membership import Membership
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.runs import PendingRun, RunCutter, RunLimits
 
@@ -74,8 +74,8 @@ class WriterState:
         """
         self._may_wait = may_wait
         self.ledger_id = ledger_id
-        self.ensemble = metadata.last_fragment.ensemble
         self.quorum = QuorumConfig.of(metadata)
+        self._members = Membership(self.quorum, metadata.last_fragment.ensemble, held)
         self.last_add_pushed = NO_ENTRY_ID
         self.last_add_confirmed = NO_ENTRY_ID
         self.last_confirmed_sent = NO_ENTRY_ID
@@ -91,25 +91,10 @@ class WriterState:
         self._runs: deque[PendingRun] = deque()
         """Runs with an answer outstanding or not yet acknowledged, oldest first."""
         self._unacknowledged_runs = 0
-        self._failed: dict[int, Status] = {
-            position: Status.UNREACHABLE
-            for position, bookie_id in enumerate(self.ensemble)
-            if bookie_id in held
-        }
-        """Positions whose bookie failed and is not replaced, with what it said."""
-        self._suspects: list[str] = []
-        """Bookies that failed since a change was asked for."""
-        self._full: list[str] = []
-        """Bookies that were read-only since then."""
-        self._excluded: set[str] = set()
-        """Bookies with which the ledger is in limbo: none of them takes an add of this writer again."""
-        self._ensemble_number = 0
-        self._member_since = [0] * self.quorum.ensemble_size
-        """By position: the ensemble number its bookie came with."""
-        self._changing: frozenset[int] | None = None
-        """Positions the change under way tries to replace; None: no change is under way."""
         self._is_sealed = False
-        invariant(self._can_go_on(), "a ledger is created where its entries can be acknowledged")
+        invariant(
+            self._members.can_go_on(), "a ledger is created where its entries can be acknowledged"
+        )
 
     # -- events -------------------------------------------------------------------------------
 
@@ -131,7 +116,7 @@ class WriterState:
         run = self._run_at(first_entry)
         if run is None or position not in run.waiting:
             return []
-        if self._is_stale(position, ensemble_number):
+        if self._members.is_stale(position, ensemble_number):
             return []
         # Whatever it said, it has said it: the payloads need not be kept for this bookie.
         run.waiting.discard(position)
@@ -150,14 +135,14 @@ class WriterState:
 
         None replaced: nothing was changed, because no other bookie was available.
         """
-        tried, self._changing = self._changing, None
+        was_asked_for, tried = self.is_changing, self._members.end_change()
         if self.error is not None:
             return []
-        invariant(tried is not None, "only a change that was asked for comes about")
+        invariant(was_asked_for, "only a change that was asked for comes about")
         effects = self._adopt(ensemble, replaced)
         # A bookie failed while the change was under way, so the new ensemble names a dead one
         # already. Acknowledging before it is replaced would break step 1 again.
-        if self._failed.keys() - (tried or ()):
+        if self._members.failed.keys() - tried:
             return effects + self._change()
         # There was no bookie to take over. That is the end only if some entry now lacks its ack
         # quorum; with AQ < WQ a ledger can live on short of a member.
@@ -167,7 +152,7 @@ class WriterState:
 
     def retry_change(self) -> list[Effect]:
         """Ask again for replacements that could not be had before: a bookie may be available now."""
-        if self.error is not None or self._changing is not None or not self._failed:
+        if self.error is not None or self.is_changing or not self._members.failed:
             return []
         return [] if self._is_sealed and self.is_settled else self._change()
 
@@ -190,6 +175,11 @@ class WriterState:
     # -- what is known ---------------------------------------------------------------------------
 
     @property
+    def ensemble(self) -> tuple[str, ...]:
+        """The one in force."""
+        return self._members.ensemble
+
+    @property
     def is_settled(self) -> bool:
         """Whether every appended entry is acknowledged."""
         return self.last_add_confirmed == self.last_add_pushed
@@ -197,30 +187,31 @@ class WriterState:
     @property
     def is_changing(self) -> bool:
         """Whether an ensemble change is under way."""
-        return self._changing is not None
+        return self._members.changing is not None
 
     @property
     def failed_bookies(self) -> dict[int, str]:
         """By position: members of the ensemble that nothing is sent to any more."""
-        return {position: self.ensemble[position] for position in self._failed}
+        return self._members.failed_bookies
 
     @property
     def excluded_bookies(self) -> frozenset[str]:
         """Those that must not replace any: they have lost records of this ledger."""
-        return frozenset(self._excluded)
+        return frozenset(self._members.excluded)
 
     @property
     def shortage(self) -> NotEnoughBookiesError | None:
         """Why some entry cannot be acknowledged by the bookies that are left; ``None``: each can."""
-        if self._can_go_on():
+        members = self._members
+        if members.can_go_on():
             return None
         failed = ",".join(
-            f"{self.ensemble[position]}:{status.name}" for position, status in self._failed.items()
+            f"{members.ensemble[position]}:{status.name}"
+            for position, status in members.failed.items()
         )
-        usable = (b for p, b in enumerate(self.ensemble) if self._is_usable(p))
         return NotEnoughBookiesError(
             self.quorum.ack_quorum,
-            tuple(usable),
+            members.usable_bookies,
             f"ledger {self.ledger_id} ends at entry {self.last_add_confirmed}; failed {failed}",
         )
 
@@ -234,7 +225,9 @@ class WriterState:
             # Runs are cut in order and carry a LAC that never falls, so the newest is the highest.
             self.last_confirmed_sent = run.last_add_confirmed
             effects += [
-                self._send(run, position) for position in run.sections if self._is_usable(position)
+                self._send(run, position)
+                for position in run.sections
+                if self._members.is_usable(position)
             ]
         return effects
 
@@ -242,8 +235,8 @@ class WriterState:
         run.waiting.add(position)
         return SendSection(
             position,
-            self.ensemble[position],
-            self._ensemble_number,
+            self._members.ensemble[position],
+            self._members.number,
             run.first_entry,
             run.sections[position],
         )
@@ -260,23 +253,18 @@ class WriterState:
         if status is Status.LIMBO:
             self._on_records_lost(position)
         # Every section in flight to a dead bookie fails; the change was asked for by the first.
-        if position in self._failed:
+        if not self._members.is_usable(position):
             return []
-        self._failed[position] = status
-        # A bookie in limbo works, so it is no suspect to other ledgers; nor is one that is full.
-        if status is Status.READ_ONLY:
-            self._full.append(self.ensemble[position])
-        elif status is not Status.LIMBO:
-            self._suspects.append(self.ensemble[position])
+        self._members.fail(position, status)
         # A change under way takes the newcomer up when it is adopted. A ledger with nothing left to
         # acknowledge needs no replacement: it is about to be closed where it stands.
-        if self._changing is not None or (self._is_sealed and self.is_settled):
+        if self.is_changing or (self._is_sealed and self.is_settled):
             return []
         return self._change()
 
     def _on_records_lost(self, position: int) -> None:
         """The bookie there may have lost what it stored: it is no candidate for this ledger any more."""
-        self._excluded.add(self.ensemble[position])
+        self._members.exclude(position)
         for run in self._runs:
             # Acknowledged ones have had their quorum; a loss behind that is one of those it bears.
             if not run.is_acknowledged:
@@ -284,28 +272,11 @@ class WriterState:
 
     def _change(self) -> list[Effect]:
         """Stop acknowledging and ask for replacements."""
-        self._changing = frozenset(self._failed)
-        suspects, self._suspects = tuple(self._suspects), []
-        full, self._full = tuple(self._full), []
-        return [
-            ChangeEnsemble(
-                self.last_add_confirmed + 1,
-                self.ensemble,
-                self.failed_bookies,
-                self.excluded_bookies,
-                suspects,
-                full,
-                is_needed=not self._can_go_on(),
-            )
-        ]
+        return [self._members.change(self.last_add_confirmed + 1)]
 
     def _adopt(self, ensemble: tuple[str, ...], replaced: Collection[int]) -> list[Effect]:
         """Un-acknowledge the replaced positions of all runs, then send them the same bytes."""
-        self.ensemble = ensemble
-        self._ensemble_number += 1
-        for position in replaced:
-            self._failed.pop(position, None)
-            self._member_since[position] = self._ensemble_number
+        self._members.adopt(ensemble, replaced)
         for run in self._runs:
             # Entries up to the LAC stay with the fragment they were acknowledged in.
             run.waiting.difference_update(replaced)
@@ -321,20 +292,6 @@ class WriterState:
             if position in run.sections
         ]
 
-    def _is_stale(self, position: int, ensemble_number: int) -> bool:
-        """Whether an answer to a section of that ensemble is from a bookie replaced since."""
-        # Compared by position, not for the ensemble as a whole: an answer from a bookie that stayed
-        # through the change is as good as before.
-        return ensemble_number < self._member_since[position]
-
-    def _is_usable(self, position: int) -> bool:
-        return position not in self._failed
-
-    def _can_go_on(self) -> bool:
-        """Whether every entry still has an ack quorum without the bookies that failed."""
-        usable = {p for p in range(self.quorum.ensemble_size) if self._is_usable(p)}
-        return self.quorum.can_acknowledge(usable)
-
     # -- acknowledging ------------------------------------------------------------------------------
 
     def _advance(self) -> list[Effect]:
@@ -348,7 +305,7 @@ class WriterState:
     def _may_acknowledge(self) -> bool:
         """False while a change is under way: the metadata may soon name other bookies than those that
         answered."""
-        return self.error is None and self._changing is None
+        return self.error is None and not self.is_changing
 
     def _acknowledge(self) -> list[Effect]:
         confirmed = self.last_add_confirmed

@@ -4,7 +4,7 @@
 the shrunk schedules from the run. A mutant of one's own is three lines beside the others:
 
     mutant("name", "the bug it stands for", "I1").edit(
-        WriterState._may_acknowledge, {" and self._changing is None": ""}
+        WriterState._may_acknowledge, {" and not self.is_changing": ""}
     )
 
 What takes more than an edit is a function under ``@mutant(...)`` that is given the patch.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
+from spark_bookkeeper.ledger.protocol.membership import Membership
 from spark_bookkeeper.ledger.protocol.runs import RunCutter
 from spark_bookkeeper.ledger.protocol.transitions import closed_by_writer, put_in_force
 from spark_bookkeeper.ledger.protocol.writer_state import WriterState
@@ -15,18 +16,19 @@ mutant = MUTANTS.planted
 
 mutant(
     "ack_before_meta", "#1591: acks while the metadata names other bookies", "I17", "I1", "I3"
-).edit(WriterState._may_acknowledge, {" and self._changing is None": ""})
+).edit(WriterState._may_acknowledge, {" and not self.is_changing": ""})
 
 mutant("unack_forgotten", "stores of a replaced bookie still count", "I17", "I2", "I3").edit(
     WriterState._adopt, {"run.stored.difference_update(replaced)": "pass"}
 )
 
 _UNACK = "run.stored.difference_update(replaced)"
+_ADOPT = "self._members.adopt(ensemble, replaced)"
 _SEND = "[self._send(run, p) for p in replaced if p in run.sections]"
 mutant("pump_inside_unack", "#3005, #3041: the pump runs inside the un-ack loop", "I17", "I2").edit(
     WriterState._adopt,
     {
-        "self.ensemble = ensemble": "self.ensemble, sent = ensemble, []",
+        _ADOPT: f"{_ADOPT}\nsent = []",
         _UNACK: f"{_UNACK}\nsent += {_SEND} + self._acknowledge()",
         "return [": "return sent or [",
     },
@@ -36,7 +38,7 @@ _KEPT = "kept = {p for p in replaced if self.ensemble[p] == ensemble[p]}"
 mutant("cancelling_changes", "#4459: changes that cancel out resend nothing", "L3").edit(
     WriterState._adopt,
     {
-        "self.ensemble = ensemble": f"{_KEPT}\nself.ensemble = ensemble",
+        _ADOPT: f"{_KEPT}\n{_ADOPT}",
         "if position in run.sections": "if position in run.sections and position not in kept",
     },
 )
@@ -51,7 +53,7 @@ mutant("acked_runs_resent_only", "what is not acknowledged is not sent again", "
 )
 
 mutant("stale_answer_counts", "the answer of a bookie replaced since counts", "I17", "I2").edit(
-    WriterState._is_stale, {"ensemble_number < self._member_since[position]": "False"}
+    Membership.is_stale, {"ensemble_number < self._member_since[position]": "False"}
 )
 
 mutant("change_start_off_by_one", "a change begins at LAC + 2", "I17", "I3", "I5", "I2", "P").edit(
@@ -82,13 +84,14 @@ mutant("fenced_ignored", "a writer that was fenced goes on (F15)", "I20", "L3").
 
 @mutant("hopeless_goes_on", "a writer without an ack quorum waits for ever", "L3")
 def _hopeless_goes_on(patch: Patch) -> None:
-    patch.constant(WriterState, "_can_go_on", True)
+    patch.constant(Membership, "can_go_on", True)
     patch.constant(WriterState, "retry_change", [])
 
 
+_GONE = "if not self._members.is_usable(position)"
 mutant("late_failure_forgotten", "a failure during a change is forgotten", "L3").edit(
     WriterState._on_bookie_failed,
-    {"if position in self._failed": "if position in self._failed or self._changing is not None"},
+    {_GONE: f"{_GONE} or self.is_changing"},
 )
 
 _AHEAD = "self._take(), min(last_add_confirmed + 1, self._next_entry - 1)"

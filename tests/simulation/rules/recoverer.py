@@ -186,6 +186,7 @@ class RecovererTwin:
             return
         self._stored_at: set[int] = set()
         self._failed_at: dict[int, str] = {}
+        self._refused: set[str] = set()
         self._chunk = window.found
         self._pending_window = window
         self._send(range(self._quorum.ensemble_size))
@@ -207,6 +208,7 @@ class RecovererTwin:
             self._stored_at.add(position)
         else:
             self._failed_at[position] = self._written_to.last_fragment.ensemble[position]
+            self._refused.add(self._failed_at[position])
         first, last = self._chunk[0].first_entry, self._chunk[-1].last_entry
         if self._quorum.can_acknowledge(self._stored_at, first, last):
             self._pending_window = _NOBODYS
@@ -220,9 +222,8 @@ class RecovererTwin:
     def _replace(self, first_entry: int) -> None:
         ensemble = self._written_to.last_fragment.ensemble
         failed = self._failed_at
-        avoided = frozenset(failed.values())
-        usable = self._model.usable_bookies()
-        replacement = replace_bookies(ensemble, failed, usable, self._draw, avoided=avoided)
+        usable = set(self._model.usable_bookies()) - self._refused
+        replacement = replace_bookies(ensemble, failed, usable, self._draw)
         if not replacement.positions:
             self._model.marks["recovery finds nobody to write back to"] += 1
             self._pending_window = _NOBODYS

@@ -195,14 +195,14 @@ class WriterTwin:
     def _take_answer(self, sent: SendSection, status: Status) -> None:
         state, marks = self.state, self._model.marks
         is_current = state.ensemble[sent.position] == sent.bookie_id
-        if status is Status.FENCED and sent.ensemble_number == state._ensemble_number:
+        if status is Status.FENCED and sent.ensemble_number == state._members.number:
             self._knows_end = True
             marks["writer is fenced"] += 1
         if not is_current:
             marks["answer of a bookie replaced since"] += 1
         if status is not Status.OK and sent.run_first_entry <= state.last_add_confirmed:
             marks["failure after the last acknowledgement"] += 1
-        if status is not Status.OK and state._changing is not None:
+        if status is not Status.OK and state.is_changing:
             marks["failure during a change"] += 1
         self._run(
             state.on_section_answer(
@@ -248,6 +248,7 @@ class WriterTwin:
         now_us = self._heap.now_us
         avoided = {b for b, until in self._quarantined_until_us.items() if until > now_us}
         usable = set(self._model.usable_bookies()) - excluded
+        usable -= avoided & set(failed.values())  # left alone for a while
         return replace_bookies(ensemble, failed, usable, self._draw, avoided=avoided)
 
     def _commit_change(self, change: ChangeEnsemble) -> None:

@@ -259,3 +259,54 @@ async def test_a_recovery_that_dies_anywhere_is_simply_repeated(tmp_path: Path) 
     while not await attempt(tmp_path / str(turns), turns) and turns < 400:
         turns += 7
     assert turns > 14
+
+
+@pytest.mark.parametrize(
+    ("status", "avoided_ms"),
+    [
+        (Status.UNKNOWN, {"bookie_quarantine_ms"}),
+        (Status.READ_ONLY, {"ensemble_change_retry_ms"}),
+        (Status.LIMBO, set()),
+    ],
+    ids=["broken", "full", "limbo"],
+)
+@pytest.mark.cluster(bookies=5, bookie_quarantine_ms=1 << 30, ensemble_change_retry_ms=1 << 20)
+@ACK_BY_ALL
+async def test_a_bookie_that_takes_nothing_back_is_avoided_as_its_answer_says(
+    scene: Scene, status: Status, avoided_ms: set[str]
+) -> None:
+    """All were quarantined like a broken one, for half a minute after they had room again."""
+    await leave_behind(scene, 2)
+    (refusing,) = scene.fail(1, write_status=status)
+    recovering = scene.cluster.client(2)
+
+    await recovering.open_ledger(scene.ledger_id, recovery=True)
+
+    context = recovering.cluster
+    until_s = context._quarantined_until_s.get(refusing, 0.0) - asyncio.get_running_loop().time()
+    found = {
+        name
+        for name in ("bookie_quarantine_ms", "ensemble_change_retry_ms")
+        if 0 < getattr(context.settings, name) / 1000 - until_s < 1000
+    }
+    assert found == avoided_ms
+    assert refusing not in (await scene.metadata()).last_fragment.ensemble
+
+
+@pytest.mark.parametrize("status", [Status.CONFLICT, Status.LIMBO, Status.READ_ONLY])
+@pytest.mark.cluster(bookies=4)
+@ACK_BY_ALL
+async def test_a_recovery_asks_nobody_again_who_refused_the_same_entries(
+    scene: Scene, status: Status
+) -> None:
+    """Two that refuse, of four: each was put in the other's place for ever."""
+    left = await leave_behind(scene, 2)
+    outside = set(scene.cluster.bookies) - set(left.last_fragment.ensemble)
+    scene.cluster.set_faults(*outside, scene.ensemble[1], write_status=status)
+
+    with pytest.raises(LedgerRecoveryError, match="no other bookie"):
+        async with asyncio.timeout(seconds(5)):
+            await scene.recover()
+
+    assert (await scene.metadata()).state is LedgerState.IN_RECOVERY
+    assert [len(scene.cluster.faults[each].writes_seen) for each in outside] == [1]

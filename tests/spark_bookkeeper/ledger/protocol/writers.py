@@ -33,7 +33,7 @@ def sends(effects: list[Effect]) -> list[SendSection]:
 
 def answer(state: WriterState, position: int, first_entry: int, status: Status) -> list[Effect]:
     """What the bookie that stands there now answers."""
-    number = state._ensemble_number
+    number = state._members.number
     return state.on_section_answer(position, number, first_entry, status)
 
 
