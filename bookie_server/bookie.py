@@ -63,8 +63,7 @@ class Bookie:
         """Completes with the reason when the bookie must stop and acknowledge nothing more."""
         self._settings = settings
         self.space = Space(settings)
-        """What the bookie takes now. Somebody who looks at the disks tells it, by ``begin_look`` and
-        ``on_look``; without looks there is room until a write fails."""
+        """What the bookie takes now; without looks at its disks there is room until a write fails."""
         self._admission = Admission(storage.contents, lambda: self.space.mode)
         self._workers = workers or ThreadWorkers(settings.read_threads)
         self._journals: tuple[JournalWriter, ...] = ()
@@ -117,8 +116,7 @@ class Bookie:
         await self._checkpoints.stop()
         for journal in self._journals:
             await journal.stop()
-        # The journals have ended, so nothing changes the contents while a worker's
-        # thread checkpoints. The next start then has nothing to replay.
+        # The journals have ended: nothing changes the contents while a worker's thread checkpoints.
         await self._workers.finish(self._write_last_checkpoint)
         self.storage.close()
 
@@ -131,7 +129,11 @@ class Bookie:
 
     def add(self, section: Section, to: ReplyTo) -> None:
         """Admit a section; ``to`` gets OK once its entries are durable, or why they will not be."""
-        self._run(self._admission.add(section, to))
+        try:
+            self._run(self._admission.add(section, to))
+        except Exception:  # unanswered, it would end the stream of all the client's writers
+            _LOGGER.exception("add. ledger_id=%d", section.ledger_id)
+            to(Status.UNKNOWN)
 
     async def wait_for_room(self) -> None:
         """Wait until the write cache may take another frame."""
@@ -261,8 +263,7 @@ class Bookie:
         self.fail(error)
         for persist in group:
             self._run(self._admission.on_failed(persist.ticket))
-            # Not a refusal: the group may be on disk all the same,
-            # and then the next start replays it.
+            # No refusal: the group may be on disk, and then the next start replays it.
             self._run([Reply(effect.to, Status.UNKNOWN) for effect in persist.then])
 
     async def _decide(self, decide: Callable[[ReplyTo], Sequence[Effect]]) -> Status:

@@ -19,6 +19,8 @@ FOLDERS = "benchmarks|bookie_server|docs|examples|metadata|scripts|spark_bookkee
 PATH = re.compile(rf"(?:(?:{FOLDERS})/[\w./-]*|pyspark_bookkeeper\.py|conftest\.py)")
 STEP = re.compile(r"`([\w./]+\.py)`\s+`([A-Za-z_][\w.]*)`")
 """How a document names a class, function or method: its file, then its name."""
+TEST = re.compile(r"`([\w./]+\.py)::([A-Za-z_][\w:]*)(?:\[[^`]*\])?`")
+"""How it names a test: as pytest does."""
 
 
 def text_of(page: str) -> str:
@@ -87,6 +89,14 @@ def missing_tests(_: Path, text: str) -> Iterator[str]:
             yield name
 
 
+def names_of_tests_astray(_: Path, text: str) -> Iterator[str]:
+    for file, name in TEST.findall(text):
+        if not (REPOSITORY / file).is_file():
+            yield f"there is no file {file}"
+        elif name.replace("::", ".") not in names_defined(text_of(file)):
+            yield f"{file} has no test {name}"
+
+
 def missing_commands(_: Path, text: str) -> Iterator[str]:
     # "bookkeeper does not support …" is a message of Spark's.
     for group, command in set(re.findall(r"`bookkeeper (?!does not)(\w+) (\w+)", text)):
@@ -101,6 +111,7 @@ RULES: tuple[Rule, ...] = (
     anchors_astray,
     names_undefined,
     missing_tests,
+    names_of_tests_astray,
     missing_commands,
 )
 
@@ -136,6 +147,32 @@ def test_a_name_that_is_gone_is_noticed(text: str, offence: str) -> None:
     (found,) = names_undefined(REPOSITORY, text)
 
     assert offence in found
+
+
+@pytest.mark.parametrize(
+    ("text", "offence"),
+    [
+        ("`tests/test_documents.py::test_gone`", "tests/test_documents.py has no test test_gone"),
+        ("`tests/test_documents.py::test_gone[a b]`", "has no test test_gone"),
+        ("`tests/integration/test_cli.py::TestLocal::test_gone`", "has no test TestLocal::test_go"),
+        ("`tests/no_such_file.py::test_x`", "there is no file tests/no_such_file.py"),
+    ],
+)
+def test_a_test_that_is_gone_is_noticed(text: str, offence: str) -> None:
+    (found,) = names_of_tests_astray(REPOSITORY, text)
+
+    assert offence in found
+
+
+def test_every_row_of_what_is_shown_names_a_test_or_says_why_not() -> None:
+    _, _, section = text_of("docs/reliability.md").partition("\n## Never wrong, never stuck\n")
+    section, _, _ = section.partition("\n## ")
+    rows = re.findall(r"^\| (?!what holds |---)(.*) \|$", section, re.MULTILINE)
+
+    assert len(rows) > 80
+    for row in rows:
+        _, tests, why = row.split(" | ")
+        assert TEST.search(tests) or len(why) > 3, row
 
 
 def test_a_file_that_is_gone_is_noticed() -> None:

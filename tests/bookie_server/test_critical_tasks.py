@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from bookie_server import server
+from bookie_server.registrar import Registrar
+from bookie_server.space.watch import SpaceWatch
 from bookie_server.storage.checkpoint import Checkpoints
 from bookie_server.storage.contents import Contents
 from bookie_server.storage.journal.journal import Journal
 from bookie_server.wire.messages import Status
+from bookkeeper_metadata.foundation.tasks import end_tasks
 from tests.doubles.records import section
 from tests.doubles.storage import running_bookie
 from tests.patience import seconds
@@ -49,3 +54,30 @@ async def test_a_defect_in_a_critical_task_stops_the_bookie(
         async with asyncio.timeout(seconds(60)):
             assert isinstance(await bookie.failed, PlantedError)
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("task", ["looks at disks", "room for a start", "registers", "keeps it"])
+async def test_a_defect_in_what_keeps_a_bookie_registered_ends_it(
+    task: str, tmp_path: Path
+) -> None:
+    """Without looks at its disks it would fill them; without a registration nobody finds it."""
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    def act(name: str) -> AsyncMock:
+        return AsyncMock(side_effect=PlantedError if task == name else never)
+
+    registrar, watch = Mock(Registrar), Mock(SpaceWatch)
+    watch.run, watch.wait_for_start = act("looks at disks"), act("room for a start")
+    registrar.start = AsyncMock(side_effect=PlantedError if task == "registers" else None)
+    registrar.keeper = asyncio.ensure_future(act("keeps it")())
+    stopped = asyncio.create_task(never())
+    async with running_bookie(tmp_path) as bookie:
+        bookie.space.is_sealed = True
+
+        with pytest.raises(PlantedError):
+            async with asyncio.timeout(seconds(60)):
+                await server._stay_registered(registrar, watch, bookie, stopped)
+        bookie.space.is_sealed = False
+    await end_tasks([stopped, registrar.keeper])

@@ -94,6 +94,7 @@ async def fence(bookie: Bookie) -> Status:
     return (await bookie.read_lac(ReadLacRequest(7, is_fencing=True, master_key=KEY))).status
 
 
+@pytest.mark.conformance("S10")
 async def test_a_bookie_follows_its_disk_both_ways_and_says_so_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -38,6 +38,7 @@ async def started(store: MemoryStore) -> Registrar:
     return registrar
 
 
+@pytest.mark.conformance("S10")
 async def test_it_moves_both_ways_and_is_never_missing(store: MemoryStore) -> None:
     registrar = await started(store)
     seen = set[tuple[bool, bool]]()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock
@@ -17,10 +17,11 @@ from bookie_server.client.grpc_client import GrpcBookieClient
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.relay import RelayedBookieClient
 from bookie_server.client.settings import ConnectionSettings
-from bookie_server.core.effects import ReplyTo
+from bookie_server.core.effects import Effect, ReplyTo
 from bookie_server.service import SERVER_OPTIONS, BookieService
 from bookie_server.wire.messages import (
     BookieInfo,
+    EntryList,
     IdRange,
     LongPoll,
     ReadLacReply,
@@ -181,6 +182,51 @@ async def test_a_defect_while_a_read_or_a_duplicate_is_served_is_answered(
     assert reply.missing == (IdRange(0, 3, Status.UNKNOWN),)
     assert again is Status.UNKNOWN
     assert defect.call_count == 2
+
+
+async def test_a_defect_while_an_add_is_admitted_is_answered_and_others_go_on(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the stream of all the client's writers, which sent it again until they gave up."""
+    bookie, client, _ = served
+    admit = bookie._admission.add
+
+    def add(section: Section, to: ReplyTo) -> list[Effect]:
+        if section.run.first_entry == 1:
+            raise ZeroDivisionError
+        return admit(section, to)
+
+    monkeypatch.setattr(bookie._admission, "add", add)
+
+    async with asyncio.timeout(seconds(5)):
+        answers = [write(client, encoded_section([b"x"], entry_id)) for entry_id in range(3)]
+        assert await asyncio.gather(*answers) == [Status.OK, Status.UNKNOWN, Status.OK]
+
+
+CALLS: dict[str, Callable[[BookieClient], Awaitable[Status]]] = {
+    "write_lac": lambda client: client.write_lac(7, KEY, encode_lac_packet(CRC32C, 7, -1)),
+    "read_lac": lambda client: status_of(client.read_lac(ReadLacRequest(7))),
+    "list_entries": lambda client: status_of(client.list_entries(7)),
+}
+"""By what of the bookie they call: those of one request each."""
+
+
+async def status_of(reply: Awaitable[ReadLacReply | EntryList]) -> Status:
+    return (await reply).status
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_a_defect_ends_the_call_it_comes_from_and_no_other(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path, GrpcBookieClient) as (bookie, client, _):
+        with monkeypatch.context() as planted:
+            planted.setattr(bookie, call, Mock(side_effect=ZeroDivisionError))
+            async with asyncio.timeout(seconds(5)):
+                assert await CALLS[call](client) is Status.UNREACHABLE
+
+        assert await CALLS[call](client) in (Status.OK, Status.NO_LEDGER)
+        assert not bookie.failed.done()
 
 
 async def test_a_reply_that_cannot_be_encoded_is_answered(

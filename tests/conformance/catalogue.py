@@ -136,14 +136,9 @@ NOT_APPLICABLE = {
 
 NOT_YET = {
     "S3": "bookies learn of deletions, and skip what they replay of them, with garbage collection",
-    "S4": "a start on a full disk serves reads only, and a mode that outlives the process: they come "
-    "with read-only mode",
     "S6": "there is no compaction: nothing is collected yet",
     "S8": "leaving limbo, by holding a ledger against its other replicas, comes with auto-recovery",
     "S9": "nothing is collected yet; garbage collection comes next",
-    "S10": "a bookie that turns read-only by itself or by hand comes with read-only mode; writers "
-    "leave one already (W11)",
-    "S11": "it comes with read-only mode",
     "S12": "there is no deferred sync, so nothing to force",
 }
 """By id: what of it is not there, or not proved, and what it waits for."""

@@ -145,6 +145,18 @@ class TestWithACluster:
                 writer.append(b"b")
         assert "no such ledger" in bookkeeper.refused("ledgers", "show", writer.ledger_id)
 
+    def test_a_forced_deletion_may_go_without_the_fence(self, bookkeeper: CommandLine) -> None:
+        with BookKeeper(bookkeeper.uri) as client:
+            writer = client.create_ledger()
+            delete = ("ledgers", "delete", writer.ledger_id, "--unfenced", "--yes")
+
+            assert "force" in bookkeeper.refused(*delete, code=2)
+            bookkeeper(*delete, "--force")
+
+            # This is what its help says is lost.
+            assert writer.append(b"a") == 0
+            assert "no such ledger" in bookkeeper.refused("ledgers", "show", writer.ledger_id)
+
     def test_a_wrong_password_is_refused_by_name(self, bookkeeper: CommandLine) -> None:
         bookkeeper("ledgers", "create", "--ledger-id", 4713, "--password", "right")
 

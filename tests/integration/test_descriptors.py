@@ -26,6 +26,7 @@ DESCRIPTORS = 120
 """Of the bookie's process; it leaves half of them to its files in an emergency, and connections get
 half of the rest."""
 IDLE = 400
+MANY = 2_000
 PAYLOAD = bytes(60_000)
 
 
@@ -110,3 +111,40 @@ def test_idle_connections_take_nothing_from_journal_and_checkpoints(tmp_path: Pa
 
         idle.close()
         assert eventually(is_read_by_another, 30)
+
+
+@contextmanager
+def descriptors(count: int) -> Iterator[None]:
+    """As many descriptors for this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count:
+        pytest.skip(f"a process may have no more than {hard} descriptors here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.full
+def test_thousands_of_idle_connections_change_nothing_for_a_bookie_with_room_for_them() -> None:
+    with (
+        descriptors(MANY + 1_000),
+        LocalCluster(bookies=1, bookie_settings={"write_cache_size_bytes": 256 * 1024}) as cluster,
+        BookKeeper(cluster.metadata_service_uri) as bk,
+        ExitStack() as idle,
+    ):
+        (bookie,) = cluster.bookies
+        connections = [
+            idle.enter_context(socket.create_connection((LOOPBACK, bookie.port), seconds(10)))
+            for _ in range(MANY)
+        ]
+
+        with bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
+            for _ in range(60):
+                writer.append(PAYLOAD)
+
+        assert len(list(bk.open_ledger(writer.ledger_id).read(0, 59))) == 60
+        assert len(list((bookie.directory / "ledgers").glob("*.log"))) > 3
+        assert all(map(is_open, connections))
+        assert bookie.failure() is None

@@ -129,6 +129,7 @@ def test_a_disk_that_fills_under_a_writer_costs_nothing_and_comes_back_without_a
         assert bookie.process.poll() is None
 
 
+@pytest.mark.conformance("S4")
 def test_a_start_on_a_full_disk_writes_nothing_serves_reads_and_becomes_an_ordinary_one(
     cluster: LocalCluster, tiny_disk: Path, bookkeeper: CommandLine
 ) -> None:
@@ -182,6 +183,7 @@ async def fence(bookie: Fourth, ledger_id: int) -> Status:
         await client.close()
 
 
+@pytest.mark.conformance("S10")
 def test_a_bookie_made_read_only_by_hand_stays_so_until_it_is_made_writable(
     cluster: LocalCluster, bookkeeper: CommandLine, tmp_path: Path
 ) -> None:

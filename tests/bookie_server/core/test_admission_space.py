@@ -45,6 +45,7 @@ def is_refused(effects: list[Effect]) -> bool:
 
 
 @pytest.mark.parametrize("mode", Mode)
+@pytest.mark.conformance("S11")
 def test_each_mode_refuses_what_has_no_room_in_it(mode: Mode) -> None:
     refused = {
         "add": is_refused(Scene(mode).add()),

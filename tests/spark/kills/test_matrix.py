@@ -382,3 +382,16 @@ def test_zookeeper_killed_in_a_batch_costs_nothing(
 
     assert warm.call(query.end, name="first") == [0, 1]
     scene.check_done()
+
+
+@pytest.mark.full
+def test_a_rolling_restart_of_all_bookies_ends_no_query(
+    scene: Scene, warm: Driver, cluster: LocalCluster
+) -> None:
+    for batch, bookie in enumerate(cluster.bookies):
+        bookie.stop()
+        scene.add_batches(1)
+        assert run(warm, scene) == [batch]
+        bookie.start()
+
+    scene.check_done()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.spark_bookkeeper.datasource.lag import Lag
 from tests.spark_bookkeeper.datasource.rows import RAW, raw_batch
-from tests.spark_bookkeeper.datasource.streaming import EARLIEST, StreamQuery, values
+from tests.spark_bookkeeper.datasource.streaming import EARLIEST, StreamQuery, ends, values
 from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 OLD, NEW = [b"0", b"1"], [b"2", b"3"]
@@ -73,3 +73,18 @@ def test_a_run_resumed_behind_a_commit_has_its_rows_in_its_first_batch(
     query.restart()
 
     assert values(query.trigger()) == [b"4"]
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+@pytest.mark.parametrize("is_available_now", [False, True])
+def test_a_stream_that_has_found_its_log_asks_again_where_it_begins_and_ends(
+    world: FakeSpark, lag: Lag, is_available_now: bool, start: str
+) -> None:
+    """Spark may ask much later, and what was committed meanwhile was committed before the run."""
+    query = StreamQuery(world, startingoffsets=start)
+    lag.begin()
+    if is_available_now:
+        query.follower.pin_target()
+
+    assert values(query.trigger()) == ([*OLD, *NEW] if start == "earliest" else [])
+    assert ends(query)[0]["row"] == 4

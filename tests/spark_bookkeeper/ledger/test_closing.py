@@ -121,7 +121,6 @@ async def test_a_bookie_that_never_answers_stops_nobody_but_fills_the_window(sce
     await asyncio.gather(waiting, return_exceptions=True)
 
 
-@pytest.mark.conformance("F3")
 @pytest.mark.cluster(max_in_flight_entries=2)
 async def test_entries_acknowledged_make_room_whoever_has_not_answered(scene: Scene) -> None:
     """The count of entries in flight is of those not acknowledged; only bytes are still held."""
@@ -133,6 +132,7 @@ async def test_entries_acknowledged_make_room_whoever_has_not_answered(scene: Sc
     scene.writer.abandon(LedgerClosedError(scene.ledger_id))
 
 
+@pytest.mark.conformance("F3")
 async def test_fencing_and_deleting_at_once_leave_no_ledger_and_no_writer(scene: Scene) -> None:
     await scene.writer.append(b"0")
 

@@ -1,0 +1,154 @@
+"""What a start has made durable before it takes its next step: a crash may come between any two."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bookie_server import server
+from bookie_server.settings import BookieSettings
+from bookie_server.storage.disk.locks import lock_directories
+from bookie_server.storage.disk.real_files import RealFileSystem
+from bookie_server.storage.engine import Storage
+from bookie_server.storage.identity.cookie_file import instance_id_of, read_cookie, read_start
+from bookie_server.storage.opening import open_storage
+from bookkeeper_metadata.cluster import initialize, instance_id
+from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.model import Fragment, LedgerMetadata
+from bookkeeper_metadata.paths import Paths
+from bookkeeper_metadata.readonly import ReadonlyWishes
+from bookkeeper_metadata.store.memory import MemoryStore
+from tests.doubles.storage import small_settings
+from tests.doubles.waits import until
+
+ROOT = "/ledgers"
+PATHS = Paths(ROOT)
+BOOKIE = "b0:1"
+OURS = LedgerMetadata(
+    ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, (BOOKIE,)),)
+)
+
+
+def settings_on(place: Path) -> BookieSettings:
+    small = small_settings(place, journal_file_size_bytes=256 * 1024)
+    return replace(small, bookie_id=BOOKIE, port=0)
+
+
+def on_disk(place: Path, cluster_id: str) -> Storage:
+    """What a start would find if the process died now."""
+    copy = place.with_name("copy")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(place, copy)
+    files, there = RealFileSystem(), settings_on(copy).storage
+    return open_storage(
+        files,
+        there,
+        lock_directories(files, there.directories),
+        instance_id=instance_id_of(cluster_id, BOOKIE),
+        clock_ms=lambda: 1,
+    )
+
+
+@pytest.fixture
+async def cluster() -> MemoryStore:
+    """A cluster's metadata, which every bookie of this test finds."""
+    store = MemoryStore()
+    await initialize(store, ROOT, random=Random(0))
+    return store
+
+
+async def serve_until(
+    has_come: Callable[[], bool],
+    settings: BookieSettings,
+    session: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Start a bookie whose metadata session this is, and stop it once that has come."""
+    stopping: list[asyncio.Event] = []
+
+    async def connect(_: str) -> tuple[MemoryStore, str]:
+        return session, ROOT
+
+    monkeypatch.setattr(server, "connect", connect)
+    monkeypatch.setattr(server, "_on_signals", stopping.append)
+    serving = asyncio.create_task(server._serve(settings, may_replace=False, is_sealed=False))
+    await until(lambda: serving.done() or has_come())
+    for event in stopping:
+        event.set()
+    assert await serving == 0
+
+
+@pytest.mark.slow
+async def test_each_step_of_a_start_rests_on_what_is_durable(
+    cluster: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Disks before metadata, the verdict on what was lost before the cookie, that before all else.
+
+    A cookie says that empty directories are a lost disk, and a registration: write to me.
+    """
+    place = tmp_path / "disk"
+    settings = settings_on(place)
+    cluster_id = await instance_id(cluster, ROOT)
+    assert cluster_id is not None
+    ledger_id, _ = await LedgerStore(cluster, ROOT, random=Random(0)).create(OURS)
+
+    def on_counted() -> None:
+        for directory in settings.storage.directories:
+            assert read_cookie(RealFileSystem(), directory).bookie_id == BOOKIE
+            assert read_start(RealFileSystem(), directory).number == 1
+
+    def on_judged() -> None:
+        storage = on_disk(place, cluster_id)
+        assert not storage.contents.is_damaged
+        assert storage.contents.ledgers[ledger_id].is_limbo
+        storage.close()
+
+    expected: dict[tuple[str, str], Callable[[], None]] = {
+        ("create", PATHS.start_counter(BOOKIE)): on_counted,
+        ("create", PATHS.cookie(BOOKIE)): on_judged,
+        ("ephemeral", PATHS.bookie(BOOKIE)): on_judged,
+    }
+    steps: list[tuple[str, str]] = []
+
+    def look(operation: str, path: str) -> None:
+        if (check := expected.get((operation, path))) is not None:
+            check()
+            steps.append((operation, path))
+
+    session = MemoryStore(cluster.tree, fault=look)
+    await serve_until(lambda: len(steps) == len(expected), settings, session, monkeypatch)
+
+    assert steps == list(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.conformance("S4")
+async def test_a_bookie_made_read_only_by_hand_starts_as_one(
+    cluster: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Registered as writable for a moment, it would be chosen for ledgers."""
+    settings = settings_on(tmp_path)
+    registrations: list[str] = []
+
+    def look(operation: str, path: str) -> None:
+        if operation == "ephemeral":
+            registrations.append(path)
+
+    async def start() -> None:
+        session = MemoryStore(cluster.tree, fault=look)
+        await serve_until(lambda: bool(registrations), settings, session, monkeypatch)
+
+    await start()
+    assert registrations == [PATHS.bookie(BOOKIE)]
+    await ReadonlyWishes(cluster, ROOT).make(BOOKIE)
+    registrations.clear()
+
+    await start()
+
+    assert registrations == [PATHS.bookie(BOOKIE, readonly=True)]
