@@ -6,6 +6,9 @@ SHELL := /bin/sh
 .ONESHELL:
 .SHELLFLAGS := -eu -c
 MAKEFLAGS += --no-print-directory
+# Where the environment forbids bytecode, each of the thousand Python processes of a `make test` would
+# compile the same 200 modules: a third of what a short worker of Spark costs.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 SCALE ?= 0.1
@@ -19,6 +22,8 @@ SHORT := not full
 CLASSES := $(CURDIR)/.venv/spark-classes.jsa
 SHARE_CLASSES := JDK_JAVA_OPTIONS="-XX:SharedArchiveFile='$(CLASSES)' -Xlog:cds*=off"
 PYTEST := $(BIN)/python -m pytest -q --durations=5 --durations-min=5
+# Stages that start clusters side by side must not draw the same ports; see spark_bookkeeper/local/ports.py.
+PORTS := BOOKKEEPER_LOCAL_PORTS
 
 # $(call stage,name,command): runs the command, prints the seconds it took, stops at a failure.
 define stage
@@ -57,19 +62,30 @@ $(CLASSES): | bootstrap
 	@$(BIN)/python -W ignore -m tests.spark.class_archive $@ 2>/dev/null ||
 		echo "no archive of Spark's classes; Spark starts without it" >&2
 
+# One of the parts of `make test`, on its own as well. They share nothing, so as many run at once as
+# there are cores, the longest first; each prints what it has to say when it ends.
+STAGES := test.spark test.units test.processes test.simulation
+REST := --ignore=tests/test_tidy.py --ignore=tests/simulation
+
 .PHONY: test
 test: check $(CLASSES) ## What CI runs: check, then unit tests, simulation, process and Spark tests
-	@rest="--ignore=tests/test_tidy.py --ignore=tests/simulation"
-	# The simulation needs one core and nothing else, as the unit tests do: both at once.
-	simulated=$$(mktemp)
-	$(PYTEST) tests/simulation -m "$(SHORT)" >$$simulated 2>&1 &
-	simulation=$$!
-	trap 'kill $$simulation 2>/dev/null || true; rm -f $$simulated' EXIT
-	$(call stage,unit tests,$(PYTEST) $$rest -m "$(SHORT) and not zookeeper and not spark and not integration")
-	$(call stage,simulation (begun beside the unit tests),wait $$simulation && cat $$simulated || { cat $$simulated; false; })
-	simulation=
-	$(call stage,process tests,$(PYTEST) $$rest -m "$(SHORT) and (zookeeper or integration) and not spark")
-	$(call stage,spark tests,$(SHARE_CLASSES) $(PYTEST) $$rest -m "$(SHORT) and spark")
+	@echo "== $(STAGES): $$(nproc) at a time"
+	$(MAKE) --jobs=$$(nproc) --output-sync=target $(STAGES)
+
+.PHONY: $(STAGES)
+$(STAGES): | bootstrap
+
+test.units:
+	@$(call stage,unit tests,$(PYTEST) $(REST) -m "$(SHORT) and not zookeeper and not spark and not integration")
+
+test.simulation:
+	@$(call stage,simulation,$(PYTEST) tests/simulation -m "$(SHORT)")
+
+test.processes:
+	@$(call stage,process tests,$(PORTS)=1/2 $(PYTEST) $(REST) -m "$(SHORT) and (zookeeper or integration) and not spark")
+
+test.spark: $(CLASSES)
+	@$(call stage,spark tests,$(PORTS)=2/2 $(SHARE_CLASSES) $(PYTEST) $(REST) -m "$(SHORT) and spark")
 
 .PHONY: full
 full: check $(CLASSES) ## Every test, the long ones too

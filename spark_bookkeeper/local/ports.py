@@ -3,11 +3,17 @@
 A bookie's id is its host and port, so a local cluster's ports live as long as its data. Ports are
 drawn from below the kernel's ephemeral range: an outgoing connection can never take one while its
 bookie is killed, nor can a client's connection attempt to a dead port connect to itself.
+
+Two launchers may draw the same port while no process of either listens on it. Those that run side by
+side are kept apart by ``BOOKKEEPER_LOCAL_PORTS``: with ``2/3`` in it a process, and whatever it
+starts, draws from the second of three equal parts.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import socket
 from pathlib import Path
 
@@ -17,6 +23,7 @@ PORT_MIN = 12_000
 
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _EPHEMERAL_MIN_DEFAULT = 32_768
+_PART_VARIABLE = "BOOKKEEPER_LOCAL_PORTS"
 _ATTEMPTS_MAX = 1_000
 
 
@@ -25,14 +32,16 @@ def free_port(taken: set[int]) -> int:
 
     Raises:
         OSError: no free port was found in a thousand draws.
+        ValueError: ``BOOKKEEPER_LOCAL_PORTS`` names no part.
     """
+    ports = _ports_of_part(os.environ.get(_PART_VARIABLE, "1/1"), _ephemeral_min())
     draw = random.Random()  # seeded by the system: two clusters must not draw the same ports
     for _ in range(_ATTEMPTS_MAX):
-        port = draw.randrange(PORT_MIN, _ephemeral_min())
+        port = draw.choice(ports)
         if port not in taken and _is_free(port):
             taken.add(port)
             return port
-    raise OSError(f"no free port on {LOOPBACK} between {PORT_MIN} and {_ephemeral_min()}")
+    raise OSError(f"no free port on {LOOPBACK} between {ports.start} and {ports.stop}")
 
 
 def is_listening(port: int) -> bool:
@@ -40,6 +49,18 @@ def is_listening(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def _ports_of_part(part: str, end: int) -> range:
+    """Those below ``end`` that ``part`` (``k/n``) has to itself."""
+    match = re.fullmatch(r"([1-9]\d?)/([1-9]\d?)", part)
+    if match is None or int(match[1]) > int(match[2]):
+        raise ValueError(
+            f"{_PART_VARIABLE} must be k/n, the k-th of at most 99 parts; got {part!r}"
+        )
+    number, count = int(match[1]), int(match[2])
+    size = (end - PORT_MIN) // count
+    return range(PORT_MIN + (number - 1) * size, PORT_MIN + number * size)
 
 
 def _is_free(port: int) -> bool:

@@ -7,11 +7,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from bookkeeper_metadata.paths import Paths
+from bookkeeper_metadata.store.connect import connect
+from bookkeeper_metadata.store.operations import NoNodeError
 from spark_bookkeeper.local.bookie import LocalBookie
 from spark_bookkeeper.local.environment import child_environment
+from spark_bookkeeper.local.readiness import run_in_thread
 from tests.patience import Deadline
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -40,6 +44,29 @@ def paused(bookies: Sequence[LocalBookie]) -> Iterator[None]:
     finally:
         for bookie in bookies:
             bookie.resume()
+
+
+def end_session(uri: str, bookie_id: str) -> None:
+    """Take a killed bookie's registration away, as ZooKeeper does ten seconds later by itself.
+
+    For tests that are about what comes then. The wait itself is for real where a test says so
+    (``test_a_killed_bookie_comes_back_as_itself_with_its_data``).
+    """
+
+    async def delete() -> None:
+        store, root = await connect(uri)
+        async with store:
+            for is_readonly in (False, True):
+                with suppress(NoNodeError):
+                    await store.delete(Paths(root).bookie(bookie_id, readonly=is_readonly))
+
+    run_in_thread(delete())
+
+
+def start_again(bookie: LocalBookie, *, replace_lost_directories: bool = False) -> None:
+    """Start a killed bookie whose session has ended, and wait until it serves."""
+    end_session(bookie.metadata_service_uri, bookie.bookie_id)
+    bookie.start(replace_lost_directories=replace_lost_directories)
 
 
 def python(script: str, *arguments: object, stdin: int | None = None) -> subprocess.Popen[str]:

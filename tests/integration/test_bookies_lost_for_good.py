@@ -12,7 +12,7 @@ from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.errors import BookKeeperError, NotEnoughBookiesError
 from spark_bookkeeper.local.bookie import LocalBookie
 from spark_bookkeeper.local.errors import LocalStartError
-from tests.integration.processes import eventually
+from tests.integration.processes import end_session, eventually, start_again
 from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
@@ -86,6 +86,7 @@ def test_a_dead_bookie_of_three_stops_no_new_ledger() -> None:
         # Before, too, one is created: its writer finds out by itself.
         with bk.create_ledger() as early:
             assert early.append(b"early") == 0
+        end_session(cluster.metadata_service_uri, dead)
         assert eventually(has_expired, timeout_s=60)
         assert writer.append(b"after") == 1
         writer.close()
@@ -95,6 +96,7 @@ def test_a_dead_bookie_of_three_stops_no_new_ledger() -> None:
 
         # With one more gone nothing can be acknowledged; what is there is there.
         cluster.bookies[1].kill()
+        end_session(cluster.metadata_service_uri, cluster.bookies[1].bookie_id)
         impatient = ClientSettings(bookie_wait_timeout_ms=1)
         with BookKeeper(cluster.metadata_service_uri, settings=impatient) as other:
             assert eventually(lambda: len(other.bookies()) == 1, timeout_s=60)
@@ -127,7 +129,7 @@ def test_a_ledger_begun_on_a_bookie_that_just_died_goes_on(bookies: int) -> None
 
         first = writer.append_async(b"0")
         if bookies == 3:
-            dead.start()
+            start_again(dead)
 
         assert first.result(seconds(60)) == 0
         assert writer.append(b"1") == 1
@@ -146,7 +148,7 @@ def test_a_bookie_that_comes_back_empty_ends_no_writer() -> None:
         writer.append(b"before")
         emptied.kill()
         empty(emptied)
-        emptied.start(replace_lost_directories=True)
+        start_again(emptied, replace_lost_directories=True)
 
         for number in range(20):
             writer.append(b"%d" % number)
@@ -161,7 +163,7 @@ def test_a_bookie_that_comes_back_empty_ends_no_writer() -> None:
         with pytest.raises(BookKeeperError, match="UNKNOWN"):
             list(bk.open_ledger(writer.ledger_id).read(0, 0))
         for bookie in others:
-            bookie.start()
+            start_again(bookie)
         read = [bytes(e.payload) for e in bk.open_ledger(writer.ledger_id).read(0, 20)]
         assert read == [b"before", *(b"%d" % number for number in range(20))]
 
@@ -183,8 +185,8 @@ def test_recovery_does_not_close_below_what_the_emptied_bookie_acknowledged() ->
         empty(emptied)
         with pytest.raises(LocalStartError, match="--replace-lost-directories"):
             emptied.start()
-        emptied.start(replace_lost_directories=True)
-        missed.start()
+        start_again(emptied, replace_lost_directories=True)
+        start_again(missed)
         away.kill()
 
         # then nobody can tell that the entries were never acknowledged
@@ -194,7 +196,7 @@ def test_recovery_does_not_close_below_what_the_emptied_bookie_acknowledged() ->
             assert not other.ledger_metadata(ledger_id).is_closed
 
             # and once the one that has them returns, all of them are there
-            away.start()
+            start_again(away)
             reader = other.open_ledger(ledger_id, recovery=True)
             assert reader.last_add_confirmed == len(payloads) - 1
             assert [bytes(e.payload) for e in reader.read(0, 4)] == payloads

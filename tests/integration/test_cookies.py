@@ -18,7 +18,7 @@ from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.errors import LocalStartError
 from spark_bookkeeper.local.ports import free_port
 from tests.integration.command_line import CommandLine
-from tests.integration.processes import eventually
+from tests.integration.processes import eventually, start_again
 from tests.patience import seconds
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -30,7 +30,7 @@ def test_every_bookie_has_a_cookie_that_counts_its_starts(
     bookie = cluster.bookies[0]
     before = bookkeeper.json("cookies", "show", bookie.bookie_id)
     bookie.kill()
-    bookie.start()
+    start_again(bookie)
 
     after = bookkeeper.json("cookies", "show", bookie.bookie_id)
     assert after == {**before, "starts": before["starts"] + 1}

@@ -19,7 +19,7 @@ from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.ports import free_port
 from tests.doubles.records import KEY
 from tests.integration.command_line import CommandLine
-from tests.integration.processes import eventually
+from tests.integration.processes import end_session, eventually
 from tests.patience import Deadline
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -75,6 +75,7 @@ class Fourth:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+        end_session(self._uri, self.bookie_id)
 
     def state(self) -> str:
         """``writable``, by whom it is read-only, or nothing where it is not registered."""

@@ -22,6 +22,7 @@ from spark_bookkeeper.local.bookie import LocalBookie
 from tests.doubles.records import encoded_section
 from tests.integration.fuzzed import Answers, Entry, Socket, entries_of
 from tests.integration.mutations import KEPT, Mutator
+from tests.integration.processes import start_again
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -129,7 +130,7 @@ def fuzz(requests: int) -> None:
             under_fire.look()
         under_fire.check_all()
         bookie.kill()
-        bookie.start()
+        start_again(bookie)
         under_fire.check_all()
         log = bookie.log_path.read_text(encoding="utf-8")
         sys.stdout.write(f"{under_fire.answers.statuses} rss_mib={under_fire.rss_mib}\n")

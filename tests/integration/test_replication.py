@@ -8,6 +8,7 @@ import pytest
 
 from spark_bookkeeper import LocalCluster
 from tests.integration.command_line import CommandLine
+from tests.integration.processes import start_again
 
 pytestmark = [pytest.mark.integration, pytest.mark.zookeeper, pytest.mark.slow]
 
@@ -77,7 +78,7 @@ def test_verify_compares_replicas_and_notices_one_it_could_not_ask(
         code, out, _ = bookkeeper.outcome("ledgers", "verify", ledger_id, "--json")
         text = bookkeeper.outcome("ledgers", "verify", ledger_id)[1]
     finally:
-        cluster.bookies[0].start()
+        start_again(cluster.bookies[0])
 
     assert (passed["passed"], passed["entries"], passed["replicas_checked"]) == (True, 3, 9)
     assert code == 1

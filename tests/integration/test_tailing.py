@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from spark_bookkeeper import BookKeeper, LocalCluster
-from tests.integration.processes import eventually, paused
+from tests.integration.processes import eventually, paused, start_again
 from tests.patience import seconds
 
 pytestmark = [pytest.mark.integration, pytest.mark.zookeeper, pytest.mark.slow]
@@ -67,7 +67,7 @@ def test_a_tail_goes_on_beside_a_paused_bookie_and_a_killed_one(
             writer.append(b"4")
             assert reader.has(5)
         finally:
-            cluster.bookies[0].start()
+            start_again(cluster.bookies[0])
     reader.join(seconds(20))
 
     assert reader.seen == [b"0", b"1", b"2", b"3", b"4"]
