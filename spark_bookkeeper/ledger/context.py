@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from random import Random
 
 from bookie_server.client.interface import BookieClient
@@ -31,6 +32,9 @@ from spark_bookkeeper.settings import ClientSettings
 _LOGGER = logging.getLogger(__name__)
 _LOOK_FOR_BOOKIES_AGAIN_S = 5.0
 """How often one that waits for bookies looks for them, whatever its watch says, which may be late."""
+
+_ASK_SUSPECT_S = 0.5
+"""How long a new ledger waits for the word of a bookie that failed a writer before."""
 
 
 class LedgerContext:
@@ -101,8 +105,29 @@ class LedgerContext:
                         continue  # one may have come before the watch began
                 else:
                     self._warn_if_lowered(wanted, len(first.members))
-                    return first
+                    return await self._without_silent(first, wanted)
                 await waiting.until_changed(min(left_s, _LOOK_FOR_BOOKIES_AGAIN_S))
+
+    async def _without_silent(
+        self, first: placement.FirstEnsemble, wanted: QuorumConfig
+    ) -> placement.FirstEnsemble:
+        """Ask members that failed a writer lately whether they are there again.
+
+        One that was killed stays registered until its session expires. What a ledger would send it
+        fills the writer's memory until that is given up, and so for each new ledger.
+        """
+        suspects = sorted(self.quarantined().intersection(first.members) - first.held)
+        answers = await asyncio.gather(*map(self._is_there, suspects))
+        silent = [each for each, answer in zip(suspects, answers, strict=True) if not answer]
+        if not silent:
+            return first
+        return placement.without_silent(first, silent, wanted, self.settings.min_write_quorum)
+
+    async def _is_there(self, bookie_id: str) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ASK_SUSPECT_S):
+                return await self.client(bookie_id).info() is not None
+        return False
 
     def wait_for_bookies(self) -> WaitForBookies:
         """For one that has too few of them; use it with ``async with``."""

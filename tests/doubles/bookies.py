@@ -104,7 +104,7 @@ class FaultyClient(BookieClient):
         return await self._inner.write_lac(ledger_id, master_key, packet)
 
     async def info(self) -> BookieInfo | None:
-        return await self._inner.info()
+        return None if await self._is_dead() else await self._inner.info()
 
     async def list_page(self, ledger_id: int, first_entry: int) -> EntryList:
         return await self._inner.list_page(ledger_id, first_entry)

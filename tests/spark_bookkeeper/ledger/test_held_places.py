@@ -346,3 +346,48 @@ async def test_a_writer_with_its_ack_quorum_leaves_suspects_alone(
     await writer.append(b"2")
 
     assert len(cluster.faults[AWAY].writes_seen) == sent
+
+
+@pytest.mark.cluster(bookies=3, explicit_lac_interval_ms=0)
+async def test_a_bookie_that_was_killed_is_sent_nothing_of_the_next_ledgers(
+    cluster: InProcessCluster,
+) -> None:
+    """It stays registered until its session expires, and each ledger waited for it anew."""
+    client = cluster.client()
+    cluster.set_faults(AWAY, is_dead=True)
+    async with await client.create_ledger() as first:
+        await first.append(b"0")
+        await until(lambda: first.bookies_missed == {AWAY})
+    sent = len(cluster.faults[AWAY].writes_seen)
+
+    for _ in range(3):
+        async with await client.create_ledger() as writer:
+            assert await writer.append(b"0") == 0
+            assert held_members(writer.metadata) == (AWAY,)
+    assert len(cluster.faults[AWAY].writes_seen) == sent
+
+    cluster.set_faults(AWAY, is_dead=False)
+    async with await client.create_ledger() as writer:
+        await writer.append(b"0")
+        assert held_members(writer.metadata) == ()
+    await until(lambda: AWAY in cluster.copies(writer.ledger_id, 0))
+
+
+@pytest.mark.parametrize("min_write_quorum", [0, 3])
+@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=60_000)
+async def test_suspects_that_are_needed_are_members_though_they_do_not_answer(
+    cluster: InProcessCluster, min_write_quorum: int
+) -> None:
+    """They are registered: better than to fail, or to wait for others that do not exist."""
+    client = cluster.client(min_write_quorum=min_write_quorum)
+    silent = [AWAY] if min_write_quorum else [AWAY, HERE[0]]
+    cluster.set_faults(*silent, is_dead=True)
+    for bookie_id in silent:
+        client.cluster.quarantine(bookie_id)
+
+    writer = await client.create_ledger()
+
+    assert held_members(writer.metadata) == ()
+    cluster.set_faults(*silent, is_dead=False)
+    await writer.append(b"0")
+    await until(lambda: set(cluster.copies(writer.ledger_id, 0)) == {AWAY, *HERE})
