@@ -10,8 +10,9 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from random import Random
+from typing import Self
 
 from bookie_server.client.interface import BookieClient
 from bookie_server.wire.messages import Status
@@ -22,7 +23,6 @@ from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Stop, Transform, Versioned
 from bookkeeper_metadata.paths import LedgerLayout
 from bookkeeper_metadata.store.interface import MetadataStore
-from spark_bookkeeper.ledger.bookie_wait import WaitForBookies
 from spark_bookkeeper.ledger.connections import Connections, MakeClient
 from spark_bookkeeper.ledger.errors import NotEnoughBookiesError
 from spark_bookkeeper.ledger.protocol import placement
@@ -33,6 +33,7 @@ _LOGGER = logging.getLogger(__name__)
 _LOOK_FOR_BOOKIES_AGAIN_S = 5.0
 """How often one that waits for bookies looks for them, whatever its watch says, which may be late."""
 
+_LOOK_SPREAD_S = 0.25
 _ASK_SUSPECT_S = 0.5
 """How long a new ledger waits for the word of a bookie that failed a writer before."""
 
@@ -219,3 +220,38 @@ class LedgerContext:
     async def close(self) -> None:
         """Close every connection; the metadata store is its owner's to close."""
         await self.connections.close()
+
+
+class WaitForBookies:
+    """One wait, until the registrations change or for so long; its watch ends with it.
+
+    Whoever waits looks again by itself, for a watch may be late, and of a bookie that is restarted before
+    its session expired it may see nothing.
+    """
+
+    def __init__(self, registry: BookieRegistry, random: Random) -> None:
+        self._registry = registry
+        self._random = random
+        self._stack = ExitStack()
+        self._has_changed = asyncio.Event()
+        self.is_watching = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stack.close()
+
+    async def watch(self) -> None:
+        """Watch the registrations from now on; raises MetadataUnavailableError."""
+        self._stack.callback(await self._registry.watch(lambda *_: self._has_changed.set()))
+        self.is_watching = True
+        self._has_changed.clear()  # it has only told how they stand
+
+    async def until_changed(self, seconds_max: float) -> None:
+        """Wait until a bookie comes or goes, but no longer than this."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._has_changed.wait(), seconds_max)
+            # A thousand tasks may wait for the same bookie: they do not all ask in one moment.
+            await asyncio.sleep(self._random.uniform(0, min(seconds_max, _LOOK_SPREAD_S)))
+        self._has_changed.clear()

@@ -382,37 +382,3 @@ async def test_an_add_that_misses_its_quorum_deadline_ends_the_writer_and_closes
     assert all(isinstance(outcome, AddQuorumTimeoutError) for outcome in outcomes)
     await scene.writer.close()
     assert (await scene.metadata()).last_entry == 0
-
-
-@pytest.mark.cluster(bookies=4, bookie_wait_timeout_ms=600_000)
-@ACK_BY_ALL
-async def test_bookies_that_refuse_at_once_do_not_take_turns_for_ever(scene: Scene) -> None:
-    """Two of four that fail every add: each took the other's place, with a change of the metadata."""
-    await scene.writer.append(b"0")
-    outside = set(scene.cluster.bookies) - set(scene.ensemble)
-    refusing = [*outside, scene.ensemble[1]]
-    scene.cluster.set_faults(*refusing, write_status=Status.UNKNOWN)
-    waiting = scene.writer.append_async(b"1")
-
-    await until(lambda: scene.writer._state.shortage is not None)
-    await pass_turns(200)
-
-    assert sum(len(scene.cluster.faults[each].writes_seen) for each in refusing) <= 6
-    scene.cluster.set_faults(write_status=None)
-    scene.writer._run(scene.writer._state.retry_change())
-    assert await waiting == 1
-
-
-@pytest.mark.cluster(bookies=4, bookie_wait_timeout_ms=600_000)
-async def test_nor_where_the_writer_could_do_without_them(scene: Scene) -> None:
-    await scene.writer.append(b"0")
-    outside = set(scene.cluster.bookies) - set(scene.ensemble)
-    refusing = [*outside, scene.ensemble[1]]
-    scene.cluster.set_faults(*refusing, write_status=Status.UNKNOWN)
-
-    for number in range(1, 40):
-        assert await scene.writer.append(b"%d" % number) == number
-        await pass_turns(5)
-
-    assert sum(len(scene.cluster.faults[each].writes_seen) for each in refusing) <= 6
-    assert len(scene.writer.metadata.fragments) <= 5
