@@ -93,7 +93,10 @@ def names_of_tests_astray(_: Path, text: str) -> Iterator[str]:
     for file, name in TEST.findall(text):
         if not (REPOSITORY / file).is_file():
             yield f"there is no file {file}"
-        elif name.replace("::", ".") not in names_defined(text_of(file)):
+        elif not any(
+            f".{each}".endswith(f".{name.replace('::', '.')}")
+            for each in names_defined(text_of(file))
+        ):
             yield f"{file} has no test {name}"
 
 
@@ -167,12 +170,12 @@ def test_a_test_that_is_gone_is_noticed(text: str, offence: str) -> None:
 def test_every_row_of_what_is_shown_names_a_test_or_says_why_not() -> None:
     _, _, section = text_of("docs/reliability.md").partition("\n## Never wrong, never stuck\n")
     section, _, _ = section.partition("\n## ")
-    rows = re.findall(r"^\| (?!what holds |---)(.*) \|$", section, re.MULTILINE)
+    rows = re.findall(r"^\|(?! what |---)(.*)\|$", section, re.MULTILINE)
 
     assert len(rows) > 80
     for row in rows:
-        _, tests, why = row.split(" | ")
-        assert TEST.search(tests) or len(why) > 3, row
+        _, tests, why_not = map(str.strip, row.split("|"))
+        assert TEST.search(tests) or why_not, row
 
 
 def test_a_file_that_is_gone_is_noticed() -> None:

@@ -15,6 +15,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -28,6 +29,8 @@ HEADER_SIZE = 32
 RECORD_OVERHEAD = LENGTH_SIZE + HEADER_SIZE
 """Bytes of a record besides digest and payload."""
 
+_LAYOUTS_MAX = 256
+"""Layouts of records kept; those of most writers are few."""
 _LENGTH = struct.Struct(">i")
 _HEADER = struct.Struct(">qqqq")
 _RECORD_HEAD = struct.Struct(">iqqqq")
@@ -232,12 +235,7 @@ def _parse_uniform(data: bytes | memoryview) -> Run | None:
     if first_entry > ENTRY_ID_MAX - count:
         return None
     if count > 1:
-        table = np.frombuffer(
-            data,
-            np.dtype(
-                [("size", ">i4"), ("ledger", ">i8"), ("entry", ">i8"), ("rest", f"V{stride - 20}")]
-            ),
-        )
+        table = np.frombuffer(data, _layout(stride))
         if not (
             (table["size"] == size).all()
             and (table["ledger"] == ledger_id).all()
@@ -247,6 +245,19 @@ def _parse_uniform(data: bytes | memoryview) -> Run | None:
     return Run(
         ledger_id, range(first_entry, first_entry + count), range(0, len(data), stride), data
     )
+
+
+@lru_cache(maxsize=_LAYOUTS_MAX)
+def _layout(stride: int) -> np.dtype[np.void]:
+    """The fields of records that are so long; to describe them costs more than to read a section's."""
+    fields = [
+        ("size", ">i4"),
+        ("ledger", ">i8"),
+        ("entry", ">i8"),
+        ("lac", ">i8"),
+        ("length", ">i8"),
+    ]
+    return np.dtype([*fields, ("rest", f"V{stride - RECORD_OVERHEAD}")])
 
 
 def _parse_mixed(data: bytes | memoryview, entries_max: int | None) -> Run:
@@ -286,13 +297,15 @@ def headers_are_possible(run: Run, *, may_know_itself: bool) -> bool:
     those who package entries anew.
     """
     if isinstance(run.offsets, range) and len(run) > 1:
-        rest = f"V{run.offsets.step - RECORD_OVERHEAD}"
-        fields = [("ids", "V20"), ("lac", ">i8"), ("length", ">i8"), ("rest", rest)]
-        table = np.frombuffer(run.data, np.dtype(fields))
-        lacs, lengths = table["lac"], table["length"]
+        table = np.frombuffer(run.data, _layout(run.offsets.step))
+        lacs = table["lac"]
+        if lacs.min() < -1 or table["length"].min() < 0:
+            return False
+        # Of a writer's next entries none is confirmed yet: no need to look at each of them.
+        if may_know_itself or lacs.max() < run.first_entry:
+            return True
         ids = np.arange(run.first_entry, run.first_entry + len(run))
-        is_early = not may_know_itself and bool((lacs >= ids).any())
-        return bool((lacs >= -1).all() and (lengths >= 0).all()) and not is_early
+        return not bool((lacs >= ids).any())
     for offset in run.offsets:
         _, _, entry_id, lac, length = _RECORD_HEAD.unpack_from(run.data, offset)
         if lac < -1 or length < 0 or (lac >= entry_id and not may_know_itself):

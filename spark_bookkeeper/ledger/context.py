@@ -1,31 +1,29 @@
 """LedgerContext: what every ledger operation stands on - metadata, bookies, settings, randomness.
 
-Bookie clients are made on first use and kept: one connection per bookie and event loop. Which
-transport a bookie speaks is read from its registration. A bookie that is not registered at the
-moment is looked up under its last known address, else its id is taken for one. Either may be another
-bookie's by now, so a client names the bookie and the cluster it means with every call, and takes no
-answer of another (:mod:`bookie_server.wire.addressee`). A bookie that failed one writer is in
-quarantine for a while: no writer of this client chooses it unless it must.
+A bookie that failed one writer is in quarantine for a while: no writer of this client chooses it
+unless it must.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import ExitStack, suppress
 from random import Random
+from typing import Self
 
 from bookie_server.client.interface import BookieClient
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.bookies import GRPC, BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.bookies import GRPC, BookieRegistry
 from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Stop, Transform, Versioned
 from bookkeeper_metadata.paths import LedgerLayout
 from bookkeeper_metadata.store.interface import MetadataStore
-from spark_bookkeeper.ledger.bookie_wait import WaitForBookies
+from spark_bookkeeper.ledger.connections import Connections, MakeClient
 from spark_bookkeeper.ledger.errors import NotEnoughBookiesError
 from spark_bookkeeper.ledger.protocol import placement
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
@@ -34,11 +32,10 @@ from spark_bookkeeper.settings import ClientSettings
 _LOGGER = logging.getLogger(__name__)
 _LOOK_FOR_BOOKIES_AGAIN_S = 5.0
 """How often one that waits for bookies looks for them, whatever its watch says, which may be late."""
-_REFRESH_AGAIN_S = 1.0
-"""How often the address of an unregistered bookie is looked up; not with every request to it."""
 
-MakeClient = Callable[[str, str, ClientSettings], BookieClient]
-"""(bookie id, address, settings) -> client; grpc in production, in-process in tests."""
+_LOOK_SPREAD_S = 0.25
+_ASK_SUSPECT_S = 0.5
+"""How long a new ledger waits for the word of a bookie that failed a writer before."""
 
 
 class LedgerContext:
@@ -61,21 +58,15 @@ class LedgerContext:
         self.random = random
         self.ledgers = LedgerStore(store, root, random=random, layout=layout)
         self.registry = BookieRegistry(store, root)
-        self._make_client = make_client
-        self._clients: dict[str, BookieClient] = {}
-        self._addresses: dict[str, str] = {}
+        self.connections = Connections(self.registry, settings, make_client)
         self._quarantined_until_s: dict[str, float] = {}
         self._lowered: set[tuple[int, int]] = set()
         """Ensemble sizes asked for and had instead that were logged."""
-        self._refreshing: asyncio.Task[None] | None = None
-        self._refresh_again_s = 0.0
-        self._retired: list[BookieClient] = []
-        """Connections to former addresses of bookies; requests that wait there still get an answer."""
 
     async def usable_bookies(self) -> set[str]:
         """Ids of the bookies that take new entries now, over a transport we speak."""
         bookies = await self.registry.writable()
-        self._remember(bookies)
+        self.connections.remember(bookies)
         return {bookie_id for bookie_id, info in bookies.items() if info.endpoint(GRPC)}
 
     async def choose_ensemble(self, wanted: QuorumConfig) -> placement.FirstEnsemble:
@@ -115,8 +106,29 @@ class LedgerContext:
                         continue  # one may have come before the watch began
                 else:
                     self._warn_if_lowered(wanted, len(first.members))
-                    return first
+                    return await self._without_silent(first, wanted)
                 await waiting.until_changed(min(left_s, _LOOK_FOR_BOOKIES_AGAIN_S))
+
+    async def _without_silent(
+        self, first: placement.FirstEnsemble, wanted: QuorumConfig
+    ) -> placement.FirstEnsemble:
+        """Ask members that failed a writer lately whether they are there again.
+
+        One that was killed stays registered until its session expires. What a ledger would send it
+        fills the writer's memory until that is given up, and so for each new ledger.
+        """
+        suspects = sorted(self.quarantined().intersection(first.members) - first.held)
+        answers = await asyncio.gather(*map(self._is_there, suspects))
+        silent = [each for each, answer in zip(suspects, answers, strict=True) if not answer]
+        if not silent:
+            return first
+        return placement.without_silent(first, silent, wanted, self.settings.min_write_quorum)
+
+    async def _is_there(self, bookie_id: str) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ASK_SUSPECT_S):
+                return await self.client(bookie_id).info() is not None
+        return False
 
     def wait_for_bookies(self) -> WaitForBookies:
         """For one that has too few of them; use it with ``async with``."""
@@ -185,29 +197,13 @@ class LedgerContext:
         now_s = asyncio.get_running_loop().time()
         return frozenset(b for b, until_s in self._quarantined_until_s.items() if until_s > now_s)
 
-    async def refresh(self) -> None:
-        """Learn the addresses of all registered bookies; concurrent callers share one look-up."""
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.create_task(self._refresh(), name="bookie-addresses")
-        # A caller that gives up must not end it for those who share it.
-        await asyncio.shield(self._refreshing)
-
     def client(self, bookie_id: str) -> BookieClient:
-        """The connection to a bookie whose address is known; see :meth:`prepare`."""
-        client = self._clients.get(bookie_id)
-        if client is None:
-            address = self._addresses.get(bookie_id, bookie_id)
-            client = self._clients[bookie_id] = self._make_client(bookie_id, address, self.settings)
-        return client
+        """The connection to a bookie; see :meth:`prepare`."""
+        return self.connections.client(bookie_id)
 
     async def prepare(self, bookie_ids: tuple[str, ...]) -> None:
         """Look up the addresses of these bookies unless they are known; call it before :meth:`client`."""
-        if any(bookie_id not in self._addresses for bookie_id in bookie_ids):
-            now_s = asyncio.get_running_loop().time()
-            if now_s >= self._refresh_again_s:
-                await self.refresh()
-                # Only after it succeeded: a metadata service that was away is asked again at once.
-                self._refresh_again_s = now_s + _REFRESH_AGAIN_S
+        await self.connections.prepare(bookie_ids)
 
     async def update(
         self, ledger_id: int, transform: Transform[BookKeeperError], known: Versioned
@@ -223,22 +219,39 @@ class LedgerContext:
 
     async def close(self) -> None:
         """Close every connection; the metadata store is its owner's to close."""
-        clients = [*self._clients.values(), *self._retired]
-        self._clients, self._retired = {}, []
-        await asyncio.gather(*(client.close() for client in clients))
+        await self.connections.close()
 
-    async def _refresh(self) -> None:
-        self._remember(await self.registry.writable())
-        self._remember(await self.registry.readonly())
 
-    def _remember(self, bookies: dict[str, BookieServiceInfo]) -> None:
-        for bookie_id, info in bookies.items():
-            endpoint = info.endpoint(GRPC)
-            if endpoint is None:
-                continue
-            former = self._addresses.get(bookie_id, bookie_id)
-            if bookie_id in self._clients and endpoint.address != former:
-                # The bookie came back elsewhere. Closing here would cut off requests that still
-                # wait.
-                self._retired.append(self._clients.pop(bookie_id))
-            self._addresses[bookie_id] = endpoint.address
+class WaitForBookies:
+    """One wait, until the registrations change or for so long; its watch ends with it.
+
+    Whoever waits looks again by itself, for a watch may be late, and of a bookie that is restarted before
+    its session expired it may see nothing.
+    """
+
+    def __init__(self, registry: BookieRegistry, random: Random) -> None:
+        self._registry = registry
+        self._random = random
+        self._stack = ExitStack()
+        self._has_changed = asyncio.Event()
+        self.is_watching = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stack.close()
+
+    async def watch(self) -> None:
+        """Watch the registrations from now on; raises MetadataUnavailableError."""
+        self._stack.callback(await self._registry.watch(lambda *_: self._has_changed.set()))
+        self.is_watching = True
+        self._has_changed.clear()  # it has only told how they stand
+
+    async def until_changed(self, seconds_max: float) -> None:
+        """Wait until a bookie comes or goes, but no longer than this."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._has_changed.wait(), seconds_max)
+            # A thousand tasks may wait for the same bookie: they do not all ask in one moment.
+            await asyncio.sleep(self._random.uniform(0, min(seconds_max, _LOOK_SPREAD_S)))
+        self._has_changed.clear()

@@ -123,9 +123,11 @@ class EnsembleChanger:
         self._on_changed = on_changed
         self._on_failed = on_failed
         self._on_available = on_available
+        self._failed_until_s: dict[str, float] = {}
+        """Bookies that failed this writer lately, and until when that is so."""
         self._left_alone_until_s: dict[str, float] = {}
-        """Bookies that failed this writer just now. The failure of another asks none of them back:
-        bookies that fail at once would take turns for ever, each with a change of the metadata."""
+        """Those that did so twice. The failure of another asks none of them back: bookies that fail at
+        once would take turns for ever, each time with a change of the metadata."""
         self._changing: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
 
@@ -175,9 +177,14 @@ class EnsembleChanger:
     def _left_alone(self, change: ChangeEnsemble) -> frozenset[str]:
         settings, now_s = self._cluster.settings, asyncio.get_running_loop().time()
         pause_ms = min(settings.ensemble_change_retry_ms, settings.bookie_quarantine_ms)
-        until_s = self._left_alone_until_s
-        until_s.update(dict.fromkeys((*change.suspects, *change.full), now_s + pause_ms / 1000))
-        return frozenset(bookie_id for bookie_id, each_s in until_s.items() if each_s > now_s)
+        until_s = now_s + pause_ms / 1000
+        newly = *change.suspects, *change.full
+        for bookie_id in newly:
+            if self._failed_until_s.get(bookie_id, 0.0) > now_s:
+                self._left_alone_until_s[bookie_id] = until_s
+            self._failed_until_s[bookie_id] = until_s
+        alone = (b for b, each_s in self._left_alone_until_s.items() if each_s > now_s)
+        return frozenset((*newly, *alone))
 
     async def _look(
         self,
@@ -206,5 +213,6 @@ class EnsembleChanger:
                 # others by then.
                 if found.positions:
                     break
+        self._failed_until_s.clear()
         self._left_alone_until_s.clear()  # the change may take whom this look has found
         self._on_available()

@@ -174,7 +174,10 @@ class FragmentFetcher:
             size_bytes_max=self._cluster.settings.read_size_bytes,
         )
         bookie_id = fragment.ensemble[replica.position]
-        return _Reply(bookie_id, request, await self._cluster.client(bookie_id).read(request))
+        reply = await self._cluster.client(bookie_id).read(request)
+        if any(part.status is Status.UNREACHABLE for part in reply.missing):
+            self._cluster.connections.note_silence()
+        return _Reply(bookie_id, request, reply)
 
     def _order(self, fragment: Fragment, wanted: Sequence[int], turn: int) -> list[int]:
         """Places in the write set in the order they are asked: by turn, slow ones last."""
@@ -190,6 +193,7 @@ class FragmentFetcher:
     def _note_slow(self, fragment: Fragment, wanted: Sequence[int], attempt: int) -> None:
         until_s = asyncio.get_running_loop().time() + _AVOIDED_S
         self._slow_until_s[self._bookie(fragment, wanted, attempt)] = until_s
+        self._cluster.connections.note_silence()
 
     def _bookie(self, fragment: Fragment, wanted: Sequence[int], attempt: int) -> str:
         return fragment.ensemble[plan_attempt(self._quorum, wanted, attempt).position]

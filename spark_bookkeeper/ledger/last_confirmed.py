@@ -61,7 +61,21 @@ async def read_last_confirmed(
     Raises:
         UnauthorizedError: a bookie has another master key bound to the ledger.
         LedgerRecoveryError (fencing), EntryUnreadableError: too few bookies answered.
+        MetadataUnavailableError: the metadata service did not say where unknown bookies are.
     """
+    moves = cluster.connections.moves
+    try:
+        return await _ask_once(cluster, ledger_id, metadata, is_fencing=is_fencing)
+    except (LedgerRecoveryError, EntryUnreadableError):
+        # Those that did not answer may be at other addresses than they were.
+        if not await cluster.connections.have_moved(moves):
+            raise
+    return await _ask_once(cluster, ledger_id, metadata, is_fencing=is_fencing)
+
+
+async def _ask_once(
+    cluster: LedgerContext, ledger_id: int, metadata: LedgerMetadata, *, is_fencing: bool
+) -> int:
     ensemble = metadata.last_fragment.ensemble
     await cluster.prepare(ensemble)
     digest = digest_for(metadata.digest_type, metadata.password)

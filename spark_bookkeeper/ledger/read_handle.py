@@ -279,12 +279,15 @@ class ReadHandle(AsyncClosing):
 
     async def _fetch(self, first_entry: int, last_entry: int) -> list[Run]:
         self._turn += 1
+        moves = self._cluster.connections.moves
         try:
             runs = await self._fetch_from(first_entry, last_entry)
         except BookKeeperError:
-            # Re-replication may have moved the fragment since the metadata was read.
+            # Re-replication may have moved the fragment since the metadata was read, or its bookies
+            # are at other addresses than they were.
             latest = await self._read_again()
-            if latest.metadata.fragments == self.metadata.fragments:
+            is_same = latest.metadata.fragments == self.metadata.fragments
+            if is_same and not await self._cluster.connections.have_moved(moves):
                 raise
             self._learn(latest)
             runs = await self._fetch_from(first_entry, last_entry)

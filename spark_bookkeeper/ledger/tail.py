@@ -226,10 +226,13 @@ class NewsPoller:
         client = self._cluster.client(bookie_id)
         try:
             async with asyncio.timeout(self._patience_s):
-                return await client.read_lac(ReadLacRequest(self._ledger_id, long_poll=poll))
+                reply = await client.read_lac(ReadLacRequest(self._ledger_id, long_poll=poll))
         except TimeoutError:
             # A bookie that hangs is left for the next one, like any that brings no news.
-            return ReadLacReply(Status.UNREACHABLE)
+            reply = ReadLacReply(Status.UNREACHABLE)
+        if reply.status is Status.UNREACHABLE:
+            self._cluster.connections.note_silence()
+        return reply
 
     async def _news_in(
         self, reply: ReadLacReply, metadata: LedgerMetadata, next_entry: int

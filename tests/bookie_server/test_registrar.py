@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from itertools import count
 
 import pytest
 
@@ -11,7 +12,7 @@ from bookie_server.registrar import Registrar
 from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
 from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
-from tests.doubles.waits import until
+from tests.doubles.waits import pass_turns, until
 
 ROOT = "/ledgers"
 PATHS = Paths(ROOT)
@@ -93,6 +94,46 @@ async def test_a_session_that_ends_in_between_leaves_one_registration(store: Mem
     registrar.set_readonly(False)
     await until(lambda: registered(store) == (True, False))
     await registrar.stop()
+
+
+@pytest.mark.parametrize("fault", [None, *Fault])
+@pytest.mark.parametrize("is_full", [True, False])
+async def test_wherever_in_a_move_the_session_ends_one_registration_is_left(
+    store: MemoryStore, is_full: bool, fault: Fault | None
+) -> None:
+    """At each message of the move in turn, which is lost with the session or gets through."""
+    wanted = (not is_full, is_full)
+    for nth in count():
+        registrar = await started(store)
+        if not is_full:
+            registrar.set_readonly(True)
+            await until(lambda: registered(store) == (False, True))
+        left = nth
+
+        def expire(operation: str, path: str) -> Fault | None:
+            nonlocal left
+            left -= 1
+            if left == -1:
+                store.expire()
+                return fault
+            return None
+
+        store.fault = expire
+        registrar.set_readonly(is_full)
+        await until(lambda: registered(store) == wanted)
+        # Nothing that was under way brings the other one back.
+        await pass_turns(20)
+        await until(lambda: registered(store) == wanted)
+        store.fault = None
+
+        # It still follows, and its end leaves nothing.
+        registrar.set_readonly(not is_full)
+        await until(lambda: registered(store) == (is_full, not is_full))
+        await registrar.stop()
+        assert registered(store) == (False, False)
+        if left >= 0:
+            assert nth >= 2, "a move makes one node and deletes another"
+            return
 
 
 async def test_a_change_back_before_the_first_was_made_ends_where_it_should(

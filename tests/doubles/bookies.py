@@ -50,14 +50,22 @@ class Faults:
 class FaultyClient(BookieClient):
     """A client whose requests and replies suffer ``faults``."""
 
-    def __init__(self, inner: LocalBookieClient, faults: Faults) -> None:
+    def __init__(
+        self,
+        inner: LocalBookieClient,
+        faults: Faults,
+        is_there: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """``is_there``: whether the bookie is still at the address this client was made for."""
         self.bookie_id = inner.bookie_id
+        self._is_there = is_there
         self._inner = inner
         self._faults = faults
 
     def write(self, section: EncodedSection, done: Callable[[Status], None]) -> None:
         self._faults.writes_seen.append(section)
-        status = Status.UNREACHABLE if self._faults.is_dead else self._faults.write_status
+        is_gone = self._faults.is_dead or not self._is_there()
+        status = Status.UNREACHABLE if is_gone else self._faults.write_status
         if status is not None:
             asyncio.get_running_loop().call_soon(done, status)
         elif not self._faults.drops_writes:
@@ -67,7 +75,7 @@ class FaultyClient(BookieClient):
         """Comes back never where the bookie hangs."""
         if self._faults.hangs:
             await asyncio.Event().wait()
-        return self._faults.is_dead
+        return self._faults.is_dead or not self._is_there()
 
     async def read(self, request: ReadRequest) -> ReadReply:
         self._faults.reads_seen.append(request)
@@ -96,7 +104,7 @@ class FaultyClient(BookieClient):
         return await self._inner.write_lac(ledger_id, master_key, packet)
 
     async def info(self) -> BookieInfo | None:
-        return await self._inner.info()
+        return None if await self._is_dead() else await self._inner.info()
 
     async def list_page(self, ledger_id: int, first_entry: int) -> EntryList:
         return await self._inner.list_page(ledger_id, first_entry)

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 from bookie_server.bookie import Bookie
+from bookie_server.client.interface import BookieClient
 from bookie_server.client.local import LocalBookieClient
 from bookie_server.limbo import put_ledgers_in_limbo
 from bookkeeper_metadata.bookies import (
@@ -43,6 +44,8 @@ class InProcessCluster:
         self.faults: dict[str, Faults] = {}
         self.bookies: dict[str, Bookie] = {}
         self.registrations: dict[str, Registration] = {}
+        self.ports: dict[str, int] = {}
+        """Where bookies listen that moved; a client with another address reaches nobody."""
         self._directory = directory
         self._settings = settings
 
@@ -55,7 +58,8 @@ class InProcessCluster:
 
     async def _register(self, bookie_id: str) -> None:
         host, port = bookie_id.split(":")
-        info = BookieServiceInfo((Endpoint(BOOKIE_ENDPOINT, host, int(port), GRPC),))
+        at = self.ports.get(bookie_id, int(port))
+        info = BookieServiceInfo((Endpoint(BOOKIE_ENDPOINT, host, at, GRPC),))
         registry = BookieRegistry(self.store, ROOT)
         self.registrations[bookie_id] = await registry.register(bookie_id, info)
 
@@ -84,6 +88,21 @@ class InProcessCluster:
         self.set_faults(bookie_id, is_dead=False)
         await self._register(bookie_id)
 
+    async def move(self, bookie_id: str, port: int) -> None:
+        """It is restarted under the same id, at another address."""
+        await self.registrations[bookie_id].withdraw()
+        self.ports[bookie_id] = port
+        await self._register(bookie_id)
+
+    def _connect(self, bookie_id: str, address: str, settings: ClientSettings) -> BookieClient:
+        inner = LocalBookieClient(bookie_id, self.bookies[bookie_id])
+        port = int(address.split(":")[1])
+        return FaultyClient(
+            inner,
+            self.faults[bookie_id],
+            is_there=lambda: self.ports.get(bookie_id, int(bookie_id.split(":")[1])) == port,
+        )
+
     def client(
         self, seed: int = 1, store: MetadataStore | None = None, **settings: int
     ) -> LedgerClient:
@@ -93,9 +112,7 @@ class InProcessCluster:
             ROOT,
             settings=replace(self._settings, **settings),  # type: ignore[arg-type]
             random=Random(seed),
-            make_client=lambda bookie_id, address, settings: FaultyClient(
-                LocalBookieClient(bookie_id, self.bookies[bookie_id]), self.faults[bookie_id]
-            ),
+            make_client=self._connect,
         )
         return LedgerClient(cluster)
 

@@ -71,6 +71,20 @@ def choose_ensemble(
     return FirstEnsemble((*chosen, *held), frozenset(held))
 
 
+def without_silent(
+    first: FirstEnsemble, silent: Collection[str], wanted: QuorumConfig, writable_min: int
+) -> FirstEnsemble:
+    """Hold the places of members that are registered and do not answer, if those left are enough.
+
+    They are as many as :func:`choose_ensemble` wants. Else everybody stays: a suspicion may be wrong.
+    """
+    held = first.held.union(silent)
+    needed = max(wanted.ack_quorum, min(writable_min, wanted.write_quorum))
+    quorum = QuorumConfig(len(first.members), wanted.write_quorum, needed)
+    usable = {p for p, bookie_id in enumerate(first.members) if bookie_id not in held}
+    return FirstEnsemble(first.members, held) if quorum.can_acknowledge(usable) else first
+
+
 @dataclass(frozen=True, slots=True)
 class Replacement:
     """An ensemble with new bookies in some positions, which have to be sent everything."""

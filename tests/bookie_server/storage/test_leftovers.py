@@ -13,6 +13,7 @@ from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.logs.entry_log import log_ids
 from bookie_server.storage.opening import open_storage
+from tests.bookie_server.storage.test_damage import open_and_close, path_of
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 from tests.simulation.kit.storage_model import (
     INSTANCE,
@@ -98,3 +99,62 @@ def test_where_records_were_lost_a_log_without_rows_is_kept() -> None:
 
     assert not again.contents.is_damaged
     assert unnamed(again, files) == {log}
+
+
+def with_leftover_log() -> tuple[Model, SimFileSystem]:
+    """Eight entries in a journal, and in a log whose checkpoint a crash ended before its commit."""
+    rehearsed = started(directories=1)
+    rehearsed.write([Add(run_of(1, range(8), size=900))])
+    rehearsed.storage.checkpoint_now()
+    log = rehearsed.files.log
+    model = started(directories=1)
+    model.write([Add(run_of(1, range(8), size=900))])
+    model.files.crash_at = max(n for n, (_, path) in enumerate(log) if "/index" in path) - 1
+    with suppress(SimulatedCrash):
+        model.checkpoint()
+    return model, model.files.crash(Random(0), lambda _: "keep")
+
+
+def test_a_crashs_leftover_log_never_shadows_the_journal() -> None:
+    """Rebuilding rows takes uncertain logs only as far as their blocks are sound."""
+    # given a log whose checkpoint never completed, one of whose blocks did not reach the disk
+    model, image = with_leftover_log()
+    image.content(path_of(model, ".log"))[100:600] = bytes(500)
+
+    # when the index is damaged as well, so that rows are rebuilt
+    image.content("/ledgers0/index")[20] ^= 1
+    storage = open_small(image, directories=1)
+
+    assert storage.contents.is_damaged
+    assert read_all(storage, 1) == model.entries[1]
+
+
+def test_no_later_start_takes_a_leftovers_torn_block_for_stored() -> None:
+    """The first rebuild of the rows passed the log's number, so the next one believed all of it."""
+    # given a log whose checkpoint never completed, with a block that did not reach the disk
+    model, image = with_leftover_log()
+    image.content(path_of(model, ".log"))[100:600] = bytes(500)
+    # and the journal, which had its entries, is lost
+    for name in image.names("/journal0"):
+        if name.endswith(".txn"):
+            image.delete(f"/journal0/{name}")
+
+    for _ in range(3):
+        storage = open_and_close(image)
+
+        assert storage.contents.is_damaged
+        assert [each for ids in storage.contents.entry_ids(1) for each in ids] == [*range(2, 8)]
+
+
+def test_a_leftover_without_a_footer_is_said_to_be_damaged_once() -> None:
+    model, image = with_leftover_log()
+    del image.content(path_of(model, ".log"))[-10:]
+    image.content("/ledgers0/index")[20] ^= 1
+
+    said = [
+        ["cannot be listed" in damage.detail for damage in open_and_close(image).recovery.damage]
+        for _ in range(3)
+    ]
+
+    assert list(map(sum, said)) == [1, 0, 0]
+    assert all(said), "the damage itself is not answered yet"

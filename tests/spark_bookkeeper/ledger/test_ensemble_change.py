@@ -382,23 +382,3 @@ async def test_an_add_that_misses_its_quorum_deadline_ends_the_writer_and_closes
     assert all(isinstance(outcome, AddQuorumTimeoutError) for outcome in outcomes)
     await scene.writer.close()
     assert (await scene.metadata()).last_entry == 0
-
-
-@pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 3, 3)])
-@pytest.mark.cluster(bookies=4, bookie_wait_timeout_ms=600_000)
-async def test_bookies_that_refuse_at_once_do_not_take_turns_for_ever(scene: Scene) -> None:
-    """Two of four that fail every add: each took the other's place, with a change of the metadata."""
-    await scene.writer.append(b"0")
-    outside = set(scene.cluster.bookies) - set(scene.ensemble)
-    refusing = [*outside, scene.ensemble[1]]
-    scene.cluster.set_faults(*refusing, write_status=Status.UNKNOWN)
-    waiting = scene.writer.append_async(b"1")
-
-    await until(lambda: len(scene.writer._state.failed_bookies) == 1)
-    await pass_turns(200)
-
-    tried = sum(len(scene.cluster.faults[each].writes_seen) for each in refusing)
-    assert tried <= 3
-    scene.cluster.set_faults(write_status=None)
-    scene.writer._run(scene.writer._state.retry_change())
-    assert await waiting == 1

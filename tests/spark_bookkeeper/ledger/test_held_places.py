@@ -10,14 +10,11 @@ from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
 from bookkeeper_metadata.model import Fragment
 from spark_bookkeeper.admin.replication import describe_short_ledgers
 from spark_bookkeeper.ledger.errors import (
-    LedgerClosedError,
-    LedgerFencedError,
     NotEnoughBookiesError,
 )
 from spark_bookkeeper.ledger.protocol.replication import away_members, held_members
 from tests.doubles.cluster import ROOT, InProcessCluster
 from tests.doubles.waits import pass_turns, until
-from tests.patience import seconds
 from tests.spark_bookkeeper.ledger.scene import read_all
 
 AWAY, *HERE = "b0:1", "b1:1", "b2:1"
@@ -221,128 +218,46 @@ async def test_a_bookie_that_is_read_only_holds_a_place(
     assert AWAY not in cluster.copies(writer.ledger_id, 0)
 
 
-@pytest.mark.cluster(
-    bookies=3, bookie_wait_timeout_ms=60_000, ensemble_change_retry_ms=1, bookie_quarantine_ms=1
-)
-async def test_a_writer_that_lost_its_ack_quorum_goes_on_when_a_bookie_is_back(
-    cluster: InProcessCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    writer = await cluster.client().create_ledger()
-    await writer.append(b"0")
-    for bookie_id in (AWAY, HERE[0]):
-        await cluster.take_away(bookie_id)
-    pending = [writer.append_async(b"%d" % number) for number in range(1, 4)]
-    await until(lambda: "waiting for bookies" in caplog.text)
-    pending.append(writer.append_async(b"4"))
-    await pass_turns(50)
-    assert not any(each.done() for each in pending)
-
-    await cluster.bring_back(HERE[0])
-
-    assert [await each for each in pending] == [1, 2, 3, 4]
-    await writer.close()
-    reader = await cluster.client(2).open_ledger(writer.ledger_id)
-    assert await read_all(reader) == [b"%d" % number for number in range(5)]
-    assert writer._shortage._timer is None
-
-
-@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=20, ensemble_change_retry_ms=1)
-async def test_a_writer_waits_for_its_ack_quorum_only_so_long(cluster: InProcessCluster) -> None:
-    writer = await cluster.client().create_ledger()
-    await writer.append(b"0")
-    for bookie_id in (AWAY, HERE[0]):
-        await cluster.take_away(bookie_id)
-
-    with pytest.raises(NotEnoughBookiesError, match="ends at entry 0"):
-        await writer.append(b"1")
-
-
-@pytest.mark.cluster(
-    bookies=3, bookie_wait_timeout_ms=60_000, ensemble_change_retry_ms=1, bookie_quarantine_ms=1
-)
-async def test_a_writer_that_waits_is_fenced_all_the_same(cluster: InProcessCluster) -> None:
-    writer = await cluster.client().create_ledger()
-    await writer.append(b"0")
-    for bookie_id in (AWAY, HERE[0]):
-        await cluster.take_away(bookie_id)
-    waiting = writer.append_async(b"1")
-    await until(lambda: writer._shortage._timer is not None)
-    for bookie_id in (AWAY, HERE[0]):
-        await cluster.bring_back(bookie_id)
-    await cluster.client(2).open_ledger(writer.ledger_id, recovery=True)
-
-    with pytest.raises((LedgerFencedError, LedgerClosedError)):
-        await waiting
-    assert writer._shortage._timer is None
-
-
-@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=600_000, ensemble_change_retry_ms=300_000)
-async def test_a_writer_short_of_bookies_goes_on_as_soon_as_one_is_registered_again(
-    cluster: InProcessCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It waited for the end of the quarantine of the one that had failed it: half a minute."""
-    writer = await cluster.client().create_ledger()
-    await writer.append(b"0")
-    for bookie_id in (AWAY, HERE[0]):
-        await cluster.take_away(bookie_id)
-    waiting = writer.append_async(b"1")
-    await until(lambda: "waiting for bookies" in caplog.text)
-    await pass_turns(20)
-
-    await cluster.bring_back(HERE[0])
-
-    async with asyncio.timeout(seconds(10)):
-        assert await waiting == 1
-
-
-@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=600_000, ensemble_change_retry_ms=10)
-async def test_a_writer_short_of_bookies_tries_those_it_suspects_while_they_are_registered(
-    cluster: InProcessCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Restarted before their sessions expired: no registration tells of their return."""
-    writer = await cluster.client().create_ledger()
-    await writer.append(b"0")
-    cluster.set_faults(AWAY, HERE[0], is_dead=True)
-    waiting = writer.append_async(b"1")
-    await until(lambda: "waiting for bookies" in caplog.text)
-    await pass_turns(20)
-    fragments = len(writer.metadata.fragments)
-
-    cluster.set_faults(AWAY, HERE[0], is_dead=False)
-
-    async with asyncio.timeout(seconds(10)):
-        assert await waiting == 1
-    # Tried again and again meanwhile, which changes the metadata once.
-    assert fragments <= 2
-    assert caplog.text.count("waiting for bookies") == 1
-    await writer.close()
-    assert await read_all(await cluster.client(2).open_ledger(writer.ledger_id)) == [b"0", b"1"]
-
-
-@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=100, ensemble_change_retry_ms=1)
-async def test_trying_suspects_in_vain_lengthens_no_wait(cluster: InProcessCluster) -> None:
-    """Each try takes the shortage away until it fails."""
-    writer = await cluster.client().create_ledger()
-    await writer.append(b"0")
-    cluster.set_faults(AWAY, HERE[0], is_dead=True)
-
-    with pytest.raises(NotEnoughBookiesError, match="ends at entry 0"):
-        async with asyncio.timeout(seconds(10)):
-            await writer.append(b"1")
-
-
-@pytest.mark.cluster(bookies=3, ensemble_change_retry_ms=1)
-async def test_a_writer_with_its_ack_quorum_leaves_suspects_alone(
+@pytest.mark.cluster(bookies=3, explicit_lac_interval_ms=0)
+async def test_a_bookie_that_was_killed_is_sent_nothing_of_the_next_ledgers(
     cluster: InProcessCluster,
 ) -> None:
-    writer = await cluster.client().create_ledger()
-    await writer.append(b"0")
+    """It stays registered until its session expires, and each ledger waited for it anew."""
+    client = cluster.client()
     cluster.set_faults(AWAY, is_dead=True)
-    await writer.append(b"1")
-    await until(lambda: writer.bookies_missed == {AWAY})
+    async with await client.create_ledger() as first:
+        await first.append(b"0")
+        await until(lambda: first.bookies_missed == {AWAY})
     sent = len(cluster.faults[AWAY].writes_seen)
 
-    await asyncio.sleep(0.05)
-    await writer.append(b"2")
-
+    for _ in range(3):
+        async with await client.create_ledger() as writer:
+            assert await writer.append(b"0") == 0
+            assert held_members(writer.metadata) == (AWAY,)
     assert len(cluster.faults[AWAY].writes_seen) == sent
+
+    cluster.set_faults(AWAY, is_dead=False)
+    async with await client.create_ledger() as writer:
+        await writer.append(b"0")
+        assert held_members(writer.metadata) == ()
+    await until(lambda: AWAY in cluster.copies(writer.ledger_id, 0))
+
+
+@pytest.mark.parametrize("min_write_quorum", [0, 3])
+@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=60_000)
+async def test_suspects_that_are_needed_are_members_though_they_do_not_answer(
+    cluster: InProcessCluster, min_write_quorum: int
+) -> None:
+    """They are registered: better than to fail, or to wait for others that do not exist."""
+    client = cluster.client(min_write_quorum=min_write_quorum)
+    silent = [AWAY] if min_write_quorum else [AWAY, HERE[0]]
+    cluster.set_faults(*silent, is_dead=True)
+    for bookie_id in silent:
+        client.cluster.quarantine(bookie_id)
+
+    writer = await client.create_ledger()
+
+    assert held_members(writer.metadata) == ()
+    cluster.set_faults(*silent, is_dead=False)
+    await writer.append(b"0")
+    await until(lambda: set(cluster.copies(writer.ledger_id, 0)) == {AWAY, *HERE})

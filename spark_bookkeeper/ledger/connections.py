@@ -1,0 +1,129 @@
+"""Connections: where a client's bookies are, and one connection to each.
+
+Bookie clients are made on first use and kept: one connection per bookie and event loop. Which
+transport a bookie speaks is read from its registration. A bookie that is not registered at the
+moment is looked up under its last known address, else its id is taken for one. Either may be another
+bookie's by now, so a client names the bookie and the cluster it means with every call, and takes no
+answer of another (:mod:`bookie_server.wire.addressee`). A bookie that keeps silent may be elsewhere:
+whoever finds it so says it, and the addresses are looked up again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from bookie_server.client.interface import BookieClient
+from bookkeeper_metadata.bookies import GRPC, BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.foundation.tasks import end_tasks
+from spark_bookkeeper.settings import ClientSettings
+
+_LOGGER = logging.getLogger(__name__)
+_UNKNOWN_AGAIN_S = 1.0
+"""How often the address of an unregistered bookie is looked up; not with every request to it."""
+_SILENT_AGAIN_S = 5.0
+"""How often addresses are looked up because a bookie keeps silent. Most that do are dead, and a
+thousand clients may find so."""
+
+MakeClient = Callable[[str, str, ClientSettings], BookieClient]
+"""(bookie id, address, settings) -> client; grpc in production, in-process in tests."""
+
+
+class Connections:
+    """Of one client; made on, and used from, one event loop."""
+
+    def __init__(
+        self, registry: BookieRegistry, settings: ClientSettings, make_client: MakeClient
+    ) -> None:
+        self.moves = 0
+        """How often a bookie was found at another address than before."""
+        self._registry = registry
+        self._settings = settings
+        self._make_client = make_client
+        self._clients: dict[str, BookieClient] = {}
+        self._addresses: dict[str, str] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+        self._unknown_again_s = 0.0
+        self._silent_again_s = 0.0
+        self._background: asyncio.Task[None] | None = None
+        self._retired: list[BookieClient] = []
+        """Connections to former addresses of bookies; requests that wait there still get an answer."""
+
+    def client(self, bookie_id: str) -> BookieClient:
+        """The connection to a bookie whose address is known; see :meth:`prepare`."""
+        client = self._clients.get(bookie_id)
+        if client is None:
+            address = self._addresses.get(bookie_id, bookie_id)
+            client = self._clients[bookie_id] = self._make_client(
+                bookie_id, address, self._settings
+            )
+        return client
+
+    async def prepare(self, bookie_ids: tuple[str, ...]) -> None:
+        """Look up the addresses of these bookies unless they are known; call it before :meth:`client`."""
+        if any(bookie_id not in self._addresses for bookie_id in bookie_ids):
+            now_s = asyncio.get_running_loop().time()
+            if now_s >= self._unknown_again_s:
+                await self.refresh()
+                # Only after it succeeded: a metadata service that was away is asked again at once.
+                self._unknown_again_s = now_s + _UNKNOWN_AGAIN_S
+
+    def note_silence(self) -> None:
+        """A bookie did not answer: look up where all are, in the background.
+
+        Nobody waits for it, for a bookie that is dead should cost its readers nothing.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._silent_again_s:
+            self._silent_again_s = now_s + _SILENT_AGAIN_S
+            if self._background is None or self._background.done():
+                self._background = asyncio.create_task(self._try_refresh(), name="silent-bookies")
+
+    async def have_moved(self, moves_before: int) -> bool:
+        """Look up all addresses; returns whether any changed since ``moves`` was ``moves_before``.
+
+        Not as far as the metadata service says, if it does not answer.
+        """
+        if self.moves == moves_before:
+            await self._try_refresh()
+        return self.moves != moves_before
+
+    async def refresh(self) -> None:
+        """Learn the addresses of all registered bookies; concurrent callers share one look-up."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh(), name="bookie-addresses")
+        # A caller that gives up must not end it for those who share it.
+        await asyncio.shield(self._refreshing)
+
+    def remember(self, bookies: Mapping[str, BookieServiceInfo]) -> None:
+        """Note what registrations say; a bookie at another address gets a new connection."""
+        for bookie_id, info in bookies.items():
+            endpoint = info.endpoint(GRPC)
+            if endpoint is None:
+                continue
+            former = self._addresses.get(bookie_id, bookie_id)
+            if bookie_id in self._clients and endpoint.address != former:
+                # Closing here would cut off requests that still wait.
+                self._retired.append(self._clients.pop(bookie_id))
+                self.moves += 1
+            self._addresses[bookie_id] = endpoint.address
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await end_tasks(t for t in (self._background, self._refreshing) if t is not None)
+        clients = [*self._clients.values(), *self._retired]
+        self._clients, self._retired = {}, []
+        await asyncio.gather(*(client.close() for client in clients))
+
+    async def _try_refresh(self) -> None:
+        try:
+            await self.refresh()
+        except BookKeeperError as away:
+            _LOGGER.debug("no addresses looked up. error=%s", away)
+
+    async def _refresh(self) -> None:
+        readonly = await self._registry.readonly()
+        # A bookie that died read-only and came back is registered twice until its old session expires.
+        self.remember(readonly | await self._registry.writable())

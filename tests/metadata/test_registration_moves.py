@@ -1,0 +1,45 @@
+"""A bookie that moves between writable and read-only while a real ZooKeeper ends its session."""
+
+from __future__ import annotations
+
+import pytest
+
+from bookie_server.registrar import Registrar
+from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.paths import Paths
+from bookkeeper_metadata.store.interface import MetadataStore
+from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
+from tests.conformance.metadata_store import Service
+from tests.doubles.waits import pass_turns, until_read
+from tests.metadata.test_zookeeper import ZooKeeperService
+
+
+@pytest.fixture
+def service(zookeeper: ZooKeeperProcess) -> Service:
+    return ZooKeeperService(zookeeper)
+
+
+@pytest.mark.parametrize("turns", [0, 2, 20])
+async def test_a_session_that_ends_within_a_move_leaves_the_wanted_registration(
+    service: Service, store: MetadataStore, other: MetadataStore, root: str, turns: int
+) -> None:
+    paths = Paths(root)
+    await store.create(paths.readonly, b"", make_parents=True)
+    registrar = Registrar(BookieRegistry(store, root), "b:1", BookieServiceInfo())
+    await registrar.start()
+
+    async def registered() -> tuple[bool, bool]:
+        """Whether as writable, and whether as read-only, as others see it."""
+        await other.sync(root)
+        writable = await other.get(paths.bookie("b:1"))
+        readonly = await other.get(paths.bookie("b:1", readonly=True))
+        return writable is not None, readonly is not None
+
+    for is_readonly in (True, False):
+        registrar.set_readonly(is_readonly)
+        await pass_turns(turns)
+        await service.expire(store)
+        await until_read(registered, (not is_readonly, is_readonly).__eq__)
+
+    await registrar.stop()
+    assert await registered() == (False, False)
