@@ -25,9 +25,14 @@ import grpc.aio
 from bookie_server.bookie import Bookie
 from bookie_server.memory.budget import Room
 from bookie_server.memory.connections import Connections
-from bookie_server.memory.frames import SECTION_OVERHEAD, Frame, FramesInProgress
+from bookie_server.memory.frames import (
+    SECTION_OVERHEAD,
+    Frame,
+    FramesInProgress,
+    PromisedMemory,
+)
 from bookie_server.wire import add_frames, codec
-from bookie_server.wire.limits import FRAME_SIZE_MAX
+from bookie_server.wire.limits import FRAME_SIZE_MAX, PIECE_SIZE_MAX
 from bookie_server.wire.messages import (
     BookieInfo,
     IdRange,
@@ -37,6 +42,7 @@ from bookie_server.wire.messages import (
     Status,
     StoredReply,
 )
+from bookie_server.wire.pieces import Pieces, is_piece
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.model import NO_ENTRY_ID
 
@@ -52,7 +58,7 @@ STEP_S = 0.01
 _LOGGER = logging.getLogger(__name__)
 
 SERVER_OPTIONS = (
-    ("grpc.max_receive_message_length", FRAME_SIZE_MAX),
+    ("grpc.max_receive_message_length", PIECE_SIZE_MAX),
     ("grpc.max_send_message_length", FRAME_SIZE_MAX),
     # Two bookies on one port would each get half of the clients.
     ("grpc.so_reuseport", 0),
@@ -74,6 +80,7 @@ class BookieService:
     ) -> None:
         self._clients = Connections(port)
         self._bookie = bookie
+        self._memory = PromisedMemory(bookie.adds_in_progress)
         self._identity = identity
         self._directory = directory
         self.is_draining = False
@@ -119,8 +126,9 @@ class BookieService:
                 taken.set()
 
         sender = asyncio.create_task(send_replies(), name="write-replies")
-        malformed: codec.MalformedFrameError | None = None
-        in_progress = FramesInProgress(self._bookie.adds_in_progress, context.peer())
+        # The reason, not the error: its traceback would hold the frame until all is answered.
+        refusal: tuple[grpc.StatusCode, str] | None = None
+        in_progress = FramesInProgress(self._memory, context.peer())
         unread = aiter(frames)
         try:
             try:
@@ -133,15 +141,20 @@ class BookieService:
                         break
                     unanswered += section_count
             except codec.MalformedFrameError as error:
-                malformed = error
+                refusal = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+            except TimeoutError:
+                refusal = (
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                    "stalled in a frame; others need its room",
+                )
             in_progress.close()
             # The client has said all, or the bookie drains: what was taken from the stream is
             # answered still. gRPC loses a call that ends while a message is on its way.
             is_last = True
             wake.set()
             await sender
-            if malformed is not None:
-                await _abort(context, malformed)
+            if refusal is not None:
+                await _abort(context, *refusal)
         finally:
             in_progress.close()
             # Answers that come later go to a list that is sent no
@@ -158,21 +171,44 @@ class BookieService:
         await self._bookie.wait_for_room()
         await in_progress.expect()
         data = await anext(unread, None)
-        # The frame is dropped unanswered: its writer sends it
-        # again when a bookie is back at this address.
-        if data is None or self.is_draining:
+        if data is not None and is_piece(data):
+            data = await self._take_others(Pieces(data), unread, in_progress)
+        if data is None:
             return None
         # All are parsed before any is admitted: what follows on
         # the stream of a frame that does not parse means nothing.
         sections = [section async for section in _with_pauses(add_frames.sections_of(data))]
         frame = await in_progress.arrive(len(data) + SECTION_OVERHEAD * len(sections))
         try:
+            # The frame is dropped unanswered, even if it has waited for its room until now:
+            # its writer sends it again when a bookie is back at this address.
+            if self.is_draining:
+                return None
             async for section in _with_pauses(sections):
                 frame.hold()
                 self._bookie.add(section, partial(answer, frame, section))
         finally:
             frame.let_go()
         return len(sections)
+
+    async def _take_others(
+        self, pieces: Pieces, unread: AsyncIterator[bytes], in_progress: FramesInProgress
+    ) -> bytes | None:
+        """Read the pieces behind a frame's first once there is room for them; ``None`` if they end.
+
+        Raises:
+            TimeoutError: the client does not send them, and others need the room.
+        """
+        await in_progress.announce(pieces.size_bytes)
+        async with asyncio.timeout(None) as limit:
+            while pieces.missing_bytes:
+                in_progress.begin_await(partial(limit.reschedule, 0))
+                piece = await anext(unread, None)
+                in_progress.end_await()
+                if piece is None:
+                    return None
+                pieces.add(piece)
+        return pieces.join()
 
     async def _read(self, requests: AsyncIterator[bytes], context: Any) -> None:
         client = context.peer()
@@ -219,7 +255,7 @@ class BookieService:
             # Whoever ends the requests still waits for the answers; and see ``_write``.
             await asyncio.gather(*tasks, return_exceptions=True)
             if malformed is not None:
-                await _abort(context, malformed)
+                await _refuse(context, malformed)
         finally:
             await end_tasks(tasks)
 
@@ -270,9 +306,13 @@ class BookieService:
         return codec.encode_entry_list(self._bookie.list_entries(request))
 
 
-async def _abort(context: Any, error: codec.MalformedFrameError) -> None:
-    _LOGGER.warning("malformed request refused. peer=%s detail=%s", context.peer(), error)
-    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+async def _refuse(context: Any, error: codec.MalformedFrameError) -> None:
+    await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+
+async def _abort(context: Any, code: grpc.StatusCode, detail: str) -> None:
+    _LOGGER.warning("stream or request refused. peer=%s detail=%s", context.peer(), detail)
+    await context.abort(code, detail)
 
 
 async def _with_pauses(sections: Iterable[Section]) -> AsyncIterator[Section]:
@@ -299,7 +339,7 @@ def _refuse_malformed(
         except codec.BadRequestError as refused:
             return refused.reply
         except codec.MalformedFrameError as error:
-            await _abort(context, error)
+            await _refuse(context, error)
             # Never reached, since ``abort`` raises; it says so to the type checker.
             raise
 

@@ -21,7 +21,9 @@ import grpc
 
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.wire import add_frames, codec
+from bookie_server.wire.limits import FRAME_SECTIONS_MAX
 from bookie_server.wire.messages import EncodedSection, SectionReply, Status
+from bookie_server.wire.pieces import messages_of
 from bookkeeper_metadata.foundation.tasks import end_tasks
 
 _Key = tuple[int, int, int, bool]
@@ -131,7 +133,10 @@ class WriteStream:
             while not self._may_send():
                 self._wake.clear()
                 await self._wake.wait()
-            await call.write(self._next_frame())
+            # Nothing else may come between the pieces of a frame. A stream
+            # that ends in the middle of one is opened anew.
+            for message in messages_of(self._next_frame()):
+                await call.write(message)
 
     def _may_send(self) -> bool:
         if not self._unsent:
@@ -146,7 +151,7 @@ class WriteStream:
     def _next_frame(self) -> bytes:
         frame, size = _Frame(), 0
         sections: list[bytes] = []
-        while self._unsent:
+        while self._unsent and len(sections) < FRAME_SECTIONS_MAX:
             pending = self._unsent[0]
             size += len(pending.section)
             if sections and size > self._settings.frame_size_bytes_max:

@@ -9,7 +9,7 @@ No deadlock can arise. Whoever holds room waits for the journal, for a disk, for
 room for an add, for room to compare it with what is stored; never the other way round, and nobody
 waits for more of the same budget while holding some. The journal and the disks wait for no room. A client that
 keeps others waiting is not waited for: its room is *lent*, and while others wait it is taken back
-once it was lent for ``patience_s``. Fences, LAC reads and long polls hold nothing while they wait, and
+once it was lent for ``patience_s``, or for as long as the loan says. Fences, LAC reads and long polls hold nothing while they wait, and
 recovery's reads and adds are served in turn with everybody's.
 """
 
@@ -38,9 +38,9 @@ class _Wait:
 
 @dataclass(slots=True)
 class _Loan:
-    """Since when a room may be taken back, and how."""
+    """From when on a room may be taken back, and how."""
 
-    since_s: float
+    due_s: float
     take_back: Callable[[], None]
 
 
@@ -86,9 +86,12 @@ class Room:
         self._budget.change(self.client, size_bytes - self.size_bytes)
         self.size_bytes = size_bytes
 
-    def lend(self, take_back: Callable[[], None]) -> None:
-        """Call ``take_back`` when this room is held for long from now on and others wait for it."""
-        self._budget.lend(self, take_back)
+    def lend(self, take_back: Callable[[], None], patience_s: float | None = None) -> None:
+        """Call ``take_back`` when this room is held for long from now on and others wait for it.
+
+        How long is the budget's to say where ``patience_s`` does not.
+        """
+        self._budget.lend(self, take_back, patience_s)
 
     def reclaim(self) -> None:
         """End the loan: the room is in use and kept."""
@@ -112,7 +115,6 @@ class MemoryBudget:
         self._waiting: dict[str, deque[_Wait]] = {}
         """By client, in the order in which they began to wait."""
         self._lent: dict[Room, _Loan] = {}
-        """The longest lent first."""
         self._look: asyncio.TimerHandle | None = None
         self._look_due_s = 0.0
 
@@ -164,9 +166,11 @@ class MemoryBudget:
         if by_bytes < 0 and self._waiting:
             self._grant()
 
-    def lend(self, room: Room, take_back: Callable[[], None]) -> None:
+    def lend(self, room: Room, take_back: Callable[[], None], patience_s: float | None) -> None:
         """See :meth:`Room.lend`."""
-        self._lent[room] = _Loan(asyncio.get_running_loop().time(), take_back)
+        if patience_s is None:
+            patience_s = self._patience_s
+        self._lent[room] = _Loan(asyncio.get_running_loop().time() + patience_s, take_back)
 
     def reclaim(self, room: Room) -> None:
         """See :meth:`Room.reclaim`."""
@@ -204,10 +208,10 @@ class MemoryBudget:
         # A loop that was busy has not heard of what its clients did meanwhile.
         is_late = loop.time() - self._look_due_s > max(self._patience_s / 2, _LATE_S)
         for room, loan in list(self._lent.items()) if not is_late else ():
-            if not self._waiting or loop.time() - loan.since_s < self._patience_s:
+            if not self._waiting:
                 break
             # Who waits for himself only is no trouble to others.
-            if self._waiting.keys() <= {room.client}:
+            if loop.time() < loan.due_s or self._waiting.keys() <= {room.client}:
                 continue
             self.reclaim(room)
             loan.take_back()

@@ -4,6 +4,12 @@ gRPC tells the size of a message only when all of it is in memory, and a stream 
 frame for hours. So a stream at work takes room for its next frame before it reads it, as much as the last
 one needed; its bytes wait in the client. An idle stream takes little, and a frame that turns out larger
 waits for the rest of its room in memory: nobody is refused, and no idle stream keeps others waiting.
+
+A message is a piece at most (:mod:`bookie_server.wire.pieces`), so that is what such a wait may cost. A frame
+of several says with the first how large it is, and the others are read once there is room for all of it. Who
+announces a frame and does not send it keeps others waiting for ``STALLED_AFTER_S``, and only those
+who have announced one, too: frames in pieces wait for a budget of *promises*, a part of the other, before they
+wait for that one. Whoever waits for a promise holds nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +24,9 @@ SECTION_OVERHEAD = 1024
 """Bytes of memory that a section costs beside its records, about."""
 EXPECTED_MIN = 64 * 1024
 """Expected of an idle stream; gRPC takes in about as much of a stream that nobody reads."""
+STALLED_AFTER_S = 0.5
+"""A stream in the middle of a frame that sends no piece for so long is ended while others wait for its room.
+Longer: announcers that send nothing hold up others; shorter: a busy client may be taken for one."""
 
 
 class Frame:
@@ -42,13 +51,25 @@ class Frame:
             self._on_answered()
 
 
+class PromisedMemory:
+    """What the streams of adds share: memory for frames, of which frames that were announced get a part.
+
+    The rest is for frames of one piece, whatever was promised to clients that send nothing.
+    """
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self.budget = budget
+        self.promises = MemoryBudget(budget.size_bytes_max // 2, patience_s=STALLED_AFTER_S)
+
+
 class FramesInProgress:
     """Of one stream of this client; the next frame is read between ``expect`` and ``arrive``."""
 
-    def __init__(self, budget: MemoryBudget, client: str) -> None:
-        self._budget = budget
-        self._room = budget.room(client)
-        self._new_room = partial(budget.room, client)
+    def __init__(self, memory: PromisedMemory, client: str) -> None:
+        self._budget = memory.budget
+        self._room = memory.budget.room(client)
+        self._promise = memory.promises.room(client)
+        self._new_room = partial(memory.budget.room, client)
         self._last_bytes = 0
         self._unanswered = 0
 
@@ -62,12 +83,37 @@ class FramesInProgress:
             await self._room.take(expected_bytes)
         self._room.lend(self._take_back)
 
+    async def announce(self, size_bytes: int) -> None:
+        """Wait for room for all of a frame of which the first piece is here."""
+        self._room.release()
+        await self._promise.take(size_bytes)
+        await self._room.take(size_bytes)
+
+    def begin_await(self, give_up: Callable[[], None]) -> None:
+        """Have ``give_up`` called if the next piece does not come and others need the room."""
+
+        def take_back() -> None:
+            self.end_await()
+            give_up()
+
+        for room in (self._promise, self._room):
+            room.lend(take_back, STALLED_AFTER_S)
+
+    def end_await(self) -> None:
+        """The piece is here, or nobody waits for it any more."""
+        self._promise.reclaim()
+        self._room.reclaim()
+
     async def arrive(self, size_bytes: int) -> Frame:
         """Account for the frame that was read, once there is room for it."""
         room, self._room = self._room, self._new_room()
         room.reclaim()
         surplus = size_bytes - room.size_bytes
-        if surplus > 0 and self._budget.used_bytes + surplus > self._budget.size_bytes_max:
+        # Of a frame that was announced all has room but what its sections cost beside their bytes.
+        is_announced = self._promise.size_bytes > 0
+        self._promise.release()
+        fits = self._budget.used_bytes + surplus <= self._budget.size_bytes_max
+        if surplus > 0 and not fits and not is_announced:
             # Whoever waits holds nothing, or two could wait for each other.
             room.resize(0)
             await room.take(size_bytes)
@@ -85,4 +131,5 @@ class FramesInProgress:
 
     def close(self) -> None:
         """No more frames: give up the room of the next one."""
+        self._promise.release()
         self._room.release()

@@ -54,13 +54,16 @@ def sections_of(frame: bytes) -> Iterator[Section]:
             breaks a limit says so in its ``defect``.
     """
     view = memoryview(frame)
-    offset, end = 0, len(frame)
+    offset, end, count = 0, len(frame), 0
     # Sizes come from the peer: each is checked before anything is allocated or sliced by it.
     if not _SECTION.size < end <= FRAME_SIZE_MAX:
         raise MalformedFrameError(f"a frame of {end} bytes")
     while offset < end:
         if end - offset < _SECTION.size:
             raise MalformedFrameError(f"{end - offset} bytes behind the last section")
+        count += 1
+        if count > limits.FRAME_SECTIONS_MAX:
+            raise MalformedFrameError(f"more than {limits.FRAME_SECTIONS_MAX} sections in a frame")
         header_size, records_size = _SECTION.unpack_from(view, offset)
         body = offset + _SECTION.size + header_size
         if header_size > HEADER_SIZE_MAX or records_size > end - body:

@@ -18,7 +18,14 @@ from bookkeeper_metadata.model import ENTRY_ID_MAX, NO_ENTRY_ID, DigestType
 
 _MIB = 1024 * 1024
 FRAME_SIZE_MAX = 8 * _MIB
-"""Largest message either side accepts."""
+"""Largest frame, and largest message that a client accepts."""
+PIECE_SIZE_MAX = 576 * 1024
+"""Largest message that a bookie accepts, and so what an idle stream may cost it. A frame of a client's
+usual 1 MiB is two; smaller ones cost more CPU, larger ones more memory (docs/performance.md)."""
+PIECE_SIZE_MIN = PIECE_SIZE_MAX // 2
+"""Least size of a piece that is not its frame's last."""
+FRAME_SECTIONS_MAX = 1_024
+"""Most sections of a frame: each costs about a kilobyte of memory, however small it is."""
 HEADER_SIZE_MAX = 64 * 1024
 """Largest protobuf header in a frame, and largest request that is no frame."""
 RUN_ENTRIES_MAX = 16_384
@@ -154,7 +161,17 @@ LIMITS = (
 )
 
 RULES = (
-    Rule("frame", f"{FRAME_SIZE_MAX:,} bytes at most, whole sections to the last byte", ("frame",)),
+    Rule(
+        "frame",
+        f"{FRAME_SIZE_MAX:,} bytes and {FRAME_SECTIONS_MAX:,} sections at most, whole ones to the last byte",
+        ("frame",),
+    ),
+    Rule(
+        "message to a bookie",
+        f"{PIECE_SIZE_MAX:,} bytes at most; a larger frame comes in pieces of {PIECE_SIZE_MIN:,} at least, "
+        "the last one aside, that have the size announced by the first",
+        ("frame",),
+    ),
     Rule(
         "header and request",
         f"{HEADER_SIZE_MAX:,} bytes at most",

@@ -11,6 +11,7 @@ from bookie_server.service import SERVICE
 from bookie_server.wire import add_frames, codec
 from bookie_server.wire import bookie_pb2 as pb
 from bookie_server.wire.messages import ReadRequest, Section, Status
+from bookie_server.wire.pieces import messages_of
 from bookie_server.wire.record import RECORD_OVERHEAD, Run, parse_header
 from tests.patience import seconds
 
@@ -71,7 +72,11 @@ class Socket:
         self._answers.count(error.code())
 
     def write(self, frames: Sequence[bytes]) -> None:
-        """Send frames on one stream, and take all answers."""
+        """Send frames on one stream, each as the messages that carry it, and take all answers."""
+        self.write_messages(frames, [part for frame in frames for part in messages_of(frame)])
+
+    def write_messages(self, frames: Sequence[bytes], messages: Sequence[bytes]) -> None:
+        """Send messages on one stream; only of these frames may anything be acknowledged."""
         sent: dict[tuple[int, int, int, bool], list[Section]] = {}
         for frame in frames:
             try:
@@ -83,7 +88,7 @@ class Socket:
                 break
         with self._refusals():
             call = self._channel.stream_stream(f"/{SERVICE}/Write")
-            for data in call(iter(frames), timeout=seconds(self._timeout_s)):
+            for data in call(iter(messages), timeout=seconds(self._timeout_s)):
                 for part in add_frames.parse_write_reply(data):
                     self._answers.count(part.status)
                     key = (part.ledger_id, part.first_entry, part.last_entry, part.is_recovery)

@@ -1,6 +1,7 @@
 """Clients that use up a bookie's memory: ``python -m tests.integration.hostile_clients ADDRESS SECONDS KIND…``.
 
-Each speaks the protocol of bookie.proto correctly, and takes no notice of what a bookie can bear.
+Each speaks the protocol of bookie.proto correctly, and takes no notice of what a bookie can bear; ``oversized``
+does not even that.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import grpc.aio
 from bookie_server.client.grpc_client import CHANNEL_OPTIONS, SERVICE
 from bookie_server.wire import add_frames, codec
 from bookie_server.wire.digest import master_key
+from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookie_server.wire.messages import LongPoll, ReadLacRequest, ReadRequest
+from bookie_server.wire.pieces import messages_of
 from bookie_server.wire.record import HEADER_SIZE
 from bookkeeper_metadata.model import DigestType
 
@@ -30,6 +33,8 @@ KEY = master_key(b"")
 _PAYLOAD = bytes(LARGE - 512)
 _REFUSED = bytes(LARGE)
 _RETRY_S = 0.05
+_ENDED = grpc.RpcError, asyncio.InvalidStateError
+"""What a call that the bookie has ended says to whoever uses it on."""
 
 
 def section(ledger_id: int, entry_ids: Sequence[int], payload: bytes) -> bytes:
@@ -54,13 +59,19 @@ async def opened(address: str, method: str) -> AsyncIterator[Any]:
             yield channel.stream_stream(f"/{SERVICE}/{method}")()
 
 
+async def send(call: Any, frame: bytes) -> None:
+    """Send a frame, in pieces where it takes some."""
+    for message in messages_of(frame):
+        await call.write(message)
+
+
 async def store(address: str, ledger_id: int, count: int) -> None:
     """Have ``count`` large entries stored, however often it takes."""
     while True:
-        with suppress(grpc.RpcError):
+        with suppress(*_ENDED):
             async with opened(address, "Write") as call:
                 for entry_id in range(count):
-                    await call.write(section(ledger_id, [entry_id], _PAYLOAD))
+                    await send(call, section(ledger_id, [entry_id], _PAYLOAD))
                     await call.read()
                 return
         await asyncio.sleep(_RETRY_S)
@@ -70,12 +81,12 @@ async def send_large_frames(address: str, number: int) -> None:
     """Adds of new entries in frames as large as they may be, the next before any answer."""
     ledger_id, next_id = 1_000 + number, 0
     while True:
-        with suppress(grpc.RpcError):
+        with suppress(*_ENDED):
             async with opened(address, "Write") as call:
                 while True:
                     # What was refused before is a gap; nobody reads these ledgers.
                     next_id += 2
-                    await call.write(section(ledger_id, [next_id, next_id + 1], _PAYLOAD))
+                    await send(call, section(ledger_id, [next_id, next_id + 1], _PAYLOAD))
         await asyncio.sleep(_RETRY_S)
 
 
@@ -84,7 +95,7 @@ async def read_without_taking(address: str, number: int) -> None:
     ledger_id = 2_000 + number % 4
     await store(address, ledger_id, 4)
     while True:
-        with suppress(grpc.RpcError):
+        with suppress(*_ENDED):
             async with opened(address, "Read") as call:
                 for request_id in range(100_000):
                     entry_id = request_id % 4
@@ -120,11 +131,11 @@ async def pin_large_frames(address: str, number: int) -> None:
     size = int.from_bytes(refused[:4])
     refused = add_frames.encode_section(other, [refused[8 + size :]])
     while True:
-        with suppress(grpc.RpcError):
+        with suppress(*_ENDED):
             async with opened(address, "Write") as call:
                 while True:
                     next_id += 1
-                    await call.write(section(ledger_id, [next_id], b"ten bytes.") + refused)
+                    await send(call, section(ledger_id, [next_id], b"ten bytes.") + refused)
                     await call.read()
         await asyncio.sleep(_RETRY_S)
 
@@ -134,10 +145,10 @@ async def send_duplicates(address: str, number: int) -> None:
     ledger_id = 5_000 + number
     frame = section(ledger_id, [0, 1], _PAYLOAD)
     while True:
-        with suppress(grpc.RpcError):
+        with suppress(*_ENDED):
             async with opened(address, "Write") as call:
                 while True:
-                    await call.write(frame)
+                    await send(call, frame)
         await asyncio.sleep(_RETRY_S)
 
 
@@ -147,10 +158,32 @@ async def write_without_taking(address: str, number: int) -> None:
     # The same ones again and again: each is compared and answered.
     frame = b"".join(section(ledger_id, [entry_id], b"") for entry_id in range(500))
     while True:
-        with suppress(grpc.RpcError):
+        with suppress(*_ENDED):
             async with opened(address, "Write") as call:
                 while True:
-                    await call.write(frame)
+                    await send(call, frame)
+        await asyncio.sleep(_RETRY_S)
+
+
+async def announce_without_sending(address: str, number: int) -> None:
+    """The first piece of a frame as large as it may be, and nothing behind it; sent again when cut off."""
+    (first, *_) = messages_of(bytes(FRAME_SIZE_MAX))
+    while True:
+        with suppress(*_ENDED):
+            async with opened(address, "Write") as call:
+                await call.write(first)
+                await call.read()
+        await asyncio.sleep(_RETRY_S)
+
+
+async def send_oversized_messages(address: str, number: int) -> None:
+    """Frames as large as they may be, each as one message, which gRPC takes in whole and refuses then."""
+    frame = section(7_000 + number, [0, 1], _PAYLOAD)
+    while True:
+        with suppress(*_ENDED):
+            async with opened(address, "Write") as call:
+                await call.write(frame)
+                await call.read()
         await asyncio.sleep(_RETRY_S)
 
 
@@ -161,6 +194,8 @@ KINDS: dict[str, tuple[Callable[[str, int], Coroutine[Any, Any, None]], int]] = 
     "pins": (pin_large_frames, 4),
     "duplicates": (send_duplicates, 20),
     "deaf": (write_without_taking, 4),
+    "announcers": (announce_without_sending, STREAMS),
+    "oversized": (send_oversized_messages, 10),
 }
 """What each does, and how many of it."""
 

@@ -12,7 +12,13 @@ from google.protobuf.message import Message
 from bookie_server.wire import add_frames
 from bookie_server.wire import bookie_pb2 as pb
 from bookie_server.wire.digest import DummyDigest
-from bookie_server.wire.limits import FRAME_SIZE_MAX, HEADER_SIZE_MAX
+from bookie_server.wire.limits import (
+    FRAME_SECTIONS_MAX,
+    FRAME_SIZE_MAX,
+    HEADER_SIZE_MAX,
+    PIECE_SIZE_MAX,
+)
+from bookie_server.wire.pieces import messages_of
 from bookie_server.wire.record import HEADER_SIZE, LENGTH_SIZE, encode_lac_packet
 from tests.doubles.records import CRC32C, KEY, records
 
@@ -212,12 +218,36 @@ class Mutator:
         return bytes(changed)
 
     def flood(self) -> bytes:
-        """As many sections as a frame holds, all of one small entry."""
+        """As many sections as a frame may have, or more, all of one small entry."""
         header = self.header().SerializeToString()
         ledger_id = pb.SectionHeader.FromString(header).ledger_id
         first = self.rng.randrange(10**6)
         one = [
             add_frames.encode_section(header, [records([b""], first + at, ledger_id=ledger_id)])
-            for at in range(2_000)
+            for at in range(self.rng.choice((FRAME_SECTIONS_MAX, FRAME_SECTIONS_MAX, 2_000)))
         ]
         return b"".join(one)
+
+    def pieces(self) -> tuple[bytes, list[bytes]]:
+        """A valid frame in pieces, and the messages it came to: some changed, left out, twice or cut."""
+        ledger_id, rng = self.rng.choice(LEDGERS), self.rng
+        header = pb.SectionHeader(ledger_id=ledger_id, master_key=KEY, digest_type="CRC32C")
+        large = records([bytes(PIECE_SIZE_MAX + rng.randrange(10**6))], 500, ledger_id=ledger_id)
+        frame = add_frames.encode_section(header.SerializeToString(), [large])
+        messages = list(messages_of(frame))
+        at = rng.randrange(len(messages))
+        match rng.randrange(6):
+            case 0:
+                number = rng.choice(INTEGERS) % 2**32
+                messages[0] = messages[0][:4] + number.to_bytes(4) + messages[0][8:]
+            case 1:
+                messages[at] = messages[at][: rng.choice(SIZES)]
+            case 2:
+                del messages[at]
+            case 3:
+                messages.insert(at, messages[at])
+            case 4:
+                messages.insert(at, self.section())
+            case _:
+                pass
+        return frame, messages

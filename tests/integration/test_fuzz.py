@@ -69,7 +69,7 @@ class Fuzz:
 
     def send(self, connection: Socket) -> None:
         make, rng = self.mutator, self.mutator.rng
-        match rng.choices(range(8), (40, 20, 10, 10, 5, 10, 4, 1))[0]:
+        match rng.choices(range(9), (40, 20, 10, 10, 5, 10, 4, 2, 1))[0]:
             case 0:
                 connection.write([make.frame() for _ in range(rng.choice((1, 1, 4)))])
             case 1:
@@ -88,6 +88,9 @@ class Fuzz:
                     self.answers.count(codec.parse_entry_list(reply).status)
             case 6:
                 connection.write_and_go([make.frame(), make.frame()])
+            case 7:
+                frame, messages = make.pieces()
+                connection.write_messages([frame, *messages], messages)
             case _:
                 connection.write([make.flood()])
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.write_stream import WriteStream
 from bookie_server.wire import add_frames
+from bookie_server.wire.limits import FRAME_SECTIONS_MAX, PIECE_SIZE_MAX
 from bookie_server.wire.messages import Status
+from bookie_server.wire.pieces import Pieces, is_piece
 from tests.doubles.records import encoded_section
 from tests.simulation.kit.loop import SimLoop
 
@@ -34,6 +37,52 @@ class SilentOnce:
         """Nothing is held."""
 
 
+class Pieced:
+    """Calls that take messages one by one; the first call breaks behind its second message."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[bytes]] = []
+        self._answers: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def open(self) -> Pieced:
+        self.calls.append([])
+        return self
+
+    async def write(self, message: bytes) -> None:
+        messages = self.calls[-1]
+        messages.append(message)
+        # Others come to the loop between two pieces.
+        await asyncio.sleep(0)
+        if len(self.calls) == 1 and len(messages) == 2:
+            self._answers.put_nowait(b"no answer")
+            await asyncio.Event().wait()
+
+    async def read(self) -> bytes:
+        return await self._answers.get()
+
+    def answer(self, frame: bytes) -> None:
+        replies = [part.reply(Status.OK) for part in add_frames.parse_frame(frame)]
+        self._answers.put_nowait(add_frames.encode_write_reply(replies))
+
+    def cancel(self) -> None:
+        """Nothing is held."""
+
+
+def whole(messages: list[bytes]) -> list[bytes]:
+    """The frames, as a bookie puts them together."""
+    frames: list[bytes] = []
+    left = deque(messages)
+    while left:
+        message = left.popleft()
+        if is_piece(message):
+            pieces = Pieces(message)
+            while pieces.missing_bytes:
+                pieces.add(left.popleft())
+            message = pieces.join()
+        frames.append(message)
+    return frames
+
+
 def on_virtual_time(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     with asyncio.Runner(loop_factory=SimLoop) as runner:
         runner.run(main())
@@ -52,6 +101,45 @@ def test_what_waits_behind_frames_that_expired_is_sent() -> None:
         await asyncio.sleep(2)
 
         assert statuses == {"first": Status.UNREACHABLE, "second": Status.OK}
+        await stream.close()
+
+    on_virtual_time(main)
+
+
+def test_the_pieces_of_a_frame_are_sent_in_a_row_and_all_again_after_a_break() -> None:
+    async def main() -> None:
+        call, statuses = Pieced(), list[Status]()
+        stream = WriteStream(call.open, ConnectionSettings())
+        sections = [encoded_section([bytes(PIECE_SIZE_MAX)] * 3, 0), encoded_section([b"x"], 3)]
+        large = [encoded_section([bytes(PIECE_SIZE_MAX)], first) for first in range(4, 8)]
+        for section in (*sections, *large):
+            stream.write(section, statuses.append)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.5)
+
+        assert len(call.calls[0]) == 2
+        sent = whole(call.calls[1])
+        for frame in sent:
+            call.answer(frame)
+        await asyncio.sleep(0.5)
+        assert set(statuses) == {Status.OK}
+        assert len(sent) == 3
+        assert b"".join(sent).startswith(b"".join(section.data for section in sections))
+        await stream.close()
+
+    on_virtual_time(main)
+
+
+def test_a_frame_has_no_more_sections_than_a_bookie_takes() -> None:
+    async def main() -> None:
+        call, statuses = SilentOnce(), list[Status]()
+        stream = WriteStream(lambda: call, ConnectionSettings(add_timeout_ms=1_000))
+        for entry_id in range(2 * FRAME_SECTIONS_MAX):
+            stream.write(encoded_section([b""], entry_id), statuses.append)
+        await asyncio.sleep(3)
+
+        sizes = [len(add_frames.parse_frame(frame)) for frame in call.frames]
+        assert sizes == [FRAME_SECTIONS_MAX] * 2
         await stream.close()
 
     on_virtual_time(main)

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 
 import pytest
 
+from bookie_server.memory import frames as frames_module
 from bookie_server.memory.budget import MemoryBudget, Room
-from bookie_server.memory.frames import EXPECTED_MIN, FramesInProgress
+from bookie_server.memory.frames import EXPECTED_MIN, FramesInProgress, PromisedMemory
 from bookie_server.wire.limits import FRAME_SIZE_MAX
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from tests.doubles.waits import pass_turns
 
 NEVER_S = 3_600.0
+MIB = 1024 * 1024
 
 
 async def taken(budget: MemoryBudget, client: str, size_bytes: int) -> Room:
@@ -138,7 +140,8 @@ async def test_who_waits_for_himself_only_keeps_what_was_lent() -> None:
 
 async def test_a_frame_is_in_progress_until_its_last_section_is_answered() -> None:
     budget = MemoryBudget(4 * FRAME_SIZE_MAX, patience_s=NEVER_S)
-    frames = FramesInProgress(budget, "a")
+    memory = PromisedMemory(budget)
+    frames = FramesInProgress(memory, "a")
     await frames.expect()
     assert budget.used_bytes == EXPECTED_MIN
 
@@ -160,7 +163,8 @@ async def test_a_frame_is_in_progress_until_its_last_section_is_answered() -> No
 async def test_idle_streams_keep_nobody_waiting() -> None:
     """Idle ones took room for the largest frame in turn, and frames that were there stood behind them."""
     budget = MemoryBudget(FRAME_SIZE_MAX, patience_s=0.01)
-    streams = [FramesInProgress(budget, str(number)) for number in range(200)]
+    memory = PromisedMemory(budget)
+    streams = [FramesInProgress(memory, str(number)) for number in range(200)]
     for stream in streams:
         await stream.expect()
 
@@ -172,7 +176,8 @@ async def test_idle_streams_keep_nobody_waiting() -> None:
 async def test_frames_that_come_all_at_once_wait_for_room_and_none_is_refused() -> None:
     """Two hundred writers with a MiB each, all at once: some were told that the bookie is away."""
     budget = MemoryBudget(FRAME_SIZE_MAX, patience_s=0.001)
-    streams = [FramesInProgress(budget, str(number)) for number in range(40)]
+    memory = PromisedMemory(budget)
+    streams = [FramesInProgress(memory, str(number)) for number in range(40)]
     for stream in streams:
         await stream.expect()
     used = []
@@ -192,10 +197,85 @@ async def test_frames_that_come_all_at_once_wait_for_room_and_none_is_refused() 
 
 async def test_a_frame_larger_than_the_budget_is_served_alone() -> None:
     budget = MemoryBudget(FRAME_SIZE_MAX, patience_s=NEVER_S)
-    stream = FramesInProgress(budget, "a")
+    memory = PromisedMemory(budget)
+    stream = FramesInProgress(memory, "a")
     await stream.expect()
 
     frame = await stream.arrive(3 * FRAME_SIZE_MAX)
 
     frame.let_go()
     assert budget.used_bytes == 0
+
+
+async def announced(stream: FramesInProgress, size_bytes: int) -> None:
+    await stream.expect()
+    await stream.announce(size_bytes)
+
+
+async def test_announced_frames_leave_a_part_of_the_room_to_others() -> None:
+    """Whoever announces much and sends nothing stands in the way of such as himself only."""
+    budget = MemoryBudget(32 * MIB, patience_s=NEVER_S)
+    memory = PromisedMemory(budget)
+    streams = [FramesInProgress(memory, f"greedy {number}") for number in range(10)]
+    tasks = [asyncio.create_task(announced(stream, FRAME_SIZE_MAX)) for stream in streams]
+    await pass_turns(5)
+    assert sum(task.done() for task in tasks) == 2
+    assert budget.used_bytes == 16 * MIB
+    assert memory.promises.waiting_count == 8
+
+    other = FramesInProgress(memory, "other")
+    await other.expect()
+    frame = await other.arrive(10 * MIB)
+    assert budget.used_bytes == 26 * MIB
+
+    frame.let_go()
+    await end_tasks(tasks)
+    for stream in streams:
+        stream.close()
+    other.close()
+    assert (budget.used_bytes, memory.promises.used_bytes) == (0, 0)
+
+
+async def test_who_announces_and_does_not_send_is_given_up_only_while_others_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(frames_module, "STALLED_AFTER_S", 0.01)
+    budget = MemoryBudget(FRAME_SIZE_MAX, patience_s=0.01)
+    memory = PromisedMemory(budget)
+    stalled, other = FramesInProgress(memory, "stalled"), FramesInProgress(memory, "other")
+    given_up: list[str] = []
+
+    def give_up() -> None:
+        given_up.append("stalled")
+        stalled.close()
+
+    await announced(stalled, FRAME_SIZE_MAX)
+    stalled.begin_await(give_up)
+    await asyncio.sleep(0.05)
+    assert given_up == []
+
+    await announced(other, 1_000_000)
+    assert given_up == ["stalled"]
+    assert budget.used_bytes == 1_000_000
+
+
+async def test_a_stream_that_goes_on_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece starts the time anew, and with the last one it ends."""
+    monkeypatch.setattr(frames_module, "STALLED_AFTER_S", NEVER_S)
+    budget = MemoryBudget(FRAME_SIZE_MAX, patience_s=0.01)
+    memory = PromisedMemory(budget)
+    busy, other = FramesInProgress(memory, "busy"), FramesInProgress(memory, "other")
+    given_up: list[str] = []
+    await announced(busy, FRAME_SIZE_MAX)
+    busy.begin_await(lambda: given_up.append("busy"))
+    waiting_for_room = asyncio.create_task(announced(other, FRAME_SIZE_MAX))
+    await asyncio.sleep(0.05)
+    busy.begin_await(lambda: given_up.append("busy"))
+    busy.end_await()
+
+    # What its sections cost beside their bytes is granted at once: the bytes are here.
+    frame = await busy.arrive(FRAME_SIZE_MAX + 1_000)
+    frame.let_go()
+    await waiting_for_room
+
+    assert given_up == []
