@@ -124,6 +124,6 @@ class Connections:
             _LOGGER.debug("no addresses looked up. error=%s", away)
 
     async def _refresh(self) -> None:
-        readonly = await self._registry.readonly()
+        writable = await self._registry.writable()
         # A bookie that died read-only and came back is registered twice until its old session expires.
-        self.remember(readonly | await self._registry.writable())
+        self.remember(await self._registry.readonly() | writable)

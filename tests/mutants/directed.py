@@ -17,10 +17,13 @@ from bookie_server.storage.identity.start_plan import _Planner
 from bookie_server.storage.recovery import _Recovery
 from bookkeeper_metadata.cookies import CookieStore
 from spark_bookkeeper.ledger.client import LedgerClient
+from spark_bookkeeper.ledger.connections import Connections
 from spark_bookkeeper.ledger.context import LedgerContext
+from spark_bookkeeper.ledger.ensemble_change import EnsembleChanger
 from spark_bookkeeper.ledger.last_confirmed import believable_claim, lac_evidence
 from spark_bookkeeper.ledger.protocol.placement import choose_ensemble
 from spark_bookkeeper.ledger.recovery import shut_out_writer
+from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.simulation.kit.patching import Mutant, Mutants, Planting
 
 _DISKS = "tests/bookie_server/storage/test_identity.py"
@@ -31,6 +34,8 @@ _COOKIES = "tests/metadata/test_cookies.py"
 _LIMBO = "tests/bookie_server/test_limbo.py"
 _ADMISSION = "tests/bookie_server/core/test_admission.py"
 _HELD = "tests/spark_bookkeeper/ledger/test_held_places.py"
+_SHORTAGE = "tests/spark_bookkeeper/ledger/test_shortage.py"
+_MOVED = "tests/spark_bookkeeper/ledger/test_moved_bookies.py"
 _CLOSING = "tests/spark_bookkeeper/ledger/test_closing.py"
 _READING = "tests/spark_bookkeeper/ledger/test_reading.py"
 _LAC = "tests/spark_bookkeeper/ledger/test_last_confirmed.py"
@@ -273,6 +278,33 @@ mutant(
         "min(wanted.ensemble_size, max(len(candidates), wanted.write_quorum))": "wanted.ensemble_size"
     },
 )
+
+# -- short of bookies -------------------------------------------------------------------------------------
+
+mutant(
+    "suspects_left_alone_for_ever",
+    "a writer without its ack quorum waits for the end of a quarantine",
+    _SHORTAGE,
+    "test_a_writer_short_of_bookies_goes_on_as_soon_as_one_is_registered_again",
+).edit(EnsembleChanger._look, {"frozenset[str]() if is_needed else": ""})
+mutant(
+    "every_try_ends_the_shortage",
+    "bookies that are tried in vain start a writer's wait anew",
+    _SHORTAGE,
+    "test_trying_suspects_in_vain_lengthens_no_wait",
+).edit(WriteHandle._wait_for_bookies, {"shortage is None and state.is_settled": "shortage is None"})
+mutant(
+    "taking_turns",
+    "bookies that refuse every add replace each other for ever",
+    _SHORTAGE,
+    "test_bookies_that_refuse_at_once_do_not_take_turns_for_ever",
+).edit(EnsembleChanger._left_alone, {"frozenset((*newly, *alone))": "frozenset(newly)"})
+mutant(
+    "address_learned_once",
+    "a fence that nobody answers does not look where the bookies are now",
+    _MOVED,
+    "test_a_recovery_finds_them",
+).edit(Connections.have_moved, {"await self._try_refresh()": "pass"})
 
 # -- freshness, LAC limits ------------------------------------------------------------------------------
 

@@ -179,3 +179,17 @@ async def test_nor_where_the_writer_could_do_without_them(scene: Scene) -> None:
 
     assert sum(len(scene.cluster.faults[each].writes_seen) for each in refusing) <= 6
     assert len(scene.writer.metadata.fragments) <= 5
+
+
+@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=600_000, ensemble_change_retry_ms=300_000)
+async def test_a_rolling_restart_keeps_no_writer_waiting(scene: Scene) -> None:
+    """The one before is back when the next goes, and its quarantine lasts longer than that."""
+    async with asyncio.timeout(seconds(20)):
+        for number, bookie_id in enumerate(scene.ensemble):
+            scene.cluster.set_faults(is_dead=False)
+            scene.cluster.set_faults(bookie_id, is_dead=True)
+            assert await scene.writer.append(b"%d" % number) == number
+            await until(lambda: not scene.writer._state.is_changing)
+        await scene.writer.close()
+
+    assert await scene.read() == [b"%d" % number for number in range(3)]
