@@ -23,6 +23,7 @@ from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
 from bookie_server.storage.engine import Storage
+from bookie_server.storage.identity.cookie_file import instance_id_of
 from bookie_server.storage.opening import open_storage
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
@@ -172,7 +173,7 @@ class SimBookie:
                 self.files,
                 settings.storage,
                 identity.locks,
-                instance_id=self.name.encode().ljust(16),
+                instance_id=instance_id_of(CLUSTER_ID, settings.bookie_id),
                 clock_ms=self._now_ms,
             )
             disk = self.files, owner, self._pace, self._random

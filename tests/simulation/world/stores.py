@@ -24,7 +24,7 @@ from tests.simulation.world.history import Committed, Deleted, History
 
 T = TypeVar("T")
 ROOT = "/ledgers"
-CLUSTER_ID = "simulated"
+CLUSTER_ID = "51700000-0000-4000-8000-000000000000"
 """What the directories of every bookie here name as theirs."""
 _MUTATIONS = ("create", "put", "delete", "multi", "sequence")
 
