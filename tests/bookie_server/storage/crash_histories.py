@@ -186,9 +186,10 @@ def damage(states: CrashStates, random: Random) -> None:
     with judge.watching():
         model.storage = model.open(model.files)
         # As the bookie does, with what the metadata says.
-        model.storage.contents.set_limbo({*model.entries, *model.keys, *model.storage.contents.ledgers})
+        limbo = {*model.entries, *model.keys, *model.storage.contents.ledgers}
+        model.storage.contents.set_limbo(limbo)
         model.storage.checkpoint_now()
-        model.limbo = set(model.entries)
+        model.limbo = limbo
         for number in range(2):
             model.write(a_group(model, random, number))
         model.restart()

@@ -162,22 +162,17 @@ class SimFileSystem(FileSystem):
         return after
 
     def crash_images(self, rng: Random, count: int) -> Iterator[SimFileSystem]:
-        """The extreme crash states, and ``count`` drawn ones; only one where everything is synced."""
+        """The extreme crash states, and ``count`` drawn ones; fewer where there are not as many."""
+        unsynced = sum(inode.unsynced for inode in self.names_now.values())
         yield self.crash(rng, _drop)
-        if not self.is_at_rest:
+        if unsynced or self._pending:
             yield self.crash(rng, _keep)
+        if unsynced and self._pending:
             yield self.crash(rng, _keep, _drop)
             yield self.crash(rng, _drop, _keep)
-            for _ in range(count):
-                yield self.crash(rng)
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether a power loss now would change nothing."""
-        inodes = self.names_now.values()
-        return not self._pending and not any(
-            inode.dirty or len(inode.cached) != len(inode.durable) for inode in inodes
-        )
+        # A sector may be kept, dropped, and torn in many ways, a name be kept or dropped.
+        for _ in range(min(count, 3 * unsynced + (1 << min(len(self._pending), 4)) - 2)):
+            yield self.crash(rng)
 
     @property
     def is_torn(self) -> bool:

@@ -67,6 +67,15 @@ class Inode:
             self.durable, self._digest = bytes(self.cached), b""
         self.dirty.clear()
 
+    @property
+    def unsynced(self) -> int:
+        """How many things of it a power loss would decide about."""
+        changed = sum(
+            self.cached[at : at + SECTOR_SIZE] != self.durable[at : at + SECTOR_SIZE]
+            for at in (sector * SECTOR_SIZE for sector in self.dirty)
+        )
+        return changed + (len(self.cached) > len(self.durable))
+
     def lose(self, error: int) -> None:
         """A failed sync: the dirty pages count as clean, yet the disk never got them."""
         self.dirty.clear()
@@ -91,6 +100,8 @@ class Inode:
             end = min(begin + len(fresh), len(content))
             if begin < end:
                 content[begin:end] = fresh[: end - begin]
+        if content == self.durable:
+            return self._at_rest(bytes(self.durable), self._digest)
         after = self._at_rest(bytes(content), b"")
         after.is_torn |= is_torn
         return after

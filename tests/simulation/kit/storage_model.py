@@ -118,6 +118,8 @@ class Model:
         self.packets: dict[int, bytes] = {}
         self.packets_sent: dict[int, list[bytes]] = {}
         self.tombstones: set[int] = set()
+        self.limbo: set[int] = set()
+        """Ledgers of which something may have been lost, and that is known durably."""
         self.is_answered = False
         """That the disks are new, and not emptied, has been said, and is durable."""
         self.storage: Storage
@@ -193,7 +195,7 @@ class Model:
     def promised(self) -> tuple[object, ...]:
         """How much was acknowledged so far: grows with every promise, and only then."""
         entries = sum(map(len, self.entries.values()))
-        facts = self.keys, self.fenced, self.tombstones
+        facts = self.keys, self.fenced, self.tombstones, self.limbo
         return entries, *map(len, facts), tuple(sorted(self.packets.items()))
 
     def check(self, storage: Storage, when: str, *, may_lack: bool = False) -> None:
@@ -202,7 +204,7 @@ class Model:
         ``may_lack``: after damage things may be gone, as long as that is denied of none of them.
         """
         contents = storage.contents
-        for ledger_id in {*self.entries, *self.keys, *self.fenced, *contents.ledgers}:
+        for ledger_id in {*self.entries, *self.keys, *self.fenced, *self.limbo, *contents.ledgers}:
             facts = contents.ledgers.get(ledger_id)
             absence = status_of_absence(facts, is_storage_damaged=contents.is_damaged)
             is_lost = may_lack and absence is Status.UNKNOWN
@@ -210,6 +212,7 @@ class Model:
             if facts is None:
                 assert is_lost, f"{when}: ledger {ledger_id} is denied"
                 continue
+            assert facts.is_limbo or ledger_id not in self.limbo, f"{when}: limbo of {ledger_id}"
             key, packet = self.keys.get(ledger_id), self.packets.get(ledger_id)
             assert is_lost or key in (None, facts.master_key), f"{when}: key of {ledger_id}"
             assert is_lost or facts.is_fenced or ledger_id not in self.fenced, (
@@ -219,9 +222,12 @@ class Model:
                 assert ledger_id in self.fences_sent, f"{when}: {ledger_id} fenced by nobody"
             if packet is not None:
                 sent = self.packets_sent[ledger_id]
-                assert is_lost or facts.explicit_lac in sent[sent.index(packet) :], when
-        if not (may_lack and contents.is_damaged):
-            assert all(each in contents.tombstones for each in self.tombstones), when
+                assert is_lost or facts.explicit_lac in sent[sent.index(packet) :], (
+                    f"{when}: explicit LAC of {ledger_id}"
+                )
+        # What damage takes of these lets a deleted ledger come back, empty; nobody is denied anything.
+        kept = may_lack or all(each in contents.tombstones for each in self.tombstones)
+        assert kept, f"{when}: tombstones"
 
     def _check_entries(self, storage: Storage, ledger_id: int, when: str, is_lost: bool) -> None:
         found = read_all(storage, ledger_id)
