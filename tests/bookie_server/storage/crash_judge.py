@@ -46,6 +46,13 @@ class CrashJudge:
         for image in self.states.of(files, self._promised):
             self._judge(image)
 
+    def judge_loss(self, image: SimFileSystem) -> None:
+        """Judge a state from which a file was taken: what it held may be gone, and is not denied."""
+        if self.is_news(image):
+            storage = self.model.open(image)
+            self.model.check(storage, f"steps={self.model.files.steps}", may_lack=True)
+            storage.close()
+
     def is_news(self, image: SimFileSystem) -> bool:
         return self.states.is_news(image, self._promised)
 
@@ -54,6 +61,7 @@ class CrashJudge:
         return self.model.is_answered, self.model.promised
 
     def _judge(self, image: SimFileSystem) -> None:
+        """A start, and another one behind a power cut right at its end."""
         if self.is_recovery_cut:
             self._cut_recovery(image)
         is_torn = self._is_torn or image.is_torn
@@ -61,7 +69,7 @@ class CrashJudge:
         self.check(storage, is_torn)
         first = facts_of(storage)
         storage.close()
-        # The start is cut off right at its end; most states have become the same by then.
+        # Most states have become the same by then.
         again = image.crash(self.states.random, lambda _: "drop")
         if self.is_news(again):
             storage = self.model.open(again)

@@ -37,9 +37,7 @@ class CrashStates:
             if self.is_news(image, promised, beside):
                 yield image
 
-    def is_news(
-        self, image: SimFileSystem, promised: object = None, beside: object = None
-    ) -> bool:
+    def is_news(self, image: SimFileSystem, promised: object = None, beside: object = None) -> bool:
         """Whether a state was not judged before, in the face of the same promises."""
         state = image.digest(), beside
         self._found.add(state)

@@ -83,7 +83,7 @@ class Inode:
 
     def survivor(self, rng: Random, keep: Callable[[Random], str]) -> Inode:
         if not self.dirty and len(self.cached) == len(self.durable):
-            return self._at_rest(bytes(self.durable), self._digest)
+            return self._at_rest(bytes(self.durable), self.digest())
         content, is_torn = bytearray(self.durable), False
         if len(self.cached) > len(content) and keep(rng) != "drop":
             content.extend(bytes(len(self.cached) - len(content)))
@@ -101,7 +101,7 @@ class Inode:
             if begin < end:
                 content[begin:end] = fresh[: end - begin]
         if content == self.durable:
-            return self._at_rest(bytes(self.durable), self._digest)
+            return self._at_rest(bytes(self.durable), self.digest())
         after = self._at_rest(bytes(content), b"")
         after.is_torn |= is_torn
         return after
