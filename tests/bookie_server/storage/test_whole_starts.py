@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from pathlib import Path
@@ -240,9 +241,18 @@ def explore(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.__name__)
-@pytest.mark.parametrize("part", range(2))
 @pytest.mark.conformance("S5")
 def test_no_crash_of_a_start_keeps_the_next_from_starting(
-    history: Callable[[CrashStates, Random], None], part: int
+    history: Callable[[CrashStates, Random], None],
 ) -> None:
-    explore(history, part, STATES_MIN)
+    explore(history, 0, STATES_MIN)
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.__name__)
+def test_no_crash_of_many_new_starts_keeps_the_next_from_starting(
+    history: Callable[[CrashStates, Random], None],
+) -> None:
+    explore(history, time.time_ns() // 1_000_000 % 10**9, STATES_MIN_FULL)
