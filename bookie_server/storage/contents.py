@@ -176,9 +176,16 @@ class Contents:
                 self._ledgers_of_journal[journal_index] += 1
         return handle
 
-    def restore_handle(self, ledger_id: int, handle: LedgerHandleState) -> None:
-        """Take a handle state over from the index, before anything is replayed."""
+    def restore_handle(
+        self, ledger_id: int, handle: LedgerHandleState, *, is_everywhere: bool = True
+    ) -> None:
+        """Take a handle state over from the indexes, before anything is replayed.
+
+        The next checkpoint stores it anew unless it ``is_everywhere``.
+        """
         self.ledgers[ledger_id] = handle
+        if not is_everywhere:
+            self._dirty.add(ledger_id)
         if handle.directory_index != UNASSIGNED:
             self._ledgers_of_directory[handle.directory_index] += 1
         if handle.journal_index != UNASSIGNED:

@@ -102,10 +102,12 @@ class _Recovery:
         newest = max((index.state for index in known), default=None, key=lambda s: s.checkpoint)
         if newest is not None:
             self._refuse_missing_directories(newest.journal_count, newest.directory_count)
+        lost = [index for index in self._indexes if index.is_new and self._is_lost(index, newest)]
         for number, directory in enumerate(self._settings.journal_directories):
             # The smallest: of what lies behind it, the slowest directory has nothing. A journal
-            # that was added to the settings has no mark yet, and is read from its start.
-            marks = [index.marks.get(number, ORIGIN) for index in known]
+            # that was added to the settings has no mark yet, and is read from its start; so is every
+            # one for a directory that lost its index: an earlier try may have moved the others' marks.
+            marks = [index.marks.get(number, ORIGIN) for index in known] + [ORIGIN for _ in lost]
             self.marks[number] = min(marks, default=ORIGIN)
             # The first indexes are durable before the first journal
             # file gets its name, so they were lost.
@@ -113,7 +115,11 @@ class _Recovery:
                 self._damage(directory, "a journal without any index")
         for index in self._indexes:
             if index.is_new:
-                self._admit(index, newest)
+                self._admit(index, is_lost=index in lost)
+            elif index.is_blank and log_ids(self._files, index.directory):
+                # Nothing is written before a start was finished: this is an old copy of the index,
+                # and the logs have rows that it lost.
+                self._damage(index.path, "entry logs beside an index of nothing")
             self.report.damage += index.damage
             # One directory's newest state is enough: a checkpoint writes every handle state to each.
             is_unanswered = index.state == newest and index.state.is_damaged
@@ -149,15 +155,17 @@ class _Recovery:
                     path, f"{before - now} of {before} {what} directories are gone"
                 )
 
-    def _admit(self, index: DirectoryIndex, newest: IndexState | None) -> None:
-        """Decide whether a directory without an index is new or has lost it."""
+    def _is_lost(self, index: DirectoryIndex, newest: IndexState | None) -> bool:
+        """Whether a directory without an index has lost it, or is new."""
         # The first checkpoint is empty and goes before any journal: a crash within it leaves
         # directories without an index, and nothing in them.
         known = newest.directory_count if newest is not None and newest.checkpoint > 1 else 0
-        if index.index < known:
+        return index.index < known or bool(log_ids(self._files, index.directory))
+
+    def _admit(self, index: DirectoryIndex, *, is_lost: bool) -> None:
+        """Take in a directory without an index."""
+        if is_lost:
             self._damage(index.path, "index is missing")
-        elif log_ids(self._files, index.directory):
-            self._damage(index.path, "entry logs without an index")
         # Damaged from the first durable byte on: if the bookie crashes before it has read the
         # metadata, an emptied directory must not come back as one that may deny entries.
         state = replace(index.state, checkpoint=0, is_damaged=self.report.is_new)
@@ -205,7 +213,10 @@ class _Recovery:
                 if handle.directory_index == UNASSIGNED:
                     handle.directory_index = number
         for ledger_id, handle in merged.items():
-            contents.restore_handle(ledger_id, handle)
+            # A crash came between two directories' commits. What no journal has, as limbo, is to reach
+            # the slower one again: behind the next checkpoint nothing says which of them is newer.
+            known = {index.handles.get(ledger_id) for index in self._indexes}
+            contents.restore_handle(ledger_id, handle, is_everywhere=len(known) == 1)
         contents.checkpoint_number = max(index.state.checkpoint for index in self._indexes)
         contents.applied.update(self.marks)
         if self.report.damage or self.report.is_new:

@@ -6,8 +6,6 @@ mutants lives with the simulations (``tests/simulation/*/mutants*.py``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from bookie_server.core.admission import Admission, _is_plausible
 from bookie_server.identity import Identity, claim_identity
 from bookie_server.limbo import put_ledgers_in_limbo, state_after_loss, wait_until_unregistered
@@ -24,7 +22,8 @@ from spark_bookkeeper.ledger.last_confirmed import believable_claim, lac_evidenc
 from spark_bookkeeper.ledger.protocol.placement import choose_ensemble
 from spark_bookkeeper.ledger.recovery import shut_out_writer
 from spark_bookkeeper.ledger.write_handle import WriteHandle
-from tests.simulation.kit.patching import Mutant, Mutants, Planting
+from tests.mutants.crashes import CRASHES
+from tests.mutants.planting import DirectedMutants
 
 _DISKS = "tests/bookie_server/storage/test_identity.py"
 _CRASHES = "tests/bookie_server/storage/test_identity_crashes.py"
@@ -41,24 +40,7 @@ _READING = "tests/spark_bookkeeper/ledger/test_reading.py"
 _LAC = "tests/spark_bookkeeper/ledger/test_last_confirmed.py"
 
 
-@dataclass(frozen=True, slots=True)
-class Directed:
-    """A mutant and the test that notices it."""
-
-    mutant: Mutant
-    test: str
-    """``file::test``."""
-
-
-MUTANTS = Mutants()
-_TESTS: dict[str, str] = {}
-
-
-def mutant(name: str, stands_for: str, file: str, test: str) -> Planting:
-    """State a bug and the test that must fail with it; how it is planted comes next."""
-    _TESTS[name] = f"{file}::{test}"
-    return MUTANTS.planted(name, stands_for)
-
+mutant = DirectedMutants()
 
 # -- identity: which directories a bookie may start on ------------------------------------------------
 
@@ -366,4 +348,4 @@ mutant(
     "test_a_deletion_deletes_the_ledger_it_fenced_and_no_other",
 ).edit(LedgerClient.delete_ledger, {"delete(ledger_id, versioned.version)": "delete(ledger_id)"})
 
-DIRECTED = {name: Directed(MUTANTS[name], test) for name, test in _TESTS.items()}
+DIRECTED = mutant.all() | CRASHES

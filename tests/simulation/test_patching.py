@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
-from tests.mutants.directed import MUTANTS as DIRECTED
+from tests.mutants.directed import DIRECTED
 from tests.simulation.commits.mutants import MUTANTS as COMMITS
-from tests.simulation.kit.patching import CopyError, Mutants, Patch, WordsGoneError
+from tests.simulation.kit.patching import CopyError, Mutant, Patch, WordsGoneError
 from tests.simulation.rules.mutants import MUTANTS as RULES
 from tests.simulation.world.blind_mutants import BLIND
 from tests.simulation.world.mutants import MUTANTS as WORLD
@@ -100,10 +102,16 @@ def test_what_is_edited_must_be_there_once(words: str) -> None:
 
 @pytest.mark.parametrize(
     "mutants",
-    [COMMITS, RULES, WORLD, BLIND, DIRECTED],
+    [
+        COMMITS,
+        RULES,
+        WORLD,
+        BLIND,
+        {name: each.mutant for name, each in DIRECTED.items()},
+    ],
     ids=["commits", "rules", "world", "blind", "directed"],
 )
-def test_every_mutant_fits_the_code_of_today(mutants: Mutants) -> None:
+def test_every_mutant_fits_the_code_of_today(mutants: Mapping[str, Mutant]) -> None:
     for mutant in mutants.values():
         with mutant.planted():
             pass

@@ -1,87 +1,88 @@
-"""Every crash of histories drawn at random: what was acknowledged by then is there, as it was.
+"""Every crash of histories of every kind, drawn at random: nothing acknowledged by then is lost or denied.
 
-The states are counted: each is a disk no other moment of the run left behind.
+Each state is a disk that no other moment left behind, and is judged by starts (``crash_judge``). They are
+counted, kind by kind, so that a kind which finds nothing new any more is noticed.
 """
 
 from __future__ import annotations
 
-import struct
 import sys
 import time
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
-from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Tombstone
+from tests.bookie_server.storage import crash_histories as histories
 from tests.simulation.kit.crash_states import CrashStates
-from tests.simulation.kit.files import SimFileSystem
-from tests.simulation.kit.storage_model import Model, open_small, run_of
 
-ACTIONS = 14
-"""Of one history; about a hundred changing calls."""
-STATES_FULL = 80_000
-"""Some 420 histories, ten minutes of one core; six of them, in the short suite, have about 1,150."""
-
-
-def act(model: Model, random: Random, number: int) -> None:
-    """One thing a bookie does: a group, a checkpoint with its journal roll, or a restart."""
-    ledger_id = random.randrange(1, 5)
-    known = len(model.entries.get(ledger_id, {}))
-    ids = range(known, known + random.randrange(1, 12))
-    records: list[JournalRecord] = [
-        MasterKey(ledger_id, bytes([ledger_id]) * 20),
-        Add(run_of(ledger_id, ids, size=random.choice((3, 40, 700, 3000)))),
-    ]
-    match random.randrange(10):
-        case 0:
-            records.append(Fence(ledger_id))
-        case 1:
-            packet = struct.pack(">qq4x", ledger_id, ids[-1])
-            records.append(ExplicitLac(ledger_id, packet))
-        case 2:
-            records.append(Tombstone(100 + number, 101 + number))
-        case 3 | 4:
-            return model.checkpoint()
-        case 5:
-            return model.restart()
-        case _:
-            pass
-    return model.write(records)
+STATES_PER_PART = 250
+HISTORIES_PER_PART = 60
+"""More than enough: a history has some twenty to two hundred states of its own."""
+PARTS: dict[Callable[[CrashStates, Random], None], int] = {
+    histories.first_start: 1,
+    histories.start_again: 3,
+    histories.roll: 4,
+    histories.lost_journal: 2,
+    histories.checkpoint: 6,
+    histories.snapshot: 1,
+    histories.replay: 4,
+    histories.deletion: 4,
+    histories.kill: 4,
+    histories.cut_twice: 4,
+    histories.damage: 4,
+    histories.sealed: 1,
+    histories.replacing: 2,
+}
+"""How many tests explore histories of a kind in `make test`."""
+FULL_FACTOR = 10
+"""So many times as many in `make full`, of histories that nobody has seen."""
 
 
-def explore(seed: int, states: CrashStates) -> None:
-    """One history on new disks, from the first start on, with every crash of it."""
-    model = Model(SimFileSystem())
-
-    def look() -> None:
-        for image in states.of(model.files, (seed, model.promised)):
-            model.check(open_small(image), f"seed={seed} steps={model.files.steps}")
-
-    random = Random(seed)
-    model.files.before_step = look
-    model.start()
-    for number in range(ACTIONS):
-        act(model, random, number)
-    look()
+def explore(
+    history: Callable[[CrashStates, Random], None], seed: int, states_min: int
+) -> CrashStates:
+    """Histories of one kind, until they have had so many states."""
+    states = CrashStates(Random(seed), draws=12)
+    limit = HISTORIES_PER_PART * states_min // STATES_PER_PART
+    for number in range(limit):
+        history(states, Random(seed + number))
+        if len(states) >= states_min:
+            sys.stdout.write(f"{history.__name__}: {len(states)} states of {number + 1}\n")
+            return states
+    raise AssertionError(f"{history.__name__}: {limit} histories had {len(states)} states only")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
-def test_no_crash_of_a_history_loses_or_invents_anything(seed: int) -> None:
-    states = CrashStates(Random(seed), draws=12)
+@pytest.mark.parametrize(
+    ("history", "part"),
+    [
+        pytest.param(history, part, id=f"{history.__name__}-{part}")
+        for history, parts in PARTS.items()
+        for part in range(parts)
+    ],
+)
+@pytest.mark.conformance("S3", "S7", "S8")
+def test_no_crash_loses_denies_or_invents_anything(
+    history: Callable[[CrashStates, Random], None], part: int
+) -> None:
+    explore(history, part * HISTORIES_PER_PART, STATES_PER_PART)
 
-    explore(seed, states)
 
-    assert len(states) > 100
+def test_the_states_are_as_many_as_the_documents_say() -> None:
+    """Beside those of whole starts (test_whole_starts.py)."""
+    states = sum(PARTS.values()) * STATES_PER_PART
+    assert states >= 10_000
+    assert states * FULL_FACTOR >= 100_000
 
 
 @pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_no_crash_of_many_new_histories_loses_or_invents_anything() -> None:
+@pytest.mark.parametrize("history", PARTS, ids=lambda history: history.__name__)
+def test_no_crash_of_many_new_histories_loses_denies_or_invents_anything(
+    history: Callable[[CrashStates, Random], None],
+) -> None:
     seed = time.time_ns() // 1_000_000 % 10**9
-    states = CrashStates(Random(seed), draws=12)
-    while len(states) < STATES_FULL:
-        explore(seed, states)
-        seed += 1
-    sys.stdout.write(f"{len(states)} crash states\n")
+
+    explore(history, seed, FULL_FACTOR * PARTS[history] * STATES_PER_PART)

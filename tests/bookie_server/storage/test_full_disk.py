@@ -16,7 +16,8 @@ from bookie_server.storage.disk.errors import NoRoomError, StorageFailedError
 from bookie_server.storage.index import directory
 from bookie_server.storage.journal.journal import PREPARED, Journal, JournalPlace
 from bookie_server.storage.journal.replay import ORIGIN, Replay
-from tests.simulation.kit.files import BLOCK_SIZE, SimFileSystem, SimulatedCrash
+from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
+from tests.simulation.kit.inode import BLOCK_SIZE
 from tests.simulation.kit.storage_model import INSTANCE, Model, open_small, run_of, started
 
 

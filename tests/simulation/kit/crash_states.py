@@ -6,7 +6,6 @@ kept, dropped or torn, each thing by itself, so later operations survive without
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from random import Random
 
@@ -14,34 +13,34 @@ from tests.simulation.kit.files import SimFileSystem
 
 
 class CrashStates:
-    """Those of one or more histories; ``draws`` are tried at every moment, beside the two extremes."""
+    """Those of one or more histories; ``draws`` are tried at every moment, beside the extremes."""
 
     def __init__(self, random: Random, draws: int) -> None:
-        self._random = random
+        self.random = random
         self._draws = draws
-        self._judged: set[tuple[bytes, object]] = set()
-        self._images: set[bytes] = set()
+        self._judged: set[tuple[object, ...]] = set()
+        self._found: set[tuple[object, ...]] = set()
 
     def __len__(self) -> int:
         """Distinct states so far."""
-        return len(self._images)
+        return len(self._found)
 
-    def of(self, files: SimFileSystem, promised: object = None) -> Iterator[SimFileSystem]:
+    def of(
+        self, files: SimFileSystem, promised: object = None, beside: object = None
+    ) -> Iterator[SimFileSystem]:
         """What the next process may find if the power goes now.
 
-        A state comes again once more is ``promised``: what was lawfully missing no longer is.
+        A state comes again once more is ``promised``: what was lawfully missing no longer is. What is
+        ``beside`` the disks, as the metadata, is part of a state.
         """
-        for image in files.crash_images(self._random, self._draws):
-            digest = _digest(image)
-            self._images.add(digest)
-            if (digest, promised) not in self._judged:
-                self._judged.add((digest, promised))
+        for image in files.crash_images(self.random, self._draws):
+            if self.is_news(image, promised, beside):
                 yield image
 
-
-def _digest(image: SimFileSystem) -> bytes:
-    found = hashlib.blake2b(digest_size=12)
-    for path in sorted(image.names_now):
-        found.update(f"{path}\0{len(image.names_now[path].durable)}\0".encode())
-        found.update(image.names_now[path].durable)
-    return found.digest()
+    def is_news(self, image: SimFileSystem, promised: object = None, beside: object = None) -> bool:
+        """Whether a state was not judged before, in the face of the same promises."""
+        state = image.digest(), beside
+        self._found.add(state)
+        before = len(self._judged)
+        self._judged.add((*state, promised))
+        return len(self._judged) > before

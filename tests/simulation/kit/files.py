@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from hashlib import blake2b
 from random import Random
 
 from bookie_server.storage.disk.files import File, FileSystem, FreeSpace
 from bookie_server.wire.buffer import Buffer
+from tests.simulation.kit.inode import BLOCK_SIZE, Inode
 
-SECTOR_SIZE = 512
-BLOCK_SIZE = 4096
-"""What a disk with a capacity gives a file at a time."""
 FATES = ("keep", "keep", "drop", "drop", "tear")
 """What may become of anything un-synced; torn is the rarest."""
 
@@ -31,76 +29,10 @@ class SimulatedCrash(BaseException):
     """The machine stops here; no handler of the code under test may run on."""
 
 
-@dataclass(slots=True)
-class _Inode:
-    cached: bytearray = field(default_factory=bytearray)
-    durable: bytearray = field(default_factory=bytearray)
-    dirty: set[int] = field(default_factory=set)
-    errors: list[int] = field(default_factory=list)
-    """Errno of every failed write-back so far."""
-    blocks: set[int] = field(default_factory=set)
-    """Those that were ever written to; the rest are holes."""
-
-    def fitting(self, offset: int, size: int, room_bytes: int) -> int:
-        """How much of a write from ``offset`` on finds room."""
-        at = offset
-        while at < offset + size:
-            block = at // BLOCK_SIZE
-            if block not in self.blocks:
-                if room_bytes < BLOCK_SIZE:
-                    return at - offset
-                room_bytes -= BLOCK_SIZE
-            at = (block + 1) * BLOCK_SIZE
-        return size
-
-    def write(self, offset: int, content: bytes) -> None:
-        if not content:
-            return
-        if len(self.cached) < offset + len(content):
-            self.cached.extend(bytes(offset + len(content) - len(self.cached)))
-        self.cached[offset : offset + len(content)] = content
-        last = (offset + len(content) - 1) // SECTOR_SIZE
-        self.dirty.update(range(offset // SECTOR_SIZE, last + 1))
-        last = (offset + len(content) - 1) // BLOCK_SIZE
-        self.blocks.update(range(offset // BLOCK_SIZE, last + 1))
-
-    def sync(self) -> None:
-        if self.errors:
-            # What was lost stays lost: only pages that were written since are dirty.
-            self.durable.extend(bytes(max(len(self.cached) - len(self.durable), 0)))
-            for begin in (sector * SECTOR_SIZE for sector in self.dirty):
-                self.durable[begin : begin + SECTOR_SIZE] = self.cached[begin : begin + SECTOR_SIZE]
-        elif self.dirty or len(self.durable) != len(self.cached):
-            self.durable = bytearray(self.cached)
-        self.dirty.clear()
-
-    def lose(self, error: int) -> None:
-        """A failed sync: the dirty pages count as clean, yet the disk never got them."""
-        self.dirty.clear()
-        self.errors.append(error)
-
-    def survivor(self, rng: Random, keep: Callable[[Random], str]) -> _Inode:
-        content = bytearray(self.durable)
-        if len(self.cached) > len(content) and keep(rng) != "drop":
-            content.extend(bytes(len(self.cached) - len(content)))
-        for sector in sorted(self.dirty):
-            fate = keep(rng)
-            if fate == "drop":
-                continue
-            begin = sector * SECTOR_SIZE
-            fresh = bytes(self.cached[begin : begin + SECTOR_SIZE])
-            if fate == "tear":
-                fresh = fresh[: rng.randrange(1, SECTOR_SIZE)]
-            end = min(begin + len(fresh), len(content))
-            if begin < end:
-                content[begin:end] = fresh[: end - begin]
-        return _Inode(bytearray(content), bytearray(content), blocks=set(self.blocks))
-
-
 class SimFile(File):
     """A handle; calls through one whose machine crashed are refused."""
 
-    def __init__(self, files: SimFileSystem, path: str, inode: _Inode) -> None:
+    def __init__(self, files: SimFileSystem, path: str, inode: Inode) -> None:
         self._files = files
         self._path = path
         self._inode = inode
@@ -142,9 +74,9 @@ class SimFileSystem(FileSystem):
     """See the module. ``crash`` makes the file system that the next process finds."""
 
     def __init__(self) -> None:
-        self.names_now: dict[str, _Inode] = {}
-        self._names_durable: dict[str, _Inode] = {}
-        self._pending: list[tuple[str, dict[str, _Inode | None]]] = []
+        self.names_now: dict[str, Inode] = {}
+        self._names_durable: dict[str, Inode] = {}
+        self._pending: list[tuple[str, dict[str, Inode | None]]] = []
         self.locked: set[str] = set()
         self.steps = 0
         """Changing calls so far."""
@@ -163,7 +95,7 @@ class SimFileSystem(FileSystem):
         self.unreadable: set[str] = set()
         """Paths whose content cannot be read: EIO."""
 
-    def step(self, operation: str, path: str, inode: _Inode | None = None) -> None:
+    def step(self, operation: str, path: str, inode: Inode | None = None) -> None:
         """Count a changing call; crash or fail if its number says so."""
         if (other := self.meanwhile.pop(self.steps, None)) is not None:
             other()
@@ -185,15 +117,19 @@ class SimFileSystem(FileSystem):
             raise OSError(errno.EIO, "injected", path)
 
     def crash(
-        self, rng: Random, keep: Callable[[Random], str] = lambda rng: rng.choice(FATES)
+        self,
+        rng: Random,
+        keep: Callable[[Random], str] = lambda rng: rng.choice(FATES),
+        keep_name: Callable[[Random], str] | None = None,
     ) -> SimFileSystem:
-        """What a disk may hold after a power loss now; ``keep`` draws each un-synced thing's fate."""
+        """What a disk may hold after a power loss now; ``keep`` draws each un-synced thing's fate,
+        ``keep_name`` that of what was done in directories."""
         after = SimFileSystem()
         names = dict(self._names_durable)
         for _, changes in self._pending:
-            if keep(rng) != "drop":
+            if (keep_name or keep)(rng) != "drop":
                 _rename(names, changes)
-        survivors: dict[int, _Inode] = {}
+        survivors: dict[int, Inode] = {}
         for path, inode in names.items():
             if id(inode) not in survivors:
                 survivors[id(inode)] = inode.survivor(rng, keep)
@@ -208,28 +144,61 @@ class SimFileSystem(FileSystem):
         after._pending = self._pending
         return after
 
+    def twin(self) -> SimFileSystem:
+        """Another machine in the same state, with what is not synced; its process was killed."""
+        after = SimFileSystem()
+        twins: dict[int, Inode] = {}
+
+        def twin(inode: Inode) -> Inode:
+            if id(inode) not in twins:
+                twins[id(inode)] = inode.twin()
+            return twins[id(inode)]
+
+        after.names_now = {path: twin(inode) for path, inode in self.names_now.items()}
+        after._names_durable = {path: twin(inode) for path, inode in self._names_durable.items()}
+        for directory, changes in self._pending:
+            renewed = {path: inode and twin(inode) for path, inode in changes.items()}
+            after._pending.append((directory, renewed))
+        return after
+
     def crash_images(self, rng: Random, count: int) -> Iterator[SimFileSystem]:
-        """The two extreme crash states, and ``count`` drawn ones."""
-        yield self.crash(rng, lambda _: "drop")
-        yield self.crash(rng, lambda _: "keep")
-        for _ in range(count):
+        """The extreme crash states, and ``count`` drawn ones; fewer where there are not as many."""
+        unsynced = sum(inode.unsynced for inode in self.names_now.values())
+        yield self.crash(rng, _drop)
+        if unsynced or self._pending:
+            yield self.crash(rng, _keep)
+        if unsynced and self._pending:
+            yield self.crash(rng, _keep, _drop)
+            yield self.crash(rng, _drop, _keep)
+        # A sector may be kept, dropped, and torn in many ways, a name be kept or dropped.
+        for _ in range(min(count, 3 * unsynced + (1 << min(len(self._pending), 4)) - 2)):
             yield self.crash(rng)
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether a power loss has left a part of a sector somewhere."""
+        return any(inode.is_torn for inode in self.names_now.values())
+
+    def digest(self) -> bytes:
+        """Of all names and bytes that are durable."""
+        found = blake2b(digest_size=16)
+        for path in sorted(self._names_durable):
+            found.update(path.encode())
+            found.update(self._names_durable[path].digest())
+        return found.digest()
 
     def copy(self) -> SimFileSystem:
         """Another machine with the same visible content, all of it durable."""
         after = SimFileSystem()
         for path, inode in self.names_now.items():
-            content = bytes(inode.cached)
-            after.names_now[path] = after._names_durable[path] = _Inode(
-                bytearray(content), bytearray(content), blocks=set(inode.blocks)
-            )
+            after.names_now[path] = after._names_durable[path] = inode.copy()
         return after
 
     def content(self, path: str) -> bytearray:
         """The visible bytes of a file, to look at or to damage; damage is durable at once."""
         inode = self.names_now[path]
-        inode.durable = inode.cached
-        return inode.cached
+        cached = inode.durable = inode.own()
+        return cached
 
     def empty(self, directory: str) -> None:
         """Another disk stands in the place of this one, with nothing on it."""
@@ -243,8 +212,7 @@ class SimFileSystem(FileSystem):
         """What ``source`` holds on another machine stands here in the place of ``directory``."""
         self.empty(directory)
         for name in other.names(source):
-            content = other.names_now[f"{source}/{name}"].cached
-            inode = _Inode(bytearray(content), bytearray(content))
+            inode = other.names_now[f"{source}/{name}"].copy()
             self.names_now[f"{directory}/{name}"] = inode
             self._names_durable[f"{directory}/{name}"] = inode
 
@@ -252,7 +220,7 @@ class SimFileSystem(FileSystem):
         if path in self.names_now:
             raise FileExistsError(errno.EEXIST, "exists", path)
         self.step("create", path)
-        inode = _Inode()
+        inode = Inode()
         self._change(path, {path: inode})
         return SimFile(self, path, inode)
 
@@ -294,20 +262,28 @@ class SimFileSystem(FileSystem):
         if path in self.locked:
             raise BlockingIOError(errno.EAGAIN, "locked", path)
         self.locked.add(path)
-        return SimFile(self, path, _Inode())
+        return SimFile(self, path, Inode())
 
-    def _inode(self, path: str) -> _Inode:
+    def _inode(self, path: str) -> Inode:
         try:
             return self.names_now[path]
         except KeyError:
             raise FileNotFoundError(errno.ENOENT, "no such file", path) from None
 
-    def _change(self, path: str, changes: dict[str, _Inode | None]) -> None:
+    def _change(self, path: str, changes: dict[str, Inode | None]) -> None:
         self._pending.append((path.rpartition("/")[0], changes))
         _rename(self.names_now, changes)
 
 
-def _rename(names: dict[str, _Inode], changes: dict[str, _Inode | None]) -> None:
+def _drop(_: Random) -> str:
+    return "drop"
+
+
+def _keep(_: Random) -> str:
+    return "keep"
+
+
+def _rename(names: dict[str, Inode], changes: dict[str, Inode | None]) -> None:
     for path, inode in changes.items():
         if inode is None:
             names.pop(path, None)

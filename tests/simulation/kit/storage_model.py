@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bookie_server.core.absence import status_of_absence
 from bookie_server.core.presence import Presence
 from bookie_server.core.records import (
     Add,
@@ -20,6 +21,7 @@ from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.opening import open_storage
 from bookie_server.wire.digest import Crc32cDigest
+from bookie_server.wire.messages import Status
 from bookie_server.wire.record import Run, encode_records, parse_run
 from tests.doubles.storage import answer_new
 from tests.simulation.kit.files import SimFileSystem
@@ -40,13 +42,39 @@ def settings(directories: int = 2) -> StorageSettings:
     )
 
 
+class TinySettings(StorageSettings):
+    """Smaller files than a bookie may have, so that every few groups are a roll and a state costs little."""
+
+    def __post_init__(self) -> None:
+        """Nothing is too small."""
+
+
+def tiny(journals: int = 1, ledgers: int = 1, cache_bytes: int = 64 * 1024) -> StorageSettings:
+    """Two groups fill a journal, a few entries a block of an entry log."""
+    return TinySettings(
+        journal_directories=tuple(f"/journal{number}" for number in range(journals)),
+        ledger_directories=tuple(f"/ledgers{number}" for number in range(ledgers)),
+        journal_file_size_bytes=16 * 1024,
+        journal_zero_chunk_bytes=4 * 1024,
+        write_cache_size_bytes=cache_bytes,
+        block_size_bytes=512,
+    )
+
+
 def open_small(files: FileSystem, directories: int = 2) -> Storage:
     """Storage on a clock that stands still: ids must grow by themselves."""
+    return open_laid_out(files, settings(directories))
+
+
+def open_laid_out(
+    files: FileSystem, layout: StorageSettings, instance_id: bytes = INSTANCE
+) -> Storage:
+    """As :func:`open_small`, with other directories and sizes."""
     return open_storage(
         files,
-        settings(directories),
-        lock_directories(files, settings(directories).directories),
-        instance_id=INSTANCE,
+        layout,
+        lock_directories(files, layout.directories),
+        instance_id=instance_id,
         clock_ms=lambda: 1_000_000,
     )
 
@@ -75,9 +103,11 @@ def records_of(run: Run) -> dict[int, bytes]:
 class Model:
     """What was acknowledged, and what was sent and may or may not be there."""
 
-    def __init__(self, files: SimFileSystem, directories: int = 2) -> None:
+    def __init__(
+        self, files: SimFileSystem, directories: int = 2, layout: StorageSettings | None = None
+    ) -> None:
         self.files = files
-        self._directories = directories
+        self.layout = layout or settings(directories)
         self.entries: dict[int, dict[int, bytes]] = {}
         self.sent: dict[int, dict[int, set[bytes]]] = {}
         self.replacing: dict[tuple[int, int], bytes] = {}
@@ -88,10 +118,18 @@ class Model:
         self.packets: dict[int, bytes] = {}
         self.packets_sent: dict[int, list[bytes]] = {}
         self.tombstones: set[int] = set()
+        self.limbo: set[int] = set()
+        """Ledgers of which something may have been lost, and that is known durably."""
+        self.is_answered = False
+        """That the disks are new, and not emptied, has been said, and is durable."""
         self.storage: Storage
 
+    def open(self, files: FileSystem) -> Storage:
+        return open_laid_out(files, self.layout)
+
     def start(self) -> None:
-        self.storage = answer_new(open_small(self.files, self._directories))
+        self.storage = answer_new(self.open(self.files))
+        self.is_answered = True
 
     def restart(self) -> None:
         self.storage.close()
@@ -157,32 +195,51 @@ class Model:
     def promised(self) -> tuple[object, ...]:
         """How much was acknowledged so far: grows with every promise, and only then."""
         entries = sum(map(len, self.entries.values()))
-        facts = self.keys, self.fenced, self.tombstones
+        facts = self.keys, self.fenced, self.tombstones, self.limbo
         return entries, *map(len, facts), tuple(sorted(self.packets.items()))
 
-    def check(self, storage: Storage, when: str) -> None:
-        """Everything acknowledged is there and right; nothing is there that was never sent."""
-        for ledger_id, expected in self.entries.items():
-            found = read_all(storage, ledger_id)
-            for entry_id, content in expected.items():
-                allowed = content, self.replacing.get((ledger_id, entry_id), content)
-                assert found.get(entry_id) in allowed, f"{when}: entry {ledger_id}/{entry_id}"
-        for ledger_id in storage.contents.ledgers:
-            for entry_id, content in read_all(storage, ledger_id).items():
-                sent = self.sent.get(ledger_id, {}).get(entry_id, set())
-                assert content in sent, f"{when}: {ledger_id}/{entry_id} was never sent"
-        for ledger_id, key in self.keys.items():
-            assert storage.contents.ledgers[ledger_id].master_key == key, when
-        for ledger_id in self.fenced:
-            assert storage.contents.ledgers[ledger_id].is_fenced, f"{when}: fence of {ledger_id}"
-        for ledger_id, facts in storage.contents.ledgers.items():
+    def check(self, storage: Storage, when: str, *, may_lack: bool = False) -> None:
+        """Everything acknowledged is there and right; nothing is there that was never sent.
+
+        ``may_lack``: after damage things may be gone, as long as that is denied of none of them.
+        """
+        contents = storage.contents
+        for ledger_id in {*self.entries, *self.keys, *self.fenced, *self.limbo, *contents.ledgers}:
+            facts = contents.ledgers.get(ledger_id)
+            absence = status_of_absence(facts, is_storage_damaged=contents.is_damaged)
+            is_lost = may_lack and absence is Status.UNKNOWN
+            self._check_entries(storage, ledger_id, when, is_lost)
+            if facts is None:
+                assert is_lost, f"{when}: ledger {ledger_id} is denied"
+                continue
+            assert facts.is_limbo or ledger_id not in self.limbo, f"{when}: limbo of {ledger_id}"
+            key, packet = self.keys.get(ledger_id), self.packets.get(ledger_id)
+            assert is_lost or key in (None, facts.master_key), f"{when}: key of {ledger_id}"
+            assert is_lost or facts.is_fenced or ledger_id not in self.fenced, (
+                f"{when}: fence of {ledger_id}"
+            )
             if facts.is_fenced:
                 assert ledger_id in self.fences_sent, f"{when}: {ledger_id} fenced by nobody"
-        for ledger_id, packet in self.packets.items():
-            sent_since = self.packets_sent[ledger_id]
-            sent_since = sent_since[sent_since.index(packet) :]
-            assert storage.contents.ledgers[ledger_id].explicit_lac in sent_since, when
-        assert all(ledger_id in storage.contents.tombstones for ledger_id in self.tombstones), when
+            if packet is not None:
+                sent = self.packets_sent[ledger_id]
+                assert is_lost or facts.explicit_lac in sent[sent.index(packet) :], (
+                    f"{when}: explicit LAC of {ledger_id}"
+                )
+        # What damage takes of these lets a deleted ledger come back, empty; nobody is denied anything.
+        kept = may_lack or all(each in contents.tombstones for each in self.tombstones)
+        assert kept, f"{when}: tombstones"
+
+    def _check_entries(self, storage: Storage, ledger_id: int, when: str, is_lost: bool) -> None:
+        found, expected = read_all(storage, ledger_id), self.entries.get(ledger_id, {})
+        if found == expected:
+            return
+        for entry_id, content in expected.items():
+            allowed = content, self.replacing.get((ledger_id, entry_id), content)
+            is_right = found.get(entry_id) in allowed or (is_lost and entry_id not in found)
+            assert is_right, f"{when}: entry {ledger_id}/{entry_id}"
+        sent = self.sent.get(ledger_id, {})
+        for entry_id, content in found.items():
+            assert content in sent.get(entry_id, ()), f"{when}: {ledger_id}/{entry_id} not sent"
 
 
 def started(directories: int = 2) -> Model:

@@ -1,0 +1,134 @@
+"""Bugs in the order of what is written and synced, which the crash states must notice."""
+
+from __future__ import annotations
+
+from bookie_server.identity import claim_identity
+from bookie_server.storage.checkpoint import Checkpoints
+from bookie_server.storage.disk.overlay import OverlayFile
+from bookie_server.storage.identity.cookie_file import _replace
+from bookie_server.storage.index.directory import DirectoryIndex
+from bookie_server.storage.journal.journal import Journal
+from bookie_server.storage.logs.entry_log import _LogWriter, write_entry_log
+from bookie_server.storage.recovery import _Recovery
+from tests.mutants.planting import DirectedMutants
+
+_STATES = "tests/bookie_server/storage/test_crash_states.py"
+_STARTS = "tests/bookie_server/storage/test_whole_starts.py"
+_CRASHES = "tests/bookie_server/storage/test_crashes.py"
+_EXPLORED = "test_no_crash_loses_denies_or_invents_anything[{}-0]"
+_STARTED = "test_no_crash_of_a_start_keeps_the_next_from_starting[new_bookie]"
+
+mutant = DirectedMutants()
+
+mutant(
+    "journal_name_unsynced",
+    "the directory is not synced behind the name of a new journal file",
+    _STATES,
+    _EXPLORED.format("roll"),
+).edit(Journal._begin_file, {"self._files.sync_dir(self.directory)": "pass"})
+mutant(
+    "journal_renamed_unsynced",
+    "a journal file gets its name before its header is synced",
+    _STATES,
+    _EXPLORED.format("roll"),
+).edit(Journal._begin_file, {"    file.sync()": "    pass"})
+mutant(
+    "roll_record_unwritten",
+    "a journal file is left without the record that names the next one, so nobody misses that",
+    _STATES,
+    _EXPLORED.format("lost_journal"),
+).edit(
+    Journal._roll,
+    {"self._write_durably(*self._encode([encode_record(Roll(begun.file_id))]))": "pass"},
+)
+mutant(
+    "log_unsynced",
+    "BOOKKEEPER-447: the index is committed before the entry log that it names is synced",
+    _STATES,
+    _EXPLORED.format("checkpoint"),
+).edit(_LogWriter._flush, {"self._file.sync()": "pass"})
+mutant(
+    "log_name_unsynced",
+    "the directory is not synced behind the name of a new entry log",
+    _STATES,
+    _EXPLORED.format("checkpoint"),
+).edit(write_entry_log, {"files.sync_dir(directory)": "pass"})
+mutant(
+    "mark_before_the_index",
+    "a directory's marks move before its index has the entries in front of them",
+    _STATES,
+    _EXPLORED.format("checkpoint"),
+).edit(
+    Checkpoints._write_directory,
+    {
+        "try:\n    if ledger_ids:": "try:\n    index.commit(IndexDelta(state, marks))\n    if ledger_ids:"
+    },
+)
+mutant(
+    "journal_deleted_before_the_mark",
+    "journal files are deleted when a checkpoint begins, not when all directories have committed it",
+    _STATES,
+    _EXPLORED.format("checkpoint"),
+).edit(
+    Checkpoints._write,
+    {
+        "handles = {": (
+            "for number, directory in enumerate(self._settings.journal_directories):\n"
+            "    _delete_below(self._files, directory, plan.marks[number])\n"
+            "handles = {"
+        )
+    },
+)
+mutant(
+    "index_renamed_unsynced",
+    "a snapshot of the index replaces the old one before it is synced",
+    _STATES,
+    _EXPLORED.format("snapshot"),
+).edit(DirectoryIndex._replace_file, {"file.sync()": "pass"})
+mutant(
+    "leftovers_kept",
+    "entry logs that a crash left behind are kept for ever",
+    _STATES,
+    _EXPLORED.format("deletion"),
+).edit(_Recovery.settle, {"self._delete_orphans(contents)": "pass"})
+mutant(
+    "sealed_start_unsynced",
+    "a start that writes nothing answers for what the process before it had not synced",
+    _STATES,
+    _EXPLORED.format("sealed"),
+).edit(OverlayFile.sync, {"self._content.below.sync()": "pass"})
+mutant(
+    "cookie_renamed_unsynced",
+    "a cookie file replaces the old one before it is synced",
+    _STARTS,
+    _STARTED,
+).edit(_replace, {"file.sync()": "pass"})
+mutant(
+    "cookie_in_the_metadata_first",
+    "the metadata has the cookie before the disks have theirs",
+    _STARTS,
+    _STARTED,
+).edit(
+    claim_identity,
+    {
+        "claim = await asyncio.to_thread(": (
+            "await cookies.write_cookie(_cookie(settings, cluster_id), recorded)\n"
+            "recorded = await cookies.read(bookie_id)\n"
+            "claim = await asyncio.to_thread("
+        )
+    },
+)
+mutant(
+    "limbo_of_one_directory",
+    "limbo that a crash kept from one of two directories is forgotten by the second start",
+    _CRASHES,
+    "test_limbo_that_only_one_directory_heard_of_is_kept_for_good",
+).edit(_Recovery.restore, {"len(known) == 1": "True"})
+mutant(
+    "marks_of_the_others",
+    "for a directory that lost its index the marks of the others count",
+    _CRASHES,
+    "test_a_crash_within_the_start_behind_a_lost_index_costs_nothing_more",
+).edit(_Recovery.load, {" + [ORIGIN for _ in lost]": ""})
+
+CRASHES = mutant.all()
