@@ -299,7 +299,8 @@ CONTROLS: dict[Checker, dict[str, Sequence[h.Event]]] = {
         ],
     },
     space_checkers.i26_full_ends_no_writer: {
-        "ran out": [s.Gentle(), h.WriterEnded("w", 7, "NotEnoughBookiesError")]
+        "fenced by nobody": [committed(0, OPEN), h.WriterEnded("w", 7, "LedgerFencedError")],
+        "ran out": [s.Gentle(), h.WriterEnded("w", 7, "NotEnoughBookiesError")],
     },
 }
 

@@ -18,6 +18,7 @@ from bookie_server.bookie import Bookie
 from bookie_server.client.local import LocalBookieClient
 from bookie_server.settings import BookieSettings
 from bookie_server.space.sealed_start import is_for_want_of_room, is_full
+from bookie_server.space.watch import LOOK_S
 from bookie_server.storage.disk.errors import NoRoomError, StorageFailedError, StorageRefusedError
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
@@ -51,6 +52,11 @@ def _whole_sectors(random: Random) -> str:
     return "keep" if random.random() < 0.5 else "drop"
 
 
+def _is_injected(reason: Exception) -> bool:
+    """Whether the disk failed because it was told to, and not because it is full."""
+    return "injected" in str(reason)
+
+
 def _settings(name: str, plan: BookiePlan) -> BookieSettings:
     return BookieSettings(
         bookie_id=name,
@@ -74,6 +80,8 @@ class SimBookie:
         self.name = name
         self._files = SimFileSystem()
         self._capacity_bytes: int | None = None
+        self.look_s = LOOK_S
+        """How often it looks at its disk."""
         self.is_wanted_readonly = False
         """As the process that runs was told."""
         self.has_disk_shrunk = False
@@ -92,8 +100,6 @@ class SimBookie:
         self._store: SimStore | None = None
         self._bookie: Bookie | None = None
         self._workers: SimWorkers | None = None
-        self._may_fail = False
-        """Whether a failure of this process' disk was injected."""
         self._found = StartReport(world.history, name)
         self._clock_ms = 1_000_000
         self.clock_skew_ms = 0
@@ -267,7 +273,7 @@ class SimBookie:
             self._end("lost power")
 
     def _stopped_by_disk(self, reason: Exception) -> None:
-        if is_for_want_of_room(reason) and not self._may_fail:
+        if is_for_want_of_room(reason) and not _is_injected(reason):
             self._world.count("F5 bookie stopped by a full disk")
             self._ended_without_room(reason)
             self.kill("no room")
@@ -281,7 +287,7 @@ class SimBookie:
             self.kill("storage failed")
 
     def _ended_without_room(self, reason: Exception) -> None:
-        if not self.has_disk_shrunk and not self._may_fail:
+        if not self.has_disk_shrunk and not _is_injected(reason):
             self.history.record(s.EndedWithoutRoom(self.name, str(reason)))
 
     def _look_at_sealed(self) -> None:
@@ -321,7 +327,7 @@ class SimBookie:
         self.owner.kill()
         self._bookie = self._workers = None
         self._look_at_sealed()
-        self._sealed_since, self._may_fail = None, False
+        self._sealed_since = None
         self.files.locked.clear()
         self.history.record(BookieDown(self.name, self.incarnation, how))
         timeout_us = self._plan.session_timeout_us
@@ -353,7 +359,6 @@ class SimBookie:
 
     def fail_soon(self, code: int = errno.EIO) -> None:
         """One of the next changing calls to the disk fails."""
-        self._may_fail = True
         self.files.fail_at[self.files.steps + self._random.randrange(4)] = code
 
     def crash_soon(self, calls: int) -> None:

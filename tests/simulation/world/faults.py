@@ -37,6 +37,7 @@ ACTIONS = (
 AIMS: dict[str, type[h.Event]] = {
     "fence": h.FenceDurable,
     "durable": h.Durable,
+    "arrival": h.AddArrived,
     "commit": h.Committed,
     "fencing read": h.FencingReadSent,
     "read reply": h.ReadReplied,
@@ -290,7 +291,11 @@ class Nemesis:
         if rate is None or not self._is_active or self._aim.randrange(1000) >= rate:
             return
         # Not within the event: whoever it happened to is in the middle of it.
-        self.world.loop.after(self._aim.randrange(3) * 200, self._strike, event)
+        delay_us = self._aim.randrange(3) * 200
+        if isinstance(event, h.AddArrived):
+            # While its group is on the way to the disk: what is torn then was never answered.
+            delay_us += self._aim.randrange(self.swarm.plan.pace.sync_us)
+        self.world.loop.after(delay_us, self._strike, event)
 
     def _strike(self, event: h.Event) -> None:
         world = self.world

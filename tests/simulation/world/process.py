@@ -179,6 +179,12 @@ class ObservedWatch(SpaceWatch):
         self._machine = machine
         self._band: Band | None = None
 
+    async def run(self) -> None:
+        """As often as the seed says: a run is over in seconds."""
+        while True:
+            await asyncio.sleep(self._machine.look_s)
+            await self.look()
+
     async def look(self) -> Mode:
         machine = self._machine
         band = band_of(machine.files.free_space("/").free_bytes, machine.settings)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from bookie_server.space.watch import LOOK_S
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.readonly import ReadonlyWishes
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 _KIB = 1024
 LEVELS = (
-    (0, 8), (0, 64), (64, 256), (64, 256), (256, 384), (256, 384), (384, 512), (512, 640), (512, 640),
+    (0, 8), (0, 64), (64, 256), (64, 256), (128, 256), (256, 384), (256, 384), (320, 384), (512, 640),
+    (512, 640),
 )  # fmt: skip
 """KiB that are left free, from one to the other; the limits are those of the bookies' settings."""
 
@@ -46,6 +48,7 @@ class SpacePlan:
     at_first: int = 0
     """Of these, so many begin full."""
     mean_pause_us: int = 500_000
+    look_s: float = LOOK_S
     is_gentle: bool = False
 
     @property
@@ -66,6 +69,7 @@ def draw_space(random: Random, swarm: Swarm) -> SpacePlan:
         victims=victims,
         at_first=random.randrange(victims + 1) if fills else 0,
         mean_pause_us=random.choice((150_000, 500_000, 1_200_000)),
+        look_s=random.choice((LOOK_S, 0.1, 0.1)),
         is_gentle=is_gentle,
     )
 
@@ -89,6 +93,9 @@ class Filler:
         self._victims = self._random.sample(bookies, min(plan.victims, len(bookies)))
         self._owner = Owner("operator")
         self._store = SimStore(world.tree, self._owner, world.weather)
+        if plan.is_active:
+            for bookie in bookies:
+                bookie.look_s = plan.look_s
         if plan.is_gentle:
             world.history.record(s.Gentle())
 
@@ -98,18 +105,18 @@ class Filler:
         if not plan.is_active:
             return
         for bookie in self._victims[: plan.at_first]:
-            self._fill(bookie, starts=random.random() < 0.5)
+            self._fill(bookie, starts=random.random() < 0.3)
         while True:
             await asyncio.sleep(random.randrange(2 * plan.mean_pause_us) / 1_000_000)
             bookie = random.choice(self._victims)
             if plan.by_hand and (not plan.fills or random.random() < 0.4):
                 wish = self._wish(bookie, is_made=random.random() < 0.6)
                 self._owner.start(wish, f"wish-{bookie.name}")
-            elif random.random() < 0.3:
+            elif random.random() < 0.4:
                 self._world.count("F5 disk freed", bookie.name)
                 bookie.fill(None)
             else:
-                self._fill(bookie, starts=random.random() < 0.25)
+                self._fill(bookie, starts=random.random() < 0.15)
 
     def free_all(self) -> None:
         """Every disk has room, and nobody wants a bookie to be read-only."""

@@ -161,12 +161,23 @@ def _held(event: h.Committed, recent: list[s.Listed]) -> list[str]:
 
 
 def i26_full_ends_no_writer(story: Story) -> Iterator[str]:
-    """While nothing but disks gives in, and enough of them never do, no writer runs out of bookies."""
-    if not story.history.of(s.Gentle):
-        return
+    """A writer is fenced by a recovery only; and while nothing but disks gives in, and enough of them
+    never do, it does not run out of bookies.
+    """
+    is_gentle = bool(story.history.of(s.Gentle))
     for event in story.history.of(h.WriterEnded):
-        if event.error not in ("LedgerFencedError", "AddQuorumTimeoutError"):
-            yield f"{event}"
+        match event.error:
+            case "LedgerFencedError":
+                is_taken_over = story.in_recovery(event.ledger, event.index) is not None
+                end = story.end(event.ledger)
+                is_over = end is not None and end.index < event.index
+                if not is_taken_over and not is_over and event.ledger not in story.deleted:
+                    yield f"{event}, and nobody has begun to recover it"
+            case "AddQuorumTimeoutError":
+                pass  # a bookie that ends to start on its full disk may answer too late
+            case _:
+                if is_gentle:
+                    yield f"{event}"
 
 
 SPACE_CHECKERS: tuple[Callable[[Story], Iterator[str]], ...] = (

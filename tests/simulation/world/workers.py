@@ -116,7 +116,8 @@ class SimWorkers(Workers):
         self._under_way.clear()
         self.random.shuffle(works)
         for work in works:
-            self.files.crash_at = self.files.steps + self.random.randrange(_CALLS_BEFORE_CUT_MAX)
+            calls_max = self.random.choice((2, _CALLS_BEFORE_CUT_MAX))
+            self.files.crash_at = self.files.steps + self.random.randrange(calls_max)
             try:
                 work()
             except (Exception, SimulatedCrash):  # noqa: BLE001 - nobody is left to hear of it
