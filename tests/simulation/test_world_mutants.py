@@ -23,6 +23,19 @@ FOUND_AT = {
     "sealed_writer_replaces_nobody": 343,
     "checkpoint_marks_run_ahead": 283,
     "write_back_in_place": 66,
+    "add_on_the_recovery_reserve": 18,
+    "by_hand_not_heard": 18,
+    "fence_refused_when_full": 16,
+    "no_room_for_good": 17,
+    "read_only_ends_the_writer": 18,
+    "read_only_for_good": 4,
+    "read_only_is_stored": 18,
+    "read_only_registered_writable": 6,
+    "readonly_counts_as_writable": 17,
+    "sealed_for_good": 10,
+    "sealed_start_writes": 3,
+    "sealed_without_replay": 17,
+    "without_room_counts_as_written": 17,
 }
 """The first seed to notice, when it was looked for last: tried before the others, to save time."""
 NOTICED = [mutant for name, mutant in BLIND.items() if name != "outage_means_nobody_replaced"]

@@ -145,7 +145,7 @@ class SimBookie:
     @property
     def takes_entries(self) -> bool | None:
         """Whether it must take new entries, or must not; ``None``: it may."""
-        if self._sealed_since is not None or self.is_wanted_readonly:
+        if self.is_wanted_readonly:
             return False
         band = band_of(self.files.free_space("/").free_bytes, self.settings)
         if band < Band.MARGIN:

@@ -291,11 +291,7 @@ class Nemesis:
         if rate is None or not self._is_active or self._aim.randrange(1000) >= rate:
             return
         # Not within the event: whoever it happened to is in the middle of it.
-        delay_us = self._aim.randrange(3) * 200
-        if isinstance(event, h.AddArrived):
-            # While its group is on the way to the disk: what is torn then was never answered.
-            delay_us += self._aim.randrange(self.swarm.plan.pace.sync_us)
-        self.world.loop.after(delay_us, self._strike, event)
+        self.world.loop.after(self._aim.randrange(3) * 200, self._strike, event)
 
     def _strike(self, event: h.Event) -> None:
         world = self.world
@@ -307,7 +303,10 @@ class Nemesis:
             bookie = world.bookies[name]
             if self._aim.random() < 0.7:
                 world.count("F2 power lost, aimed", name)
-                bookie.lose_power()
+                if isinstance(event, h.AddArrived):
+                    bookie.crash_soon(2)  # perhaps between its group's write and sync
+                else:
+                    bookie.lose_power()
             else:
                 world.count("F1 bookie killed, aimed", name)
                 bookie.kill()

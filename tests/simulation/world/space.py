@@ -31,10 +31,14 @@ if TYPE_CHECKING:
 
 _KIB = 1024
 LEVELS = (
-    (0, 8), (0, 64), (64, 256), (64, 256), (128, 256), (256, 384), (256, 384), (320, 384), (512, 640),
+    (0, 8), (0, 64), (64, 256), (64, 256), (128, 256), (256, 384), (256, 384), (320, 384), (384, 512),
     (512, 640),
 )  # fmt: skip
 """KiB that are left free, from one to the other; the limits are those of the bookies' settings."""
+
+
+MARGIN = 384, 512
+"""Not enough for a bookie that was read-only to take entries again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +66,8 @@ def draw_space(random: Random, swarm: Swarm) -> SpacePlan:
     needed = max(quorum[0] for quorum in swarm.quorums)
     fills, by_hand = random.random() < 0.3, random.random() < 0.15
     is_gentle = random.random() < 0.2 and swarm.bookies > needed and (fills or by_hand)
-    victims = swarm.bookies - needed if is_gentle else random.randrange(1, swarm.bookies + 1)
+    some = random.choice((random.randrange(1, swarm.bookies + 1), swarm.bookies))
+    victims = swarm.bookies - needed if is_gentle else some
     return SpacePlan(
         fills=fills,
         by_hand=by_hand,
@@ -105,7 +110,7 @@ class Filler:
         if not plan.is_active:
             return
         for bookie in self._victims[: plan.at_first]:
-            self._fill(bookie, starts=random.random() < 0.3)
+            self._fill(bookie, starts=random.random() < 0.2)
         while True:
             await asyncio.sleep(random.randrange(2 * plan.mean_pause_us) / 1_000_000)
             bookie = random.choice(self._victims)
@@ -114,9 +119,11 @@ class Filler:
                 self._owner.start(wish, f"wish-{bookie.name}")
             elif random.random() < 0.4:
                 self._world.count("F5 disk freed", bookie.name)
-                bookie.fill(None)
+                low, high = MARGIN
+                is_margin = random.random() < 0.4
+                bookie.fill(random.randrange(low * _KIB, high * _KIB) if is_margin else None)
             else:
-                self._fill(bookie, starts=random.random() < 0.15)
+                self._fill(bookie, starts=random.random() < 0.1)
 
     def free_all(self) -> None:
         """Every disk has room, and nobody wants a bookie to be read-only."""
