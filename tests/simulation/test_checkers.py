@@ -109,6 +109,7 @@ UNSURE = h.ReadReceived("r", "b2", 7, True, ((2, 9, Status.UNKNOWN),))
 REWRITTEN = replace(OPEN, fragments=(Fragment(0, ("b5", "b1", "b2")), Fragment(2, ENSEMBLE)))
 MOVED = OPEN.with_ensemble(1, ("b0", "b1", "b3"))
 ARRIVED = h.AddArrived("b0", "w", 7, 0, 0, False)
+LOW, IN_MARGIN = s.Looked("b0", Band.RECOVERY), s.Looked("b0", Band.MARGIN)
 CONTROLS: dict[Checker, dict[str, Sequence[h.Event]]] = {
     checkers.i1_no_truncation: {"closed below an ack": [*RECOVERING, closed_at(0)]},
     checkers.i2_acked_readable: {
@@ -267,13 +268,8 @@ CONTROLS: dict[Checker, dict[str, Sequence[h.Event]]] = {
         "two on the same disks": [h.Superseded("b0", 1, False), h.BookieDown("b0", 1, "killed")],
     },
     space_checkers.s8_reserves_are_kept: {
-        "an add on the reserve": [s.Looked("b0", Band.RECOVERY), ARRIVED, *stored(0, "b0")],
-        "an add within the margin": [
-            s.Looked("b0", Band.RECOVERY),
-            s.Looked("b0", Band.MARGIN),
-            ARRIVED,
-            *stored(0, "b0"),
-        ],
+        "an add on the reserve": [LOW, ARRIVED, *stored(0, "b0")],
+        "an add within the margin": [LOW, IN_MARGIN, ARRIVED, *stored(0, "b0")],
         "a recovery's on that for fences": [
             s.Looked("b0", Band.FENCES),
             replace(ARRIVED, is_recovery=True),
@@ -375,11 +371,11 @@ def test_right_disks_may_serve(events: list[h.Event]) -> None:
 @pytest.mark.parametrize(
     "events",
     [
-        [s.Looked("b0", Band.MARGIN), ARRIVED, *stored(0, "b0")],
-        [s.Looked("b0", Band.RECOVERY), s.Looked("b0", Band.PLENTY), ARRIVED, *stored(0, "b0")],
+        [IN_MARGIN, ARRIVED, *stored(0, "b0")],
+        [LOW, s.Looked("b0", Band.PLENTY), ARRIVED, *stored(0, "b0")],
         [ARRIVED, s.Looked("b0", Band.FENCES), ARRIVED, *stored(0, "b0")],
         [s.Looked("b0", Band.FENCES), h.BookieDown("b0", 1, "killed"), *stored(0, "b0")],
-        [s.Looked("b0", Band.RECOVERY), replace(ARRIVED, is_recovery=True), *stored(0, "b0")],
+        [LOW, replace(ARRIVED, is_recovery=True), *stored(0, "b0")],
     ],
     ids=["above the reserve", "room again", "before the look", "found at a start", "a recovery's"],
 )

@@ -16,7 +16,7 @@ from tests.simulation.world.campaign import run_campaign, run_seeds
 from tests.simulation.world.marks import REACHABLE
 from tests.simulation.world.run import run_seed
 
-SEEDS = 800
+SEEDS = 640
 SEEDS_FULL = 3_000
 REACHED_AT_LEAST = 20
 RARELY = dict.fromkeys(
