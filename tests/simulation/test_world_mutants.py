@@ -14,15 +14,16 @@ from tests.simulation.world.blind_mutants import BLIND
 from tests.simulation.world.mutants import MUTANTS, hunt_in_world
 
 FOUND_AT = {
-    "acknowledged_before_metadata": 4,
+    "acknowledged_before_metadata": 93,
     "add_after_fence": 45,
-    "change_overrides_recovery": 19,
-    "limbo_denies": 10,
-    "negative_before_durable_fence": 45,
+    "change_overrides_recovery": 1,
+    "limbo_denies": 14,
+    "negative_before_durable_fence": 1,
     "damage_is_absence": 547,
     "sealed_writer_replaces_nobody": 343,
+    "close_trims_a_fragment_of_one_entry": 10,
     "checkpoint_marks_run_ahead": 283,
-    "write_back_in_place": 66,
+    "write_back_in_place": 91,
     "add_on_the_recovery_reserve": 18,
     "by_hand_not_heard": 18,
     "fence_refused_when_full": 16,
