@@ -22,7 +22,7 @@ FOUND_AT = {
     "damage_is_absence": 30,
     "sealed_writer_replaces_nobody": 26,
     "close_trims_a_fragment_of_one_entry": 10,
-    "checkpoint_marks_run_ahead": 283,
+    "checkpoint_marks_run_ahead": 71,
     "write_back_in_place": 91,
     "add_on_the_recovery_reserve": 18,
     "by_hand_not_heard": 18,
