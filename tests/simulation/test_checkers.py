@@ -13,9 +13,11 @@ import pytest
 
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
-from tests.simulation.world import checkers, reader_checkers, storage_checkers
+from tests.simulation.world import checkers, reader_checkers, space_checkers, storage_checkers
 from tests.simulation.world import history as h
+from tests.simulation.world import space_history as s
 from tests.simulation.world.checkers import CHECKERS, Checker
+from tests.simulation.world.process import Band
 from tests.simulation.world.story import Story
 
 ENSEMBLE = ("b0", "b1", "b2")
@@ -81,6 +83,7 @@ FENCED: list[h.Event] = [
 RECOVERING = [*ACKED, *FENCED]
 DENIED = [h.ReadReceived("r", bookie, 7, True, ((2, 9, NO),)) for bookie in ("b1", "b2")]
 SOUND: list[h.Event] = [
+    s.Listed("w", ENSEMBLE),
     *ACKED,
     h.AddReplied("b0", 7, 0, 1, False, OK),
     h.LacSeen("f", 7, False, 0),
@@ -105,6 +108,8 @@ SOUND: list[h.Event] = [
 UNSURE = h.ReadReceived("r", "b2", 7, True, ((2, 9, Status.UNKNOWN),))
 REWRITTEN = replace(OPEN, fragments=(Fragment(0, ("b5", "b1", "b2")), Fragment(2, ENSEMBLE)))
 MOVED = OPEN.with_ensemble(1, ("b0", "b1", "b3"))
+ARRIVED = h.AddArrived("b0", "w", 7, 0, 0, False)
+LOW, IN_MARGIN = s.Looked("b0", Band.RECOVERY), s.Looked("b0", Band.MARGIN)
 CONTROLS: dict[Checker, dict[str, Sequence[h.Event]]] = {
     checkers.i1_no_truncation: {"closed below an ack": [*RECOVERING, closed_at(0)]},
     checkers.i2_acked_readable: {
@@ -262,6 +267,37 @@ CONTROLS: dict[Checker, dict[str, Sequence[h.Event]]] = {
         "goes on": [up(), h.Superseded("b0", 1, True)],
         "two on the same disks": [h.Superseded("b0", 1, False), h.BookieDown("b0", 1, "killed")],
     },
+    space_checkers.s8_reserves_are_kept: {
+        "an add on the reserve": [LOW, ARRIVED, *stored(0, "b0")],
+        "an add within the margin": [LOW, IN_MARGIN, ARRIVED, *stored(0, "b0")],
+        "a recovery's on that for fences": [
+            s.Looked("b0", Band.FENCES),
+            replace(ARRIVED, is_recovery=True),
+            *stored(0, "b0"),
+        ],
+        "an add though somebody said no": [s.WishHeard("b0", True), ARRIVED, *stored(0, "b0")],
+        "an add of a sealed bookie": [s.Sealed("b0"), ARRIVED, *stored(0, "b0")],
+    },
+    space_checkers.s9_fences_are_taken: {
+        "refused in time": [
+            s.Looked("b0", Band.FENCES),
+            h.LacReplied(0, "b0", "r", 7, True, Status.READ_ONLY),
+        ]
+    },
+    space_checkers.s10_full_disk_ends_nobody: {"ended": [s.EndedWithoutRoom("b0", "full")]},
+    space_checkers.s11_sealed_writes_nothing: {"wrote": [s.SealedWrote("b0", "write", "/j0/x")]},
+    space_checkers.i25_read_only_is_not_chosen: {
+        "of a new ledger": [s.Listed("w", ("b1", "b2")), committed(0, OPEN)],
+        "in another's place": [
+            s.Listed("w", ENSEMBLE),
+            committed(0, OPEN),
+            committed(1, MOVED),
+        ],
+    },
+    space_checkers.i26_full_ends_no_writer: {
+        "fenced by nobody": [committed(0, OPEN), h.WriterEnded("w", 7, "LedgerFencedError")],
+        "ran out": [s.Gentle(), h.WriterEnded("w", 7, "NotEnoughBookiesError")],
+    },
 }
 
 
@@ -330,6 +366,21 @@ def test_right_disks_may_serve(events: list[h.Event]) -> None:
 
     assert list(storage_checkers.s6_wrong_disks_never_serve(story)) == []
     assert list(storage_checkers.s7_one_process_per_id(story)) == []
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [IN_MARGIN, ARRIVED, *stored(0, "b0")],
+        [LOW, s.Looked("b0", Band.PLENTY), ARRIVED, *stored(0, "b0")],
+        [ARRIVED, s.Looked("b0", Band.FENCES), ARRIVED, *stored(0, "b0")],
+        [s.Looked("b0", Band.FENCES), h.BookieDown("b0", 1, "killed"), *stored(0, "b0")],
+        [LOW, replace(ARRIVED, is_recovery=True), *stored(0, "b0")],
+    ],
+    ids=["above the reserve", "room again", "before the look", "found at a start", "a recovery's"],
+)
+def test_what_there_is_room_for_may_be_stored(events: list[h.Event]) -> None:
+    assert list(space_checkers.s8_reserves_are_kept(story_of(events))) == []
 
 
 def test_every_checker_has_a_control() -> None:

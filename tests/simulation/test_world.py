@@ -16,9 +16,11 @@ from tests.simulation.world.campaign import run_campaign, run_seeds
 from tests.simulation.world.marks import REACHABLE
 from tests.simulation.world.run import run_seed
 
-SEEDS = 800
+SEEDS = 640
 SEEDS_FULL = 3_000
 REACHED_AT_LEAST = 20
+RARELY = {"torn tail replayed": 8, "recovery add on the reserve": 8}
+"""How often at least, where several things have to coincide: about one world in a hundred."""
 PINNED = (6, 183, 292, 543, 661, 704, 1128, 5001896, 5003551, 10000217, 10000759, 10002550)
 """Seeds that once found something, in the product or in the simulation."""
 
@@ -77,4 +79,5 @@ def test_every_promise_holds_for_thousands_of_new_seeds() -> None:
 
     assert report.failures == []
     seen = {mark: report.marks[mark] for mark in REACHABLE}
-    assert {mark: count for mark, count in seen.items() if count < REACHED_AT_LEAST} == {}
+    wanted = {mark: RARELY.get(mark, REACHED_AT_LEAST) for mark in REACHABLE}
+    assert {mark: count for mark, count in seen.items() if count < wanted[mark]} == {}

@@ -2,45 +2,34 @@
 
 What happens to it: its process is killed (the page cache survives), its machine loses power (what
 was not synced may be lost or torn), a write fails, stored bytes rot, it is paused, it is started
-from what its disk holds. The order of a start is the server's: claim the directories and count the
-start, replay, judge damage, write the cookie, serve, register. A start that is refused is put before
-the operator (:mod:`tests.simulation.world.operator`).
+from what its disk holds. What a process does is in :mod:`tests.simulation.world.process`. A start
+that is refused is put before the operator (:mod:`tests.simulation.world.operator`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import zlib
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
 from bookie_server.bookie import Bookie
 from bookie_server.client.local import LocalBookieClient
-from bookie_server.identity import claim_identity
-from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
 from bookie_server.settings import BookieSettings
-from bookie_server.storage.disk.errors import StorageFailedError, StorageRefusedError
-from bookie_server.storage.engine import Storage
-from bookie_server.storage.identity.cookie_file import instance_id_of
-from bookie_server.storage.opening import open_storage
-from bookkeeper_metadata.bookies import (
-    BOOKIE_ENDPOINT,
-    GRPC,
-    BookieRegistry,
-    BookieServiceInfo,
-    Endpoint,
-)
+from bookie_server.space.sealed_start import is_for_want_of_room, is_full
+from bookie_server.space.watch import LOOK_S
+from bookie_server.storage.disk.errors import NoRoomError, StorageFailedError, StorageRefusedError
 from bookkeeper_metadata.errors import MetadataUnavailableError
-from bookkeeper_metadata.store.operations import NodeExistsError
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 from tests.simulation.kit.loop import Owner
-from tests.simulation.kit.storage_model import read_all
 from tests.simulation.world import history as h
-from tests.simulation.world.history import BookieDown, BookieUp, Damaged, Durable, FenceDurable
+from tests.simulation.world import space_history as s
+from tests.simulation.world.history import BookieDown, Damaged
 from tests.simulation.world.operator import Operator
-from tests.simulation.world.stores import CLUSTER_ID, ROOT, SimStore
+from tests.simulation.world.process import Band, Service, band_of
+from tests.simulation.world.start_report import StartReport
+from tests.simulation.world.stores import SimStore
 from tests.simulation.world.workers import DiskPace, SimWorkers
 
 if TYPE_CHECKING:
@@ -63,6 +52,11 @@ def _whole_sectors(random: Random) -> str:
     return "keep" if random.random() < 0.5 else "drop"
 
 
+def _is_injected(reason: Exception) -> bool:
+    """Whether the disk failed because it was told to, and not because it is full."""
+    return "injected" in str(reason)
+
+
 def _settings(name: str, plan: BookiePlan) -> BookieSettings:
     return BookieSettings(
         bookie_id=name,
@@ -73,6 +67,9 @@ def _settings(name: str, plan: BookiePlan) -> BookieSettings:
         write_cache_size_bytes=plan.write_cache_size_bytes,
         checkpoint_interval_ms=plan.checkpoint_interval_ms,
         block_size_bytes=512,
+        reserve_for_fences_bytes=256 * 1024,
+        reserve_for_recovery_bytes=128 * 1024,
+        writable_margin_bytes=128 * 1024,
     )
 
 
@@ -81,21 +78,29 @@ class SimBookie:
 
     def __init__(self, world: World, name: str, plan: BookiePlan, random: Random) -> None:
         self.name = name
-        self.files = SimFileSystem()
+        self._files = SimFileSystem()
+        self._capacity_bytes: int | None = None
+        self.look_s = LOOK_S
+        """How often it looks at its disk."""
+        self.is_wanted_readonly = False
+        """As the process that runs was told."""
+        self.has_disk_shrunk = False
+        """Whether others have taken of the disk since the bookie looked with nothing under way."""
         self.incarnation = 0
         self.owner = Owner(f"{name}#0")
         self.owner.is_dead = True
         self._world = world
+        self.history = world.history
         self._plan = plan
         self._random = random
         self._session = 0
-        self._is_registered = False
+        self.is_registered = False
+        self._sealed_since: int | None = None
+        """The number of changes to the disk when a sealed service began."""
         self._store: SimStore | None = None
         self._bookie: Bookie | None = None
         self._workers: SimWorkers | None = None
-        self._known: dict[int, set[int]] = {}
-        """Entries the observer saw become durable."""
-        self._known_fences: set[int] = set()
+        self._found = StartReport(world.history, name)
         self._clock_ms = 1_000_000
         self.clock_skew_ms = 0
         self.reboots_on_failure = True
@@ -109,7 +114,6 @@ class SimBookie:
         self.away_until_us = 0
         """Nobody starts it before."""
         self.operator = Operator(world, self, world.random(f"operator {name}"))
-        world.history.listeners.append(self._learn)
 
     # -- what others see ----------------------------------------------------------------------------
 
@@ -124,9 +128,29 @@ class SimBookie:
         return self.is_up and self._bookie is not None
 
     @property
+    def files(self) -> SimFileSystem:
+        """The disk in the machine."""
+        return self._files
+
+    @files.setter
+    def files(self, files: SimFileSystem) -> None:
+        self._files = files
+        files.capacity_bytes = self._capacity_bytes
+
+    @property
     def directories(self) -> list[str]:
         """Paths of its directories, journals first."""
         return list(self.settings.storage.directories)
+
+    @property
+    def takes_entries(self) -> bool | None:
+        """Whether it must take new entries, or must not; ``None``: it may."""
+        if self.is_wanted_readonly:
+            return False
+        band = band_of(self.files.free_space("/").free_bytes, self.settings)
+        if band < Band.MARGIN:
+            return False
+        return True if self.files.capacity_bytes is None else None
 
     @property
     def local(self) -> LocalBookieClient:
@@ -146,80 +170,83 @@ class SimBookie:
             return
         self.incarnation += 1
         self.owner = Owner(f"{self.name}#{self.incarnation}")
-        self.owner.start(self._serve(), f"bookie-{self.name}").add_done_callback(self._served)
+        self.owner.start(self._run(), f"bookie-{self.name}").add_done_callback(self._served)
 
     def _served(self, process: asyncio.Task[None]) -> None:
         """A bookie may be stopped in many ways; an error nobody expected is none of them."""
         if not process.cancelled() and (error := process.exception()) is not None:
             self._world.loop.failures.append(f"{self.name}: {error!r}")
 
-    async def _serve(self) -> None:
-        world, owner, settings = self._world, self.owner, self.settings
-        store = SimStore(world.tree, owner, world.weather)
-        self._store = store
-        self._session = store.session_id
-        self._is_registered = False
-        try:
-            identity = await claim_identity(
-                store,
-                ROOT,
-                self.files,
-                settings,
-                cluster_id=CLUSTER_ID,
-                random=self._random,
-                may_replace=self.operator.take_flag(),
-            )
-            storage = open_storage(
-                self.files,
-                settings.storage,
-                identity.locks,
-                instance_id=instance_id_of(CLUSTER_ID, settings.bookie_id),
-                clock_ms=self._now_ms,
-            )
-            disk = self.files, owner, self._pace, self._random
-            self._workers = SimWorkers(self.name, *disk, world.history, self.lose_power)
-            bookie = Bookie(storage, settings, self._workers)
-            if storage.contents.is_damaged:
-                await wait_until_unregistered(store, ROOT, self.name)
-                await put_ledgers_in_limbo(storage, store, ROOT, self.name)
-            await identity.write_cookie()
-            await identity.watch(bookie.fail)
-            await bookie.start()
-        except SimulatedCrash:
-            self.lose_power()
-            return
-        except StorageRefusedError as error:
-            world.history.record(h.StartRefused(self.name, self.incarnation, error.path))
-            self._end("refused")
-            self.operator.refused(error.path)
-            return
-        except (StorageFailedError, MetadataUnavailableError, OSError) as error:
-            self._end(type(error).__name__)
-            return
-        self.starts_served += 1
-        self.operator.served()
-        self._report(storage)
-        self._bookie = bookie
-        register = self._register(store)
-        registering = asyncio.create_task(register, name=f"register-{self.name}")
-        reason = await bookie.failed
-        registering.cancel()
-        if isinstance(reason, StorageRefusedError):
-            self.kill("superseded")
-        else:
-            self._stopped_by_disk()
-
-    async def _register(self, store: SimStore) -> None:
-        host, port = self.name.split(":")
-        info = BookieServiceInfo((Endpoint(BOOKIE_ENDPOINT, host, int(port), GRPC),))
+    async def _run(self) -> None:
+        """Serve until it fails; sealed as long as the disk is full."""
+        may_replace = self.operator.take_flag()
+        is_sealed = await is_full(self.files, self.settings)
         while True:
             try:
-                await BookieRegistry(store, ROOT).register(self.name, info)
-            except (NodeExistsError, MetadataUnavailableError):
-                await asyncio.sleep(0.2)  # a predecessor's session has to expire first
-            else:
-                self._is_registered = True
+                reason = await self._serve(is_sealed, may_replace)
+            except SimulatedCrash:
+                self.lose_power()
                 return
+            except StorageRefusedError as error:
+                self.history.record(h.StartRefused(self.name, self.incarnation, error.path))
+                self._end("refused")
+                self.operator.refused(error.path)
+                return
+            except (StorageFailedError, NoRoomError, MetadataUnavailableError, OSError) as error:
+                if is_for_want_of_room(error) and not is_sealed:
+                    self._world.count("F5 no room for a start", self.name)
+                    is_sealed = True
+                    await self._close_store()
+                    continue
+                if is_for_want_of_room(error):
+                    self._ended_without_room(error)
+                self._end(type(error).__name__)
+                return
+            if isinstance(reason, StorageRefusedError):
+                self.kill("superseded")
+                return
+            if reason is not None:
+                self._stopped_by_disk(reason)
+                return
+            self._look_at_sealed()
+            self._bookie = self._sealed_since = None
+            self.history.record(s.Unsealed(self.name))
+            await self._close_store()
+            is_sealed = await is_full(self.files, self.settings)
+
+    async def _serve(self, is_sealed: bool, may_replace: bool) -> Exception | None:
+        world, owner = self._world, self.owner
+        store = self._store = SimStore(world.tree, owner, world.weather)
+        self._session = store.session_id
+        self.is_registered = self.is_wanted_readonly = False
+        disk = self.files, owner, self._pace, self._random
+        workers = self._workers = SimWorkers(self.name, *disk, self.history, self.lose_power)
+        if is_sealed:
+            self._sealed_since = len(self.files.log)
+            self.history.record(s.Sealed(self.name))
+        service = Service(
+            self.name,
+            self.files,
+            self.settings,
+            store,
+            workers,
+            self._random,
+            self.history,
+            self._now_ms,
+            is_sealed,
+            may_replace,
+        )
+        bookie = await service.prepare()
+        # One that is not counted leaves the disk as old as it was.
+        self.starts_served += not is_sealed
+        self.operator.served()
+        self._found.report(bookie.storage, self.incarnation)
+        self._bookie = bookie
+        return await service.serve(bookie, self)
+
+    async def _close_store(self) -> None:
+        if self._store is not None:
+            await self._store.close()
 
     def _now_ms(self) -> int:
         self._clock_ms += 1
@@ -245,7 +272,12 @@ class SimBookie:
                 self.files = self.files.crash(self._random, _whole_sectors)
             self._end("lost power")
 
-    def _stopped_by_disk(self) -> None:
+    def _stopped_by_disk(self, reason: Exception) -> None:
+        if is_for_want_of_room(reason) and not _is_injected(reason):
+            self._world.count("F5 bookie stopped by a full disk")
+            self._ended_without_room(reason)
+            self.kill("no room")
+            return
         self._world.count("F4 bookie stopped by its disk")
         if self.reboots_on_failure:
             self.lose_power()
@@ -253,6 +285,17 @@ class SimBookie:
             # The cache may hold pages the disk never got.
             self._world.history.record(Damaged(self.name, "page cache"))
             self.kill("storage failed")
+
+    def _ended_without_room(self, reason: Exception) -> None:
+        if not self.has_disk_shrunk and not _is_injected(reason):
+            self.history.record(s.EndedWithoutRoom(self.name, str(reason)))
+
+    def _look_at_sealed(self) -> None:
+        """Tell what a sealed service changed; syncs change nothing."""
+        if self._sealed_since is not None:
+            for operation, path in self.files.log[self._sealed_since :]:
+                if operation not in ("sync", "sync_dir"):
+                    self.history.record(s.SealedWrote(self.name, operation, path))
 
     def stop(self) -> None:
         """The process is asked to end: it takes nothing more, writes out what it has, and ends."""
@@ -267,13 +310,15 @@ class SimBookie:
             await bookie.stop()
         except SimulatedCrash:
             self.lose_power()
-        except StorageFailedError:
-            self._stopped_by_disk()
+        except StorageFailedError as error:
+            self._stopped_by_disk(error)
         else:
             self.kill("stopped")
 
     def _cut(self) -> None:
         self.owner.is_dead = True
+        self._look_at_sealed()
+        self._sealed_since = None
         if self._workers is not None:
             self._workers.cut()
 
@@ -281,8 +326,10 @@ class SimBookie:
         world = self._world
         self.owner.kill()
         self._bookie = self._workers = None
+        self._look_at_sealed()
+        self._sealed_since = None
         self.files.locked.clear()
-        world.history.record(BookieDown(self.name, self.incarnation, how))
+        self.history.record(BookieDown(self.name, self.incarnation, how))
         timeout_us = self._plan.session_timeout_us
         world.loop.after(timeout_us, world.tree.end_session, self._session)
         world.bookie_ended(self)
@@ -298,6 +345,16 @@ class SimBookie:
         self.files.fail_at.clear()
         self.files.crash_at = None
 
+    def fill(self, free_bytes: int | None) -> None:
+        """Others take of the disk, or give back, so that so much is free; ``None``: the disk is huge."""
+        before = self.files.free_space("/").free_bytes
+        self.files.capacity_bytes = 1 << 40
+        used_bytes = (1 << 40) - self.files.free_space("/").free_bytes
+        self._capacity_bytes = None if free_bytes is None else used_bytes + free_bytes
+        self.files.capacity_bytes = self._capacity_bytes
+        if free_bytes is not None and free_bytes < before:
+            self.has_disk_shrunk = True
+
     # -- other harm -----------------------------------------------------------------------------------
 
     def fail_soon(self, code: int = errno.EIO) -> None:
@@ -310,7 +367,7 @@ class SimBookie:
 
     def expire(self) -> None:
         """The metadata service drops the bookie's session; it comes back with a new one."""
-        if self._is_registered and self.is_serving and self._store is not None:
+        if self.is_registered and self.is_serving and self._store is not None:
             self._store.expire()
             self._session = self._store.session_id
 
@@ -325,35 +382,3 @@ class SimBookie:
             at = self._random.randrange(min(len(content), 16 * 1024))
             content[at] ^= 1 << self._random.randrange(8)
             self._world.history.record(Damaged(self.name, path))
-
-    # -- what the observer may know ---------------------------------------------------------------------
-
-    def _learn(self, event: object) -> None:
-        if isinstance(event, Durable):
-            if event.bookie == self.name:
-                self._known.setdefault(event.ledger, set()).add(event.entry)
-        elif isinstance(event, FenceDurable) and event.bookie == self.name:
-            self._known_fences.add(event.ledger)
-
-    def _report(self, storage: Storage) -> None:
-        """What a start found; the rest of a group that was cut off may have become durable."""
-        history = self._world.history
-        held: list[tuple[int, tuple[int, ...]]] = []
-        for ledger_id in sorted(storage.contents.ledgers):
-            ids = tuple(e for part in storage.contents.entry_ids(ledger_id) for e in part)
-            held.append((ledger_id, ids))
-            if set(ids) <= self._known.get(ledger_id, set()):
-                continue
-            for entry_id, record in read_all(storage, ledger_id).items():
-                if entry_id not in self._known.get(ledger_id, set()):
-                    crc = zlib.crc32(record)
-                    history.record(Durable(self.name, ledger_id, entry_id, crc))
-        facts = sorted(storage.contents.ledgers.items())
-        fenced = tuple(ledger_id for ledger_id, handle in facts if handle.is_fenced)
-        limbo = tuple(ledger_id for ledger_id, handle in facts if handle.is_limbo)
-        for ledger_id in fenced:
-            if ledger_id not in self._known_fences:
-                history.record(FenceDurable(self.name, ledger_id))
-        groups = storage.recovery.groups_torn, storage.recovery.groups
-        found = tuple(held), fenced, limbo, *groups
-        history.record(BookieUp(self.name, self.incarnation, *found))

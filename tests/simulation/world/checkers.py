@@ -16,6 +16,7 @@ from bookkeeper_metadata.model import LedgerState
 from tests.simulation.kit.quorums import no_ack_quorum_without, write_set
 from tests.simulation.world import history as h
 from tests.simulation.world.reader_checkers import READER_CHECKERS
+from tests.simulation.world.space_checkers import SPACE_CHECKERS
 from tests.simulation.world.storage_checkers import STORAGE_CHECKERS
 from tests.simulation.world.story import DENIALS, NEVER, Story
 
@@ -301,7 +302,12 @@ PROTOCOL_CHECKERS: tuple[Checker, ...] = (
     i17_no_ack_ahead_of_metadata, i18_compare_and_set, i19_state_machine, i20_writer_stops,
     i21_recovery_copies_bytes, i24_fenced_means_fence,
 )  # fmt: skip
-CHECKERS: tuple[Checker, ...] = PROTOCOL_CHECKERS + READER_CHECKERS + STORAGE_CHECKERS
+CHECKERS: tuple[Checker, ...] = (
+    *PROTOCOL_CHECKERS,
+    *READER_CHECKERS,
+    *STORAGE_CHECKERS,
+    *SPACE_CHECKERS,
+)
 
 
 def violations_of(history: h.History) -> list[str]:

@@ -14,6 +14,7 @@ from random import Random
 
 from bookie_server.client.interface import BookieClient
 from bookkeeper_metadata.cluster import initialize
+from bookkeeper_metadata.paths import Paths
 from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.settings import ClientSettings
@@ -104,14 +105,19 @@ class World:
         await self.settle()
 
     async def settle(self) -> None:
-        """Wait until every bookie that should serves and is registered."""
+        """Wait until every bookie that should serves, and is registered as what it takes."""
         wanted = [bookie for name, bookie in self.bookies.items() if name not in self.kept_down]
-        registered = f"{ROOT}/available"
-        while True:
-            names = self.tree.children(registered) or []
-            if all(bookie.is_serving and bookie.name in names for bookie in wanted):
-                return
+        while not all(bookie.is_serving and self._is_registered_well(bookie) for bookie in wanted):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
+
+    def _is_registered_well(self, bookie: SimBookie) -> bool:
+        """In between, where promises or hysteresis count, a bookie may be registered as either."""
+        paths = Paths(ROOT)
+        is_writable, is_readonly = (
+            bookie.name in (self.tree.children(path) or [])
+            for path in (paths.available, paths.readonly)
+        )
+        return is_writable != is_readonly and bookie.takes_entries in (None, is_writable)
 
     def bookie_ended(self, bookie: SimBookie) -> None:
         """A supervisor starts it again after a while."""

@@ -37,6 +37,7 @@ ACTIONS = (
 AIMS: dict[str, type[h.Event]] = {
     "fence": h.FenceDurable,
     "durable": h.Durable,
+    "arrival": h.AddArrived,
     "commit": h.Committed,
     "fencing read": h.FencingReadSent,
     "read reply": h.ReadReplied,
@@ -302,7 +303,10 @@ class Nemesis:
             bookie = world.bookies[name]
             if self._aim.random() < 0.7:
                 world.count("F2 power lost, aimed", name)
-                bookie.lose_power()
+                if isinstance(event, h.AddArrived):
+                    bookie.crash_soon(2)  # perhaps between its group's write and sync
+                else:
+                    bookie.lose_power()
             else:
                 world.count("F1 bookie killed, aimed", name)
                 bookie.kill()

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import LedgerState
 from tests.simulation.world import history as h
+from tests.simulation.world import space_history as s
+from tests.simulation.world.process import Band
 from tests.simulation.world.story import NEVER, Story
 
 
@@ -128,6 +130,48 @@ def _of_disks(story: Story) -> Iterator[str]:
                 pass
 
 
+def _of_space(story: Story) -> Iterator[str]:
+    low: dict[str, int] = {}
+    has_room_again: set[str] = set()
+    for event in story.history.events:
+        match event:
+            case s.Looked():
+                before = low.get(event.bookie, Band.PLENTY)
+                if event.band < Band.MARGIN <= Band.PLENTY == before:
+                    yield "bookie became read-only"
+                if event.band is Band.PLENTY and before < Band.MARGIN:
+                    has_room_again.add(event.bookie)
+                low[event.bookie] = event.band
+            case h.BookieDown():
+                low.pop(event.bookie, None)
+                has_room_again.discard(event.bookie)
+            case h.AddReplied(status=Status.READ_ONLY):
+                yield "recovery add refused" if event.is_recovery else "add refused, read-only"
+            case h.AddReplied(status=Status.OK):
+                if event.bookie in has_room_again and not event.is_recovery:
+                    yield "bookie takes entries again"
+                if low.get(event.bookie) == Band.RECOVERY and event.is_recovery:
+                    yield "recovery add on the reserve"
+            case h.FenceDurable() if low.get(event.bookie) == Band.FENCES:
+                yield "fence on the reserve"
+            case h.LacReplied(status=Status.READ_ONLY):
+                yield "fence refused, exhausted"
+            case s.Sealed():
+                yield "sealed start"
+            case h.ReadReplied() if event.found and low.get(event.bookie) == Band.NOTHING:
+                yield "read from a full bookie"
+            case s.Unsealed():
+                yield "sealed start over"
+            case s.WishHeard(is_readonly=True):
+                yield "read-only by hand"
+            case s.NoRoomForCheckpoint():
+                yield "checkpoint without room"
+            case s.Gentle():
+                yield "gentle run"
+            case _:
+                pass
+
+
 def _of_held_places(story: Story) -> Iterator[str]:
     """A member of a new ledger that was down; ``back`` when it is sent entries all the same."""
     down: set[str] = set()
@@ -188,13 +232,25 @@ REACHABLE = (
     "directories emptied", "directories rolled back", "directories swapped",
     "refused disks brought back", "refused disks replaced", "refused disks the other process's",
     "second process refused", "process superseded", "place held in a new ledger",
-    "held bookie back", "held bookie back, another one dead",
+    "held bookie back", "held bookie back, another one dead", "bookie became read-only",
+    "recovery add refused", "add refused, read-only", "bookie takes entries again",
+    "recovery add on the reserve", "fence on the reserve", "fence refused, exhausted", "sealed start",
+    "sealed start over", "read from a full bookie", "read-only by hand", "checkpoint without room",
+    "gentle run",
 )  # fmt: skip
 _OF_FAULTS = {
     "F14 reply to a mutation lost": "compare-and-set applied, reply lost",
     "F3 power lost everywhere": "power lost everywhere",
 }
-_FINDERS = (_of_metadata, _of_recovery, _of_bookies, _of_disks, _of_held_places, _of_clients)
+_FINDERS = (
+    _of_metadata,
+    _of_recovery,
+    _of_bookies,
+    _of_disks,
+    _of_held_places,
+    _of_space,
+    _of_clients,
+)
 
 
 def marks_of(history: h.History, injected: Counter[str]) -> list[str]:

@@ -20,6 +20,7 @@ from tests.simulation.kit import kills
 from tests.simulation.kit.kills import Kill
 from tests.simulation.kit.patching import Mutant, Mutants
 from tests.simulation.rules import mutants_of_bookies, mutants_of_writers
+from tests.simulation.world import mutants_of_space
 from tests.simulation.world.run import run_seed
 
 MUTANTS = Mutants()
@@ -88,3 +89,6 @@ mutant(
     "a checkpoint deletes journal files beyond its marks (Apache #3329, #1255)",
     "S2",
 ).edit(_delete_below, {"id < mark.file_id": "id <= mark.file_id"})
+
+for _mutant in mutants_of_space.MUTANTS.values():
+    MUTANTS.add(_mutant)

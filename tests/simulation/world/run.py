@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.settings import ClientSettings
@@ -21,12 +20,15 @@ from tests.simulation.world.cluster import SimClient, World, fork
 from tests.simulation.world.faults import Nemesis, Swarm, draw_swarm
 from tests.simulation.world.history import History, Opened, PhaseBegun
 from tests.simulation.world.marks import marks_of
+from tests.simulation.world.space import Filler, SpacePlan, draw_space, gentle
 from tests.simulation.world.stores import StoreFaults
 from tests.simulation.world.workload import Workload
 
 _CHAOS_US_MAX = 8_000_000
 _LIVENESS_S_MAX = 90
 """Virtual time the healed cluster has for everything; actors' own limits are seconds."""
+_SETTLED_S_MAX = 30
+"""The same for its bookies; one that was sealed looks every five seconds whether it may start."""
 
 
 @dataclass(slots=True)
@@ -35,6 +37,7 @@ class Outcome:
 
     seed: int
     swarm: Swarm
+    space: SpacePlan
     history: History
     violations: list[str]
     injected: Counter[str]
@@ -53,7 +56,10 @@ def run_seed(seed: int) -> Outcome:
     asyncio.set_event_loop(loop)
     try:
         swarm = draw_swarm(fork(seed, "swarm"))
-        run = Run(loop, seed, swarm)
+        space = draw_space(fork(seed, "space plan"), swarm)
+        if space.is_gentle:
+            swarm = gentle(swarm)
+        run = Run(loop, seed, swarm, space)
         stuck = ""
         try:
             loop.run_until_complete(run.everything())
@@ -70,10 +76,11 @@ def run_seed(seed: int) -> Outcome:
 class Run:
     """The phases of one seed."""
 
-    def __init__(self, loop: SimLoop, seed: int, swarm: Swarm) -> None:
+    def __init__(self, loop: SimLoop, seed: int, swarm: Swarm, space: SpacePlan) -> None:
         self.loop = loop
         self.seed = seed
         self.swarm = swarm
+        self.space = space
         self.violations: list[str] = []
         self._is_finished = False
 
@@ -82,9 +89,14 @@ class Run:
         self.world = World(self.loop, self.seed, plan=self.swarm.plan, bookies=self.swarm.bookies)
         self.load = Workload(self.world, self.swarm)
         self.nemesis = Nemesis(self.world, self.swarm)
+        self.filler = Filler(self.world, self.space)
         await self.world.start()
         await self._chaos()
         await self._heal()
+        if self.space.is_active:
+            await self._serve_on_full_disks()
+        self.filler.free_all()
+        await self._within("L4 EveryBookieTakesEntries", self.world.settle(), _SETTLED_S_MAX)
         await self._within("L3 EveryOperationEnds", self._wind_down())
         await self._within("L1 EveryLedgerCloses", self._close_everything())
         self._is_finished = True
@@ -99,6 +111,7 @@ class Run:
         return Outcome(
             self.seed,
             self.swarm,
+            self.space,
             world.history,
             found,
             world.injected,
@@ -128,11 +141,13 @@ class Run:
         world.weather.faults = swarm.store
         self.load.begin()
         nemesis = asyncio.create_task(self.nemesis.run(), name="nemesis")
+        filler = asyncio.create_task(self.filler.run(), name="filler")
         end_us = self.loop.now_us + _CHAOS_US_MAX
         while self.load.is_busy and self.loop.now_us < end_us:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         self.nemesis.stop()
         nemesis.cancel()
+        filler.cancel()
 
     async def _heal(self) -> None:
         world = self.world
@@ -150,7 +165,29 @@ class Run:
             bookie.heal()
             if bookie.name not in world.kept_down:
                 bookie.start()
-        await world.settle()
+
+    async def _serve_on_full_disks(self) -> None:
+        """Whatever is full still serves what it has, and says what it is."""
+        world = self.world
+        world.history.record(PhaseBegun("full"))
+        await self._within("L5 EveryBookieSaysWhatItTakes", world.settle(), _SETTLED_S_MAX)
+        settings = ClientSettings()
+        connection = replace(settings.connection, add_timeout_ms=1_000, read_timeout_ms=1_000)
+        reader = world.client("early reader", replace(settings, connection=connection))
+        reading = reader.owner.start(self._read_closed(reader), reader.name)
+        await self._within("L6 ReadsGoOn", reading, _SETTLED_S_MAX)
+        reader.kill()
+
+    async def _read_closed(self, client: SimClient) -> None:
+        """Every ledger that is closed by now, unless it is deleted meanwhile."""
+        async for ledger in client.ledgers.list_ledgers():
+            while ledger not in self.load.deleted:
+                reader = await self.load.open(client, ledger, recovery=False)
+                if reader is not None and (
+                    not reader.is_closed or await self.load.read_all(client, reader)
+                ):
+                    break
+                await asyncio.sleep(0.3)
 
     async def _wind_down(self) -> None:
         """Whoever still works comes to an end; in some seeds by force."""
@@ -189,13 +226,15 @@ class Run:
             if reader is None or not await self.load.read_all(client, reader):
                 self.violations.append(f"I2 AckedReadable: ledger {ledger} is not readable whole")
 
-    async def _within(self, claim: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _within(
+        self, claim: str, work: Awaitable[None], most_s: int = _LIVENESS_S_MAX
+    ) -> None:
         try:
-            async with asyncio.timeout(_LIVENESS_S_MAX):
+            async with asyncio.timeout(most_s):
                 await work
         except TimeoutError:
             last = [event for event in self.world.history.events if not isinstance(event, Opened)]
             detail = str(last[-1]) if last else ""
-            self.violations.append(f"{claim}: not within {_LIVENESS_S_MAX} s; last {detail}")
+            self.violations.append(f"{claim}: not within {most_s} s; last {detail}")
         except BookKeeperError as error:
             self.violations.append(f"{claim}: {error!r}")

@@ -14,13 +14,14 @@ from random import Random
 from typing import TypeVar
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
-from bookkeeper_metadata.paths import Paths
+from bookkeeper_metadata.paths import READONLY, Paths
 from bookkeeper_metadata.serde import parse_metadata
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from bookkeeper_metadata.store.memory_tree import MemoryTree
 from bookkeeper_metadata.store.operations import Check, Create, Delete, Node, Operation, Put
 from tests.simulation.kit.loop import OWNER, Owner, SimLoop
 from tests.simulation.world.history import Committed, Deleted, History
+from tests.simulation.world.space_history import Listed
 
 T = TypeVar("T")
 ROOT = "/ledgers"
@@ -34,7 +35,7 @@ class ObservedTree(MemoryTree):
 
     def __init__(self, history: History) -> None:
         super().__init__()
-        self._history = history
+        self.history = history
         self._paths = Paths(ROOT)
         self._past: dict[str, list[tuple[int, Node | None]]] = {}
         """Every state of each ledger's node, with the moment it came about."""
@@ -76,14 +77,14 @@ class ObservedTree(MemoryTree):
         node = self.node(path)
         if ledger_id is not None and node is not None:
             metadata = parse_metadata(node.value, path)
-            self._history.record(Committed(_who(), ledger_id, node.version, metadata))
-            self._past.setdefault(path, []).append((self._history.now_us(), node))
+            self.history.record(Committed(_who(), ledger_id, node.version, metadata))
+            self._past.setdefault(path, []).append((self.history.now_us(), node))
 
     def _deleted(self, path: str) -> None:
         ledger_id = self._paths.ledger_id(path)
         if ledger_id is not None:
-            self._history.record(Deleted(_who(), ledger_id))
-            self._past.setdefault(path, []).append((self._history.now_us(), None))
+            self.history.record(Deleted(_who(), ledger_id))
+            self._past.setdefault(path, []).append((self.history.now_us(), None))
 
 
 def _who() -> str:
@@ -125,8 +126,16 @@ class SimStore(MemoryStore):
         self._weather = weather
         self._loop: SimLoop = asyncio.get_running_loop()  # type: ignore[assignment]
         self._observed = tree
+        self._available = Paths(ROOT).available
         self._seen_us = 0
         """The session has seen the tree as it was then, and never sees an older one."""
+
+    async def children(self, path: str) -> list[str] | None:
+        names = await super().children(path)
+        if path == self._available:
+            bookies = tuple(sorted(set(names or ()) - {READONLY}))
+            self._observed.history.record(Listed(self._owner.name, bookies))
+        return names
 
     async def get(self, path: str) -> Node | None:
         return await self._perform("get", path, lambda: self._look(path))

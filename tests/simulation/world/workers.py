@@ -19,12 +19,13 @@ from typing import TypeVar
 from bookie_server.core.effects import Persist
 from bookie_server.core.records import Add, Fence, JournalRecord, Replace
 from bookie_server.journal_thread import GroupDone, GroupFailed, JournalWriter, take_group
-from bookie_server.storage.disk.errors import StorageFailedError
+from bookie_server.storage.disk.errors import NoRoomError, StorageFailedError
 from bookie_server.storage.journal.journal import Journal
 from bookie_server.workers import Workers
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 from tests.simulation.kit.loop import Owner, SimLoop
 from tests.simulation.world.history import Durable, FenceDurable, History
+from tests.simulation.world.space_history import NoRoomForCheckpoint
 
 T = TypeVar("T")
 _CALLS_BEFORE_CUT_MAX = 6
@@ -97,6 +98,8 @@ class SimWorkers(Workers):
             except SimulatedCrash:
                 self.crashed()
             except Exception as error:  # noqa: BLE001 - passed on as it is
+                if isinstance(error, NoRoomError):
+                    self.history.record(NoRoomForCheckpoint(self.bookie))
                 finished(None, error)
             else:
                 finished(outcome, None)
@@ -113,7 +116,8 @@ class SimWorkers(Workers):
         self._under_way.clear()
         self.random.shuffle(works)
         for work in works:
-            self.files.crash_at = self.files.steps + self.random.randrange(_CALLS_BEFORE_CUT_MAX)
+            calls_max = self.random.choice((2, _CALLS_BEFORE_CUT_MAX))
+            self.files.crash_at = self.files.steps + self.random.randrange(calls_max)
             try:
                 work()
             except (Exception, SimulatedCrash):  # noqa: BLE001 - nobody is left to hear of it
