@@ -11,9 +11,13 @@ from random import Random
 
 import pytest
 
+from bookie_server.settings import StorageSettings
+from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.disk.files import ZEROS, FileSystem, split_buffers
 from bookie_server.storage.disk.real_files import RealFileSystem
+from bookie_server.storage.identity.claim import claim_directories
 from bookie_server.wire.buffer import Buffer
+from tests.bookie_server.storage.claims import NEXT_ID, known
 from tests.simulation.kit.files import SimFileSystem
 
 
@@ -164,3 +168,14 @@ def test_the_parents_of_a_new_directory_are_synced(
     assert synced == [str(tmp_path / "a" / "b"), str(tmp_path / "a"), str(tmp_path)]
     RealFileSystem().make_directory(str(tmp_path / "a" / "b" / "c"))
     assert len(synced) == 3
+
+
+def test_a_refused_start_makes_neither_directories_nor_locks(tmp_path: Path) -> None:
+    """Where a disk is not mounted, the directory would be made in its place."""
+    journal, ledgers = str(tmp_path / "j"), str(tmp_path / "l")
+    settings = StorageSettings(journal_directories=(journal,), ledger_directories=(ledgers,))
+
+    with pytest.raises(StorageRefusedError):
+        claim_directories(RealFileSystem(), settings, known(1), NEXT_ID)
+
+    assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -14,8 +13,6 @@ from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.disk.files import File
 from bookie_server.storage.disk.group import GroupEnd
-from bookie_server.storage.disk.real_files import RealFileSystem
-from bookie_server.storage.identity.claim import claim_directories
 from bookie_server.storage.identity.cookie_file import (
     Start,
     instance_id_of,
@@ -33,7 +30,6 @@ from bookie_server.storage.journal.journal import (
 from tests.bookie_server.storage.claims import (
     ALL,
     NEW,
-    NEXT_ID,
     claim,
     empty,
     known,
@@ -110,17 +106,6 @@ def test_an_emptied_directory_is_refused_by_name_until_it_is_said_to_be_lost(
     assert len(plan.notes) == len(lost)
     # then the new ones belong to the set: the next start needs no flag
     assert claim(files, known(plan.start.number)).cookies == ()
-
-
-def test_a_refused_start_makes_neither_directories_nor_locks(tmp_path: Path) -> None:
-    """Where a disk is not mounted, the directory would be made in its place."""
-    journal, ledgers = str(tmp_path / "j"), str(tmp_path / "l")
-    settings = StorageSettings(journal_directories=(journal,), ledger_directories=(ledgers,))
-
-    with pytest.raises(StorageRefusedError):
-        claim_directories(RealFileSystem(), settings, known(1), NEXT_ID)
-
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_replaced_directory_that_comes_back_is_refused() -> None:
