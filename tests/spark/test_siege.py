@@ -118,14 +118,13 @@ def be_full(siege: Siege, bookie: LocalBookie, tiny: Path | None) -> None:
     if tiny is None:
         bookkeeper(bookie.metadata_service_uri, "bookies", "readonly", bookie.bookie_id)
     else:
-        ballast = tiny / "ballast"
-        ballast.write_bytes(bytes(shutil.disk_usage(tiny).free - LEFT_FREE))
+        (tiny / "ballast").write_bytes(bytes(shutil.disk_usage(tiny).free - LEFT_FREE))
     wait_until(lambda: state_of(bookie) in ("disk", "hand"), "a full bookie")
     siege.goes_on()
     if tiny is None:
         bookkeeper(bookie.metadata_service_uri, "bookies", "writable", bookie.bookie_id)
     else:
-        ballast.unlink()
+        (tiny / "ballast").unlink()
     wait_until(lambda: state_of(bookie) == "writable", "room")
     assert bookie.is_running
     siege.goes_on()
