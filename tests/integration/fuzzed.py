@@ -13,6 +13,7 @@ from bookie_server.wire import bookie_pb2 as pb
 from bookie_server.wire.messages import ReadRequest, Section, Status
 from bookie_server.wire.pieces import messages_of
 from bookie_server.wire.record import RECORD_OVERHEAD, Run, parse_header
+from spark_bookkeeper.local.bookie import LocalBookie
 from tests.patience import seconds
 
 REFUSED = {
@@ -157,3 +158,13 @@ class Socket:
             found |= entries_of(run)
             first = run.last_entry + 1
         return found
+
+
+@contextmanager
+def connected(bookie: LocalBookie, answers: Answers, timeout_s: float = 30) -> Iterator[Socket]:
+    """A connection for the block."""
+    connection = Socket(bookie.port, answers, timeout_s)
+    try:
+        yield connection
+    finally:
+        connection.close()

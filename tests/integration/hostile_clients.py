@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import grpc
@@ -24,6 +25,9 @@ from bookie_server.wire.messages import LongPoll, ReadLacRequest, ReadRequest
 from bookie_server.wire.pieces import messages_of
 from bookie_server.wire.record import HEADER_SIZE
 from bookkeeper_metadata.model import DigestType
+from spark_bookkeeper.local.environment import child_environment
+from spark_bookkeeper.local.ports import LOOPBACK
+from tests.integration.processes import first_line
 
 STREAMS = 60
 LARGE = 4 * 1024 * 1024
@@ -214,6 +218,23 @@ async def attack(address: str, seconds: float, kinds: Sequence[str]) -> None:
         act.result()
     # Not one by one: that such clients end tidily is not to be hoped for.
     os._exit(0)
+
+
+@contextmanager
+def attacked(port: int, seconds_long: float, *kinds: str) -> Iterator[subprocess.Popen[str]]:
+    """Hostile clients in a process of their own, until the block ends."""
+    words = [f"{LOOPBACK}:{port}", str(seconds_long), *kinds]
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-m", "tests.integration.hostile_clients", *words],
+        stdout=subprocess.PIPE,
+        env=child_environment(),
+        text=True,
+    ) as process:
+        try:
+            assert first_line(process) == "attacking\n"
+            yield process
+        finally:
+            process.kill()
 
 
 if __name__ == "__main__":

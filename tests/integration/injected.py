@@ -90,7 +90,13 @@ class InjectedBookie:
             yield
         finally:
             tracer.terminate()
-            tracer.wait(seconds(60))
+            try:
+                tracer.wait(seconds(10))
+            except subprocess.TimeoutExpired:
+                # strace that detaches from a process which is just ending waits for its main thread,
+                # and that for the threads which strace has stopped: for ever.
+                tracer.kill()
+                tracer.wait()
 
     def end(self) -> None:
         """As SIGKILL; nothing if it has ended."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import SystemRandom
 
@@ -20,7 +18,7 @@ from bookie_server.wire.messages import Status
 from spark_bookkeeper import LocalCluster
 from spark_bookkeeper.local.bookie import LocalBookie
 from tests.doubles.records import encoded_section
-from tests.integration.fuzzed import Answers, Entry, Socket, entries_of
+from tests.integration.fuzzed import Answers, Entry, Socket, connected, entries_of
 from tests.integration.mutations import KEPT, Mutator
 from tests.integration.processes import start_again
 
@@ -39,15 +37,6 @@ def seed_of_run() -> int:
     seed = int(os.environ.get("FUZZ_SEED", "0")) or SystemRandom().randrange(1, 10**9)
     sys.stdout.write(f"FUZZ_SEED={seed}\n")
     return seed
-
-
-@contextmanager
-def connected(bookie: LocalBookie, answers: Answers, timeout_s: float = 30) -> Iterator[Socket]:
-    connection = Socket(bookie.port, answers, timeout_s)
-    try:
-        yield connection
-    finally:
-        connection.close()
 
 
 class Fuzz:

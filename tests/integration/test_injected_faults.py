@@ -28,7 +28,10 @@ LEDGERS = (7, 8)
 WRITES = "pwritev,pwritev2"
 """Python takes the one or the other."""
 CALLS = (WRITES, "fdatasync", "rename", "unlink", "openat")
-PATIENT = ConnectionSettings(add_timeout_ms=20_000, reconnect_timeout_ms=500)
+PATIENT = ConnectionSettings(
+    add_timeout_ms=120_000, read_timeout_ms=120_000, reconnect_timeout_ms=500
+)
+"""What a busy machine answers late is no wrong answer; what is not there fails soon."""
 SHORTAGES = ("error=EMFILE", "error=ENFILE")
 FAULTS = (
     *((call, "signal=KILL") for call in CALLS),

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from bookie_server.client.settings import ConnectionSettings
 from spark_bookkeeper import BookKeeper, LocalCluster
-from spark_bookkeeper.local.environment import child_environment
-from spark_bookkeeper.local.ports import LOOPBACK
 from spark_bookkeeper.settings import ClientSettings
-from tests.integration.hostile_clients import KINDS
-from tests.integration.processes import first_line
+from tests.integration.hostile_clients import KINDS, attacked
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -30,23 +23,6 @@ SETTINGS = ClientSettings(
     )
 )
 """An honest client whose bookie is busy waits, here for as long as it takes on a busy machine."""
-
-
-@contextmanager
-def attacked(port: int, seconds_long: float, *kinds: str) -> Iterator[subprocess.Popen[str]]:
-    """Hostile clients in a process of their own, until the block ends."""
-    words = [f"{LOOPBACK}:{port}", str(seconds_long), *kinds]
-    with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "tests.integration.hostile_clients", *words],
-        stdout=subprocess.PIPE,
-        env=child_environment(),
-        text=True,
-    ) as process:
-        try:
-            assert first_line(process) == "attacking\n"
-            yield process
-        finally:
-            process.kill()
 
 
 def most_resident_mib(pid: int) -> int:
