@@ -16,8 +16,8 @@ MINUTES ?= 60
 TIER ?= 2
 SIM_1 := .rules
 SIM_commits := .commits
-# pytest's -m of `make test`; `make full` runs the rest as well.
-SHORT := not full
+# Which tests of each stage run (pytest's -m): `make full` takes the long ones as well.
+ONLY := not full
 # Java's archive of Spark's classes; see tests/spark/class_archive.py.
 CLASSES := $(CURDIR)/.venv/spark-classes.jsa
 SHARE_CLASSES := JDK_JAVA_OPTIONS="-XX:SharedArchiveFile='$(CLASSES)' -Xlog:cds*=off"
@@ -62,7 +62,7 @@ $(CLASSES): | bootstrap
 	@$(BIN)/python -W ignore -m tests.spark.class_archive $@ 2>/dev/null ||
 		echo "no archive of Spark's classes; Spark starts without it" >&2
 
-# One of the parts of `make test`, on its own as well. They share nothing, so as many run at once as
+# One of the parts of `make test` and `make full`, on its own as well. They share nothing, so as many run at once as
 # there are cores, the longest first; each prints what it has to say when it ends.
 STAGES := test.spark test.units test.processes test.simulation
 REST := --ignore=tests/test_tidy.py --ignore=tests/simulation
@@ -76,20 +76,22 @@ test: check $(CLASSES) ## What CI runs: check, then unit tests, simulation, proc
 $(STAGES): | bootstrap
 
 test.units:
-	@$(call stage,unit tests,$(PYTEST) $(REST) -m "$(SHORT) and not zookeeper and not spark and not integration")
+	@$(call stage,unit tests,$(PYTEST) $(REST) -m "$(ONLY) and not zookeeper and not spark and not integration")
 
 test.simulation:
-	@$(call stage,simulation,$(PYTEST) tests/simulation -m "$(SHORT)")
+	@$(call stage,simulation,$(PYTEST) tests/simulation -m "$(ONLY)")
 
 test.processes:
-	@$(call stage,process tests,$(PORTS)=1/2 $(PYTEST) $(REST) -m "$(SHORT) and (zookeeper or integration) and not spark")
+	@$(call stage,process tests,$(PORTS)=1/2 $(PYTEST) $(REST) -m "$(ONLY) and (zookeeper or integration) and not spark")
 
 test.spark: $(CLASSES)
-	@$(call stage,spark tests,$(PORTS)=2/2 $(SHARE_CLASSES) $(PYTEST) $(REST) -m "$(SHORT) and spark")
+	@$(call stage,spark tests,$(PORTS)=2/2 $(SHARE_CLASSES) $(PYTEST) $(REST) -m "$(ONLY) and spark")
 
 .PHONY: full
 full: check $(CLASSES) ## Every test, the long ones too
-	@$(call stage,all tests,$(SHARE_CLASSES) $(PYTEST) --timeout=3600 --hypothesis-profile=fresh)
+	@echo "== $(STAGES), whole: $$(nproc) at a time"
+	$(MAKE) --jobs=$$(nproc) --output-sync=target $(STAGES) ONLY="(full or not full)" \
+		PYTEST="$(PYTEST) --timeout=3600 --hypothesis-profile=fresh"
 
 .PHONY: sim
 sim: bootstrap ## One simulated run again, with its trace (SEED=n; TIER=1: rules, TIER=commits)
