@@ -16,7 +16,7 @@ from typing import Self
 
 from bookie_server.client.interface import BookieClient
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.bookies import GRPC, BookieRegistry
+from bookkeeper_metadata.bookies import GRPC, BookieRegistry, BookieServiceInfo
 from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import LedgerStore
@@ -65,9 +65,7 @@ class LedgerContext:
 
     async def usable_bookies(self) -> set[str]:
         """Ids of the bookies that take new entries now, over a transport we speak."""
-        bookies = await self.registry.writable()
-        self.connections.remember(bookies)
-        return {bookie_id for bookie_id, info in bookies.items() if info.endpoint(GRPC)}
+        return _speaking_grpc(await self._registered())
 
     async def choose_ensemble(self, wanted: QuorumConfig) -> placement.FirstEnsemble:
         """Bookies for a new ledger, with places held for known ones that are away where it must be.
@@ -85,7 +83,7 @@ class LedgerContext:
                 writable, away = await self.usable_bookies(), frozenset[str]()
                 # Asked only now: as long as there are enough, nobody needs to know who is missing.
                 if len(writable) < wanted.write_quorum:
-                    away = await self._bookies_away()
+                    writable, away = await self._usable_and_away()
                 try:
                     first = placement.choose_ensemble(
                         wanted,
@@ -146,12 +144,19 @@ class LedgerContext:
             size,
         )
 
-    async def _bookies_away(self) -> frozenset[str]:
-        """Ids of the bookies that belong to the cluster and take no entries now."""
+    async def _usable_and_away(self) -> tuple[set[str], frozenset[str]]:
+        """:meth:`usable_bookies`, and the ids of those that belong to the cluster and take no entries now."""
         cookies = await CookieStore(self.store, self.root).bookie_ids()
         known = frozenset(cookies) | frozenset(await self.registry.readonly())
+        # Both from one look, behind the others: one that comes back meanwhile must not be in neither.
+        registered = await self._registered()
         # One that is there but speaks no protocol of ours never will.
-        return known - frozenset(await self.registry.writable())
+        return _speaking_grpc(registered), known - frozenset(registered)
+
+    async def _registered(self) -> dict[str, BookieServiceInfo]:
+        bookies = await self.registry.writable()
+        self.connections.remember(bookies)
+        return bookies
 
     async def replace_bookies(
         self,
@@ -220,6 +225,10 @@ class LedgerContext:
     async def close(self) -> None:
         """Close every connection; the metadata store is its owner's to close."""
         await self.connections.close()
+
+
+def _speaking_grpc(bookies: Mapping[str, BookieServiceInfo]) -> set[str]:
+    return {bookie_id for bookie_id, info in bookies.items() if info.endpoint(GRPC)}
 
 
 class WaitForBookies:

@@ -233,7 +233,7 @@ mutant(
     "a bookie that is away is not known by its cookie, so that no place is held for it",
     _HELD,
     "test_a_ledger_is_created_without_a_bookie_that_is_away",
-).edit(LedgerContext._bookies_away, {"frozenset(cookies) | ": ""})
+).edit(LedgerContext._usable_and_away, {"frozenset(cookies) | ": ""})
 mutant(
     "places_beyond_the_ack_quorum",
     "a ledger is made although too few bookies are there to acknowledge its entries",

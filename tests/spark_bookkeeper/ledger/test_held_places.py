@@ -45,6 +45,24 @@ async def test_a_ledger_is_created_without_a_bookie_that_is_away(cluster: InProc
 
 
 @pytest.mark.cluster(bookies=3)
+async def test_a_bookie_that_comes_back_while_it_is_looked_for_is_not_taken_for_unknown(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readonly = BookieRegistry.readonly
+
+    async def comes_back_meanwhile(registry: BookieRegistry) -> dict[str, BookieServiceInfo]:
+        await cluster.bring_back(AWAY)
+        return await readonly(registry)
+
+    await cluster.take_away(AWAY)
+    monkeypatch.setattr(BookieRegistry, "readonly", comes_back_meanwhile)
+
+    async with await cluster.client().create_ledger() as writer:
+        assert set(writer.metadata.fragments[0].ensemble) == {AWAY, *HERE}
+        assert held_members(writer.metadata) == ()
+
+
+@pytest.mark.cluster(bookies=3)
 async def test_bookies_that_fail_a_writer_are_known_to_it_as_missed(
     cluster: InProcessCluster,
 ) -> None:
