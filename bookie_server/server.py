@@ -142,14 +142,19 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
             await _drain(server, service, bookie, settings.drain_timeout_ms / 1000)
         if bookie.failed.done():
             error = bookie.failed.result()
-            # A disk's error needs no traceback; anything else is a defect, to be found by one.
-            trace = None if isinstance(error, StorageFailedError) else error
+            # A disk's error and a later start under its id need no traceback; anything else is a
+            # defect, to be found by one.
+            is_expected = isinstance(error, (StorageFailedError, StorageRefusedError))
+            trace = None if is_expected else error
             _LOGGER.error("bookie failed. detail=%r", error, exc_info=trace)
             # Memory and disk may disagree, so not even a checkpoint is written: exit at once.
             _exit_now(1)
         await bookie.stop()
+        if has_room:
+            _LOGGER.info("room for an ordinary start: making one. bookie_id=%s", bookie_id)
+            return None
         _LOGGER.info("bookie stopped. bookie_id=%s", bookie_id)
-        return None if has_room else 0
+        return 0
     finally:
         await server.stop(0)
         await store.close()

@@ -8,7 +8,7 @@ content is a failure, and so is a replica that could not be asked, because "not 
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -34,6 +34,8 @@ class Verification:
     """``bookie_id``, ``what``, ``first_entry``, ``last_entry``; by bookie, then entry."""
     below_ack_quorum: list[list[int]] = field(default_factory=list)
     """``[first, last]`` runs of entries that fewer replicas hold than the ack quorum."""
+    without_copy: list[list[int]] = field(default_factory=list)
+    """Runs of those of them of which no good copy was found: now they cannot be read."""
     error: BookKeeperError | None = None
     """Why it could not be verified to its end."""
 
@@ -65,11 +67,8 @@ class Verification:
         self.replicas_checked += report.replicas_checked
         for defect in report.defects:
             self._extend(defect.bookie_id, defect.what, defect.entry_id)
-        for entry_id in report.below_ack_quorum:
-            if self.below_ack_quorum and self.below_ack_quorum[-1][1] == entry_id - 1:
-                self.below_ack_quorum[-1][1] = entry_id
-            else:
-                self.below_ack_quorum.append([entry_id, entry_id])
+        _extend_runs(self.below_ack_quorum, report.below_ack_quorum)
+        _extend_runs(self.without_copy, report.without_copy)
 
     def as_document(self) -> dict[str, Any]:
         """Stable keys for machines."""
@@ -91,6 +90,14 @@ class Verification:
             return
         found = {"bookie_id": bookie_id, "what": what}
         self.defects.append({**found, "first_entry": entry_id, "last_entry": entry_id})
+
+
+def _extend_runs(runs: list[list[int]], entry_ids: Iterable[int]) -> None:
+    for entry_id in entry_ids:
+        if runs and runs[-1][1] == entry_id - 1:
+            runs[-1][1] = entry_id
+        else:
+            runs.append([entry_id, entry_id])
 
 
 def _is_absence(defect: Mapping[str, Any]) -> bool:

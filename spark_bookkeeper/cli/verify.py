@@ -79,8 +79,10 @@ def _print(result: Verification) -> None:
         click.echo(f"{each['bookie_id']}  {each['what']}  {span}")
     for first, last in document["below_ack_quorum"]:
         click.echo(f"too few replicas of entries {first} to {last}")
+    for first, last in document["without_copy"]:
+        click.echo(f"no good copy of entries {first} to {last}")
     if document["error"] is not None:
         click.echo(document["error"])
-    counts = f"{result.entries} entries, {result.replicas_checked} replicas compared"
+    counts = f"{result.entries} entries, {result.replicas_checked} replicas asked for"
     missing = f", {result.copies_missing} missing" if result.copies_missing else ""
     click.echo(f"ledger {result.ledger_id} {result.outcome}: {counts}{missing}")

@@ -47,6 +47,8 @@ class EntryReport:
     defects: tuple[ReplicaDefect, ...]
     below_ack_quorum: tuple[int, ...]
     """Entries held by fewer than AQ replicas."""
+    without_copy: tuple[int, ...]
+    """Those of them of which no replica that answered has a good copy."""
 
 
 async def verify_ledger(
@@ -88,6 +90,7 @@ class _Window:
         )
         defects: list[ReplicaDefect] = []
         below: list[int] = []
+        without: list[int] = []
         for entry_id in range(first_entry, last_entry + 1):
             reference: tuple[int, bytes] | None = None
             good = 0
@@ -104,8 +107,12 @@ class _Window:
                     defects.append(self._defect(entry_id, position, DIFFERENT))
             if good < self._quorum.ack_quorum:
                 below.append(entry_id)
+            if not good:
+                without.append(entry_id)
         count = (last_entry - first_entry + 1) * self._quorum.write_quorum
-        return EntryReport(first_entry, last_entry, count, tuple(defects), tuple(below))
+        return EntryReport(
+            first_entry, last_entry, count, tuple(defects), tuple(below), tuple(without)
+        )
 
     async def _read_all(
         self, position: int, first_entry: int, last_entry: int

@@ -53,8 +53,8 @@ def test_a_bookie_that_is_away_is_seen_and_what_it_misses_is_found(
 
     code, out, _ = bookkeeper.outcome("ledgers", "verify", whole, held)
     assert code == 3
-    assert f"ledger {whole} passed: 1 entries, 3 replicas compared\n" in out
-    assert f"ledger {held} under-replicated: 2 entries, 6 replicas compared, 2 missing" in out
+    assert f"ledger {whole} passed: 1 entries, 3 replicas asked for\n" in out
+    assert f"ledger {held} under-replicated: 2 entries, 6 replicas asked for, 2 missing" in out
     assert bookkeeper.outcome("ledgers", "verify", "--log", "short")[0] == 3
     code, out, _ = bookkeeper.outcome("ledgers", "verify", "--all", "--json")
     verified = {each["ledger_id"] for each in json.loads(out)["ledgers"]}

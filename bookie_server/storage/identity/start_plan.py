@@ -84,6 +84,11 @@ _WAY_TO_KEEP = (
     "bring the right disk back if this is another or an old one, or start once with "
     f"{REPLACE_FLAG}: its records are kept, and what is not among them is not denied"
 )
+_WAY_FROM_OLD = f"bring the newest one back, or empty it and start once with {REPLACE_FLAG}"
+_WAY_FROM_FORGOTTEN = (
+    "this bookie was forgotten (`bookkeeper cookies delete`), after which its disks are never used "
+    "again; empty all of its directories to start as a new bookie"
+)
 
 
 class _Planner:
@@ -160,7 +165,8 @@ class _Planner:
             raise StorageRefusedError(
                 found.path,
                 f"the directory belongs to another cluster: bookie {cookie.bookie_id} of instance "
-                f"{cookie.cluster_id} made it, and this is instance {self._applicant.cluster_id}",
+                f"{cookie.cluster_id} made it, and this is instance {self._applicant.cluster_id}; "
+                "check the metadata service URI, or restore ZooKeeper's data if it was lost",
             )
         if cookie.bookie_id != self._applicant.bookie_id:
             raise StorageRefusedError(
@@ -309,11 +315,11 @@ class _Planner:
         highest = max(numbers, default=applicant.starts)
         for path, start in counted.items():
             if start.number < max(applicant.starts, highest - 1):
+                way_out = _WAY_FROM_FORGOTTEN if applicant.is_forgotten else _WAY_FROM_OLD
                 raise StorageRefusedError(
                     path,
                     f"the directory is an old copy: it has seen {start.number} starts of this "
-                    f"bookie, of {max(applicant.starts, highest)}; bring the newest one back, or "
-                    f"empty it and start once with {REPLACE_FLAG}",
+                    f"bookie, of {max(applicant.starts, highest)}; {way_out}",
                 )
             expected = {
                 applicant.starts: start.start_id,

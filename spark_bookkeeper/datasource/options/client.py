@@ -27,7 +27,7 @@ def client_settings(given: Iterable[tuple[str, str]]) -> ClientSettings:
             defects.append(f"unknown option {CLIENT_PREFIX}{key}; settings are {', '.join(names)}")
             continue
         try:
-            changed: dict[str, Any] = {name: int(value)}
+            changed: dict[str, Any] = {name: _whole(value)}
             if name in inner:
                 changed = {"connection": replace(found.connection, **changed)}
             found = replace(found, **changed)
@@ -36,3 +36,10 @@ def client_settings(given: Iterable[tuple[str, str]]) -> ClientSettings:
     if defects:
         raise OptionsError(tuple(defects))
     return found
+
+
+def _whole(value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(f"must be a whole number; {value=}") from None

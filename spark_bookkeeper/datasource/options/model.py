@@ -115,7 +115,9 @@ class StreamReadOptions(ReadOptions):
             found.append("a stream reads a log, not ledgers by id; read those as a batch")
         low, high = self.trigger_rows_min, self.trigger_rows_max
         if low is not None and high is not None and low > high:
-            found.append("option minRowsPerTrigger must not be above maxRowsPerTrigger")
+            found.append(
+                f"option minRowsPerTrigger must not be above maxRowsPerTrigger; {low} > {high}"
+            )
         if "trigger_delay_max_ms" in given and low is None:
             found.append("option maxTriggerDelay needs minRowsPerTrigger")
         if "consumer_timeout_ms" in given and self.consumer is None:
@@ -164,7 +166,9 @@ class WriteOptions(TargetOptions):
         if self.job_timeout_ms < 1:
             found.append("option jobTimeout: must be longer than 0")
         if self.entry_bytes is not None and not 1024 <= self.entry_bytes <= ENTRY_BYTES_MAX:
-            found.append("option entryBytes: must lie between 1k and 4m")
+            found.append(
+                f"option entryBytes: must lie between 1k and 4m; value={self.entry_bytes} bytes"
+            )
         sizes = {
             "ackQuorum": self.ack_quorum,
             "minWriteQuorum": self.min_write_quorum,
@@ -175,5 +179,5 @@ class WriteOptions(TargetOptions):
         given_sizes = [(name, size) for name, size in sizes.items() if size is not None]
         for (low, low_size), (high, high_size) in pairwise(given_sizes):
             if low_size > high_size:
-                found.append(f"option {low} must not be above {high}")
+                found.append(f"option {low} must not be above {high}; {low_size} > {high_size}")
         return found

@@ -215,7 +215,7 @@ def overridden(
             (f"option payloadFormat: the log has {settings.payload_format}, not {payload_format}",)
         )
     try:
-        return replace(settings, **wanted)
+        used = replace(settings, **wanted)
     except ValueError as error:
         # Behind the rule stands the whole settings object, of which the user set a few numbers.
         rule = str(error).partition("; LogSettings")[0]
@@ -223,6 +223,15 @@ def overridden(
             name: wanted.get(name, getattr(settings, name))
             for name in ("ack_quorum", "write_quorum", "ensemble_size")
         }
-        used = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        together = ", ".join(f"{name}={size}" for name, size in sizes.items())
         whose = "the defaults" if is_new else "the log's own"
-        raise OptionsError((f"{rule}; with {whose} for what is not given: {used}",)) from error
+        raise OptionsError((f"{rule}; with {whose} for what is not given: {together}",)) from error
+    least = options.min_write_quorum
+    if least is not None and least > used.write_quorum:
+        raise OptionsError(
+            (
+                f"option minWriteQuorum must not be above writeQuorum; {least} > "
+                f"{used.write_quorum}, of which no entry has more copies",
+            )
+        )
+    return used

@@ -340,7 +340,10 @@ def test_disks_of_a_bookie_that_was_forgotten_stay_old_and_empty_ones_are_new() 
     files = started(4)
     forgotten = replace(NEW, starts=5, is_forgotten=True)
 
-    assert "old copy" in str(refusal(files, forgotten))
+    error = str(refusal(files, forgotten))
+    assert "old copy" in error
+    assert "was forgotten (`bookkeeper cookies delete`)" in error
+    assert "bring the newest one back" not in error  # there is none
     assert claim(SimFileSystem(), forgotten).start.number == 6
 
 

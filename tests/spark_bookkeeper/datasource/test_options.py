@@ -95,7 +95,8 @@ REFUSED: list[tuple[Parse, dict[str, str], str]] = [
      "option endingOffsets is for a batch read, not a stream read"),
     (STREAM, {"log": "a", "maxOffsetsPerTrigger": "7", "maxRowsPerTrigger": "7"},
      "maxRowsPerTrigger and maxOffsetsPerTrigger are one"),
-    (STREAM, {"log": "a", "minRowsPerTrigger": "5", "maxRowsPerTrigger": "4"}, "must not be above"),
+    (STREAM, {"log": "a", "minRowsPerTrigger": "5", "maxRowsPerTrigger": "4"},
+     "option minRowsPerTrigger must not be above maxRowsPerTrigger; 5 > 4"),
     (STREAM, {"log": "a", "maxTriggerDelay": "1m"},
      "option maxTriggerDelay needs minRowsPerTrigger"),
     (STREAM, {"log": "a", "consumerTimeout": "1d"}, "option consumerTimeout needs consumer"),
@@ -113,7 +114,7 @@ REFUSED: list[tuple[Parse, dict[str, str], str]] = [
     (WRITE, {"log": "a", "jobtimeout": "0s"}, "option jobTimeout: must be longer than 0"),
     # Quorums that are not neighbours are compared too.
     (WRITE, {"log": "a", "ensemblesize": "2", "ackquorum": "3"},
-     "option ackQuorum must not be above ensembleSize"),
+     "option ackQuorum must not be above ensembleSize; 3 > 2"),
     (WRITE, {"log": "a", "payloadformat": "orc"}, "payloadFormat: must be one of arrow, avro, raw"),
     *[(READ, {"log": name}, "log") for name in ("a/b", "..", "", "x" * 256)],
     *[(READ, {"ledger": value}, "option ledger:") for value in ("x", "-1", "7,7", "", "1" * 30)],
@@ -152,7 +153,7 @@ def test_all_that_contradicts_each_other_in_a_write_is_told_at_once() -> None:
     message = defects(WRITE, "zk//x", **given)
 
     assert "option metadataServiceUri: not a metadata service URI: 'zk//x'" in message
-    assert "option entryBytes: must lie between" in message
+    assert "option entryBytes: must lie between 1k and 4m; value=1 bytes" in message
     assert "option ackQuorum must not be above writeQuorum" in message
     assert "option writeQuorum must not be above ensembleSize" in message
     assert "unknown option bookkeeper.client.zzz; settings are" in message

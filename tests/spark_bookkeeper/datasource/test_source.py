@@ -124,6 +124,6 @@ def test_wrong_client_settings_are_all_told() -> None:
         client_settings(wrong)
 
     message = str(caught.value)
-    assert "option bookkeeper.client.readsinflight: invalid literal" in message
+    assert "option bookkeeper.client.readsinflight: must be a whole number; value=" in message
     assert "unknown option bookkeeper.client.readsinflights; settings are" in message
     assert "metadata_timeout_ms=0" in message

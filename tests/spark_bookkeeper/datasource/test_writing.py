@@ -146,6 +146,16 @@ def test_impossible_quorums_and_another_payload_format_are_refused(world: FakeSp
         world.plan(SCHEMA, payloadformat="raw")
 
 
+def test_more_copies_at_once_than_an_entry_has_are_refused(world: FakeSpark) -> None:
+    """Silently lowered, a wish for five copies would look granted."""
+    message = "minWriteQuorum must not be above writeQuorum; "
+    with pytest.raises(OptionsError, match=message + "5 > 3"):
+        world.plan(SCHEMA, minwritequorum="5")
+    world.plan(SCHEMA, writequorum="2", ackquorum="2", minwritequorum="2")
+    with pytest.raises(OptionsError, match=message + "3 > 2"):  # the log's own
+        world.plan(SCHEMA, minwritequorum="3")
+
+
 def test_a_ledger_says_whose_it_is_and_what_is_in_it(world: FakeSpark) -> None:
     world.write([[batch(0, 1)]], SCHEMA, password="secret")
 

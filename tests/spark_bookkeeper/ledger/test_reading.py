@@ -156,6 +156,21 @@ async def test_verify_names_the_replica_that_is_wrong(scene: Scene) -> None:
     assert DIFFERENT not in {what for _, what in whats}
 
 
+async def test_verify_tells_entries_without_any_copy_from_those_with_too_few(scene: Scene) -> None:
+    await written(scene)
+    scene.fail(0, read_status=Status.UNKNOWN)
+    scene.fail(1, read_status=Status.NO_ENTRY)
+    few = [each async for each in verify_ledger(scene.cluster.client(3), scene.ledger_id)]
+    scene.fail(2, read_status=Status.UNKNOWN)
+    none = [each async for each in verify_ledger(scene.cluster.client(3), scene.ledger_id)]
+
+    assert {each.without_copy for each in few} == {()}
+    for found in (few, none):
+        below = [entry_id for each in found for entry_id in each.below_ack_quorum]
+        assert below == list(range(len(PAYLOADS)))
+    assert [each.without_copy for each in none] == [each.below_ack_quorum for each in none]
+
+
 @pytest.mark.parametrize("asks_for", ["open", "take over", "metadata", "list", "delete"])
 async def test_a_session_that_lags_behind_the_creation_finds_the_ledger_and_its_end(
     scene: Scene, asks_for: str
