@@ -72,6 +72,9 @@ class WriteStream:
             # Later, as promised: a caller may still be in the middle of its own sends.
             self._loop.call_soon(done, Status.UNREACHABLE)
             return
+        # A connection that broke while nothing waited says nothing of whether the bookie is away now.
+        if not self._unsent and not self._unanswered:
+            self._lost_since_s = None
         deadline_s = self._loop.time() + self._settings.add_timeout_ms / 1000
         key = (section.ledger_id, section.first_entry, section.last_entry, section.is_recovery)
         self._unsent.append(_Pending(key, section.data, done, deadline_s))
@@ -207,10 +210,9 @@ class WriteStream:
             and now_s - self._lost_since_s >= self._settings.reconnect_timeout_ms / 1000
         )
         self._fail(lambda pending: is_gone or pending.deadline_s <= now_s)
-        if self._unsent or self._unanswered:
+        # A section that was given up may have been followed by another, which has begun the sweeps.
+        if self._sweeper is None and (self._unsent or self._unanswered):
             self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
-        elif is_gone:
-            self._lost_since_s = None  # the next add gets the whole reconnect timeout
 
     def _fail(self, is_due: Callable[[_Pending], bool]) -> None:
         due: list[_Pending] = []
