@@ -82,8 +82,7 @@ class WriteStream:
         self._wake.set()
         if self._runner is None:
             self._runner = self._loop.create_task(self._run(), name="bookie-write-stream")
-        if self._sweeper is None:
-            self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+        self._sweep_soon()
 
     async def close(self) -> None:
         """Every section still waiting is answered UNREACHABLE."""
@@ -210,8 +209,12 @@ class WriteStream:
             and now_s - self._lost_since_s >= self._settings.reconnect_timeout_ms / 1000
         )
         self._fail(lambda pending: is_gone or pending.deadline_s <= now_s)
+        if self._unsent or self._unanswered:
+            self._sweep_soon()
+
+    def _sweep_soon(self) -> None:
         # A section that was given up may have been followed by another, which has begun the sweeps.
-        if self._sweeper is None and (self._unsent or self._unanswered):
+        if self._sweeper is None:
             self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
 
     def _fail(self, is_due: Callable[[_Pending], bool]) -> None:
