@@ -113,8 +113,9 @@ class BookKeeper(AsyncClosing):
             raise
 
     async def _connect(self) -> LedgerClient:
+        timeout_ms = self.settings.metadata_timeout_ms
         store, root = await connect(
-            self.metadata_service_uri, connect_timeout_ms=self.settings.metadata_timeout_ms
+            self.metadata_service_uri, session_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms
         )
         try:
             # At a path without a cluster nothing is registered, and there is no ledger and no log:

@@ -33,7 +33,9 @@ class ClientSettings(Settings):
     its next entry carries; 0: off. Tailing readers wait for it; shorter sends more small messages.
     One with entries in flight gives their acknowledgements ten times as long."""
     metadata_timeout_ms: int = 10_000
-    """Longest wait for the metadata service (Apache's ``zkTimeout``)."""
+    """Longest wait for a connection to the metadata service and for each of its answers, and the session's
+    time limit (Apache's ``zkTimeout``). Longer rides out longer outages of it, with tasks of Spark's that
+    need a new ledger; shorter fails sooner."""
     add_quorum_timeout_ms: int = setting(0, minimum=0)
     """Longest an add may wait for its ack quorum; then the writer ends and closes the ledger at its
     last acknowledged entry. 0: no limit beyond each bookie's own (Apache's default is off too)."""

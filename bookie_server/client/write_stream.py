@@ -72,6 +72,9 @@ class WriteStream:
             # Later, as promised: a caller may still be in the middle of its own sends.
             self._loop.call_soon(done, Status.UNREACHABLE)
             return
+        # A connection that broke while nothing waited says nothing of whether the bookie is away now.
+        if not self._unsent and not self._unanswered:
+            self._lost_since_s = None
         deadline_s = self._loop.time() + self._settings.add_timeout_ms / 1000
         key = (section.ledger_id, section.first_entry, section.last_entry, section.is_recovery)
         self._unsent.append(_Pending(key, section.data, done, deadline_s))
@@ -79,8 +82,7 @@ class WriteStream:
         self._wake.set()
         if self._runner is None:
             self._runner = self._loop.create_task(self._run(), name="bookie-write-stream")
-        if self._sweeper is None:
-            self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+        self._sweep_soon()
 
     async def close(self) -> None:
         """Every section still waiting is answered UNREACHABLE."""
@@ -208,9 +210,12 @@ class WriteStream:
         )
         self._fail(lambda pending: is_gone or pending.deadline_s <= now_s)
         if self._unsent or self._unanswered:
+            self._sweep_soon()
+
+    def _sweep_soon(self) -> None:
+        # A section that was given up may have been followed by another, which has begun the sweeps.
+        if self._sweeper is None:
             self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
-        elif is_gone:
-            self._lost_since_s = None  # the next add gets the whole reconnect timeout
 
     def _fail(self, is_due: Callable[[_Pending], bool]) -> None:
         due: list[_Pending] = []

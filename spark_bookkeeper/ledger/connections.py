@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 
 from bookie_server.client.interface import BookieClient
 from bookkeeper_metadata.bookies import GRPC, BookieRegistry, BookieServiceInfo
+from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from spark_bookkeeper.settings import ClientSettings
@@ -23,6 +24,8 @@ from spark_bookkeeper.settings import ClientSettings
 _LOGGER = logging.getLogger(__name__)
 _UNKNOWN_AGAIN_S = 1.0
 """How often the address of an unregistered bookie is looked up; not with every request to it."""
+_UNKNOWN_WAIT_S = 0.5
+"""How long it is waited for where other bookies of the same ledger are known."""
 _SILENT_AGAIN_S = 5.0
 """How often addresses are looked up because a bookie keeps silent. Most that do are dead, and a
 thousand clients may find so."""
@@ -62,13 +65,26 @@ class Connections:
         return client
 
     async def prepare(self, bookie_ids: tuple[str, ...]) -> None:
-        """Look up the addresses of these bookies unless they are known; call it before :meth:`client`."""
-        if any(bookie_id not in self._addresses for bookie_id in bookie_ids):
-            now_s = asyncio.get_running_loop().time()
-            if now_s >= self._unknown_again_s:
+        """Look up the addresses of these bookies unless they are known; call it before :meth:`client`.
+
+        Raises:
+            MetadataUnavailableError: none of them is known, nor could be looked up.
+        """
+        unknown = [bookie_id for bookie_id in bookie_ids if bookie_id not in self._addresses]
+        loop = asyncio.get_running_loop()
+        if not unknown or loop.time() < self._unknown_again_s:
+            return
+        pause_s = _UNKNOWN_AGAIN_S
+        # Where it is not, the others may be enough, and those that are unknown are most likely away.
+        is_needed = len(unknown) == len(bookie_ids)
+        try:
+            async with asyncio.timeout(None if is_needed else _UNKNOWN_WAIT_S):
                 await self.refresh()
-                # Only after it succeeded: a metadata service that was away is asked again at once.
-                self._unknown_again_s = now_s + _UNKNOWN_AGAIN_S
+        except (MetadataUnavailableError, TimeoutError):
+            if is_needed:
+                raise  # and the next call asks again at once
+            pause_s = _SILENT_AGAIN_S
+        self._unknown_again_s = loop.time() + pause_s
 
     def note_silence(self) -> None:
         """A bookie did not answer: look up where all are, in the background.

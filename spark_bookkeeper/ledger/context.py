@@ -18,6 +18,7 @@ from bookie_server.client.interface import BookieClient
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.bookies import GRPC, BookieRegistry, BookieServiceInfo
 from bookkeeper_metadata.cookies import CookieStore
+from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Stop, Transform, Versioned
@@ -74,16 +75,26 @@ class LedgerContext:
 
         Raises:
             NotEnoughBookiesError: fewer are known, or did not come back in time.
-            MetadataUnavailableError: the metadata service did not say which bookies are registered.
+            MetadataUnavailableError: the metadata service did not say which bookies are registered,
+                at once, or when the wait was over.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self.settings.bookie_wait_timeout_ms / 1000
         async with self.wait_for_bookies() as waiting:
             while True:
-                writable, away = await self.usable_bookies(), frozenset[str]()
-                # Asked only now: as long as there are enough, nobody needs to know who is missing.
-                if len(writable) < wanted.write_quorum:
-                    writable, away = await self._usable_and_away()
+                try:
+                    writable, away = await self.usable_bookies(), frozenset[str]()
+                    # Asked only now: as long as there are enough, nobody needs to know who is missing.
+                    if len(writable) < wanted.write_quorum:
+                        writable, away = await self._usable_and_away()
+                except MetadataUnavailableError:
+                    left_s = until_s - loop.time()
+                    # Who waits for bookies waits for word of them as well: what took them away may have
+                    # taken both.
+                    if not waiting.is_watching or left_s <= 0:
+                        raise
+                    await waiting.until_changed(min(left_s, _LOOK_FOR_BOOKIES_AGAIN_S))
+                    continue
                 try:
                     first = placement.choose_ensemble(
                         wanted,

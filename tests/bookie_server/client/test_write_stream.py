@@ -143,3 +143,51 @@ def test_a_frame_has_no_more_sections_than_a_bookie_takes() -> None:
         await stream.close()
 
     on_virtual_time(main)
+
+
+class Restarted:
+    """Calls that answer each frame after a while, until the bookie ends the first of them."""
+
+    def __init__(self, answer_s: float) -> None:
+        self.calls = 0
+        self._answer_s = answer_s
+        self._answers: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def open(self) -> Restarted:
+        self.calls += 1
+        return self
+
+    def restart(self) -> None:
+        self._answers.put_nowait(b"no answer")
+
+    async def write(self, frame: bytes) -> None:
+        await asyncio.sleep(self._answer_s)
+        replies = [part.reply(Status.OK) for part in add_frames.parse_frame(frame)]
+        self._answers.put_nowait(add_frames.encode_write_reply(replies))
+
+    async def read(self) -> bytes:
+        return await self._answers.get()
+
+    def cancel(self) -> None:
+        """Nothing is held."""
+
+
+def test_a_bookie_that_restarted_while_nothing_was_sent_has_the_whole_time_to_answer() -> None:
+    """It counted as away since its connection broke, and an add failed 50 ms after it was sent."""
+
+    async def main() -> None:
+        bookie, statuses = Restarted(answer_s=0.5), list[Status]()
+        stream = WriteStream(bookie.open, ConnectionSettings(reconnect_timeout_ms=3_000))
+        stream.write(encoded_section([b"x"], 0), statuses.append)
+        await asyncio.sleep(1)
+        bookie.restart()
+        await asyncio.sleep(60)
+
+        stream.write(encoded_section([b"y"], 1), statuses.append)
+        await asyncio.sleep(1)
+
+        assert statuses == [Status.OK, Status.OK]
+        assert bookie.calls == 2
+        await stream.close()
+
+    on_virtual_time(main)

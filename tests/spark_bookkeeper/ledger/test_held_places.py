@@ -8,12 +8,15 @@ import pytest
 
 from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
 from bookkeeper_metadata.model import Fragment
+from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.admin.replication import describe_short_ledgers
+from spark_bookkeeper.ledger import context
 from spark_bookkeeper.ledger.errors import (
     NotEnoughBookiesError,
 )
 from spark_bookkeeper.ledger.protocol.replication import away_members, held_members
 from tests.doubles.cluster import ROOT, InProcessCluster
+from tests.doubles.stores import Script, ScriptedStore
 from tests.doubles.waits import pass_turns, until
 from tests.spark_bookkeeper.ledger.scene import read_all
 
@@ -202,6 +205,29 @@ async def test_a_new_ledger_waits_for_bookies_that_are_known(
     async with await creating as writer:
         assert await writer.append(b"0") == 0
     assert caplog.text.count("waiting for bookies") == 1
+
+
+@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=60_000)
+async def test_a_new_ledger_that_waits_for_bookies_outlasts_the_metadata_service(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a writer does that lost its bookies: the machine they run on takes both away."""
+    monkeypatch.setattr(context, "_LOOK_FOR_BOOKIES_AGAIN_S", 0.01)
+    for bookie_id in (AWAY, HERE[0]):
+        await cluster.take_away(bookie_id)
+    script = Script()
+    store = ScriptedStore(cluster.store.tree, fault=script)
+    creating = asyncio.create_task(cluster.client(store=store).create_ledger())
+    await until(lambda: "waiting for bookies" in caplog.text)
+    store.fault = lambda operation, path: script(operation, path) or Fault.LOST_REQUEST
+    asked = len(script.seen)
+    await until(lambda: len(script.seen) > asked + 3)
+    assert not creating.done()
+
+    await cluster.bring_back(HERE[0])
+    store.fault = None
+
+    assert (await creating).bookies_missed == {AWAY}
 
 
 @pytest.mark.cluster(bookies=2, bookie_wait_timeout_ms=60_000)

@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.store.memory import Fault
+from spark_bookkeeper.ledger import connections
 from spark_bookkeeper.ledger.errors import EntryUnreadableError
 from tests.doubles.cluster import InProcessCluster
-from tests.doubles.stores import Script
+from tests.doubles.stores import Script, ScriptedStore
 from tests.patience import seconds
 from tests.spark_bookkeeper.ledger.scene import ACK_BY_ALL, Scene, numbers, read_all
 from tests.spark_bookkeeper.ledger.tails import Follower
@@ -99,3 +101,33 @@ async def test_bookies_that_are_really_gone_are_an_error_as_before(scene: Scene)
 
     with pytest.raises(EntryUnreadableError):
         await read_all(reader)
+
+
+async def test_reads_go_on_without_metadata_where_a_bookie_was_away_from_the_start(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows its address, and nobody needs it."""
+    monkeypatch.setattr(connections, "_UNKNOWN_AGAIN_S", 0.0)
+    monkeypatch.setattr(connections, "_UNKNOWN_WAIT_S", 0.01)
+    await scene.writer.append_many(numbers(3))
+    await scene.writer.close()
+    await scene.cluster.take_away(scene.ensemble[0])
+    store = ScriptedStore(scene.cluster.store.tree)
+    reader = await scene.cluster.client(2, store).open_ledger(scene.ledger_id)
+    store.fault = lambda operation, path: Fault.LOST_REQUEST
+    with pytest.raises(MetadataUnavailableError):
+        await read_all(reader)  # of no bookie is known where it is
+    store.fault = None
+    assert await read_all(reader) == numbers(3)
+
+    store.fault = lambda operation, path: Fault.LOST_REQUEST
+    assert await read_all(reader) == numbers(3)
+    store.fault, store.before = None, lambda operation, path: asyncio.sleep(3600)
+    connection = reader._cluster.connections
+    connection._unknown_again_s = 0.0
+    assert await read_all(reader) == numbers(3)
+    # It is not waited for with every read.
+    asked_again_s = connection._unknown_again_s
+    assert await read_all(reader) == numbers(3)
+    assert connection._unknown_again_s == asked_again_s
+    await connection.close()
