@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import grpc
 import grpc.aio
@@ -48,7 +49,7 @@ from bookkeeper_metadata.model import NO_ENTRY_ID
 
 SERVICE = "bookkeeper.Bookie"
 READS_IN_FLIGHT_MAX = 64
-"""Reads of one stream executed at once; the others wait in the stream."""
+"""Reads of one client executed at once, over all its streams; the others wait in the streams."""
 REPLIES_MAX = 4_096
 """Most sections answered in one message, which is encoded in one step."""
 ANSWERS_UNSENT_MAX = 1_000
@@ -79,6 +80,8 @@ class BookieService:
         self, bookie: Bookie, identity: BookieInfo, directory: str, port: int | None = None
     ) -> None:
         self._clients = Connections(port)
+        self._slots_of_reads: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """By client, as long as it has a stream of reads."""
         self._bookie = bookie
         self._memory = PromisedMemory(bookie.adds_in_progress)
         self._identity = identity
@@ -213,7 +216,7 @@ class BookieService:
     async def _read(self, requests: AsyncIterator[bytes], context: Any) -> None:
         client = context.peer()
         disconnect = partial(self._clients.disconnect, client)
-        slots = asyncio.Semaphore(READS_IN_FLIGHT_MAX)
+        slots = self._slots_of_reads.setdefault(client, asyncio.Semaphore(READS_IN_FLIGHT_MAX))
         writing = asyncio.Lock()
         tasks: set[asyncio.Task[None]] = set()
 
@@ -225,15 +228,17 @@ class BookieService:
                 await context.write(frame)
 
         async def answer(request_id: int, request: ReadRequest) -> None:
-            try:
-                # Not given back before the reply is out: a reader that is
-                # slow to take replies has a limited part in memory.
-                with self._bookie.reads_in_progress.room(client) as room:
-                    frame = await self._answer_read(request_id, request, room)
-                    room.resize(len(frame))
-                    await send(frame, room)
-            finally:
-                slots.release()
+            # Not given back before the reply is out: a reader that is
+            # slow to take replies has a limited part in memory.
+            with self._bookie.reads_in_progress.room(client) as room:
+                frame = await self._answer_read(request_id, request, room)
+                room.resize(len(frame))
+                await send(frame, room)
+
+        def on_done(task: asyncio.Task[None]) -> None:
+            tasks.discard(task)
+            # Not in the task itself: one that is cancelled before it begins runs none of its code.
+            slots.release()
 
         malformed: codec.MalformedFrameError | None = None
         try:
@@ -249,7 +254,7 @@ class BookieService:
                     await slots.acquire()
                     task = asyncio.create_task(answer(request_id, request), name="read")
                     tasks.add(task)
-                    task.add_done_callback(tasks.discard)
+                    task.add_done_callback(on_done)
             except codec.MalformedFrameError as error:
                 malformed = error
             # Whoever ends the requests still waits for the answers; and see ``_write``.

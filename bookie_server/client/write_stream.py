@@ -103,14 +103,15 @@ class WriteStream:
             call = self._open_call()
             try:
                 await self._converse(call)
-            except (grpc.RpcError, codec.MalformedFrameError, ConnectionError):
+            except (grpc.RpcError, codec.MalformedFrameError, ConnectionError) as error:
                 # The bookie may or may not have stored what it did not answer: send it again.
-                pass
+                if _is_for_room(error):
+                    self._lost_since_s = None
+                # From the first break on: attempts that fail in between must not start the time anew.
+                elif self._lost_since_s is None:
+                    self._lost_since_s = self._loop.time()
             finally:
                 call.cancel()
-            # From the first break on: attempts that fail in between must not start the time anew.
-            if self._lost_since_s is None:
-                self._lost_since_s = self._loop.time()
             self._resend_unanswered()
             await asyncio.sleep(_RETRY_S)
 
@@ -234,3 +235,11 @@ class WriteStream:
             self._complete(pending, Status.UNREACHABLE)
         # Frames that came to nothing have made room for what waits behind them.
         self._wake.set()
+
+
+def _is_for_room(error: Exception) -> bool:
+    """Whether a bookie ended the stream to make room for others: it is there, and others wait, too."""
+    return (
+        isinstance(error, grpc.aio.AioRpcError)
+        and error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    )

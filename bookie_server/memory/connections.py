@@ -8,6 +8,7 @@ descriptors (any system but Linux), nothing is found and nothing ended.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -31,12 +32,27 @@ class Connections:
 
     def __init__(self, port: int | None) -> None:
         self._port = port
+        self._unwanted: set[Peer] = set()
+        self._ending: asyncio.Task[None] | None = None
 
     def disconnect(self, client: str) -> None:
-        """End the connection of a client that keeps others waiting, and all its calls."""
+        """End the connection of a client that keeps others waiting, and all its calls; soon."""
         peer = peer_of(client)
-        if self._port is not None and peer is not None and end_connection(self._port, peer):
-            _LOGGER.warning("disconnected: it keeps room that others wait for. peer=%s", client)
+        if self._port is None or peer is None:
+            return
+        self._unwanted.add(peer)
+        if self._ending is None or self._ending.done():
+            self._ending = asyncio.create_task(self._end(self._port), name="disconnect")
+
+    async def _end(self, port: int) -> None:
+        while self._unwanted:
+            peers, self._unwanted = self._unwanted, set()
+            # Thousands of connections take a tenth of a second to look through, too long for
+            # the loop; and a client has many rooms to lose, but only one connection.
+            for peer in await asyncio.to_thread(end_connections, port, peers):
+                _LOGGER.warning(
+                    "disconnected: it keeps room that others wait for. peer=%s:%d", *peer
+                )
 
 
 def peer_of(text: str) -> Peer | None:
@@ -45,14 +61,15 @@ def peer_of(text: str) -> Peer | None:
     return _peer(found[1], int(found[2])) if found else None
 
 
-def end_connection(port: int, peer: Peer) -> bool:
-    """End the client's connection to this port and all its calls; ``False`` if there is none."""
-    for found, connection in _connections(port):
-        if found == peer:
+def end_connections(port: int, peers: set[Peer]) -> list[Peer]:
+    """End these clients' connections to this port and all their calls; returns those that were there."""
+    ended: list[Peer] = []
+    for peer, connection in _connections(port):
+        if peer in peers:
             with suppress(OSError):  # it has ended meanwhile
                 connection.shutdown(socket.SHUT_RDWR)
-            return True
-    return False
+            ended.append(peer)
+    return ended
 
 
 def _connections(port: int) -> Iterator[tuple[Peer, socket.socket]]:

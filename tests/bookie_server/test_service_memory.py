@@ -13,7 +13,7 @@ import pytest
 from bookie_server.bookie import Bookie
 from bookie_server.core.effects import ReplyTo
 from bookie_server.reads import duplicates
-from bookie_server.service import ANSWERS_UNSENT_MAX, BookieService
+from bookie_server.service import ANSWERS_UNSENT_MAX, READS_IN_FLIGHT_MAX, BookieService
 from bookie_server.wire import add_frames, codec
 from bookie_server.wire.messages import (
     BookieInfo,
@@ -268,3 +268,30 @@ async def test_a_long_poll_holds_room_only_once_there_is_news(tmp_path: Path) ->
         # Given back once gRPC is done with the reply.
         assert len(frame) > 2 * MIB
         await until(lambda: budget.used_bytes == 0)
+
+
+async def test_all_streams_of_a_client_share_its_reads_in_flight(tmp_path: Path) -> None:
+    """A connection may have 1,000 streams, and had 64 reads in progress on each: 250 MiB."""
+    async with serving(tmp_path) as served:
+        asked: list[int] = []
+
+        async def read(request: ReadRequest, _: object) -> object:
+            asked.append(request.first_entry)
+            return await asyncio.Event().wait()
+
+        served.bookie.read = read  # type: ignore[method-assign,assignment]
+        count = READS_IN_FLIGHT_MAX
+        streams = [served.open("Read", "client", takes=False) for _ in range(3)]
+        for place, stream in enumerate(streams):
+            stream.send(*(read_of(place * count + number, place) for number in range(count)))
+        await until(lambda: len(asked) == count)
+        served.open("Read", "other client").send(read_of(0, 3))
+        await until(lambda: 3 in asked)
+        await pass_turns(10)
+        assert len(asked) == count + 1
+
+        # What ends gives its places to the others, even those of reads that had not begun.
+        for stream in streams[:2]:
+            assert stream.handler is not None
+            await end_tasks([stream.handler])
+        await until(lambda: asked.count(2) == count)

@@ -7,6 +7,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import grpc
+import grpc.aio
+
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.client.write_stream import WriteStream
 from bookie_server.wire import add_frames
@@ -32,6 +35,33 @@ class SilentOnce:
 
     async def read(self) -> bytes:
         return await self._answers.get()
+
+    def cancel(self) -> None:
+        """Nothing is held."""
+
+
+class Crowded:
+    """A bookie that takes a moment, and ends each stream to make room for others, but for the last."""
+
+    def __init__(self, code: grpc.StatusCode, breaks: int) -> None:
+        self._code = code
+        self._left = breaks
+        self._frame = b""
+
+    def open(self) -> Crowded:
+        return self
+
+    async def write(self, message: bytes) -> None:
+        self._frame = message
+
+    async def read(self) -> bytes:
+        await asyncio.sleep(0.5)
+        if self._left:
+            self._left -= 1
+            nothing = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(self._code, nothing, nothing)
+        replies = [part.reply(Status.OK) for part in add_frames.parse_frame(self._frame)]
+        return add_frames.encode_write_reply(replies)
 
     def cancel(self) -> None:
         """Nothing is held."""
@@ -189,5 +219,24 @@ def test_a_bookie_that_restarted_while_nothing_was_sent_has_the_whole_time_to_an
         assert statuses == [Status.OK, Status.OK]
         assert bookie.calls == 2
         await stream.close()
+
+    on_virtual_time(main)
+
+
+def test_a_bookie_that_ends_streams_to_make_room_is_not_away() -> None:
+    """An add has all its time then; it failed as if nobody had answered since the first such end."""
+
+    async def outcome(code: grpc.StatusCode) -> Status:
+        statuses: list[Status] = []
+        settings = ConnectionSettings(add_timeout_ms=60_000, reconnect_timeout_ms=2_000)
+        stream = WriteStream(Crowded(code, breaks=9).open, settings)
+        stream.write(encoded_section([b"x"], 0), statuses.append)
+        await asyncio.sleep(10)
+        await stream.close()
+        return statuses[0]
+
+    async def main() -> None:
+        assert await outcome(grpc.StatusCode.RESOURCE_EXHAUSTED) is Status.OK
+        assert await outcome(grpc.StatusCode.UNAVAILABLE) is Status.UNREACHABLE
 
     on_virtual_time(main)

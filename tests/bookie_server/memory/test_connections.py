@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
-from bookie_server.memory.connections import Connections, end_connection, peer_of
+from bookie_server.memory import connections
+from bookie_server.memory.connections import Connections, end_connections, peer_of
 
 pytestmark = [
     pytest.mark.integration,
@@ -37,11 +40,11 @@ def test_the_connection_of_one_client_is_ended(connected: tuple[int, socket.sock
     own_port = client.getsockname()[1]
     other = peer_of(f"ipv4:127.0.0.1:{port}")
     assert other is not None
-    assert not end_connection(port, other)
+    assert end_connections(port, {other}) == []
 
     peer = peer_of(f"ipv4:127.0.0.1:{own_port}")
     assert peer is not None
-    assert end_connection(port, peer)
+    assert end_connections(port, {other, peer}) == [peer]
 
     assert client.recv(1) == b""
 
@@ -49,7 +52,7 @@ def test_the_connection_of_one_client_is_ended(connected: tuple[int, socket.sock
 def test_looking_for_a_connection_leaves_no_descriptor_behind() -> None:
     before = len(os.listdir("/proc/self/fd"))
 
-    assert not end_connection(1, ("127.0.0.1", 1))
+    assert end_connections(1, {("127.0.0.1", 1)}) == []
 
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -70,10 +73,24 @@ def test_a_client_is_known_by_the_name_grpc_gives_it(
     assert peer_of(text) == peer
 
 
-def test_the_connection_of_a_client_is_ended_by_its_name(
-    connected: tuple[int, socket.socket],
+async def test_connections_are_looked_through_once_for_all_and_off_the_loop(
+    connected: tuple[int, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each room that was taken back from a client kept the loop for a look at 10,000 connections."""
+    looks: list[threading.Thread] = []
+    look = connections.end_connections
+
+    def noted(port: int, peers: set[connections.Peer]) -> list[connections.Peer]:
+        looks.append(threading.current_thread())
+        return look(port, peers)
+
+    monkeypatch.setattr(connections, "end_connections", noted)
     port, client = connected
-    name = f"ipv4:127.0.0.1:{client.getsockname()[1]}"
-    Connections(port).disconnect(name)
-    assert client.recv(1) == b""
+    client.setblocking(False)
+    ours = Connections(port)
+    for own_port in (1, client.getsockname()[1], client.getsockname()[1]):
+        ours.disconnect(f"ipv4:127.0.0.1:{own_port}")
+
+    assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+    assert len(looks) == 1
+    assert looks[0] is not threading.current_thread()
