@@ -227,6 +227,10 @@ class DirectoryIndex:
         for log_id in reversed(found):
             if log_id in named:
                 continue
+            # A killed process may have left it unsynced. The journal has what is in it, until the next
+            # checkpoint takes these rows for stored: a power loss must not find neither.
+            with self._files.open(f"{self.directory}/{file_name(log_id)}") as file:
+                file.sync()
             try:
                 footer = read_footer(self._files, self.directory, log_id, self._instance_id)
             except (DamagedFileError, OSError) as cause:
