@@ -380,9 +380,9 @@ class DirectoryIndex:
         self.damage.append(Damage(self.path, offset, detail))
 
 
-def owner_of_index(block: bytes) -> bytes:
-    """The instance id in an index's first sector; empty where that is not sound."""
+def origin_of_index(block: bytes) -> tuple[bytes, int] | None:
+    """Instance id and directory number in an index's first sector; ``None`` where that is not sound."""
     if len(block) < SECTOR_SIZE or block[:8] != FILE_MAGIC or not is_signed(block, _HEADER.size):
-        return b""
-    *_, instance_id, _groups = _HEADER.unpack_from(block)
-    return bytes(instance_id)
+        return None
+    _, _, number, _, instance_id, _ = _HEADER.unpack_from(block)
+    return instance_id, number
