@@ -120,6 +120,8 @@ async def claim_identity(
         starts=counter.starts,
         start_id=counter.start_id,
         instance_id=instance_id_of(cluster_id, bookie_id),
+        journals=recorded.cookie.journal_directories if recorded.cookie is not None else (),
+        ledgers=recorded.cookie.ledger_directories if recorded.cookie is not None else (),
         is_forgotten=counter.is_forgotten,
         may_replace=may_replace,
         may_expand=settings.allow_storage_expansion,

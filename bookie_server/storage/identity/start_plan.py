@@ -45,6 +45,9 @@ class Applicant:
     """Of the latest start in the metadata; empty if it has none."""
     instance_id: bytes = b""
     """What all its records carry (``instance_id_of``); empty where any will do."""
+    journals: tuple[str, ...] = ()
+    ledgers: tuple[str, ...] = ()
+    """Paths of its directories, as the metadata's cookie has them; empty if there is none."""
     is_forgotten: bool = False
     """An operator has said that the bookie of this id is gone for good: empty directories are new."""
     may_replace: bool = False
@@ -172,14 +175,20 @@ class _Planner:
 
     def _refuse_left_out(self, kind: str) -> None:
         known = self._known(kind)
-        if len([each for each in self._found if each.kind == kind]) >= len(known):
+        paths = [each.path for each in known]
+        if self._was_complete and not known:
+            # Every cookie is lost, but for the metadata's. What is left out now would be refused
+            # later, for a directory that is added must be empty.
+            applicant = self._applicant
+            paths = list(applicant.journals if kind == JOURNAL else applicant.ledgers)
+        if len([each for each in self._found if each.kind == kind]) >= len(paths):
             return
         named = {each.cookie.directory_id for each in self._found if each.cookie is not None}
         missing = [each.path for each in known if each.directory_id not in named]
         raise StorageRefusedError(
-            ", ".join(missing) or known[-1].path,
-            f"{kind} directories of this bookie are missing in the settings; it has {len(known)}: "
-            f"{', '.join(each.path for each in known)}",
+            ", ".join(missing) or paths[-1],
+            f"{kind} directories of this bookie are missing in the settings; it has {len(paths)}: "
+            f"{', '.join(paths)}",
         )
 
     def _place(self, found: FoundDirectory) -> None:

@@ -69,3 +69,18 @@ def test_records_of_another_place_get_no_cookie_for_this_one(is_known: bool) -> 
         assert "its records are those of number" in str(error)
 
     claim(files, applicant)
+
+
+def test_where_every_cookie_is_lost_no_directory_is_left_out() -> None:
+    """The others got cookies without it, and then it was one to be added, which must be empty."""
+    files = started(2)
+    for each in ALL.directories:
+        files.delete(f"{each}/cookie")
+    paths = {"journals": ALL.journal_directories, "ledgers": ALL.ledger_directories}
+    applicant = known(2, may_replace=True, **paths)
+
+    for fewer in ({"ledger_directories": ("/l0",)}, {"journal_directories": ("/j1",)}):
+        error = refusal(files, applicant, replace(ALL, **fewer))  # type: ignore[arg-type]
+        assert "missing in the settings; it has 2" in str(error)
+
+    assert len(claim(files, applicant).doubtful) == 4
