@@ -144,7 +144,11 @@ def replay(states: CrashStates, random: Random) -> None:
 
 def deletion(states: CrashStates, random: Random) -> None:
     """A start behind a power cut within a checkpoint: logs and journals that nobody needs go."""
-    model = lived(tiny(1, 2), random, 1)
+    # With a small cache the replay checkpoints on its way: then one directory is ahead of the rest.
+    cache_bytes = random.choice((200, 64 * 1024))
+    model = lived(tiny(1, 2, cache_bytes), random, 1)
+    for number in range(random.choice((0, 4))):
+        model.write(a_group(model, random, number))
     rehearsed = model.files.twin()
     begin = model.files.steps
     plan = model.storage.contents.begin_checkpoint()
