@@ -26,6 +26,7 @@ from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.identity.claim import claim_directories
+from bookie_server.storage.identity.cookie_file import instance_id_of
 from bookie_server.storage.identity.start_plan import Applicant
 from bookkeeper_metadata.cookies import (
     Cookie,
@@ -118,6 +119,9 @@ async def claim_identity(
         has_cookie=recorded.cookie is not None,
         starts=counter.starts,
         start_id=counter.start_id,
+        instance_id=instance_id_of(cluster_id, bookie_id),
+        journals=recorded.cookie.journal_directories if recorded.cookie is not None else (),
+        ledgers=recorded.cookie.ledger_directories if recorded.cookie is not None else (),
         is_forgotten=counter.is_forgotten,
         may_replace=may_replace,
         may_expand=settings.allow_storage_expansion,

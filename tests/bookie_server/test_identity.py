@@ -24,6 +24,7 @@ from tests.doubles.waits import pass_turns
 from tests.simulation.kit.files import SimFileSystem
 
 ROOT = "/ledgers"
+CLUSTER = "d2c6a1e0-0000-4000-8000-000000000000"
 SETTINGS = BookieSettings(bookie_id="b0:1", journal_directories=("/j",), ledger_directories=("/l",))
 
 
@@ -38,7 +39,7 @@ async def start(
 ) -> Identity:
     """A whole start, but for the storage."""
     identity = await claim_identity(
-        store, ROOT, files, settings, cluster_id="c", random=Random(files.steps)
+        store, ROOT, files, settings, cluster_id=CLUSTER, random=Random(files.steps)
     )
     identity.locks.close()
     await identity.write_cookie()
@@ -151,7 +152,13 @@ async def test_a_later_start_on_other_directories_ends_the_earlier_process() -> 
     assert reasons == []
 
     second = await claim_identity(
-        store, ROOT, SimFileSystem(), SETTINGS, cluster_id="c", random=Random(9), may_replace=True
+        store,
+        ROOT,
+        SimFileSystem(),
+        SETTINGS,
+        cluster_id=CLUSTER,
+        random=Random(9),
+        may_replace=True,
     )
     await pass_turns(5)
 
@@ -165,7 +172,7 @@ async def test_two_that_start_at_once_on_other_directories_are_told_apart() -> N
     disks = [SimFileSystem(), SimFileSystem()]
     starts = [
         claim_identity(
-            MemoryStore(store.tree), ROOT, files, SETTINGS, cluster_id="c", random=Random(n)
+            MemoryStore(store.tree), ROOT, files, SETTINGS, cluster_id=CLUSTER, random=Random(n)
         )
         for n, files in enumerate(disks)
     ]

@@ -45,6 +45,9 @@ def claim_directories(
         # Before a cookie makes their directories look like any others.
         for path in plan.doubtful:
             mark_doubtful(files, path)
+            # A crash must not leave it a cookie beside the counter that an old copy brought along:
+            # that would be refused for ever, whoever says that it is to be kept.
+            write_start(files, path, plan.start)
         for path, cookie in plan.cookies:
             write_cookie(files, path, cookie)
         # Behind the last cookie: a counter says that the set is complete.

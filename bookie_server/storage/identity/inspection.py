@@ -17,7 +17,7 @@ from bookie_server.storage.identity.cookie_file import (
     read_start,
 )
 from bookie_server.storage.index.directory import NAME as INDEX_NAME
-from bookie_server.storage.index.directory import owner_of_index
+from bookie_server.storage.index.directory import origin_of_index
 from bookie_server.storage.journal.journal import (
     BLOCK_SIZE,
     file_ids,
@@ -28,6 +28,17 @@ from bookie_server.storage.logs.entry_log import log_ids
 
 JOURNAL = "journal"
 LEDGER = "ledger"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where records were written, by their own word."""
+
+    instance_id: bytes
+    """See ``instance_id_of``."""
+    kind: str
+    index: int
+    """Place of their directory among those of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +57,8 @@ class FoundDirectory:
     """Journals, entry logs or an index are in it, whoever wrote them."""
     damage: str = ""
     """Why its cookie or its start counter cannot be believed."""
-    owner: bytes = b""
-    """Whose its records are, by their own word (``instance_id_of``), where no cookie says so."""
+    origin: Origin | None = None
+    """What its records say, where no cookie does."""
 
 
 def inspect(files: FileSystem, settings: StorageSettings) -> tuple[FoundDirectory, ...]:
@@ -75,20 +86,20 @@ def _look(files: FileSystem, kind: str, path: str, index: int) -> FoundDirectory
             start = read_start(files, path)
     except DamagedFileError as error:
         damage = str(error)
-    owner = _owner(files, path) if has_records and cookie is None else b""
-    return FoundDirectory(path, kind, index, cookie, start, has_records, damage, owner)
+    origin = _origin(files, path) if has_records and cookie is None else None
+    return FoundDirectory(path, kind, index, cookie, start, has_records, damage, origin)
 
 
-def _owner(files: FileSystem, path: str) -> bytes:
-    """What the first sound header of a journal or an index says; empty where there is none."""
+def _origin(files: FileSystem, path: str) -> Origin | None:
+    """What the first sound header of an index or a journal says; ``None`` where there is none."""
     if INDEX_NAME in files.names(path):
         with files.open(f"{path}/{INDEX_NAME}") as file:
-            found = owner_of_index(file.read_at(0, SECTOR_SIZE))
-        if found:
-            return found
+            found = origin_of_index(file.read_at(0, SECTOR_SIZE))
+        if found is not None:
+            return Origin(found[0], LEDGER, found[1])
     for file_id in file_ids(files, path):
         with files.open(f"{path}/{file_name(file_id)}") as file:
             header = parse_file_header(file.read_at(0, BLOCK_SIZE))
         if header is not None:
-            return header.instance_id
-    return b""
+            return Origin(header.instance_id, JOURNAL, header.journal_index)
+    return None

@@ -27,7 +27,6 @@ from bookie_server.storage.identity.cookie_file import (
     DirectorySet,
     Member,
     Start,
-    instance_id_of,
 )
 from bookie_server.storage.identity.inspection import JOURNAL, LEDGER, FoundDirectory
 
@@ -44,6 +43,11 @@ class Applicant:
     """The metadata's start counter; 0 if it has none."""
     start_id: str
     """Of the latest start in the metadata; empty if it has none."""
+    instance_id: bytes = b""
+    """What all its records carry (``instance_id_of``); empty where any will do."""
+    journals: tuple[str, ...] = ()
+    ledgers: tuple[str, ...] = ()
+    """Paths of its directories, as the metadata's cookie has them; empty if there is none."""
     is_forgotten: bool = False
     """An operator has said that the bookie of this id is gone for good: empty directories are new."""
     may_replace: bool = False
@@ -177,14 +181,20 @@ class _Planner:
 
     def _refuse_left_out(self, kind: str) -> None:
         known = self._known(kind)
-        if len([each for each in self._found if each.kind == kind]) >= len(known):
+        paths = [each.path for each in known]
+        if self._was_complete and not known:
+            # Every cookie is lost, but for the metadata's. What is left out now would be refused
+            # later, for a directory that is added must be empty.
+            applicant = self._applicant
+            paths = list(applicant.journals if kind == JOURNAL else applicant.ledgers)
+        if len([each for each in self._found if each.kind == kind]) >= len(paths):
             return
         named = {each.cookie.directory_id for each in self._found if each.cookie is not None}
         missing = [each.path for each in known if each.directory_id not in named]
         raise StorageRefusedError(
-            ", ".join(missing) or known[-1].path,
-            f"{kind} directories of this bookie are missing in the settings; it has {len(known)}: "
-            f"{', '.join(each.path for each in known)}",
+            ", ".join(missing) or paths[-1],
+            f"{kind} directories of this bookie are missing in the settings; it has {len(paths)}: "
+            f"{', '.join(paths)}",
         )
 
     def _place(self, found: FoundDirectory) -> None:
@@ -199,6 +209,7 @@ class _Planner:
                     f"{found.kind} directory has moved. from={expected.path} to={found.path}"
                 )
             return
+        self._refuse_records_of_others(found)
         self._fresh.add(found.path)
         if self._was_complete:
             self._refuse_missing(found, expected)
@@ -253,7 +264,6 @@ class _Planner:
                 return
             raise StorageRefusedError(found.path, detail)
         if self._applicant.may_replace:
-            self._refuse_records_of_others(found)
             return
         if found.has_records:
             detail = f"{found.damage or 'it has records, but no cookie'}; {_WAY_TO_KEEP}"
@@ -265,11 +275,23 @@ class _Planner:
         raise StorageRefusedError(found.path, detail)
 
     def _refuse_records_of_others(self, found: FoundDirectory) -> None:
-        """Nothing but the records says whose a directory without a cookie is."""
-        own = self._applicant.cluster_id, self._applicant.bookie_id
-        if found.owner and found.owner != instance_id_of(*own):
+        """Nothing but the records says whose a directory without a cookie is, and which of a set.
+
+        The storage would refuse them too, but only when a new cookie has given them to this place.
+        """
+        origin = found.origin
+        if origin is None:
+            return
+        if self._applicant.instance_id not in (b"", origin.instance_id):
             raise StorageRefusedError(
                 found.path, "it has no cookie, and its records belong to another bookie"
+            )
+        if (origin.kind, origin.index) != (found.kind, found.index):
+            raise StorageRefusedError(
+                found.path,
+                f"it has no cookie, and its records are those of number {origin.index} of the "
+                f"{origin.kind} directories; it stands in the settings as number {found.index} of "
+                f"the {found.kind} directories",
             )
 
     def _keep(self, found: FoundDirectory) -> None:

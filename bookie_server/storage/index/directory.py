@@ -227,6 +227,10 @@ class DirectoryIndex:
         for log_id in reversed(found):
             if log_id in named:
                 continue
+            # A killed process may have left it unsynced. The journal has what is in it, until the next
+            # checkpoint takes these rows for stored: a power loss must not find neither.
+            with self._files.open(f"{self.directory}/{file_name(log_id)}") as file:
+                file.sync()
             try:
                 footer = read_footer(self._files, self.directory, log_id, self._instance_id)
             except (DamagedFileError, OSError) as cause:
@@ -376,9 +380,9 @@ class DirectoryIndex:
         self.damage.append(Damage(self.path, offset, detail))
 
 
-def owner_of_index(block: bytes) -> bytes:
-    """The instance id in an index's first sector; empty where that is not sound."""
+def origin_of_index(block: bytes) -> tuple[bytes, int] | None:
+    """Instance id and directory number in an index's first sector; ``None`` where that is not sound."""
     if len(block) < SECTOR_SIZE or block[:8] != FILE_MAGIC or not is_signed(block, _HEADER.size):
-        return b""
-    *_, instance_id, _groups = _HEADER.unpack_from(block)
-    return bytes(instance_id)
+        return None
+    _, _, number, _, instance_id, _ = _HEADER.unpack_from(block)
+    return instance_id, number

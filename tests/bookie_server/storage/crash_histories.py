@@ -21,6 +21,7 @@ from bookie_server.core.records import (
 )
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.overlay import OverlayFileSystem
+from bookie_server.storage.identity.doubt import mark_doubtful
 from bookie_server.storage.index import directory as index_directory
 from tests.bookie_server.storage.crash_judge import CrashJudge, facts_of
 from tests.simulation.kit.crash_states import CrashStates
@@ -143,7 +144,11 @@ def replay(states: CrashStates, random: Random) -> None:
 
 def deletion(states: CrashStates, random: Random) -> None:
     """A start behind a power cut within a checkpoint: logs and journals that nobody needs go."""
-    model = lived(tiny(1, 2), random, 1)
+    # With a small cache the replay checkpoints on its way: then one directory is ahead of the rest.
+    cache_bytes = random.choice((200, 64 * 1024))
+    model = lived(tiny(1, 2, cache_bytes), random, 1)
+    for number in range(random.choice((0, 4))):
+        model.write(a_group(model, random, number))
     rehearsed = model.files.twin()
     begin = model.files.steps
     plan = model.storage.contents.begin_checkpoint()
@@ -169,6 +174,36 @@ def kill(states: CrashStates, random: Random) -> None:
         files.before_step = lambda: judge.look_at(files)
         model.open(files).close()
         judge.look_at(files)
+
+    model.files.before_step = die
+    for number in range(4):
+        model.write(a_group(model, random, number))
+        if number % 2:
+            model.checkpoint()
+
+
+def kept(states: CrashStates, random: Random) -> None:
+    """As a kill, and one directory is in doubt though it has lost nothing: so nothing may be lost."""
+    model = lived(a_layout(random), random, random.randrange(2))
+
+    def look(files: SimFileSystem) -> None:
+        for image in states.of(files, model.promised):
+            storage = model.open(image)
+            when = f"steps={model.files.steps}"
+            model.check(storage, when)
+            assert storage.contents.is_damaged, f"{when}: the doubt is forgotten"
+            assert all(facts.is_limbo for facts in storage.contents.ledgers.values()), when
+            storage.close()
+
+    def die() -> None:
+        # Always where an entry log is written and not synced: its checkpoint is not committed.
+        if not model.files.log[-1][1].endswith(".log") and random.randrange(6):
+            return
+        files = model.files.twin()
+        mark_doubtful(files, random.choice(model.layout.directories))
+        files.before_step = lambda: look(files)
+        model.open(files).close()
+        look(files)
 
     model.files.before_step = die
     for number in range(4):

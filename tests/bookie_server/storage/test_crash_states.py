@@ -29,6 +29,7 @@ PARTS: dict[Callable[[CrashStates, Random], None], int] = {
     histories.replay: 4,
     histories.deletion: 4,
     histories.kill: 4,
+    histories.kept: 2,
     histories.cut_twice: 4,
     histories.damage: 4,
     histories.sealed: 1,

@@ -12,21 +12,13 @@ import pytest
 from bookie_server.settings import StorageSettings
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.disk.files import File
-from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.identity.cookie_file import (
     Start,
-    instance_id_of,
     read_cookie,
-    write_cookie,
     write_start,
 )
 from bookie_server.storage.identity.doubt import is_doubtful
 from bookie_server.storage.identity.start_plan import Applicant
-from bookie_server.storage.journal.journal import (
-    BLOCK_SIZE,
-    JournalFileHeader,
-    encode_file_header,
-)
 from tests.bookie_server.storage.claims import (
     ALL,
     NEW,
@@ -174,24 +166,6 @@ def test_a_kept_directory_is_doubtful_before_its_cookie_is_there(name: str) -> N
             except StorageRefusedError:
                 continue
             assert is_doubtful(image, "/l1"), f"crash_at={crash_at}"
-
-
-def test_records_of_another_bookie_are_not_kept() -> None:
-    files = started(2)
-    cluster = "d2c6a1e0-0000-4000-8000-000000000000"
-    lost = known(2, may_replace=True, cluster_id=cluster)
-    for each in ALL.directories:
-        write_cookie(files, each, replace(read_cookie(files, each), cluster_id=cluster))
-    files.delete("/j1/cookie")
-    path = f"/j1/{1:016x}.txn"
-    for owner, is_ours in ((bytes(16), False), (instance_id_of(cluster, "b:1"), True)):
-        header = JournalFileHeader(2, 1, 1, BLOCK_SIZE, owner, GroupEnd(0, 0, 0))
-        files.content(path)[:] = encode_file_header(header)
-
-        if is_ours:
-            assert claim(files, lost).doubtful == ("/j1",)
-        else:
-            assert "belong to another bookie" in str(refusal(files, lost))
 
 
 def test_a_swapped_directory_without_its_start_counter_is_refused_by_its_place() -> None:

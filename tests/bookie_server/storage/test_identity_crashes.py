@@ -45,6 +45,10 @@ def replacing(files: SimFileSystem) -> None:
     claim(files, known(3, may_replace=True))
 
 
+def keeping(files: SimFileSystem) -> None:
+    claim(files, known(3, may_replace=True))
+
+
 def disks_before(start: Callable[[SimFileSystem], None]) -> SimFileSystem:
     """All of it durable."""
     files = SimFileSystem() if start is first else started(3)
@@ -53,10 +57,13 @@ def disks_before(start: Callable[[SimFileSystem], None]) -> SimFileSystem:
     if start is replacing:
         empty(files, "/l1")
         empty(files, "/j0")
+    if start is keeping:
+        put_back(files, started(2), "/l1", "/l1")
+        files.delete("/l1/cookie")
     return files.copy()
 
 
-@pytest.mark.parametrize("start", [first, again, moving, adding, replacing])
+@pytest.mark.parametrize("start", [first, again, moving, adding, replacing, keeping])
 @pytest.mark.conformance("S5")
 def test_a_start_that_a_crash_cut_short_is_finished_by_the_next(
     start: Callable[[SimFileSystem], None],

@@ -8,9 +8,10 @@ from random import Random
 
 import pytest
 
-from bookie_server.core.records import Add
+from bookie_server.core.records import Add, MasterKey
 from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.engine import Storage
+from bookie_server.storage.identity.doubt import mark_doubtful
 from bookie_server.storage.logs.entry_log import log_ids
 from bookie_server.storage.opening import open_storage
 from tests.bookie_server.storage.test_damage import open_and_close, path_of
@@ -158,3 +159,22 @@ def test_a_leftover_without_a_footer_is_said_to_be_damaged_once() -> None:
 
     assert list(map(sum, said)) == [1, 0, 0]
     assert all(said), "the damage itself is not answered yet"
+
+
+def test_a_leftover_log_that_damage_has_listed_is_on_the_disk() -> None:
+    """The checkpoint behind it deleted the journal, and the power cut took the log."""
+    for crash_at in range(10):
+        model = started(directories=1)
+        model.write([MasterKey(1, bytes(20)), Add(run_of(1, range(4)))])
+        plan = model.storage.contents.begin_checkpoint()
+        assert plan is not None
+        model.files.crash_at = model.files.steps + crash_at
+        with suppress(SimulatedCrash):
+            model.storage.checkpoints.write(plan)
+        killed = model.files.after_kill()
+        mark_doubtful(killed, "/journal0")
+        open_small(killed, directories=1).close()
+
+        storage = open_small(killed.crash(Random(1), lambda _: "drop"), directories=1)
+
+        assert read_all(storage, 1) == model.entries[1], f"crash_at={crash_at}"

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from bookie_server import server
+from bookie_server import identity, server
 from bookie_server.core.records import Add, Fence, MasterKey
 from bookie_server.identity import Identity
 from bookie_server.settings import BookieSettings
@@ -88,6 +88,7 @@ class Machine:
                 patch.setattr(server, name, double)
             patch.setattr(asyncio, "to_thread", _at_once)
             patch.setattr(Identity, "watch", _nobody_else)
+            patch.setattr(identity, "instance_id_of", lambda *_: self.instance_id)
             bookie = outcome_of(
                 server._prepare(store, ROOT, settings, CLUSTER, False, is_sealed=False)
             )
