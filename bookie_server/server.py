@@ -193,7 +193,7 @@ async def _prepare(
             await wait_until_unregistered(store, root, settings.bookie_id)
             await put_ledgers_in_limbo(storage, store, root, settings.bookie_id)
         if is_sealed:
-            _LOGGER.error("a disk is full: serving reads only, until there is room for a start")
+            _LOGGER.error("serving reads only, until there is room for a start")
         else:
             await identity.write_cookie()
         await identity.watch(bookie.fail)

@@ -59,6 +59,8 @@ class Disk:
     free_bytes: int
     has_journals: bool
     has_ledgers: bool
+    directory: str = ""
+    """The first of ours on it, by which it is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +135,15 @@ class Space:
     @property
     def free_bytes(self) -> int | None:
         """Of the fullest disk, what nobody was promised; ``None`` before the first look."""
-        admitted = self._admitted_bytes
-        return min((self._look.free_bytes(disk, admitted) for disk in self._disks), default=None)
+        return min(map(self._unpromised_bytes, self._disks), default=None)
+
+    @property
+    def fullest_disk(self) -> Disk | None:
+        """That disk."""
+        return min(self._disks, key=self._unpromised_bytes, default=None)
+
+    def _unpromised_bytes(self, disk: Disk) -> int:
+        return self._look.free_bytes(disk, self._admitted_bytes)
 
     def promise(self, size_bytes: int) -> None:
         """Something was admitted that will be written to a journal and to an entry log."""

@@ -9,6 +9,7 @@ replayed, besides the reserves - it ends its service and starts again, in the sa
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from bookie_server.settings import BookieSettings
 from bookie_server.space.watch import look_at_disks
@@ -16,6 +17,7 @@ from bookie_server.storage.disk.errors import NoRoomError, is_no_room
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.overlay import OverlayFileSystem
 
+_LOGGER = logging.getLogger(__name__)
 _CACHES_MAX = 8
 """Memory for a replay, in write caches: a bookie has at most two of them in its journal only, but
 settings may have been smaller since."""
@@ -29,7 +31,12 @@ async def is_full(files: FileSystem, settings: BookieSettings) -> bool:
         disks = await asyncio.to_thread(look_at_disks, files, settings.storage)
     except FileNotFoundError:
         return False  # the start is the first one, and makes its directories
-    return any(disk.free_bytes < settings.full_below_bytes for disk in disks)
+    full = [disk for disk in disks if disk.free_bytes < settings.full_below_bytes]
+    for disk in full:
+        _LOGGER.warning(
+            "a disk is full. directory=%s free_bytes=%d", disk.directory, disk.free_bytes
+        )
+    return bool(full)
 
 
 def overlay(files: FileSystem, settings: BookieSettings) -> OverlayFileSystem:

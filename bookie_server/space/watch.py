@@ -32,11 +32,12 @@ def look_at_disks(files: FileSystem, settings: StorageSettings) -> tuple[Disk, .
     found: dict[int, Disk] = {}
     for directory in settings.directories:
         space = files.free_space(directory)
-        known = found.get(space.device, Disk(space.free_bytes, False, False))
+        known = found.get(space.device, Disk(space.free_bytes, False, False, directory))
         found[space.device] = Disk(
             space.free_bytes,
             known.has_journals or directory in settings.journal_directories,
             known.has_ledgers or directory in settings.ledger_directories,
+            known.directory,
         )
     return tuple(found.values())
 
@@ -97,5 +98,7 @@ class SpaceWatch:
         if mode is not before:
             level = logging.INFO if mode is Mode.WRITABLE else logging.WARNING
             by = "hand" if space.is_readonly_by_hand else "disk"
-            text = "mode changed. mode=%s before=%s by=%s free_bytes=%s"
-            _LOGGER.log(level, text, mode.name, before.name, by, space.free_bytes)
+            disk = space.fullest_disk
+            directory = disk.directory if disk is not None else None
+            text = "mode changed. mode=%s before=%s by=%s free_bytes=%s directory=%s"
+            _LOGGER.log(level, text, mode.name, before.name, by, space.free_bytes, directory)

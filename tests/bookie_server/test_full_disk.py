@@ -129,6 +129,7 @@ async def test_a_bookie_follows_its_disk_both_ways_and_says_so_once(
         "mode=READ_ONLY",
         "mode=WRITABLE",
     ]
+    assert all(f"directory={tmp_path}" in line for line in changes)
 
 
 async def test_a_burst_between_two_looks_does_not_overrun_the_reserve(tmp_path: Path) -> None:

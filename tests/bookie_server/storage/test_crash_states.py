@@ -16,8 +16,8 @@ import pytest
 from tests.bookie_server.storage import crash_histories as histories
 from tests.simulation.kit.crash_states import CrashStates
 
-STATES_PER_PART = 250
-HISTORIES_PER_PART = 60
+STATES_PER_PART = 500
+HISTORIES_PER_PART = 120
 """More than enough: a history has some twenty to two hundred states of its own."""
 PARTS: dict[Callable[[CrashStates, Random], None], int] = {
     histories.first_start: 1,
@@ -36,7 +36,7 @@ PARTS: dict[Callable[[CrashStates, Random], None], int] = {
     histories.replacing: 2,
 }
 """How many tests explore histories of a kind in `make test`."""
-FULL_FACTOR = 10
+FULL_FACTOR = 5
 """So many times as many in `make full`, of histories that nobody has seen."""
 
 
@@ -73,7 +73,7 @@ def test_no_crash_loses_denies_or_invents_anything(
 def test_the_states_are_as_many_as_the_documents_say() -> None:
     """Beside those of whole starts (test_whole_starts.py)."""
     states = sum(PARTS.values()) * STATES_PER_PART
-    assert states >= 10_000
+    assert states >= 20_000
     assert states * FULL_FACTOR >= 100_000
 
 
