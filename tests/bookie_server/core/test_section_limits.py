@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from bookie_server.wire.limits import ID_SPAN_MAX, RUN_ENTRIES_MAX
 from bookie_server.wire.messages import Section, Status
 from bookie_server.wire.record import parse_run
 from bookkeeper_metadata.model import DigestType
-from tests.doubles.records import KEY, add, records
+from tests.doubles.records import KEY, add, records, section
 from tests.doubles.storage import running_bookie
 
 HMAC = HmacDigest(b"")
@@ -72,3 +73,14 @@ def test_the_ids_of_a_section_lie_close_together(last: int, is_refused: bool) ->
     frame = add_frames.encode_section(header, [records([b"a"], 0), records([b"b"], last)])
 
     assert bool(add_frames.parse_frame(frame)[0].defect) is is_refused
+
+
+@pytest.mark.parametrize("is_recovery", [False, True])
+async def test_what_breaks_a_limit_is_refused_whoever_sends_it(
+    tmp_path: Path, is_recovery: bool
+) -> None:
+    sent = replace(section([b"x"]), is_recovery=is_recovery, defect="beyond a limit")
+    async with running_bookie(tmp_path) as bookie:
+        assert await add(bookie, sent) is Status.BAD_REQUEST
+
+        assert bookie.storage.contents.ledgers == {}
