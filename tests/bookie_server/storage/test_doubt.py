@@ -10,6 +10,7 @@ import pytest
 from bookie_server.core.records import Add, Fence, MasterKey
 from bookie_server.storage.check.judgement import judge_directories
 from bookie_server.storage.engine import Storage
+from bookie_server.storage.identity import doubt
 from bookie_server.storage.identity.doubt import is_doubtful, mark_doubtful
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 from tests.simulation.kit.storage_model import (
@@ -97,6 +98,18 @@ def test_a_crash_within_the_first_start_on_kept_records_takes_no_doubt_away(
         assert denies_nothing(open_small(after), model), f"crash_at={crash_at}"
         lost = image.crash(Random(crash_at), lambda _: "drop")
         assert denies_nothing(open_small(lost), model), f"crash_at={crash_at}"
+
+
+@pytest.mark.parametrize("was_begun", [False, True])
+def test_a_doubt_is_durable_as_soon_as_it_is_said(was_begun: bool) -> None:
+    """The cookie behind it says that the directory is sound; a process killed before may have left the mark."""
+    files = started().files
+    if was_begun:
+        files.create(f"{DIRECTORIES[1]}/{doubt._NAME}").close()
+
+    mark_doubtful(files, DIRECTORIES[1])
+
+    assert is_doubtful(files.crash(Random(0), lambda _: "drop"), DIRECTORIES[1])
 
 
 def test_the_judgement_of_directories_says_that_records_are_doubtful(
