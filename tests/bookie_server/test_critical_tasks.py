@@ -81,3 +81,13 @@ async def test_a_defect_in_what_keeps_a_bookie_registered_ends_it(
                 await server._stay_registered(registrar, watch, bookie, stopped)
         bookie.space.is_sealed = False
     await end_tasks([stopped, registrar.keeper])
+
+
+async def test_of_several_errors_the_first_ends_the_bookie(tmp_path: Path) -> None:
+    """The others follow from it: a journal that failed refuses whatever comes next."""
+    first, second = PlantedError("first"), PlantedError("second")
+    async with running_bookie(tmp_path) as bookie:
+        bookie.fail(first)
+        bookie.fail(second)
+
+        assert bookie.failed.result() is first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock
@@ -19,6 +19,7 @@ from bookie_server.client.relay import RelayedBookieClient
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.core.effects import Effect, ReplyTo
 from bookie_server.service import SERVER_OPTIONS, BookieService
+from bookie_server.wire import add_frames
 from bookie_server.wire.messages import (
     BookieInfo,
     EntryList,
@@ -140,7 +141,8 @@ async def test_others_are_served_between_the_sections_of_a_frame(
 ) -> None:
     """Thousands of them in one frame kept the event loop to themselves for seconds."""
     bookie, client, _ = served
-    turn, turns_of_adds = 0, set[int]()
+    turn, turns_of_adds, turns_of_parsing = 0, set[int](), set[int]()
+    parse = add_frames.sections_of
 
     async def count_turns() -> None:
         nonlocal turn
@@ -148,13 +150,22 @@ async def test_others_are_served_between_the_sections_of_a_frame(
             turn += 1
             await asyncio.sleep(0)
 
-    def add(section: Section, to: ReplyTo) -> None:
-        turns_of_adds.add(turn)
+    def take_long() -> int:
         until_s = time.monotonic() + SLOW_ADD_S
         while time.monotonic() < until_s:
             pass
+        return turn
+
+    def sections_of(frame: bytes) -> Iterator[Section]:
+        for section in parse(frame):
+            turns_of_parsing.add(take_long())
+            yield section
+
+    def add(section: Section, to: ReplyTo) -> None:
+        turns_of_adds.add(take_long())
         Bookie.add(bookie, section, to)
 
+    monkeypatch.setattr(add_frames, "sections_of", sections_of)
     monkeypatch.setattr(bookie, "add", add)
     counting = asyncio.create_task(count_turns())
 
@@ -162,7 +173,7 @@ async def test_others_are_served_between_the_sections_of_a_frame(
     assert await asyncio.gather(*answers) == [Status.OK] * 20
 
     counting.cancel()
-    assert len(turns_of_adds) == 20
+    assert len(turns_of_adds) == len(turns_of_parsing) == 20
 
 
 async def test_a_defect_while_a_read_or_a_duplicate_is_served_is_answered(

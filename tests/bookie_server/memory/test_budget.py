@@ -101,6 +101,21 @@ async def test_a_wait_that_is_cancelled_leaves_nothing_behind() -> None:
     assert (budget.used_bytes, budget.waiting_count) == (10, 0)
 
 
+async def test_who_gives_up_holds_up_nobody_behind() -> None:
+    """What there is was too little for the one that waited first, not for the next."""
+    budget = MemoryBudget(100, patience_s=NEVER_S)
+    await taken(budget, "a", 50)
+    tasks = waiting(budget, ("b", 100), ("c", 20))
+    await pass_turns(3)
+    assert served(tasks) == []
+
+    tasks[0].cancel()
+    await pass_turns(3)
+
+    assert not tasks[1].cancelled() and tasks[1].done()
+    assert budget.waiting_count == 0
+
+
 async def test_what_was_lent_for_long_is_taken_back_only_while_others_wait() -> None:
     budget = MemoryBudget(100, patience_s=0.01)
     lent, kept = [await taken(budget, "a", 40) for _ in range(2)]

@@ -229,6 +229,17 @@ def test_a_read_of_no_bytes_still_returns_the_first_entry(model: Model) -> None:
     assert model.storage.execute(plan).of(Presence.FOUND) == [(0, 0)]
 
 
+def test_a_read_ends_where_its_bytes_do(model: Model) -> None:
+    """What is left behind the first run has room for no entry of the next one, not even for its first."""
+    run = run_of(1, range(3))
+    model.write([Add(run)])
+    model.write([Add(run_of(1, range(3, 6)))])
+
+    plan = model.storage.contents.plan_read(1, 0, 5, size_bytes_max=run.size_bytes + 1)
+
+    assert model.storage.execute(plan).of(Presence.FOUND) == [(0, 2)]
+
+
 def test_cached_entries_are_served_without_copying(model: Model) -> None:
     run = run_of(1, range(4))
     model.write([Add(run)])

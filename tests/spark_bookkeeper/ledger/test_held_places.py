@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from bookkeeper_metadata.bookies import BookieRegistry, BookieServiceInfo
 from bookkeeper_metadata.model import Fragment
 from spark_bookkeeper.admin.replication import describe_short_ledgers
+from spark_bookkeeper.ledger import context
 from spark_bookkeeper.ledger.errors import (
     NotEnoughBookiesError,
 )
 from spark_bookkeeper.ledger.protocol.replication import away_members, held_members
 from tests.doubles.cluster import ROOT, InProcessCluster
 from tests.doubles.waits import pass_turns, until
+from tests.patience import seconds
 from tests.spark_bookkeeper.ledger.scene import read_all
 
 AWAY, *HERE = "b0:1", "b1:1", "b2:1"
@@ -204,6 +207,27 @@ async def test_a_new_ledger_waits_for_bookies_that_are_known(
     assert caplog.text.count("waiting for bookies") == 1
 
 
+@pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=3_600_000)
+async def test_a_bookie_that_is_back_before_it_is_watched_for_is_not_missed(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of that the watch would never tell."""
+    watch = BookieRegistry.watch
+
+    async def comes_back_first(registry: BookieRegistry, *args: Any) -> Any:
+        await cluster.bring_back(AWAY)
+        return await watch(registry, *args)
+
+    await cluster.take_away(AWAY)
+    await cluster.take_away(HERE[0])
+    monkeypatch.setattr(BookieRegistry, "watch", comes_back_first)
+    monkeypatch.setattr(context, "_LOOK_FOR_BOOKIES_AGAIN_S", 3_600)
+
+    async with asyncio.timeout(seconds(20)):
+        writer = await cluster.client().create_ledger()
+    await writer.close()
+
+
 @pytest.mark.cluster(bookies=2, bookie_wait_timeout_ms=60_000)
 async def test_bookies_that_never_were_are_not_waited_for(cluster: InProcessCluster) -> None:
     with pytest.raises(NotEnoughBookiesError, match="needed=3"):
@@ -214,6 +238,18 @@ async def test_bookies_that_never_were_are_not_waited_for(cluster: InProcessClus
 async def test_a_bookie_that_was_forgotten_holds_no_place(cluster: InProcessCluster) -> None:
     await cluster.take_away(AWAY)
     await cluster.cookies.delete(AWAY)
+
+    with pytest.raises(NotEnoughBookiesError, match="needed=3"):
+        await cluster.client().create_ledger()
+
+
+@pytest.mark.cluster(bookies=3)
+async def test_a_bookie_that_speaks_no_protocol_of_ours_holds_no_place(
+    cluster: InProcessCluster,
+) -> None:
+    """It is there, and never will take an entry."""
+    await cluster.take_away(AWAY)
+    await BookieRegistry(cluster.store, ROOT).register(AWAY, BookieServiceInfo(), readonly=False)
 
     with pytest.raises(NotEnoughBookiesError, match="needed=3"):
         await cluster.client().create_ledger()
@@ -279,3 +315,33 @@ async def test_suspects_that_are_needed_are_members_though_they_do_not_answer(
     cluster.set_faults(*silent, is_dead=False)
     await writer.append(b"0")
     await until(lambda: set(cluster.copies(writer.ledger_id, 0)) == {AWAY, *HERE})
+
+
+@pytest.mark.cluster(bookies=3)
+async def test_only_suspects_are_asked_and_one_that_never_answers_is_not_waited_for(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bookie that hangs, unlike one that is dead, refuses no connection."""
+    asked: list[str] = []
+    client = cluster.client()
+    connected = client.cluster.connections.client
+
+    def hanging(bookie_id: str) -> object:
+        async def info() -> None:
+            asked.append(bookie_id)
+            await asyncio.Event().wait()
+
+        bookie = connected(bookie_id)
+        monkeypatch.setattr(bookie, "info", info)
+        return bookie
+
+    monkeypatch.setattr(client.cluster.connections, "client", hanging)
+    monkeypatch.setattr(context, "_ASK_SUSPECT_S", 0.01)
+    client.cluster.quarantine(AWAY)
+
+    async with asyncio.timeout(seconds(20)):
+        writer = await client.create_ledger()
+
+    assert asked == [AWAY]
+    assert held_members(writer.metadata) == (AWAY,)
+    await writer.close()

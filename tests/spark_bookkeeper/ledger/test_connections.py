@@ -1,0 +1,142 @@
+"""Connections: what is learned of addresses, how often it is asked for, and that nothing stays open."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from bookkeeper_metadata.bookies import (
+    BOOKIE_ENDPOINT,
+    GRPC,
+    BookieRegistry,
+    BookieServiceInfo,
+    Endpoint,
+)
+from bookkeeper_metadata.errors import MetadataUnavailableError
+from spark_bookkeeper.ledger.connections import Connections
+from spark_bookkeeper.settings import ClientSettings
+from tests.doubles.waits import pass_turns
+
+
+def at(port: int) -> dict[str, BookieServiceInfo]:
+    return {"b": BookieServiceInfo((Endpoint(BOOKIE_ENDPOINT, "h", port, GRPC),))}
+
+
+class Registry:
+    """Says what it is to say, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.writable_now: dict[str, BookieServiceInfo] = {}
+        self.readonly_now: dict[str, BookieServiceInfo] = {}
+        self.asked = 0
+        self.is_away = False
+
+    async def writable(self) -> dict[str, BookieServiceInfo]:
+        self.asked += 1
+        await asyncio.sleep(0)
+        if self.is_away:
+            raise MetadataUnavailableError("memory", "away")
+        return self.writable_now
+
+    async def readonly(self) -> dict[str, BookieServiceInfo]:
+        return self.readonly_now
+
+
+class Client:
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.is_closed = False
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+def connected() -> tuple[Connections, Registry, list[Client]]:
+    registry, clients = Registry(), list[Client]()
+
+    def make_client(bookie_id: str, address: str, settings: ClientSettings) -> Any:
+        clients.append(Client(address))
+        return clients[-1]
+
+    known = cast(BookieRegistry, registry)
+    return Connections(known, ClientSettings(), make_client), registry, clients
+
+
+async def test_a_connection_to_a_former_address_stays_open_until_the_end() -> None:
+    """Requests wait there; and nobody else would ever close it."""
+    connections, _, clients = connected()
+    connections.remember(at(1))
+    connections.client("b")
+    connections.remember(at(2))
+    connections.client("b")
+
+    assert [(each.address, each.is_closed) for each in clients] == [("h:1", False), ("h:2", False)]
+    await connections.close()
+    assert all(each.is_closed for each in clients)
+
+
+async def test_a_bookie_that_is_registered_twice_is_where_it_is_writable() -> None:
+    """It died read-only, and its old session has not expired."""
+    connections, registry, clients = connected()
+    registry.readonly_now, registry.writable_now = at(1), at(2)
+
+    await connections.refresh()
+    connections.client("b")
+
+    assert [each.address for each in clients] == ["h:2"]
+
+
+async def test_a_bookie_that_is_read_only_is_found() -> None:
+    connections, registry, clients = connected()
+    registry.readonly_now = at(1)
+
+    await connections.refresh()
+    connections.client("b")
+
+    assert [each.address for each in clients] == ["h:1"]
+
+
+async def test_silence_is_looked_into_once_in_a_while_and_nobody_waits_for_it() -> None:
+    connections, registry, _ = connected()
+
+    for _ in range(10):
+        connections.note_silence()
+        await pass_turns(5)
+
+    assert registry.asked == 1
+    await connections.close()
+
+
+async def test_who_gives_up_ends_no_look_that_others_share() -> None:
+    connections, registry, _ = connected()
+    first = asyncio.create_task(connections.refresh())
+    second = asyncio.create_task(connections.refresh())
+    await asyncio.sleep(0)
+
+    first.cancel()
+
+    await second
+    assert registry.asked == 1
+
+
+async def test_an_unknown_bookie_is_not_looked_up_with_every_request() -> None:
+    connections, registry, _ = connected()
+
+    for _ in range(3):
+        await connections.prepare(("b",))
+
+    assert registry.asked == 1
+
+
+async def test_a_look_that_failed_is_made_again_at_once() -> None:
+    connections, registry, _ = connected()
+    registry.is_away = True
+    with pytest.raises(MetadataUnavailableError):
+        await connections.prepare(("b",))
+    registry.is_away = False
+
+    await connections.prepare(("b",))
+
+    assert registry.asked == 2
