@@ -122,6 +122,20 @@ def test_the_fullest_disk_decides() -> None:
     assert space.mode is Mode.READ_ONLY
 
 
+def test_what_was_promised_closes_a_part_until_the_next_look_only() -> None:
+    """Promises are counted generously; hysteresis is for what a look has found."""
+    space = Space(LIMITS)
+    space.on_look(Look(0, 0, 0), [Disk(1499, True, True)])
+    space.promise(400)
+    promised = space.mode
+
+    space.on_look(
+        space.begin_look(unjournalled_bytes=0, unlogged_bytes=0), [Disk(1400, True, True)]
+    )
+
+    assert (promised, space.mode) == (Mode.READ_ONLY, Mode.WRITABLE)
+
+
 def test_a_write_without_room_counts_whatever_the_disk_says() -> None:
     """A quota does not show in the free bytes of a disk."""
     space = Space(LIMITS)

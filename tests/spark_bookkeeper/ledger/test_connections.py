@@ -140,3 +140,11 @@ async def test_a_look_that_failed_is_made_again_at_once() -> None:
     await connections.prepare(("b",))
 
     assert registry.asked == 2
+
+
+async def test_who_asks_whether_bookies_moved_is_not_told_of_an_absent_metadata_service() -> None:
+    """It failed for want of bookies, and that is its error."""
+    connections, registry, _ = connected()
+    registry.is_away = True
+
+    assert not await connections.have_moved(connections.moves)
