@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bookie_server.bookie import Bookie
-from bookie_server.core.space import Mode
+from bookie_server.core.space import Disk, Mode
 from bookie_server.settings import BookieSettings
 from bookie_server.space.watch import SpaceWatch, look_at_disks
 from bookie_server.storage.disk.files import File, FreeSpace
@@ -23,7 +23,7 @@ from bookie_server.storage.opening import open_storage
 from bookie_server.wire.messages import ReadLacRequest, ReadRequest, Status
 from bookie_server.wire.record import parse_run
 from tests.doubles.records import KEY, section
-from tests.doubles.storage import answer_new, small_settings
+from tests.doubles.storage import answer_new, running_bookie, small_settings
 from tests.doubles.waits import until
 from tests.patience import seconds
 
@@ -143,6 +143,27 @@ async def test_a_burst_between_two_looks_does_not_overrun_the_reserve(tmp_path: 
         files.free_bytes = 8_000_000
         await watch.look()
         assert await add(bookie, 60) is Status.OK
+
+
+async def test_what_is_on_its_way_to_a_disk_counts_as_used(tmp_path: Path) -> None:
+    """To the journal until it is durable, to an entry log until a checkpoint has written it."""
+    payload, much = bytes(10_000), 1 << 40
+    async with running_bookie(tmp_path) as bookie:
+        answered = asyncio.Event()
+        bookie.on_look(bookie.begin_look(), [Disk(much, True, True)])
+
+        bookie.add(section([payload]), lambda _: answered.set())
+
+        free_bytes, underway = bookie.space.free_bytes, bookie.begin_look()
+        assert free_bytes is not None
+        assert free_bytes <= much - 2 * len(payload)
+        assert underway.unjournalled_bytes >= len(payload)
+        assert underway.unlogged_bytes >= len(payload)
+        await answered.wait()
+        await bookie.wait_until_settled()
+        durable = bookie.begin_look()
+        assert durable.unjournalled_bytes == 0
+        assert durable.unlogged_bytes >= len(payload)
 
 
 async def test_a_checkpoint_without_room_costs_nothing_but_adds_until_there_is_some(

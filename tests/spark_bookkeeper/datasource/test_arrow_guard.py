@@ -113,6 +113,18 @@ def test_a_writer_counts_elements_as_a_reader_does(
         assert pa.concat_batches(found).equals(batch)
 
 
+def test_pairs_keys_and_values_within_a_struct_count_as_they_do_for_readers() -> None:
+    maps = pa.MapArray.from_arrays(
+        pa.array([0, 1_000, 2_000], pa.int32()), pa.array([1] * 2_000, pa.int8()), pa.nulls(2_000)
+    )
+    batch = pa.record_batch({"x": pa.StructArray.from_arrays([maps], names=["map"])})
+    metadata = memoryview(pa.ipc.read_message(batch.serialize()).metadata)
+
+    read = arrow_guard._nested_elements(arrow_guard._record_batch(metadata), 2)
+
+    assert entry_cutter.decoded_size(batch) == read == 3 * 1_998
+
+
 def test_a_row_of_more_elements_than_a_reader_takes_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
