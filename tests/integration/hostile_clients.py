@@ -1,18 +1,22 @@
 """Clients that use up a bookie's memory: ``python -m tests.integration.hostile_clients ADDRESS SECONDS KIND…``.
 
 Each speaks the protocol of bookie.proto correctly, and takes no notice of what a bookie can bear; ``oversized``
-does not even that.
+does not even that. They go on until each kind has attacked in earnest, however slow the machine is, and say at
+the end how often each did.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -34,9 +38,17 @@ LARGE = 4 * 1024 * 1024
 """Payload of a large entry; two of them make a frame as large as frames may be."""
 DIGEST_SIZE = 20
 KEY = master_key(b"")
+READ_LEDGERS = range(2_000, 2_004)
+STORED = 4
+"""Large entries of each of these."""
 _PAYLOAD = bytes(LARGE - 512)
 _REFUSED = bytes(LARGE)
 _RETRY_S = 0.05
+_LOOK_S = 0.1
+_GIVES_UP_S = 300.0
+"""Attacks that cannot be made in so long are no attacks, and the test that wants them fails."""
+Acted = Callable[[], None]
+"""Called whenever a client has done its worst once more."""
 _ENDED = grpc.RpcError, asyncio.InvalidStateError
 """What a call that the bookie has ended says to whoever uses it on."""
 
@@ -69,19 +81,16 @@ async def send(call: Any, frame: bytes) -> None:
         await call.write(message)
 
 
-async def store(address: str, ledger_id: int, count: int) -> None:
-    """Have ``count`` large entries stored, however often it takes."""
-    while True:
-        with suppress(*_ENDED):
-            async with opened(address, "Write") as call:
-                for entry_id in range(count):
-                    await send(call, section(ledger_id, [entry_id], _PAYLOAD))
-                    await call.read()
-                return
-        await asyncio.sleep(_RETRY_S)
+async def store(address: str) -> None:
+    """Have stored what is read, before anybody attacks: beside the others readers never came to read."""
+    async with opened(address, "Write") as call:
+        for ledger_id in READ_LEDGERS:
+            for entry_id in range(STORED):
+                await send(call, section(ledger_id, [entry_id], _PAYLOAD))
+                await call.read()
 
 
-async def send_large_frames(address: str, number: int) -> None:
+async def send_large_frames(address: str, number: int, acted: Acted) -> None:
     """Adds of new entries in frames as large as they may be, the next before any answer."""
     ledger_id, next_id = 1_000 + number, 0
     while True:
@@ -91,29 +100,29 @@ async def send_large_frames(address: str, number: int) -> None:
                     # What was refused before is a gap; nobody reads these ledgers.
                     next_id += 2
                     await send(call, section(ledger_id, [next_id, next_id + 1], _PAYLOAD))
+                    acted()
         await asyncio.sleep(_RETRY_S)
 
 
-async def read_without_taking(address: str, number: int) -> None:
+async def read_without_taking(address: str, number: int, acted: Acted) -> None:
     """Reads without end whose replies are never taken."""
-    ledger_id = 2_000 + number % 4
-    await store(address, ledger_id, 4)
+    ledger_id = READ_LEDGERS[number % len(READ_LEDGERS)]
     while True:
         with suppress(*_ENDED):
             async with opened(address, "Read") as call:
                 for request_id in range(100_000):
-                    entry_id = request_id % 4
+                    entry_id = request_id % STORED
                     request = ReadRequest(
                         ledger_id=ledger_id, first_entry=entry_id, last_entry=entry_id
                     )
                     await call.write(codec.encode_read_request(request_id, request))
+                    acted()
         await asyncio.sleep(_RETRY_S)
 
 
-async def poll_without_taking(address: str, number: int) -> None:
+async def poll_without_taking(address: str, number: int, acted: Acted) -> None:
     """LAC reads and long polls, many at a time, whose replies are never taken."""
-    ledger_id = 3_000 + number % 4
-    await store(address, ledger_id, 2)
+    ledger_id = READ_LEDGERS[number % len(READ_LEDGERS)]
     poll = LongPoll(previous_lac=-1, timeout_ms=100)
     async with opened(address, "ReadLac") as call:
         while True:
@@ -122,12 +131,14 @@ async def poll_without_taking(address: str, number: int) -> None:
             await asyncio.gather(
                 *(each.initial_metadata() for each in calls), return_exceptions=True
             )
+            for _ in calls:
+                acted()
             await asyncio.sleep(3)
             for each in calls:
                 each.cancel()
 
 
-async def pin_large_frames(address: str, number: int) -> None:
+async def pin_large_frames(address: str, number: int, acted: Acted) -> None:
     """Frames with one small entry that is taken beside a large section that is refused."""
     ledger_id, next_id = 4_000 + number, 0
     other = add_frames.encode_section_header(ledger_id, master_key(b"other"), DigestType.HMAC)
@@ -141,10 +152,11 @@ async def pin_large_frames(address: str, number: int) -> None:
                     next_id += 1
                     await send(call, section(ledger_id, [next_id], b"ten bytes.") + refused)
                     await call.read()
+                    acted()
         await asyncio.sleep(_RETRY_S)
 
 
-async def send_duplicates(address: str, number: int) -> None:
+async def send_duplicates(address: str, number: int, acted: Acted) -> None:
     """Adds of what is stored already, which the bookie has to compare."""
     ledger_id = 5_000 + number
     frame = section(ledger_id, [0, 1], _PAYLOAD)
@@ -153,10 +165,11 @@ async def send_duplicates(address: str, number: int) -> None:
             async with opened(address, "Write") as call:
                 while True:
                     await send(call, frame)
+                    acted()
         await asyncio.sleep(_RETRY_S)
 
 
-async def write_without_taking(address: str, number: int) -> None:
+async def write_without_taking(address: str, number: int, acted: Acted) -> None:
     """Small adds without end whose answers are never taken."""
     ledger_id = 6_000 + number
     # The same ones again and again: each is compared and answered.
@@ -166,56 +179,93 @@ async def write_without_taking(address: str, number: int) -> None:
             async with opened(address, "Write") as call:
                 while True:
                     await send(call, frame)
+                    acted()
         await asyncio.sleep(_RETRY_S)
 
 
-async def announce_without_sending(address: str, number: int) -> None:
+async def announce_without_sending(address: str, number: int, acted: Acted) -> None:
     """The first piece of a frame as large as it may be, and nothing behind it; sent again when cut off."""
     (first, *_) = messages_of(bytes(FRAME_SIZE_MAX))
     while True:
         with suppress(*_ENDED):
             async with opened(address, "Write") as call:
                 await call.write(first)
+                acted()
                 await call.read()
         await asyncio.sleep(_RETRY_S)
 
 
-async def send_oversized_messages(address: str, number: int) -> None:
+async def send_oversized_messages(address: str, number: int, acted: Acted) -> None:
     """Frames as large as they may be, each as one message, which gRPC takes in whole and refuses then."""
     frame = section(7_000 + number, [0, 1], _PAYLOAD)
     while True:
         with suppress(*_ENDED):
             async with opened(address, "Write") as call:
                 await call.write(frame)
+                acted()
                 await call.read()
         await asyncio.sleep(_RETRY_S)
 
 
-KINDS: dict[str, tuple[Callable[[str, int], Coroutine[Any, Any, None]], int]] = {
-    "large": (send_large_frames, STREAMS),
-    "readers": (read_without_taking, 20),
-    "polls": (poll_without_taking, 10),
-    "pins": (pin_large_frames, 4),
-    "duplicates": (send_duplicates, 20),
-    "deaf": (write_without_taking, 4),
-    "announcers": (announce_without_sending, STREAMS),
-    "oversized": (send_oversized_messages, 10),
+class Kind(NamedTuple):
+    """Clients of one kind."""
+
+    act: Callable[[str, int, Acted], Coroutine[Any, Any, None]]
+    clients: int
+    least: int
+    """Acts that make an attack: more than the memory promised, if a bookie kept what each wants of it."""
+
+
+KINDS = {
+    "large": Kind(send_large_frames, STREAMS, 80),
+    "readers": Kind(read_without_taking, 20, 200),
+    "polls": Kind(poll_without_taking, 10, 160),
+    "pins": Kind(pin_large_frames, 4, 120),
+    "duplicates": Kind(send_duplicates, 20, 80),
+    "deaf": Kind(write_without_taking, 4, 50),
+    "announcers": Kind(announce_without_sending, STREAMS, 80),
+    "oversized": Kind(send_oversized_messages, 10, 80),
 }
-"""What each does, and how many of it."""
+
+
+READERS = {"readers", "polls"}
+
+
+def idle_kinds(acts: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Of the acts of each kind's clients, those of the kinds that have made no attack."""
+    return {
+        kind: counts
+        for kind, counts in acts.items()
+        # Beside others, who keep them waiting for minutes, it is enough that each kind got its turn.
+        if not any(counts) or (len(acts) == 1 and sum(counts) < KINDS[kind].least)
+    }
 
 
 async def attack(address: str, seconds: float, kinds: Sequence[str]) -> None:
-    """Do all of these at once for so long."""
+    """Do all of these at once for so long, and longer where some have hardly begun by then."""
+    if READERS & {*kinds}:
+        await store(address)
+    counts = {kind: [0] * KINDS[kind].clients for kind in kinds}
+
+    def count(kind: str, number: int) -> None:
+        counts[kind][number] += 1
+
     acts = [
-        asyncio.create_task(act(address, number))
-        for act, count in map(KINDS.__getitem__, kinds)
-        for number in range(count)
+        asyncio.create_task(KINDS[kind].act(address, number, partial(count, kind, number)))
+        for kind in kinds
+        for number in range(KINDS[kind].clients)
     ]
     sys.stdout.write("attacking\n")
     sys.stdout.flush()
-    done, _ = await asyncio.wait(acts, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-    for act in done:
-        act.result()
+    began_s = time.monotonic()
+    while (passed_s := time.monotonic() - began_s) < _GIVES_UP_S:
+        if passed_s >= seconds and not idle_kinds(counts):
+            break
+        done, _ = await asyncio.wait(acts, timeout=_LOOK_S, return_when=asyncio.FIRST_EXCEPTION)
+        for act in done:
+            act.result()
+    sys.stdout.write(json.dumps(counts) + "\n")
+    sys.stdout.flush()
     # Not one by one: that such clients end tidily is not to be hoped for.
     os._exit(0)
 

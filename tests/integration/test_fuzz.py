@@ -28,9 +28,8 @@ BATCH = 50
 """Requests between two looks at what the bookie makes of the others."""
 SERVED_WITHIN_S = 1.0
 """After a batch, everything that a client asks of a bookie that has nothing else to do."""
-RSS_MIB_MAX = 1024
-"""What holds today of one client's requests at a time; 10,000 of them took 576 MiB. Small entries keep
-the large frames in memory that they came in, so the write cache's 64 MiB say little."""
+RSS_MIB_MAX = 512
+"""What a bookie promises under any clients; these come one at a time."""
 
 
 def seed_of_run() -> int:
@@ -131,7 +130,7 @@ def fuzz(requests: int) -> None:
     assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:5_000]
     assert not {Status.UNKNOWN, Status.LIMBO} & set(under_fire.answers.statuses)
     assert len(under_fire.answers.acknowledged) > requests / 20
-    assert under_fire.rss_mib < RSS_MIB_MAX
+    assert under_fire.rss_mib <= RSS_MIB_MAX
 
 
 def test_a_bookie_survives_what_is_not_meant_for_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from bookie_server.client.settings import ConnectionSettings
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.settings import ClientSettings
-from tests.integration.hostile_clients import KINDS, attacked
+from tests.integration.hostile_clients import KINDS, attacked, idle_kinds
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -68,6 +69,11 @@ def test_hostile_clients_take_no_more_memory_than_was_promised(
                     found = bk.open_ledger(writer.ledger_id).read_unconfirmed(0, count - 1)
                     assert sum(1 for _ in found) == count
             assert attack.returncode == 0
+            assert attack.stdout is not None
+            acts = json.loads(attack.stdout.read())
+        # Memory that hardly anybody asked for was no achievement.
+        assert set(acts) == set(kinds)
+        assert idle_kinds(acts) == {}
         writer.close()
 
         assert most_resident_mib(pid) <= RESIDENT_MIB_MAX
