@@ -80,6 +80,25 @@ mutant(
     },
 )
 mutant(
+    "journal_deleted_for_one_mark",
+    "journal files go when one directory's mark is behind them, not when all are",
+    _STATES,
+    _EXPLORED.format("deletion"),
+).edit(
+    Checkpoints._write,
+    {
+        "min(index.marks[journal_index] for index in self._indexes)": (
+            "self._indexes[0].marks[journal_index]"
+        )
+    },
+)
+mutant(
+    "leftover_unsynced",
+    "a log that a killed process had not synced is listed after damage, and its journal deleted",
+    _STATES,
+    _EXPLORED.format("kept"),
+).edit(DirectoryIndex.rebuild_rows, {"file.sync()": "pass"})
+mutant(
     "index_renamed_unsynced",
     "a snapshot of the index replaces the old one before it is synced",
     _STATES,
