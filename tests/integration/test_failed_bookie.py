@@ -29,13 +29,17 @@ def cluster() -> Iterator[LocalCluster]:
         yield running
 
 
+_PORTS: set[int] = set()
+"""Each is drawn once: it names a bookie, and the cluster remembers the disks of every bookie."""
+
+
 class Failing:
     """A second bookie of the cluster, with a defect that waits for :meth:`show`."""
 
     def __init__(self, cluster: LocalCluster, plant: str, directory: Path) -> None:
         self._uri = cluster.metadata_service_uri
         self._trigger = directory / "trigger"
-        self.bookie_id = f"127.0.0.1:{free_port(set())}"
+        self.bookie_id = f"127.0.0.1:{free_port(_PORTS)}"
         flags = {
             "--metadata-service-uri": self._uri,
             "--port": self.bookie_id.rpartition(":")[2],

@@ -53,13 +53,19 @@ def cluster() -> Iterator[LocalCluster]:
         yield running
 
 
+_PORTS: set[int] = set()
+"""Each is drawn once: it names a bookie, and the cluster remembers the disks of every bookie."""
+
+
 @pytest.fixture
 def bookie(cluster: LocalCluster, tmp_path: Path) -> Iterator[InjectedBookie]:
-    bookie_id = f"127.0.0.1:{free_port(set())}"
+    bookie_id = f"127.0.0.1:{free_port(_PORTS)}"
     bookie = InjectedBookie(cluster.metadata_service_uri, bookie_id, tmp_path)
-    bookie.start()
-    yield bookie
-    bookie.end()
+    try:
+        bookie.start()
+        yield bookie
+    finally:
+        bookie.end()
 
 
 SIZE = 1200
