@@ -149,7 +149,9 @@ async def test_what_cannot_be_known_or_done_aborts_the_recovery_and_closes_nothi
     assert (await scene.metadata()).state is LedgerState.IN_RECOVERY
 
     scene.cluster.set_faults(is_dead=False, read_status=None, write_status=None)
-    assert await read_all(await scene.recover(3)) == [b"0", b"1", b"tail"]
+    recovered = await read_all(await scene.recover(3))
+    # What one bookie has was never acknowledged: the other two may answer before it does.
+    assert recovered == [b"0", b"1", b"tail"] or (len(tail_on) == 1 and recovered == [b"0", b"1"])
 
 
 @pytest.mark.conformance("R21")
