@@ -97,7 +97,7 @@ class Connections:
             if self._background is None or self._background.done():
                 self._background = asyncio.create_task(self._try_refresh(), name="silent-bookies")
 
-    async def have_moved(self, moves_before: int) -> bool:
+    async def look_for_moves(self, moves_before: int) -> bool:
         """Look up all addresses; returns whether any changed since ``moves`` was ``moves_before``.
 
         Not as far as the metadata service says, if it does not answer.

@@ -66,7 +66,7 @@ class LedgerContext:
 
     async def usable_bookies(self) -> set[str]:
         """Ids of the bookies that take new entries now, over a transport we speak."""
-        return _speaking_grpc(await self._registered())
+        return _speaking_grpc(await self._read_registrations())
 
     async def choose_ensemble(self, wanted: QuorumConfig) -> placement.FirstEnsemble:
         """Bookies for a new ledger, with places held for known ones that are away where it must be.
@@ -93,7 +93,7 @@ class LedgerContext:
                     # taken both.
                     if not waiting.is_watching or left_s <= 0:
                         raise
-                    await waiting.until_changed(min(left_s, _LOOK_FOR_BOOKIES_AGAIN_S))
+                    await waiting.wait_for_change(min(left_s, _LOOK_FOR_BOOKIES_AGAIN_S))
                     continue
                 try:
                     first = placement.choose_ensemble(
@@ -116,7 +116,7 @@ class LedgerContext:
                 else:
                     self._warn_if_lowered(wanted, len(first.members))
                     return await self._without_silent(first, wanted)
-                await waiting.until_changed(min(left_s, _LOOK_FOR_BOOKIES_AGAIN_S))
+                await waiting.wait_for_change(min(left_s, _LOOK_FOR_BOOKIES_AGAIN_S))
 
     async def _without_silent(
         self, first: placement.FirstEnsemble, wanted: QuorumConfig
@@ -160,11 +160,11 @@ class LedgerContext:
         cookies = await CookieStore(self.store, self.root).bookie_ids()
         known = frozenset(cookies) | frozenset(await self.registry.readonly())
         # Both from one look, behind the others: one that comes back meanwhile must not be in neither.
-        registered = await self._registered()
+        registered = await self._read_registrations()
         # One that is there but speaks no protocol of ours never will.
         return _speaking_grpc(registered), known - frozenset(registered)
 
-    async def _registered(self) -> dict[str, BookieServiceInfo]:
+    async def _read_registrations(self) -> dict[str, BookieServiceInfo]:
         bookies = await self.registry.writable()
         self.connections.remember(bookies)
         return bookies
@@ -268,7 +268,7 @@ class WaitForBookies:
         self.is_watching = True
         self._has_changed.clear()  # it has only told how they stand
 
-    async def until_changed(self, seconds_max: float) -> None:
+    async def wait_for_change(self, seconds_max: float) -> None:
         """Wait until a bookie comes or goes, but no longer than this."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._has_changed.wait(), seconds_max)

@@ -201,7 +201,7 @@ class EnsembleChanger:
                 if is_needed and not waiting.is_watching:
                     with suppress(BookKeeperError):
                         await waiting.watch()
-                await waiting.until_changed(cluster.settings.ensemble_change_retry_ms / 1000)
+                await waiting.wait_for_change(cluster.settings.ensemble_change_retry_ms / 1000)
                 avoided = frozenset[str]() if is_needed else cluster.quarantined()
                 try:
                     found = await cluster.replace_bookies(

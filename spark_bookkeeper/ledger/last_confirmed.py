@@ -68,7 +68,7 @@ async def read_last_confirmed(
         return await _ask_once(cluster, ledger_id, metadata, is_fencing=is_fencing)
     except (LedgerRecoveryError, EntryUnreadableError):
         # Those that did not answer may be at other addresses than they were.
-        if not await cluster.connections.have_moved(moves):
+        if not await cluster.connections.look_for_moves(moves):
             raise
     return await _ask_once(cluster, ledger_id, metadata, is_fencing=is_fencing)
 

@@ -287,7 +287,7 @@ class ReadHandle(AsyncClosing):
             # are at other addresses than they were.
             latest = await self._read_again()
             is_same = latest.metadata.fragments == self.metadata.fragments
-            if is_same and not await self._cluster.connections.have_moved(moves):
+            if is_same and not await self._cluster.connections.look_for_moves(moves):
                 raise
             self._learn(latest)
             runs = await self._fetch_from(first_entry, last_entry)

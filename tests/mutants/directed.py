@@ -286,7 +286,7 @@ mutant(
     "a fence that nobody answers does not look where the bookies are now",
     _MOVED,
     "test_a_recovery_finds_them",
-).edit(Connections.have_moved, {"await self._try_refresh()": "pass"})
+).edit(Connections.look_for_moves, {"await self._try_refresh()": "pass"})
 
 # -- freshness, LAC limits ------------------------------------------------------------------------------
 

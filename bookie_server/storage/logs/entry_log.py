@@ -36,7 +36,7 @@ PAGE_SIZE = 4096
 PIECE_SIZE = 4 * 1024 * 1024
 """Largest write. Each is synced by itself, so that a journal on the same disk never waits long."""
 
-CHECK_SIZE = 4 * 1024 * 1024
+_CHECK_SIZE = 4 * 1024 * 1024
 """Bytes of a block read at a time when only its checksum is asked for."""
 
 _HEADER = struct.Struct(">8sIq16s")
@@ -223,8 +223,8 @@ def is_block_sound(file: File, block: Block) -> bool:
         OSError: it cannot be read.
     """
     checksum = 0
-    for at in range(0, block.size_bytes, CHECK_SIZE):
-        size = min(CHECK_SIZE, block.size_bytes - at)
+    for at in range(0, block.size_bytes, _CHECK_SIZE):
+        size = min(_CHECK_SIZE, block.size_bytes - at)
         content = file.read_at(block.offset + at, size)
         if len(content) < size:
             return False

@@ -147,4 +147,4 @@ async def test_who_asks_whether_bookies_moved_is_not_told_of_an_absent_metadata_
     connections, registry, _ = connected()
     registry.is_away = True
 
-    assert not await connections.have_moved(connections.moves)
+    assert not await connections.look_for_moves(connections.moves)
