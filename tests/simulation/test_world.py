@@ -21,7 +21,21 @@ SEEDS_FULL = 3_000
 REACHED_AT_LEAST = 20
 RARELY = {"torn tail replayed": 8, "recovery add on the reserve": 8}
 """How often at least, where several things have to coincide: about one world in a hundred."""
-PINNED = (6, 183, 292, 543, 661, 704, 1128, 5001896, 5003551, 10000217, 10000759, 10002550)
+PINNED = (
+    6,
+    183,
+    292,
+    543,
+    661,
+    704,
+    1128,
+    5001896,
+    5003551,
+    10000217,
+    10000759,
+    10002550,
+    1737865124,
+)
 """Seeds that once found something, in the product or in the simulation."""
 
 

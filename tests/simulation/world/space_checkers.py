@@ -161,13 +161,13 @@ def _held(event: h.Committed, recent: list[s.Listed]) -> list[str]:
 
 
 def i26_full_ends_no_writer(story: Story) -> Iterator[str]:
-    """A writer is fenced by a recovery only; and while nothing but disks gives in, and enough of them
+    """A writer loses its ledger to a recovery only; and while nothing but disks gives in, and enough of them
     never do, it does not run out of bookies.
     """
     is_gentle = bool(story.history.of(s.Gentle))
     for event in story.history.of(h.WriterEnded):
         match event.error:
-            case "LedgerFencedError":
+            case "LedgerFencedError" | "LedgerClosedError":
                 is_taken_over = story.in_recovery(event.ledger, event.index) is not None
                 end = story.end(event.ledger)
                 is_over = end is not None and end.index < event.index
