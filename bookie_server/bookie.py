@@ -49,6 +49,8 @@ _IDLE_AFTER_S = 0.2
 """A stream without a frame for so long keeps no room for its next one while others wait for room."""
 _COMPARISONS = "comparisons with stored entries"
 """As which client all of them together ask for memory."""
+_COMPARISONS_AT_ONCE = 64
+"""What a comparison is planned with is in no budget: thousands of small adds may be sent again in one frame."""
 
 
 class Bookie:
@@ -95,6 +97,7 @@ class Bookie:
             fail=self.fail,
         )
         self._comparing: set[asyncio.Task[None]] = set()
+        self._may_compare = asyncio.Semaphore(_COMPARISONS_AT_ONCE)
         self.lac_watch = LacWatch(storage.contents)
 
     async def start(self) -> None:
@@ -234,8 +237,9 @@ class Bookie:
 
     async def _fetch_to_compare(self, make_plan: Callable[[], ReadPlan]) -> ReadOutcome:
         # It is compared before anybody else runs, so the room may be given back here.
-        with self.reads_in_progress.room(_COMPARISONS) as room:
-            return await self._fetcher.fetch_one(make_plan, room)
+        async with self._may_compare:
+            with self.reads_in_progress.room(_COMPARISONS) as room:
+                return await self._fetcher.fetch_one(make_plan, room)
 
     def _on_group_done(self, group: Sequence[Persist], position: JournalPosition) -> None:
         try:

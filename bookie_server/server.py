@@ -28,6 +28,7 @@ from bookie_server.addressed import AddressedHandler
 from bookie_server.bookie import Bookie
 from bookie_server.identity import claim_identity
 from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
+from bookie_server.memory.trimming import keep_trimmed
 from bookie_server.registrar import Registrar
 from bookie_server.service import SERVER_OPTIONS, BookieService
 from bookie_server.settings import BookieSettings
@@ -110,6 +111,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
     bookie_id = settings.bookie_id or f"{settings.host}:{port}"
     settings = replace(settings, bookie_id=bookie_id)
     store, root = await connect(settings.metadata_service_uri)
+    trimming = asyncio.create_task(keep_trimmed(settings), name="trim")
     try:
         stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
         cluster_id = await _cluster_id(store, root)
@@ -156,6 +158,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
         _LOGGER.info("bookie stopped. bookie_id=%s", bookie_id)
         return 0
     finally:
+        await end_tasks([trimming])
         await server.stop(0)
         await store.close()
 

@@ -54,6 +54,8 @@ REPLIES_MAX = 4_096
 """Most sections answered in one message, which is encoded in one step."""
 ANSWERS_UNSENT_MAX = 1_000
 """Answers to sections that a stream's client has not taken; then no more frames are read from it."""
+_COPIES_OF_REPLY = 2
+"""gRPC sends a copy, and lets the reply itself go no sooner than that."""
 STEP_S = 0.01
 """About the longest that one frame keeps the event loop to itself."""
 _LOGGER = logging.getLogger(__name__)
@@ -232,7 +234,7 @@ class BookieService:
             # slow to take replies has a limited part in memory.
             with self._bookie.reads_in_progress.room(client) as room:
                 frame = await self._answer_read(request_id, request, room)
-                room.resize(len(frame))
+                room.resize(_COPIES_OF_REPLY * len(frame))
                 await send(frame, room)
 
         def on_done(task: asyncio.Task[None]) -> None:
@@ -286,7 +288,7 @@ class BookieService:
         # The reply is sent behind this method's end.
         context.add_done_callback(lambda _: room.release())
         frame = await _refuse_malformed(answer)(data, context)
-        room.resize(len(frame))
+        room.resize(_COPIES_OF_REPLY * len(frame))
         room.lend(partial(self._clients.disconnect, client))
         return frame
 

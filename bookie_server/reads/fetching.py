@@ -32,14 +32,26 @@ class Fetcher:
         What their outcomes take of memory is put into ``room``, which is empty; ``None``: unaccounted.
         """
         plans = make_plans()
-        # For all of them at once: whoever held room and waited for more could wait for ever.
-        size_bytes = sum(plan.memory_bytes for plan in plans)
-        if room is not None and not room.try_take(size_bytes):
+        if room is not None and not room.try_take(_memory_bytes(plans)):
+            plans = await self._plan_within(room, plans, make_plans)
+        return [await self._execute(plan) for plan in plans]
+
+    async def _plan_within(
+        self, room: Room, plans: Sequence[ReadPlan], make_plans: Callable[[], Sequence[ReadPlan]]
+    ) -> Sequence[ReadPlan]:
+        """Plans for which there is room, made when there was; see the module."""
+        while True:
+            # For all of them at once: whoever held room and waited for more could wait for ever.
+            size_bytes = _memory_bytes(plans)
             del plans
             await room.take(size_bytes)
             plans = make_plans()
-            room.resize(sum(plan.memory_bytes for plan in plans))
-        return [await self._execute(plan) for plan in plans]
+            needed_bytes = _memory_bytes(plans)
+            if needed_bytes <= size_bytes:
+                room.resize(needed_bytes)
+                return plans
+            # What was in memory has gone to the disk meanwhile, and costs more to read.
+            room.release()
 
     async def fetch_one(
         self, make_plan: Callable[[], ReadPlan], room: Room | None = None
@@ -54,3 +66,7 @@ class Fetcher:
         outcome = await self._workers.read(partial(self._storage.execute, plan))
         self._damage_log.note(outcome.damage)
         return outcome
+
+
+def _memory_bytes(plans: Sequence[ReadPlan]) -> int:
+    return sum(plan.memory_bytes for plan in plans)

@@ -90,13 +90,16 @@ class ReadPlan:
 
     @property
     def memory_bytes(self) -> int:
-        """Most memory that it takes to execute it and to join its records into a reply."""
+        """Most memory that it takes to execute it, to join its records into a reply, and to send that.
+
+        gRPC sends a copy, so a reply counts twice; what was fetched is let go of before there is one.
+        """
         if not self.stored:
             return 0
         sizes = [_size_bytes(item.place) for item in self.stored]
         # One entry comes whatever its size, and it lies in the first place.
         reply = min(sum(sizes), max(self.size_bytes_max, min(sizes[0], _RECORD_SIZE_MAX)))
-        fetched = reply + PREAD_SIZE_MAX if self.needs_disk else 0
+        fetched = min(sum(sizes), reply + PREAD_SIZE_MAX) if self.needs_disk else reply
         return reply + fetched
 
 

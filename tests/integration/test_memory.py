@@ -15,9 +15,11 @@ from tests.integration.hostile_clients import KINDS, attacked, idle_kinds
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 RESIDENT_MIB_MAX = 512
-TOGETHER = [kind for kind in KINDS if kind != "oversized"]
-"""All who keep to the protocol. Of the others gRPC takes in what they send before it refuses it, so beside
-these there is no bound for them: 465 and 530 MiB were measured."""
+ANNOUNCERS_MIB = 128
+"""More, beside everybody else: of each of their streams gRPC takes in a first piece, 576 KiB and its copy."""
+TOGETHER = [kind for kind in KINDS if kind not in ("announcers", "oversized")]
+"""All who send what they say. Of messages larger than allowed gRPC takes in the whole before it refuses it, so
+beside these there is no bound for them: 465 and 530 MiB were measured."""
 SETTINGS = ClientSettings(
     connection=ConnectionSettings(
         add_timeout_ms=120_000, read_timeout_ms=120_000, reconnect_timeout_ms=60_000
@@ -43,14 +45,8 @@ def most_resident_mib(pid: int) -> int:
             for kind in KINDS
             if kind != "pins"
         ),
-        pytest.param(
-            TOGETHER,
-            id="all of them",
-            marks=[
-                pytest.mark.full,
-                pytest.mark.xfail(strict=False, reason="508 to 590 MiB in four runs"),
-            ],
-        ),
+        pytest.param(TOGETHER, id="all of them", marks=pytest.mark.full),
+        pytest.param([*TOGETHER, "announcers"], id="and announcers", marks=pytest.mark.full),
     ],
 )
 def test_hostile_clients_take_no_more_memory_than_was_promised(
@@ -81,9 +77,15 @@ def test_hostile_clients_take_no_more_memory_than_was_promised(
         # Memory that hardly anybody asked for was no achievement.
         assert set(acts) == set(kinds)
         assert idle_kinds(acts) == {}
+        # What the attackers left behind waits to be done: it took more than they did.
+        for _ in range(20):
+            writer.append(bytes(1_000))
+            count += 1
         writer.close()
 
-        assert most_resident_mib(pid) <= RESIDENT_MIB_MAX
+        is_announced = len(kinds) > 1 and "announcers" in kinds
+        limit = RESIDENT_MIB_MAX + (ANNOUNCERS_MIB if is_announced else 0)
+        assert most_resident_mib(pid) <= limit
         assert (
             bookie.pid,
             sum(1 for _ in bk.open_ledger(writer.ledger_id).read(0, count - 1)),
