@@ -75,11 +75,19 @@ def run(settings: BookieSettings, *, may_replace: bool = False) -> int:
         connections_max = connection_limit(soft_limit, settings.connections_max)
         _LOGGER.info("descriptors. limit=%d connections_max=%d", soft_limit, connections_max)
         settings = replace(settings, connections_max=connections_max)
-        return asyncio.run(_serve_for_good(settings, may_replace))
+        return asyncio.run(_serve_trimmed(settings, may_replace))
     except (BookKeeperError, OSError) as error:
         name = error.name if isinstance(error, BookKeeperError) else "BK_BOOKIE_FAILED"
         _LOGGER.error("bookie stopped. error=%s detail=%s", name, error)
         return 1
+
+
+async def _serve_trimmed(settings: BookieSettings, may_replace: bool) -> int:
+    trimming = asyncio.create_task(keep_trimmed(settings), name="trim")
+    try:
+        return await _serve_for_good(settings, may_replace)
+    finally:
+        await end_tasks([trimming])
 
 
 async def _serve_for_good(settings: BookieSettings, may_replace: bool) -> int:
@@ -111,7 +119,6 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
     bookie_id = settings.bookie_id or f"{settings.host}:{port}"
     settings = replace(settings, bookie_id=bookie_id)
     store, root = await connect(settings.metadata_service_uri)
-    trimming = asyncio.create_task(keep_trimmed(settings), name="trim")
     try:
         stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
         cluster_id = await _cluster_id(store, root)
@@ -158,7 +165,6 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
         _LOGGER.info("bookie stopped. bookie_id=%s", bookie_id)
         return 0
     finally:
-        await end_tasks([trimming])
         await server.stop(0)
         await store.close()
 
