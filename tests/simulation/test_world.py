@@ -35,6 +35,9 @@ PINNED = (
     10000759,
     10002550,
     1737865124,
+    880001194,
+    990001023,
+    990001106,
 )
 """Seeds that once found something, in the product or in the simulation."""
 

@@ -84,6 +84,8 @@ class SimBookie:
         """How often it looks at its disk."""
         self.is_wanted_readonly = False
         """As the process that runs was told."""
+        self.has_rival = False
+        """Whether another process may be claiming the same directories."""
         self.has_disk_shrunk = False
         """Whether others have taken of the disk since the bookie looked with nothing under way."""
         self.incarnation = 0
@@ -292,10 +294,15 @@ class SimBookie:
 
     def _look_at_sealed(self) -> None:
         """Tell what a sealed service changed; syncs change nothing."""
-        if self._sealed_since is not None:
+        if self._sealed_since is not None and not self.has_rival:
             for operation, path in self.files.log[self._sealed_since :]:
                 if operation not in ("sync", "sync_dir"):
                     self.history.record(s.SealedWrote(self.name, operation, path))
+
+    def rival_ended(self) -> None:
+        """Who wrote what while there was another process is not known."""
+        self.has_rival = False
+        self._sealed_since = None
 
     def stop(self) -> None:
         """The process is asked to end: it takes nothing more, writes out what it has, and ends."""

@@ -159,6 +159,7 @@ class Operator:
         files = self._rival if self._rival is not None else SimFileSystem()
         if how == "same":
             files = cast("SimFileSystem", _Mounted(bookie))
+            bookie.has_rival = True
         store = SimStore(world.tree, owner, world.weather)
         try:
             identity = await claim_identity(
@@ -183,6 +184,8 @@ class Operator:
                 world.history.record(h.Superseded(*inside))
             identity.locks.close()
         self._is_rival_running = False
+        if how == "same":
+            bookie.rival_ended()
         world.tree.end_session(store.session_id)
         owner.is_dead = True
 

@@ -189,11 +189,12 @@ class ObservedWatch(SpaceWatch):
     async def look(self) -> Mode:
         machine = self._machine
         band = band_of(machine.files.free_space("/").free_bytes, machine.settings)
-        has_nothing_pending = self._of.begin_look().unjournalled_bytes == 0
+        has_nothing_pending = self._of._idle.is_set()
         mode = await super().look()
         if band is not self._band:
             self._band = band
             machine.history.record(s.Looked(machine.name, band))
-        if has_nothing_pending:
+        # What was admitted while the disk was asked was admitted by what the look before had found.
+        if has_nothing_pending and self._of._idle.is_set():
             machine.has_disk_shrunk = False
         return mode

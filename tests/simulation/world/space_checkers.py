@@ -143,7 +143,9 @@ def i25_read_only_is_not_chosen(story: Story) -> Iterator[str]:
                 former[event.ledger] = members
                 since_us = event.at_us - _RECENT_US
                 since_us = min(since_us, begun.get((event.client, event.ledger), since_us))
-                recent = [each for each in listed.get(event.client, []) if each.at_us >= since_us]
+                known = listed.get(event.client, [])
+                # A client may stand still for long between a look and what it decided by it.
+                recent = [each for each in known if each.at_us >= since_us] or known[-1:]
                 missed = fresh.difference(*(each.bookies for each in recent))
                 missed -= set(_held(event, recent))
                 if missed:
