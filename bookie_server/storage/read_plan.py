@@ -93,13 +93,15 @@ class ReadPlan:
         """Most memory that it takes to execute it, to join its records into a reply, and to send that.
 
         gRPC sends a copy, so a reply counts twice; what was fetched is let go of before there is one.
+        Until then at most half of what is kept is not wanted, and one read of the disk is looked through.
         """
         if not self.stored:
             return 0
         sizes = [_size_bytes(item.place) for item in self.stored]
         # One entry comes whatever its size, and it lies in the first place.
         reply = min(sum(sizes), max(self.size_bytes_max, min(sizes[0], _RECORD_SIZE_MAX)))
-        fetched = min(sum(sizes), reply + PREAD_SIZE_MAX) if self.needs_disk else reply
+        kept, looked_through = 2 * reply, max(PREAD_SIZE_MAX, *sizes)
+        fetched = min(sum(sizes), kept + looked_through) if self.needs_disk else reply
         return reply + fetched
 
 
@@ -225,6 +227,16 @@ class _Collector:
             self.chunks.append(buffer[begin:end])
         self._joint = buffer, begin, end
 
+    def let_go_of_fetched(self, first_chunk: int, size_bytes: int) -> None:
+        """Copy the chunks from this one on out of the bytes they were fetched with, if they are less than half.
+
+        Of a block the reply may want one entry, and of thousands of blocks one each.
+        """
+        self._joint = None
+        taken = self.chunks[first_chunk:]
+        if 2 * sum(map(len, taken)) < size_bytes:
+            self.chunks[first_chunk:] = map(bytes, taken)
+
     def mark(self, ids: Sequence[int], presence: Presence) -> None:
         """Record the presence of asked ids; asked ids passed over on the way to them are absent."""
         if self._is_one_span(ids):
@@ -314,15 +326,17 @@ def _read_batch(
     size = rows[-1].block.offset + rows[-1].block.size_bytes - begin
     path = f"{batch[0].directory}/{file_name(rows[0].block.log_id)}"
     buffer = memoryview(_read(files, path, begin, size)[0])
+    first_chunk, fetched_bytes = len(into.chunks), len(buffer)
     for item, row in zip(batch, rows, strict=True):
         if into.is_full:
-            return
+            break
         at, block = row.block.offset - begin, row.block
         within, error = buffer, None
         if len(buffer) < at + block.size_bytes:
             # The common read failed or came up short; only the blocks concerned may suffer.
             data, error = _read(files, path, block.offset, block.size_bytes)
             within, at = memoryview(data), 0
+            fetched_bytes += len(data)
         content = within[at : at + block.size_bytes]
         runs = _sound_runs(ledger_id, item, row, content)
         if runs is None:
@@ -336,6 +350,7 @@ def _read_batch(
         for offset, run in runs:
             if not into.is_full:
                 into.take(run, (within, at + offset))
+    into.let_go_of_fetched(first_chunk, fetched_bytes)
 
 
 def _read(files: FileSystem, path: str, offset: int, size: int) -> tuple[bytes, OSError | None]:
