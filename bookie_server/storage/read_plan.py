@@ -19,7 +19,7 @@ from bookie_server.storage.disk.descriptors import is_shortage
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.group import crc32c_of
 from bookie_server.storage.logs.entry_log import file_name
-from bookie_server.storage.logs.rows import Row
+from bookie_server.storage.logs.rows import Block, Row
 from bookie_server.storage.logs.write_cache import pieces_of
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.limits import ENTRY_SIZE_MAX
@@ -115,6 +115,8 @@ class ReadOutcome:
     entry_count: int
     damage: list[Damage]
     """The blocks that cannot be read."""
+    damaged_places: dict[int, tuple[str, Block]]
+    """By entry that cannot be read: in which directory, and in which block, it should be."""
     is_short: bool
     """Of some entries reported as damaged nothing is known: there was no descriptor or no memory."""
 
@@ -182,6 +184,7 @@ class _Collector:
     entry_count: int = 0
     is_full: bool = False
     damage: list[Damage] = field(default_factory=list)
+    damaged_places: dict[int, tuple[str, Block]] = field(default_factory=dict)
     is_short: bool = False
     _joint: tuple[memoryview, int, int] | None = None
     """The last chunk as part of a larger buffer, so that neighbours become one chunk."""
@@ -288,7 +291,13 @@ def execute_plan(files: FileSystem, plan: ReadPlan) -> ReadOutcome:
     if into.cursor <= plan.last:
         into.span(into.cursor, plan.last, Presence.NOT_REACHED)
     return ReadOutcome(
-        into.chunks, into.spans, into.size_bytes, into.entry_count, into.damage, into.is_short
+        into.chunks,
+        into.spans,
+        into.size_bytes,
+        into.entry_count,
+        into.damage,
+        into.damaged_places,
+        into.is_short,
     )
 
 
@@ -341,6 +350,7 @@ def _read_batch(
         runs = _sound_runs(ledger_id, item, row, content)
         if runs is None:
             into.mark(item.ids, Presence.DAMAGED)
+            into.damaged_places |= dict.fromkeys(item.ids, (item.directory, block))
             if error is not None and is_shortage(error):
                 into.is_short = True
             else:

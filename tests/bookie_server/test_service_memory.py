@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from bookie_server.wire.messages import (
     Section,
     Status,
 )
+from bookie_server.wire.record import parse_run
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from tests.doubles.records import add, encoded_section, section
 from tests.doubles.storage import running_bookie
@@ -271,6 +273,43 @@ async def test_reads_whose_entries_go_to_the_disk_meanwhile_wait_for_the_room_it
 
         assert sum(size > 64 * 1024 for size in granted) == reads
         assert budget.used_bytes == 0
+
+
+@pytest.mark.parametrize("is_compared", [False, True])
+async def test_what_waits_for_room_holds_nothing_that_a_checkpoint_lets_go_of(
+    tmp_path: Path, is_compared: bool
+) -> None:
+    """Plans were kept meanwhile, and with them the cached frames in which they found what they wanted."""
+    frames = 0
+
+    class WatchedBytes(bytes):
+        """These are counted as long as anybody holds them."""
+
+        def __del__(self) -> None:
+            nonlocal frames
+            frames -= 1
+
+    async with serving(tmp_path, reads_in_progress_bytes_max=8 * MIB) as served:
+        bookie, budget = served.bookie, served.bookie.reads_in_progress
+        frame = WatchedBytes(section([bytes(500)] * 1_000).run.data)
+        frames += 1
+        await add(bookie, replace(section([b""]), run=parse_run(frame)))
+        del frame
+        with budget.room("somebody else") as held, budget.room("reader") as room:
+            await held.take(8 * MIB)
+            if is_compared:
+                asked: Any = asyncio.create_task(add(bookie, section([bytes(500)])))
+            else:
+                read = bookie.read(ReadRequest(ledger_id=7, first_entry=0, last_entry=0), room)
+                asked = asyncio.create_task(read)
+            await until(lambda: budget.waiting_count == 1)
+            await bookie._checkpoints.stop()
+            assert frames == 1
+            bookie.storage.checkpoint_now()
+
+            assert frames == 0
+            held.release()
+            await asked
 
 
 async def read_into_room(bookie: Bookie, entry_id: int, granted: list[int]) -> None:
