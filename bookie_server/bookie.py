@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from weakref import WeakValueDictionary
 
 from bookie_server.checkpoint_loop import CheckpointLoop
 from bookie_server.core.admission import Admission
@@ -48,9 +49,9 @@ _LOGGER = logging.getLogger(__name__)
 _IDLE_AFTER_S = 0.2
 """A stream without a frame for so long keeps no room for its next one while others wait for room."""
 _COMPARISONS = "comparisons with stored entries"
-"""As which client all of them together ask for memory."""
+"""As which clients they ask for memory: those of one client's adds as one, beside its reads."""
 _COMPARISONS_AT_ONCE = 64
-"""What a comparison is planned with is in no budget: thousands of small adds may be sent again in one frame."""
+"""Of one client. To wait for room takes memory, too: thousands of small adds may be sent again in one frame."""
 
 
 class Bookie:
@@ -97,7 +98,10 @@ class Bookie:
             fail=self.fail,
         )
         self._comparing: set[asyncio.Task[None]] = set()
-        self._may_compare = asyncio.Semaphore(_COMPARISONS_AT_ONCE)
+        self._slots_of_comparisons: WeakValueDictionary[str, asyncio.Semaphore] = (
+            WeakValueDictionary()
+        )
+        """By client, as long as it has any; who sends many again is the one who waits for them."""
         self.lac_watch = LacWatch(storage.contents)
 
     async def start(self) -> None:
@@ -130,10 +134,10 @@ class Bookie:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def add(self, section: Section, to: ReplyTo) -> None:
+    def add(self, section: Section, to: ReplyTo, client: str = "") -> None:
         """Admit a section; ``to`` gets OK once its entries are durable, or why they will not be."""
         try:
-            self._run(self._admission.add(section, to))
+            self._run(self._admission.add(section, to, client))
         except Exception:  # unanswered, it would end the stream of all the client's writers
             _LOGGER.exception("add. ledger_id=%d", section.ledger_id)
             to(Status.UNKNOWN)
@@ -223,7 +227,9 @@ class Bookie:
         """Answer an add some of whose entries were stored already, whatever becomes of the look."""
         try:
             found = await compare_with_stored(
-                effect, self._contents.plan_compare, self._fetch_to_compare
+                effect,
+                self._contents.plan_compare,
+                partial(self._fetch_to_compare, effect.client),
             )
         except Exception:
             _LOGGER.exception("comparison with stored entries. ledger_id=%d", effect.run.ledger_id)
@@ -235,10 +241,15 @@ class Bookie:
         else:
             self._run(self._admission.replace(effect, found))
 
-    async def _fetch_to_compare(self, make_plan: Callable[[], ReadPlan]) -> ReadOutcome:
+    async def _fetch_to_compare(
+        self, client: str, make_plan: Callable[[], ReadPlan]
+    ) -> ReadOutcome:
+        slots = self._slots_of_comparisons.setdefault(
+            client, asyncio.Semaphore(_COMPARISONS_AT_ONCE)
+        )
         # It is compared before anybody else runs, so the room may be given back here.
-        async with self._may_compare:
-            with self.reads_in_progress.room(_COMPARISONS) as room:
+        async with slots:
+            with self.reads_in_progress.room(f"{_COMPARISONS} of {client}") as room:
                 return await self._fetcher.fetch_one(make_plan, room)
 
     def _on_group_done(self, group: Sequence[Persist], position: JournalPosition) -> None:

@@ -191,7 +191,7 @@ class BookieService:
                 return None
             async for section in _with_pauses(sections):
                 frame.hold()
-                self._bookie.add(section, partial(answer, frame, section))
+                self._bookie.add(section, partial(answer, frame, section), in_progress.client)
         finally:
             frame.let_go()
         return len(sections)

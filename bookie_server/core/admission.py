@@ -108,8 +108,8 @@ class Admission:
 
     # -- requests ---------------------------------------------------------------------------
 
-    def add(self, section: Section, to: ReplyTo) -> list[Effect]:
-        """Admit the whole section, or refuse the whole section."""
+    def add(self, section: Section, to: ReplyTo, client: str = "") -> list[Effect]:
+        """Admit the whole section of this client, or refuse the whole section."""
         if section.defect:
             return [Reply(to, Status.BAD_REQUEST)]
         # The order matters to the client: a wrong key is told before a fence, so that a stranger
@@ -135,7 +135,7 @@ class Admission:
         # Entries that are stored or pending already are OK only if their bytes are the same.
         is_all_new = len(fresh) == 1 and len(fresh[0]) == len(section.run)
         key = section.master_key if section.is_recovery else None
-        compare = Compare(section.run, digest_size, to, key)
+        compare = Compare(section.run, digest_size, to, key, client)
         answer = Reply(to, Status.OK) if is_all_new else compare
         if fresh:
             if self._mode() > (Mode.READ_ONLY if section.is_recovery else Mode.WRITABLE):

@@ -39,6 +39,8 @@ class Compare:
     to: ReplyTo
     recovery_key: bytes | None = None
     """The master key that came with a recovery add; ``None`` with a writer's."""
+    client: str = ""
+    """Whose add it is: comparisons of one client wait for each other, not everybody's for them."""
 
 
 @dataclass(frozen=True, slots=True)

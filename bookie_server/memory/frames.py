@@ -66,6 +66,7 @@ class FramesInProgress:
     """Of one stream of this client; the next frame is read between ``expect`` and ``arrive``."""
 
     def __init__(self, memory: PromisedMemory, client: str) -> None:
+        self.client = client
         self._budget = memory.budget
         self._room = memory.budget.room(client)
         self._promise = memory.promises.room(client)

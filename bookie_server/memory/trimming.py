@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ GROWTH_BYTES = 8 * _MIB
 """So much more than after the last trimming is worth the next one, which takes milliseconds."""
 LOOK_S = 0.1
 _STATM = Path("/proc/self/statm")
+_LOGGER = logging.getLogger(__name__)
 
 
 def ordinary_bytes(settings: BookieSettings) -> int:
@@ -78,9 +80,18 @@ async def keep_trimmed(settings: BookieSettings) -> None:
     if trim is None:
         return
     trimming = Trimming(ordinary_bytes(settings))
+    is_failing = False
     while True:
         await asyncio.sleep(LOOK_S)
-        if trimming.is_due(resident_bytes()):
-            # Beside the loop: ctypes lets other threads run meanwhile.
-            await asyncio.to_thread(trim)
-            trimming.trimmed(resident_bytes())
+        try:
+            if trimming.is_due(resident_bytes()):
+                # Beside the loop: ctypes lets other threads run meanwhile.
+                await asyncio.to_thread(trim)
+                trimming.trimmed(resident_bytes())
+        except (OSError, RuntimeError) as error:
+            # No descriptor or no thread is left, as under the clients that make it grow: that passes.
+            if not is_failing:
+                _LOGGER.warning("memory cannot be trimmed now. detail=%s", error)
+            is_failing = True
+        else:
+            is_failing = False

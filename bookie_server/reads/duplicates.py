@@ -8,6 +8,7 @@ a writer's add is answered UNKNOWN then, a recovery's may replace it, and nothin
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Protocol
 
 from bookie_server.core.effects import Compare
@@ -46,12 +47,8 @@ async def compare_with_stored(
         rest: Run | None = effect.run
         # Piece by piece: what is stored under the ids of a few bytes may be large.
         while rest is not None:
-            plans: list[ReadPlan] = []
-
-            def make_plan(run: Run = rest, plans: list[ReadPlan] = plans) -> ReadPlan:
-                plans[:] = [plan_compare(run, size_bytes_max=COMPARE_SIZE_BYTES)]
-                return plans[0]
-
+            # Named nowhere here: a plan keeps the cached frames in which it finds anything.
+            make_plan = partial(plan_compare, rest, size_bytes_max=COMPARE_SIZE_BYTES)
             outcome = await fetch(make_plan)
             if not all(
                 same_entries(effect.run, parse_run(chunk), effect.digest_size)
@@ -62,7 +59,7 @@ async def compare_with_stored(
             if spans and (effect.recovery_key is None or outcome.is_short):
                 return Status.UNKNOWN
             damaged += [run for span in spans if (run := rest.between(*span)) is not None]
-            before |= _blocks(plans[0])
+            before |= outcome.damaged_places
             not_reached = outcome.of(Presence.NOT_REACHED)
             rest = rest.between(not_reached[0][0], rest.last_entry) if not_reached else None
         if not damaged:

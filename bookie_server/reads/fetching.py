@@ -32,18 +32,19 @@ class Fetcher:
         What their outcomes take of memory is put into ``room``, which is empty; ``None``: unaccounted.
         """
         plans = make_plans()
-        if room is not None and not room.try_take(_memory_bytes(plans)):
-            plans = await self._plan_within(room, plans, make_plans)
+        size_bytes = _memory_bytes(plans)
+        if room is not None and not room.try_take(size_bytes):
+            # Here, too: a plan that any frame of this call names is kept.
+            del plans
+            plans = await self._plan_within(room, size_bytes, make_plans)
         return [await self._execute(plan) for plan in plans]
 
     async def _plan_within(
-        self, room: Room, plans: Sequence[ReadPlan], make_plans: Callable[[], Sequence[ReadPlan]]
+        self, room: Room, size_bytes: int, make_plans: Callable[[], Sequence[ReadPlan]]
     ) -> Sequence[ReadPlan]:
         """Plans for which there is room, made when there was; see the module."""
         while True:
             # For all of them at once: whoever held room and waited for more could wait for ever.
-            size_bytes = _memory_bytes(plans)
-            del plans
             await room.take(size_bytes)
             plans = make_plans()
             needed_bytes = _memory_bytes(plans)
@@ -51,6 +52,8 @@ class Fetcher:
                 room.resize(needed_bytes)
                 return plans
             # What was in memory has gone to the disk meanwhile, and costs more to read.
+            del plans
+            size_bytes = needed_bytes
             room.release()
 
     async def fetch_one(

@@ -19,7 +19,7 @@ from bookie_server.storage.disk.descriptors import is_shortage
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.group import crc32c_of
 from bookie_server.storage.logs.entry_log import file_name
-from bookie_server.storage.logs.rows import Row
+from bookie_server.storage.logs.rows import Block, Row
 from bookie_server.storage.logs.write_cache import pieces_of
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.limits import ENTRY_SIZE_MAX
@@ -93,13 +93,15 @@ class ReadPlan:
         """Most memory that it takes to execute it, to join its records into a reply, and to send that.
 
         gRPC sends a copy, so a reply counts twice; what was fetched is let go of before there is one.
+        Until then at most half of what is kept is not wanted, and one read of the disk is looked through.
         """
         if not self.stored:
             return 0
         sizes = [_size_bytes(item.place) for item in self.stored]
         # One entry comes whatever its size, and it lies in the first place.
         reply = min(sum(sizes), max(self.size_bytes_max, min(sizes[0], _RECORD_SIZE_MAX)))
-        fetched = min(sum(sizes), reply + PREAD_SIZE_MAX) if self.needs_disk else reply
+        kept, looked_through = 2 * reply, max(PREAD_SIZE_MAX, *sizes)
+        fetched = min(sum(sizes), kept + looked_through) if self.needs_disk else reply
         return reply + fetched
 
 
@@ -113,6 +115,8 @@ class ReadOutcome:
     entry_count: int
     damage: list[Damage]
     """The blocks that cannot be read."""
+    damaged_places: dict[int, tuple[str, Block]]
+    """By entry that cannot be read: in which directory, and in which block, it should be."""
     is_short: bool
     """Of some entries reported as damaged nothing is known: there was no descriptor or no memory."""
 
@@ -180,6 +184,7 @@ class _Collector:
     entry_count: int = 0
     is_full: bool = False
     damage: list[Damage] = field(default_factory=list)
+    damaged_places: dict[int, tuple[str, Block]] = field(default_factory=dict)
     is_short: bool = False
     _joint: tuple[memoryview, int, int] | None = None
     """The last chunk as part of a larger buffer, so that neighbours become one chunk."""
@@ -224,6 +229,16 @@ class _Collector:
         else:
             self.chunks.append(buffer[begin:end])
         self._joint = buffer, begin, end
+
+    def let_go_of_fetched(self, first_chunk: int, size_bytes: int) -> None:
+        """Copy the chunks from this one on out of the bytes they were fetched with, if they are less than half.
+
+        Of a block the reply may want one entry, and of thousands of blocks one each.
+        """
+        self._joint = None
+        taken = self.chunks[first_chunk:]
+        if 2 * sum(map(len, taken)) < size_bytes:
+            self.chunks[first_chunk:] = map(bytes, taken)
 
     def mark(self, ids: Sequence[int], presence: Presence) -> None:
         """Record the presence of asked ids; asked ids passed over on the way to them are absent."""
@@ -276,7 +291,13 @@ def execute_plan(files: FileSystem, plan: ReadPlan) -> ReadOutcome:
     if into.cursor <= plan.last:
         into.span(into.cursor, plan.last, Presence.NOT_REACHED)
     return ReadOutcome(
-        into.chunks, into.spans, into.size_bytes, into.entry_count, into.damage, into.is_short
+        into.chunks,
+        into.spans,
+        into.size_bytes,
+        into.entry_count,
+        into.damage,
+        into.damaged_places,
+        into.is_short,
     )
 
 
@@ -314,19 +335,22 @@ def _read_batch(
     size = rows[-1].block.offset + rows[-1].block.size_bytes - begin
     path = f"{batch[0].directory}/{file_name(rows[0].block.log_id)}"
     buffer = memoryview(_read(files, path, begin, size)[0])
+    first_chunk, fetched_bytes = len(into.chunks), len(buffer)
     for item, row in zip(batch, rows, strict=True):
         if into.is_full:
-            return
+            break
         at, block = row.block.offset - begin, row.block
         within, error = buffer, None
         if len(buffer) < at + block.size_bytes:
             # The common read failed or came up short; only the blocks concerned may suffer.
             data, error = _read(files, path, block.offset, block.size_bytes)
             within, at = memoryview(data), 0
+            fetched_bytes += len(data)
         content = within[at : at + block.size_bytes]
         runs = _sound_runs(ledger_id, item, row, content)
         if runs is None:
             into.mark(item.ids, Presence.DAMAGED)
+            into.damaged_places |= dict.fromkeys(item.ids, (item.directory, block))
             if error is not None and is_shortage(error):
                 into.is_short = True
             else:
@@ -336,6 +360,7 @@ def _read_batch(
         for offset, run in runs:
             if not into.is_full:
                 into.take(run, (within, at + offset))
+    into.let_go_of_fetched(first_chunk, fetched_bytes)
 
 
 def _read(files: FileSystem, path: str, offset: int, size: int) -> tuple[bytes, OSError | None]:

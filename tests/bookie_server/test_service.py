@@ -161,9 +161,9 @@ async def test_others_are_served_between_the_sections_of_a_frame(
             turns_of_parsing.add(take_long())
             yield section
 
-    def add(section: Section, to: ReplyTo) -> None:
+    def add(section: Section, to: ReplyTo, client: str) -> None:
         turns_of_adds.add(take_long())
-        Bookie.add(bookie, section, to)
+        Bookie.add(bookie, section, to, client)
 
     monkeypatch.setattr(add_frames, "sections_of", sections_of)
     monkeypatch.setattr(bookie, "add", add)
@@ -202,10 +202,10 @@ async def test_a_defect_while_an_add_is_admitted_is_answered_and_others_go_on(
     bookie, client, _ = served
     admit = bookie._admission.add
 
-    def add(section: Section, to: ReplyTo) -> list[Effect]:
+    def add(section: Section, to: ReplyTo, client: str) -> list[Effect]:
         if section.run.first_entry == 1:
             raise ZeroDivisionError
-        return admit(section, to)
+        return admit(section, to, client)
 
     monkeypatch.setattr(bookie._admission, "add", add)
 

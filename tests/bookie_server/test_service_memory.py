@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from bookie_server import bookie as bookie_module
 from bookie_server.bookie import Bookie
 from bookie_server.core.effects import ReplyTo
-from bookie_server.reads import duplicates
 from bookie_server.service import ANSWERS_UNSENT_MAX, READS_IN_FLIGHT_MAX, BookieService
 from bookie_server.wire import add_frames, codec
 from bookie_server.wire.messages import (
@@ -121,7 +119,7 @@ async def test_frames_are_read_only_when_there_is_room_for_them(
     held: list[tuple[ReplyTo, Status]] = []
     async with serving(tmp_path, adds_in_progress_bytes_max=16 * MIB) as served:
         budget = served.bookie.adds_in_progress
-        monkeypatch.setattr(served.bookie, "add", lambda _, to: held.append((to, Status.OK)))
+        monkeypatch.setattr(served.bookie, "add", lambda _, to, __: held.append((to, Status.OK)))
         streams = [served.open("Write", f"client {number}") for number in range(12)]
         for number, stream in enumerate(streams):
             data = encoded_section([bytes(4 * MIB)], ledger_id=number).data
@@ -205,7 +203,7 @@ async def test_a_writer_that_takes_no_answers_is_read_no_further(
 ) -> None:
     """Its answers were kept without end."""
 
-    def refuse(_: Section, to: ReplyTo) -> None:
+    def refuse(_: Section, to: ReplyTo, __: str) -> None:
         to(Status.FENCED)
 
     async with serving(tmp_path) as served:
@@ -219,90 +217,6 @@ async def test_a_writer_that_takes_no_answers_is_read_no_further(
 
         stream._takes.set()
         await until(lambda: stream.read_count == 4 * ANSWERS_UNSENT_MAX)
-
-
-async def test_a_duplicate_is_compared_in_pieces_that_have_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All that was stored under its ids was read at once, and accounted nowhere."""
-    monkeypatch.setattr(duplicates, "COMPARE_SIZE_BYTES", 10_000)
-    async with serving(tmp_path) as served:
-        budget, most = served.bookie.reads_in_progress, 0
-        change = budget.change
-
-        def watch(client: str, by_bytes: int) -> None:
-            nonlocal most
-            change(client, by_bytes)
-            most = max(most, budget.used_bytes)
-
-        monkeypatch.setattr(budget, "change", watch)
-        payloads = [bytes([number]) * 6_000 for number in range(20)]
-        for number, payload in enumerate(payloads):
-            await add(served.bookie, section([payload], number, length_before=6_000 * number))
-
-        assert await add(served.bookie, section(payloads)) is Status.OK
-        changed = [*payloads[:-1], b"\xff" * 6_000]
-        assert await add(served.bookie, section(changed)) is Status.CONFLICT
-
-        assert 6_000 <= most < 40_000
-        assert budget.used_bytes == 0
-
-
-async def test_reads_whose_entries_go_to_the_disk_meanwhile_wait_for_the_room_it_takes(
-    tmp_path: Path,
-) -> None:
-    """They were granted what they took in memory, 22,000 at once, and then took 17 GB by their own account."""
-    reads = 200
-    async with serving(tmp_path, reads_in_progress_bytes_max=8 * MIB) as served:
-        bookie, budget = served.bookie, served.bookie.reads_in_progress
-        granted: list[int] = []
-        await add(bookie, section([bytes(500)] * 1_000))
-        with budget.room("somebody else") as held:
-            await held.take(8 * MIB)
-            asked = [
-                asyncio.create_task(read_into_room(bookie, number, granted))
-                for number in range(reads)
-            ]
-            await until(lambda: budget.waiting_count == reads)
-            # What a checkpoint does; 64 KiB have to be read then where 500 bytes were wanted.
-            await bookie._checkpoints.stop()
-            await asyncio.to_thread(bookie.storage.checkpoint_now)
-        await asyncio.gather(*asked)
-
-        assert sum(size > 64 * 1024 for size in granted) == reads
-        assert budget.used_bytes == 0
-
-
-async def read_into_room(bookie: Bookie, entry_id: int, granted: list[int]) -> None:
-    """Read one entry as a client of its own; notes the room that it took, and that it fits."""
-    budget = bookie.reads_in_progress
-    with budget.room(f"client {entry_id}") as room:
-        await bookie.read(ReadRequest(ledger_id=7, first_entry=entry_id, last_entry=entry_id), room)
-        assert budget.used_bytes <= budget.size_bytes_max
-        granted.append(room.size_bytes)
-
-
-async def test_of_thousands_of_small_duplicates_few_are_compared_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What each is planned with is in no budget: 22,000 of them took 350 MB."""
-    monkeypatch.setattr(bookie_module, "_COMPARISONS_AT_ONCE", 4)
-    count = 40
-    async with serving(tmp_path, reads_in_progress_bytes_max=8 * MIB) as served:
-        bookie, budget = served.bookie, served.bookie.reads_in_progress
-        for number in range(count):
-            await add(bookie, section([b"x"], number, length_before=number))
-        with budget.room("somebody else") as held:
-            await held.take(8 * MIB)
-            again = [
-                asyncio.create_task(add(bookie, section([b"x"], number, length_before=number)))
-                for number in range(count)
-            ]
-            await until(lambda: budget.waiting_count == 4)
-            await pass_turns(100)
-            assert budget.waiting_count == 4
-
-        assert await asyncio.gather(*again) == [Status.OK] * count
 
 
 async def test_a_reply_counts_as_often_as_it_is_in_memory(tmp_path: Path) -> None:

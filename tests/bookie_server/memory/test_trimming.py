@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from bookie_server.memory.trimming import GROWTH_BYTES, Trimming, ordinary_bytes, trimmer
+from bookie_server.memory import trimming as trimming_module
+from bookie_server.memory.trimming import (
+    GROWTH_BYTES,
+    Trimming,
+    keep_trimmed,
+    ordinary_bytes,
+    trimmer,
+)
+from bookkeeper_metadata.foundation.tasks import end_tasks
 from tests.doubles.storage import small_settings
+from tests.patience import seconds
 
 MIB = 1024 * 1024
 KEEPS = """
@@ -63,3 +74,33 @@ def test_free_memory_goes_back_to_the_system() -> None:
     given_back = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     assert given_back > 50 * MIB
+
+
+async def test_a_bookie_that_is_out_of_descriptors_for_a_while_is_trimmed_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first look that failed was the last one, and nobody was told."""
+    looks, is_trimmed = 0, asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def resident_bytes() -> int:
+        nonlocal looks
+        looks += 1
+        if looks <= 3:
+            raise OSError(errno.EMFILE, "too many open files")
+        return 1 << 40
+
+    def trim() -> None:
+        loop.call_soon_threadsafe(is_trimmed.set)
+
+    monkeypatch.setattr(trimming_module, "LOOK_S", 0)
+    monkeypatch.setattr(trimming_module, "resident_bytes", resident_bytes)
+    monkeypatch.setattr(trimming_module, "trimmer", lambda: trim)
+    keeping = asyncio.create_task(keep_trimmed(small_settings(tmp_path)))
+    try:
+        async with asyncio.timeout(seconds(5)):
+            await is_trimmed.wait()
+    finally:
+        await end_tasks([keeping])
+
+    assert caplog.text.count("memory cannot be trimmed") == 1
