@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_bookkeeper.local.bookie import LocalBookie
 from tests.spark.calls import ids_in, noted_batches
-from tests.spark.checkers import check_rows
+from tests.spark.checkers import ViolationError, check_rows
 from tests.spark.conftest import Logs
 from tests.spark.kills.query import BATCH_ROWS, FILES_PER_BATCH
 from tests.spark.kills.sources import Files
@@ -66,9 +66,19 @@ class Siege:
     def check(self) -> None:
         """The log is complete: to a witness, to a batch read and to a streaming read."""
         expected = range(self._source.batches * BATCH_ROWS)
-        check_rows(self._witness.look(is_ordered=False), expected)
-        check_rows(self._logs.ids(), expected)
-        check_rows(self._streamed(), expected)
+        try:
+            check_rows(self._witness.look(is_ordered=False), expected)
+            check_rows(self._logs.ids(), expected)
+            check_rows(self._streamed(), expected)
+        except ViolationError as violation:
+            violation.add_note(self._story())
+            raise
+
+    def _story(self) -> str:
+        """Which batch of which query wrote which rows: whether source or sink had them twice."""
+        rows = self._logs.read(includeMetadata=True).groupBy("_query_id", "_batch_id")
+        written = sorted(rows.agg({"id": "min", "*": "count"}).collect())
+        return "\n".join(map(str, [*written, f"noted={self.batches} query={self._query.id}"]))
 
     def end(self) -> None:
         """After a failure too."""
