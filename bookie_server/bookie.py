@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from weakref import WeakValueDictionary
 
 from bookie_server.checkpoint_loop import CheckpointLoop
 from bookie_server.core.admission import Admission
@@ -22,6 +21,7 @@ from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply
 from bookie_server.core.space import REQUEST_SIZE, Disk, Look, Mode, Space
 from bookie_server.journal_thread import JournalWriter, size_bytes
 from bookie_server.memory.budget import MemoryBudget, Room
+from bookie_server.memory.slots import Slots
 from bookie_server.reads.damage_log import DamageLog
 from bookie_server.reads.duplicates import compare_with_stored
 from bookie_server.reads.fetching import Fetcher
@@ -98,10 +98,7 @@ class Bookie:
             fail=self.fail,
         )
         self._comparing: set[asyncio.Task[None]] = set()
-        self._slots_of_comparisons: WeakValueDictionary[str, asyncio.Semaphore] = (
-            WeakValueDictionary()
-        )
-        """By client, as long as it has any; who sends many again is the one who waits for them."""
+        self._slots_of_comparisons = Slots(_COMPARISONS_AT_ONCE)
         self.lac_watch = LacWatch(storage.contents)
 
     async def start(self) -> None:
@@ -244,11 +241,8 @@ class Bookie:
     async def _fetch_to_compare(
         self, client: str, make_plan: Callable[[], ReadPlan]
     ) -> ReadOutcome:
-        slots = self._slots_of_comparisons.setdefault(
-            client, asyncio.Semaphore(_COMPARISONS_AT_ONCE)
-        )
         # It is compared before anybody else runs, so the room may be given back here.
-        async with slots:
+        async with self._slots_of_comparisons.of(client):
             with self.reads_in_progress.room(f"{_COMPARISONS} of {client}") as room:
                 return await self._fetcher.fetch_one(make_plan, room)
 

@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
 
 import grpc
 import grpc.aio
@@ -32,6 +31,7 @@ from bookie_server.memory.frames import (
     FramesInProgress,
     PromisedMemory,
 )
+from bookie_server.memory.slots import Slots
 from bookie_server.wire import add_frames, codec
 from bookie_server.wire.limits import FRAME_SIZE_MAX, PIECE_SIZE_MAX
 from bookie_server.wire.messages import (
@@ -82,8 +82,7 @@ class BookieService:
         self, bookie: Bookie, identity: BookieInfo, directory: str, port: int | None = None
     ) -> None:
         self._clients = Connections(port)
-        self._slots_of_reads: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """By client, as long as it has a stream of reads."""
+        self._slots_of_reads = Slots(READS_IN_FLIGHT_MAX)
         self._bookie = bookie
         self._memory = PromisedMemory(bookie.adds_in_progress)
         self._identity = identity
@@ -218,7 +217,7 @@ class BookieService:
     async def _read(self, requests: AsyncIterator[bytes], context: Any) -> None:
         client = context.peer()
         disconnect = partial(self._clients.disconnect, client)
-        slots = self._slots_of_reads.setdefault(client, asyncio.Semaphore(READS_IN_FLIGHT_MAX))
+        slots = self._slots_of_reads.of(client)
         writing = asyncio.Lock()
         tasks: set[asyncio.Task[None]] = set()
 
