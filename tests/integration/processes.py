@@ -15,6 +15,7 @@ from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.operations import NoNodeError
 from spark_bookkeeper.local.bookie import LocalBookie
 from spark_bookkeeper.local.environment import child_environment
+from spark_bookkeeper.local.ports import LOOPBACK, free_port
 from spark_bookkeeper.local.readiness import run_in_thread
 from tests.patience import Deadline
 
@@ -22,6 +23,14 @@ SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 """A command that ends when it is made to."""
 GONE_WITHIN_S = 5.0
 """After whoever started it was killed, no process of a local cluster may live longer."""
+
+
+_PORTS: set[int] = set()
+
+
+def new_bookie_id() -> str:
+    """Address and port of a bookie to start; each once, for a cluster remembers the disks of every bookie."""
+    return f"{LOOPBACK}:{free_port(_PORTS)}"
 
 
 def eventually(condition: Callable[[], bool], timeout_s: float = GONE_WITHIN_S) -> bool:

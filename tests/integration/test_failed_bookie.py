@@ -15,9 +15,8 @@ from bookie_server.client.grpc_client import GrpcBookieClient
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.wire.messages import ReadLacRequest, Status
 from spark_bookkeeper import BookKeeper, LocalCluster
-from spark_bookkeeper.local.ports import free_port
 from tests.doubles.records import KEY
-from tests.integration.processes import eventually
+from tests.integration.processes import eventually, new_bookie_id
 from tests.patience import seconds
 
 pytestmark = pytest.mark.integration
@@ -29,17 +28,13 @@ def cluster() -> Iterator[LocalCluster]:
         yield running
 
 
-_PORTS: set[int] = set()
-"""Each is drawn once: it names a bookie, and the cluster remembers the disks of every bookie."""
-
-
 class Failing:
     """A second bookie of the cluster, with a defect that waits for :meth:`show`."""
 
     def __init__(self, cluster: LocalCluster, plant: str, directory: Path) -> None:
         self._uri = cluster.metadata_service_uri
         self._trigger = directory / "trigger"
-        self.bookie_id = f"127.0.0.1:{free_port(_PORTS)}"
+        self.bookie_id = new_bookie_id()
         flags = {
             "--metadata-service-uri": self._uri,
             "--port": self.bookie_id.rpartition(":")[2],

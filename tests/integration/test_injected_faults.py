@@ -16,9 +16,9 @@ from bookie_server.client.grpc_client import GrpcBookieClient
 from bookie_server.client.settings import ConnectionSettings
 from bookie_server.wire.messages import ReadRequest, Status
 from spark_bookkeeper import LocalCluster
-from spark_bookkeeper.local.ports import free_port
 from tests.doubles.records import encoded_section, records, write
 from tests.integration.injected import InjectedBookie, why_not
+from tests.integration.processes import new_bookie_id
 from tests.patience import seconds
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.full]
@@ -53,13 +53,9 @@ def cluster() -> Iterator[LocalCluster]:
         yield running
 
 
-_PORTS: set[int] = set()
-"""Each is drawn once: it names a bookie, and the cluster remembers the disks of every bookie."""
-
-
 @pytest.fixture
 def bookie(cluster: LocalCluster, tmp_path: Path) -> Iterator[InjectedBookie]:
-    bookie_id = f"127.0.0.1:{free_port(_PORTS)}"
+    bookie_id = new_bookie_id()
     bookie = InjectedBookie(cluster.metadata_service_uri, bookie_id, tmp_path)
     try:
         bookie.start()
