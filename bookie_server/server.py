@@ -28,7 +28,7 @@ from bookie_server.addressed import AddressedHandler
 from bookie_server.bookie import Bookie
 from bookie_server.identity import claim_identity
 from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
-from bookie_server.memory.trimming import keep_trimmed
+from bookie_server.memory.trimming import trim_memory
 from bookie_server.registrar import Registrar
 from bookie_server.service import SERVER_OPTIONS, BookieService
 from bookie_server.settings import BookieSettings
@@ -75,15 +75,15 @@ def run(settings: BookieSettings, *, may_replace: bool = False) -> int:
         connections_max = connection_limit(soft_limit, settings.connections_max)
         _LOGGER.info("descriptors. limit=%d connections_max=%d", soft_limit, connections_max)
         settings = replace(settings, connections_max=connections_max)
-        return asyncio.run(_serve_trimmed(settings, may_replace))
+        return asyncio.run(_trim_and_serve(settings, may_replace))
     except (BookKeeperError, OSError) as error:
         name = error.name if isinstance(error, BookKeeperError) else "BK_BOOKIE_FAILED"
         _LOGGER.error("bookie stopped. error=%s detail=%s", name, error)
         return 1
 
 
-async def _serve_trimmed(settings: BookieSettings, may_replace: bool) -> int:
-    trimming = asyncio.create_task(keep_trimmed(settings), name="trim")
+async def _trim_and_serve(settings: BookieSettings, may_replace: bool) -> int:
+    trimming = asyncio.create_task(trim_memory(settings), name="trim")
     try:
         return await _serve_for_good(settings, may_replace)
     finally:

@@ -13,6 +13,7 @@ import ctypes
 import logging
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from bookie_server.settings import BookieSettings
@@ -33,7 +34,7 @@ def ordinary_bytes(settings: BookieSettings) -> int:
     """The resident memory up to which nothing is trimmed."""
     return (
         IDLE_BYTES
-        + 2 * settings.storage.write_cache_size_bytes
+        + 2 * settings.write_cache_size_bytes
         + settings.adds_in_progress_bytes_max
         + settings.reads_in_progress_bytes_max
         + SLACK_BYTES
@@ -52,7 +53,7 @@ def trimmer() -> Callable[[], object] | None:
         trim = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):
         return None
-    return (lambda: trim(0)) if _STATM.exists() else None
+    return partial(trim, 0) if _STATM.exists() else None
 
 
 class Trimming:
@@ -74,7 +75,7 @@ class Trimming:
         self._left = resident
 
 
-async def keep_trimmed(settings: BookieSettings) -> None:
+async def trim_memory(settings: BookieSettings) -> None:
     """Trim whenever it is due, until cancelled; ends at once where it cannot be done."""
     trim = trimmer()
     if trim is None:

@@ -14,8 +14,8 @@ from bookie_server.memory import trimming as trimming_module
 from bookie_server.memory.trimming import (
     GROWTH_BYTES,
     Trimming,
-    keep_trimmed,
     ordinary_bytes,
+    trim_memory,
     trimmer,
 )
 from bookkeeper_metadata.foundation.tasks import end_tasks
@@ -96,7 +96,7 @@ async def test_a_bookie_that_is_out_of_descriptors_for_a_while_is_trimmed_afterw
     monkeypatch.setattr(trimming_module, "LOOK_S", 0)
     monkeypatch.setattr(trimming_module, "resident_bytes", resident_bytes)
     monkeypatch.setattr(trimming_module, "trimmer", lambda: trim)
-    keeping = asyncio.create_task(keep_trimmed(small_settings(tmp_path)))
+    keeping = asyncio.create_task(trim_memory(small_settings(tmp_path)))
     try:
         async with asyncio.timeout(seconds(5)):
             await is_trimmed.wait()
