@@ -216,7 +216,7 @@ def test_the_command_line_says_when_trying_again_can_help(
 
     assert said == [
         "BK_NOT_ENOUGH_BOOKIES: not enough bookies; start those that are away, or more. "
-        "needed=3 available=b1 (trying again can help)\n",
+        "needed=3 available=b1 away=none (trying again can help)\n",
         "BK_UNAUTHORIZED: wrong ledger password; pass the one the ledger was created with. "
         "ledger_id=7\n",
     ]

@@ -82,41 +82,40 @@ class LedgerContext:
         until_s = loop.time() + self.settings.bookie_wait_timeout_ms / 1000
         async with self.wait_for_bookies() as waiting:
             while True:
+                left_s = until_s - loop.time()
                 try:
-                    writable, away = await self.usable_bookies(), frozenset[str]()
-                    # Asked only now: as long as there are enough, nobody needs to know who is missing.
-                    if len(writable) < wanted.write_quorum:
-                        writable, away = await self._usable_and_away()
+                    first = await self._choose_now(wanted)
                 except MetadataUnavailableError:
-                    left_s = until_s - loop.time()
                     # Who waits for bookies waits for word of them as well: what took them away may have
                     # taken both.
-                    if not waiting.is_watching or left_s <= 0:
+                    if not waiting.has_begun or left_s <= 0:
                         raise
-                    await waiting.wait_for_change(min(left_s, _LOOK_FOR_BOOKIES_AGAIN_S))
-                    continue
-                try:
-                    first = placement.choose_ensemble(
-                        wanted,
-                        writable,
-                        self.random,
-                        away=away,
-                        avoided=self.quarantined(),
-                        writable_min=self.settings.min_write_quorum,
-                    )
                 except NotEnoughBookiesError as error:
-                    left_s = until_s - loop.time()
-                    # Of bookies that were never there none will come back.
-                    if len(writable | away) < wanted.write_quorum or left_s <= 0:
+                    if not error.away or left_s <= 0:
                         raise
-                    if not waiting.is_watching:
+                    if not waiting.has_begun:
                         _LOGGER.warning("waiting for bookies up to %g s; %s", left_s, error)
-                        await waiting.watch()
+                        await waiting.begin()
                         continue  # one may have come before the watch began
                 else:
                     self._warn_if_lowered(wanted, len(first.members))
                     return await self._without_silent(first, wanted)
+                await waiting.begin()
                 await waiting.wait_for_change(min(left_s, _LOOK_FOR_BOOKIES_AGAIN_S))
+
+    async def _choose_now(self, wanted: QuorumConfig) -> placement.FirstEnsemble:
+        writable, away = await self.usable_bookies(), frozenset[str]()
+        # Asked only now: as long as there are enough, nobody needs to know who is missing.
+        if len(writable) < wanted.write_quorum:
+            writable, away = await self._usable_and_away()
+        return placement.choose_ensemble(
+            wanted,
+            writable,
+            self.random,
+            away=away,
+            avoided=self.quarantined(),
+            writable_min=self.settings.min_write_quorum,
+        )
 
     async def _without_silent(
         self, first: placement.FirstEnsemble, wanted: QuorumConfig
@@ -254,7 +253,8 @@ class WaitForBookies:
         self._random = random
         self._stack = ExitStack()
         self._has_changed = asyncio.Event()
-        self.is_watching = False
+        self._is_watching = False
+        self.has_begun = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -262,11 +262,15 @@ class WaitForBookies:
     async def __aexit__(self, *_: object) -> None:
         self._stack.close()
 
-    async def watch(self) -> None:
-        """Watch the registrations from now on; raises MetadataUnavailableError."""
-        self._stack.callback(await self._registry.watch(lambda *_: self._has_changed.set()))
-        self.is_watching = True
-        self._has_changed.clear()  # it has only told how they stand
+    async def begin(self) -> None:
+        """Watch the registrations from now on; called again, only if the metadata service was away."""
+        self.has_begun = True
+        if self._is_watching:
+            return
+        with suppress(MetadataUnavailableError):
+            self._stack.callback(await self._registry.watch(lambda *_: self._has_changed.set()))
+            self._is_watching = True
+            self._has_changed.clear()  # it has only told how they stand
 
     async def wait_for_change(self, seconds_max: float) -> None:
         """Wait until a bookie comes or goes, but no longer than this."""

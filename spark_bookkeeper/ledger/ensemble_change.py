@@ -198,9 +198,9 @@ class EnsembleChanger:
         async with cluster.wait_for_bookies() as waiting:
             while True:
                 # A writer that has its ack quorum is in no hurry, and may be one of a thousand.
-                if is_needed and not waiting.is_watching:
+                if is_needed:
                     with suppress(BookKeeperError):
-                        await waiting.watch()
+                        await waiting.begin()
                 await waiting.wait_for_change(cluster.settings.ensemble_change_retry_ms / 1000)
                 avoided = frozenset[str]() if is_needed else cluster.quarantined()
                 try:

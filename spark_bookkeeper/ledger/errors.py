@@ -107,8 +107,13 @@ class NotEnoughBookiesError(BookKeeperError):
 
     needed: int
     available: tuple[str, ...]
+    away: tuple[str, ...] = ()
+    """Known bookies that would be enough if they came back; none if they would not."""
     detail: str = ""
-    message = "not enough bookies; start those that are away, or more. needed={needed} available={available}"
+    message = (
+        "not enough bookies; start those that are away, or more. "
+        "needed={needed} available={available} away={away}"
+    )
 
     def __str__(self) -> str:
         return super().__str__() + (f" detail={self.detail}" if self.detail else "")

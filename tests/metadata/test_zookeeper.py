@@ -23,7 +23,7 @@ from bookkeeper_metadata.store.zookeeper import ZooKeeperStore
 from spark_bookkeeper.local.ports import free_port
 from spark_bookkeeper.local.zookeeper import ZooKeeperProcess
 from tests.conformance.metadata_store import MetadataStoreConformance, Service, content, is_owner
-from tests.doubles.waits import until, until_read
+from tests.doubles.waits import LIMIT_S, until, until_read
 from tests.metadata.zookeeper_relay import Interceptor, Relay, Sent
 from tests.patience import seconds
 
@@ -44,9 +44,13 @@ class ZooKeeperService(Service):
     async def expire(self, store: MetadataStore) -> None:
         """A second connection takes over the session and ends it."""
         assert isinstance(store, ZooKeeperStore)
-        old = store.session_id
-        await asyncio.to_thread(self._end_session, store._client.client_id)
-        await until(lambda: store.session_id != old)
+        old, client_id = store.session_id, store._client.client_id
+        async with asyncio.timeout(seconds(LIMIT_S)):
+            while store.session_id == old:
+                await asyncio.to_thread(self._end_session, client_id)
+                # The store reconnects at once, and may have taken its session back before it was ended.
+                with suppress(TimeoutError):
+                    await until(lambda: store.session_id != old, limit_s=2.0)
 
     def _end_session(self, client_id: tuple[int, bytes]) -> None:
         client = KazooClient(self._process.service, client_id=client_id, timeout=2.0)

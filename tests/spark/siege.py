@@ -78,7 +78,12 @@ class Siege:
         """Which batch of which query wrote which rows: whether source or sink had them twice."""
         rows = self._logs.read(includeMetadata=True).groupBy("_query_id", "_batch_id")
         written = sorted(rows.agg({"id": "min", "*": "count"}).collect())
-        return "\n".join(map(str, [*written, f"noted={self.batches} query={self._query.id}"]))
+        planned = sorted(
+            (self._checkpoint / "sources" / "0").glob("[0-9]*"), key=lambda path: int(path.stem)
+        )
+        told = [f"{path.name}: {path.read_text()}" for path in planned]
+        about = f"noted={self.batches} query={self._query.id} sent={self._source.batches}"
+        return "\n".join(map(str, [*written, about, *told]))
 
     def end(self) -> None:
         """After a failure too."""

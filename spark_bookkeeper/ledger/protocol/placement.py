@@ -60,12 +60,12 @@ def choose_ensemble(
         raise NotEnoughBookiesError(
             wanted.ensemble_size,
             tuple(candidates),
-            "no more were ever known; ask for a smaller ensemble size and write quorum",
+            detail="no more were ever known; ask for a smaller ensemble size and write quorum",
         )
     # Where a place is held, all the writable ones are members, and each write set is all of them.
     needed = max(wanted.ack_quorum, min(writable_min, wanted.write_quorum))
     if missing and len(candidates) < needed:
-        raise NotEnoughBookiesError(needed, tuple(candidates), f"away {','.join(absent)}")
+        raise NotEnoughBookiesError(needed, tuple(candidates), tuple(absent))
     held = _choose(missing, absent, avoided, random)
     chosen = _choose(size - missing, candidates, avoided, random)
     return FirstEnsemble((*chosen, *held), frozenset(held))

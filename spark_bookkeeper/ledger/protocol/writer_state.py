@@ -212,7 +212,7 @@ class WriterState:
         return NotEnoughBookiesError(
             self.quorum.ack_quorum,
             members.usable_bookies,
-            f"ledger {self.ledger_id} ends at entry {self.last_add_confirmed}; failed {failed}",
+            detail=f"ledger {self.ledger_id} ends at entry {self.last_add_confirmed}; failed {failed}",
         )
 
     # -- sending ------------------------------------------------------------------------------------

@@ -178,7 +178,7 @@ async def test_what_cannot_be_acknowledged_is_not_created(
     await cluster.take_away(AWAY)
     await cluster.take_away(HERE[0])
 
-    with pytest.raises(NotEnoughBookiesError, match=r"needed=2 .*away b0:1,b1:1"):
+    with pytest.raises(NotEnoughBookiesError, match=r"needed=2 .*away=b0:1,b1:1"):
         await cluster.client(min_write_quorum=min_write_quorum).create_ledger()
     assert [each async for each in cluster.client().list_ledgers()] == []
 
@@ -209,19 +209,31 @@ async def test_a_new_ledger_waits_for_bookies_that_are_known(
     assert caplog.text.count("waiting for bookies") == 1
 
 
+@pytest.mark.parametrize("has_begun_to_watch", [False, True])
 @pytest.mark.cluster(bookies=3, bookie_wait_timeout_ms=60_000)
 async def test_a_new_ledger_that_waits_for_bookies_outlasts_the_metadata_service(
-    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cluster: InProcessCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    has_begun_to_watch: bool,
 ) -> None:
     """As a writer does that lost its bookies: the machine they run on takes both away."""
     monkeypatch.setattr(context, "_LOOK_FOR_BOOKIES_AGAIN_S", 0.01)
     for bookie_id in (AWAY, HERE[0]):
         await cluster.take_away(bookie_id)
     script = Script()
-    store = ScriptedStore(cluster.store.tree, fault=script)
+
+    def fault(operation: str, path: str) -> Fault | None:
+        is_waiting = "waiting for bookies" in caplog.text and not has_begun_to_watch
+        return script(operation, path) or (Fault.LOST_REQUEST if is_waiting else None)
+
+    store = ScriptedStore(cluster.store.tree, fault=fault)
     creating = asyncio.create_task(cluster.client(store=store).create_ledger())
     await until(lambda: "waiting for bookies" in caplog.text)
-    store.fault = lambda operation, path: script(operation, path) or Fault.LOST_REQUEST
+    if has_begun_to_watch:
+        await until(lambda: len(script.paths("watch_children")) == 2)
+        store.fault = lambda operation, path: script(operation, path) or Fault.LOST_REQUEST
     asked = len(script.seen)
     await until(lambda: len(script.seen) > asked + 3)
     assert not creating.done()
