@@ -100,8 +100,9 @@ def logs(spark: SparkSession, cluster: LocalCluster, log: str) -> Logs:
 
 @pytest.fixture
 def log(request: pytest.FixtureRequest) -> str:
-    """The name of the test: of a log of its own."""
-    name = request.node.name.removeprefix("test_")
+    """The names of the test and its module: of a log of its own, in a cluster that all modules share."""
+    module = request.node.module.__name__.rpartition(".")[2].removeprefix("test_")
+    name = f"{module}-{request.node.name.removeprefix('test_')}"
     return re.sub(r"\W+", "-", name, flags=re.ASCII).strip("-")
 
 
