@@ -10,10 +10,11 @@ from __future__ import annotations
 from functools import partial
 
 from bookie_server.core.absence import status_of, status_of_absence
+from bookie_server.core.explicit_lac import lac_of_packet
 from bookie_server.core.presence import Presence
 from bookie_server.memory.budget import Room
 from bookie_server.reads.fetching import Fetcher
-from bookie_server.storage.contents import Contents, lac_of_packet
+from bookie_server.storage.contents import Contents
 from bookie_server.storage.logs.id_pattern import consecutive
 from bookie_server.storage.read_plan import ReadPlan
 from bookie_server.wire.limits import LIST_RANGES_MAX, READ_SIZE_BYTES_MAX

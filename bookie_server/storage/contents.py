@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from bookie_server.core.explicit_lac import take_over
 from bookie_server.core.handle_state import UNASSIGNED, LedgerHandleState
 from bookie_server.core.ledger_ranges import LedgerRanges
 from bookie_server.core.records import (
@@ -25,10 +26,10 @@ from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import MASTER_KEY_SIZE_MAX
 from bookie_server.storage.journal.journal import JournalPosition
-from bookie_server.storage.logs.id_pattern import clip
-from bookie_server.storage.logs.rows import Row
 from bookie_server.storage.logs.write_cache import WriteCache, detached
-from bookie_server.storage.read_plan import ReadPlan, Stored, merge_stored
+from bookie_server.storage.placement import Placement
+from bookie_server.storage.read_plan import ReadPlan
+from bookie_server.storage.stored import Stored, clipped, merge_stored
 from bookie_server.wire.record import Run
 from bookie_server.wire.stripe import EVERY_ID, Stripe
 from bookkeeper_metadata.foundation.invariant import invariant
@@ -54,11 +55,8 @@ class Contents:
         self._replaced: dict[int, list[Sequence[int]]] = {}
         """Entries replaced since the last checkpoint began."""
         self._is_state_dirty = True
-        self._assigned: dict[int, int] = {}
-        """The journal chosen for each ledger whose first record is not durable yet."""
         self._planned_marks: dict[int, GroupEnd] = {}
-        self._ledgers_of_journal = [0] * journal_count
-        self._ledgers_of_directory = [0] * len(self._indexes)
+        self._placement = Placement(journal_count, len(self._indexes))
         self.applied: dict[int, GroupEnd] = {}
         """Per journal: the end of the last group whose records are applied."""
         self.ledgers: dict[int, LedgerHandleState] = {}
@@ -78,17 +76,7 @@ class Contents:
 
     def journal_of(self, ledger_id: int) -> int:
         """The ledger's journal; a ledger without one gets the one with the fewest ledgers."""
-        handle = self.ledgers.get(ledger_id)
-        if handle is not None and handle.journal_index != UNASSIGNED:
-            return handle.journal_index
-        # Chosen once, at the first record: admission relies on it that the groups of one ledger
-        # become durable in the order of their tickets, which two journals would not promise.
-        if ledger_id not in self._assigned:
-            counts = self._ledgers_of_journal
-            chosen = min(range(len(counts)), key=counts.__getitem__)
-            counts[chosen] += 1
-            self._assigned[ledger_id] = chosen
-        return self._assigned[ledger_id]
+        return self._placement.journal_of(ledger_id, self.ledgers.get(ledger_id))
 
     def missing(self, run: Run) -> list[Run]:
         """The parts of ``run`` of which no entry is stored; empty when all are stored."""
@@ -146,7 +134,7 @@ class Contents:
             case Fence(ledger_id):
                 self._handle_of(ledger_id, journal_index).is_fenced = True
             case ExplicitLac(ledger_id, packet):
-                _take_over(packet, self._handle_of(ledger_id, journal_index))
+                take_over(packet, self._handle_of(ledger_id, journal_index))
             case Tombstone(first_ledger, last_ledger):
                 self.tombstones.add(first_ledger, last_ledger)
                 self._new_tombstones.append((first_ledger, last_ledger))
@@ -154,7 +142,7 @@ class Contents:
     def _learn(self, run: Run, journal_index: int) -> None:
         handle = self._handle_of(run.ledger_id, journal_index)
         if handle.directory_index == UNASSIGNED:
-            self._assign_directory(handle)
+            self._placement.assign_directory(handle)
         # What recovery writes back late carries the LAC it had at first. Re-replication's
         # may lie beyond the entry; that much is a claim, and no bookie spreads claims.
         claimed = min(run.last_add_confirmed(), run.last_entry)
@@ -163,17 +151,13 @@ class Contents:
     def remember_lac(self, ledger_id: int, packet: bytes) -> None:
         """Keep a known ledger's explicit LAC in memory until the next checkpoint stores it."""
         invariant(ledger_id in self.ledgers, "a packet that needs no sync is a known ledger's")
-        _take_over(packet, self._touch(ledger_id))
+        take_over(packet, self._touch(ledger_id))
 
     def _handle_of(self, ledger_id: int, journal_index: int) -> LedgerHandleState:
         """The ledger's handle state, to be changed by a record of this journal."""
         handle = self._touch(ledger_id)
         if handle.journal_index == UNASSIGNED:
-            handle.journal_index = journal_index
-            # A ledger that got its journal from ``journal_of`` was
-            # counted there; a replayed one was not.
-            if self._assigned.pop(ledger_id, UNASSIGNED) == UNASSIGNED:
-                self._ledgers_of_journal[journal_index] += 1
+            self._placement.settle_journal(ledger_id, handle, journal_index)
         return handle
 
     def restore_handle(
@@ -186,10 +170,7 @@ class Contents:
         self.ledgers[ledger_id] = handle
         if not is_everywhere:
             self._dirty.add(ledger_id)
-        if handle.directory_index != UNASSIGNED:
-            self._ledgers_of_directory[handle.directory_index] += 1
-        if handle.journal_index != UNASSIGNED:
-            self._ledgers_of_journal[handle.journal_index] += 1
+        self._placement.restore(handle)
 
     def bind_key(self, ledger_id: int, master_key: bytes) -> None:
         """Bind the key that the metadata knows, in place of any other.
@@ -259,7 +240,7 @@ class Contents:
             # A copy: marks that ran on with later groups would
             # have a replay skip what this cache lacks.
             marks=dict(self.applied),
-            journal_count=len(self._ledgers_of_journal),
+            journal_count=self._placement.journal_count,
             is_damaged=self.is_damaged,
         )
         self.checkpoint_number = plan.number
@@ -353,42 +334,12 @@ class Contents:
         sources: list[Iterator[Stored]] = []
         for cache in (self._cache, self._snapshot):
             if cache is not None and ledger_id in cache.ledgers:
-                sources.append(_clipped(cache.between(ledger_id, first, last), first, last))
+                sources.append(clipped(cache.between(ledger_id, first, last), first, last))
         for index in self._indexes:
             if ledger_id in index.rows:
                 rows = index.rows[ledger_id].between(first, last)
-                sources.append(_clipped(rows, first, last, index.directory))
+                sources.append(clipped(rows, first, last, index.directory))
         return merge_stored(sources) if len(sources) != 1 else sources[0]
-
-    def _assign_directory(self, handle: LedgerHandleState) -> None:
-        """Give a ledger the directory with the fewest ledgers; at its first entry, so that a checkpoint
-        need not look for those of thousands."""
-        counts = self._ledgers_of_directory
-        handle.directory_index = min(range(len(counts)), key=counts.__getitem__)
-        counts[handle.directory_index] += 1
-
-
-def lac_of_packet(packet: bytes) -> int:
-    """The LAC that an explicit LAC packet claims, unverified; -1 if the packet is too short."""
-    return int.from_bytes(packet[8:16], "big", signed=True) if len(packet) >= 16 else -1
-
-
-def _take_over(packet: bytes, handle: LedgerHandleState) -> None:
-    # Packets may arrive out of order: an older one must not replace a newer one's proof.
-    lac = lac_of_packet(packet)
-    if handle.explicit_lac is None or lac >= handle.last_add_confirmed:
-        handle.explicit_lac = packet
-    handle.last_add_confirmed = max(handle.last_add_confirmed, lac)
-
-
-def _clipped(
-    places: Iterable[Run | Row], first: int, last: int, directory: str = ""
-) -> Iterator[Stored]:
-    """The ids in ``first..last`` of each cached run, or of each row of one directory's index."""
-    for place in places:
-        ids = clip(place.entry_ids, first, last)
-        if ids:
-            yield Stored(ids, place, directory)
 
 
 def _max(left: int | None, right: int | None) -> int | None:

@@ -9,8 +9,7 @@ memory counts as damaged for the reader, but is not named as such.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bookie_server.core.presence import Presence
@@ -21,6 +20,7 @@ from bookie_server.storage.disk.group import crc32c_of
 from bookie_server.storage.logs.entry_log import file_name
 from bookie_server.storage.logs.rows import Block, Row
 from bookie_server.storage.logs.write_cache import pieces_of
+from bookie_server.storage.stored import Stored, size_bytes_of
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.limits import ENTRY_SIZE_MAX
 from bookie_server.wire.record import (
@@ -45,27 +45,6 @@ class Span:
     first: int
     last: int
     presence: Presence
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Wanted ids, and the run or the row that holds all of them."""
-
-    ids: Sequence[int]
-    place: Run | Row
-    directory: str = ""
-    """The directory of a row's entry log; unused with a run."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the wanted records; an estimate, since it takes records to be of equal size."""
-        place = self.place
-        count = len(place) if isinstance(place, Run) else place.block.entry_count
-        return _size_bytes(place) * len(self.ids) // count
-
-
-def _size_bytes(place: Run | Row) -> int:
-    return place.size_bytes if isinstance(place, Run) else place.block.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +76,7 @@ class ReadPlan:
         """
         if not self.stored:
             return 0
-        sizes = [_size_bytes(item.place) for item in self.stored]
+        sizes = [size_bytes_of(item.place) for item in self.stored]
         # One entry comes whatever its size, and it lies in the first place.
         reply = min(sum(sizes), max(self.size_bytes_max, min(sizes[0], _RECORD_SIZE_MAX)))
         kept, looked_through = 2 * reply, max(PREAD_SIZE_MAX, *sizes)
@@ -123,50 +102,6 @@ class ReadOutcome:
     def of(self, presence: Presence) -> list[tuple[int, int]]:
         """The spans with this presence, as ``(first, last)``."""
         return [(span.first, span.last) for span in self.spans if span.presence is presence]
-
-
-@dataclass(slots=True)
-class _Head:
-    """The first item of a source, and how many of its ids are passed on already."""
-
-    item: Stored
-    source: Iterator[Stored]
-    done: int = 0
-
-    @property
-    def next_id(self) -> int:
-        return self.item.ids[self.done]
-
-    def advance(self, done: int) -> bool:
-        """Go on behind the first ``done`` ids of the item; ``False`` if the source has no more."""
-        self.done = done
-        if done < len(self.item.ids):
-            return True
-        following = next(self.source, None)
-        if following is None:
-            return False
-        self.item, self.done = following, 0
-        return True
-
-
-def merge_stored(sources: Iterable[Iterator[Stored]]) -> Iterator[Stored]:
-    """Merge ascending sources; items are cut where their spans interleave.
-
-    Sources share no id, unless damage has left an entry in two places: the earlier source's counts.
-    """
-    heads = [_Head(item, source) for source in sources if (item := next(source, None)) is not None]
-    while heads:
-        head = min(heads, key=lambda head: head.next_id)
-        twins = [each for each in heads if each is not head and each.next_id == head.next_id]
-        for twin in twins:
-            if not twin.advance(twin.done + 1):
-                heads.remove(twin)
-        limit = min((other.next_id for other in heads if other is not head), default=None)
-        item, begin = head.item, head.done
-        end = len(item.ids) if limit is None else bisect_left(item.ids, limit, begin)
-        yield Stored(item.ids[begin:end], item.place, item.directory)
-        if not head.advance(end):
-            heads.remove(head)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from bookie_server.storage.identity.cookie_file import (
     read_start,
 )
 from bookie_server.storage.index.directory import NAME as INDEX_NAME
-from bookie_server.storage.index.directory import origin_of_index
+from bookie_server.storage.index.header import FILE_MAGIC, parse_header
 from bookie_server.storage.journal.journal import (
     BLOCK_SIZE,
     file_ids,
@@ -94,9 +94,9 @@ def _origin(files: FileSystem, path: str) -> Origin | None:
     """What the first sound header of an index or a journal says; ``None`` where there is none."""
     if INDEX_NAME in files.names(path):
         with files.open(f"{path}/{INDEX_NAME}") as file:
-            found = origin_of_index(file.read_at(0, SECTOR_SIZE))
-        if found is not None:
-            return Origin(found[0], LEDGER, found[1])
+            found = parse_header(file.read_at(0, SECTOR_SIZE))
+        if found is not None and found.magic == FILE_MAGIC:
+            return Origin(found.instance_id, LEDGER, found.directory_index)
     for file_id in file_ids(files, path):
         with files.open(f"{path}/{file_name(file_id)}") as file:
             header = parse_file_header(file.read_at(0, BLOCK_SIZE))

@@ -13,26 +13,18 @@ thread copies the rows for a snapshot, so they change by single steps, and no le
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import replace
 
 from bookie_server.core.ledger_ranges import LedgerRanges
 from bookie_server.storage.disk.damage import Damage
-from bookie_server.storage.disk.errors import (
-    DamagedFileError,
-    NoRoomError,
-    StorageRefusedError,
-    repeatable,
-)
+from bookie_server.storage.disk.errors import DamagedFileError, NoRoomError, repeatable
 from bookie_server.storage.disk.files import File, FileSystem
 from bookie_server.storage.disk.group import (
     SECTOR_SIZE,
     GroupEnd,
     GroupFormat,
     encode_group,
-    is_signed,
-    signed,
 )
 from bookie_server.storage.disk.group_reader import GroupReader, Place, PlaceKind
 from bookie_server.storage.index.delta import (
@@ -43,17 +35,20 @@ from bookie_server.storage.index.delta import (
     encode_delta,
     encode_snapshot,
 )
+from bookie_server.storage.index.header import (
+    FILE_MAGIC,
+    FORMAT_VERSION,
+    IndexHeader,
+    check_header,
+    parse_header,
+)
 from bookie_server.storage.logs.entry_log import file_name, is_block_sound, log_ids, read_footer
 from bookie_server.storage.logs.rows import LedgerRows, Row
 from bookkeeper_metadata.foundation.invariant import invariant
 
 NAME = "index"
 _TEMPORARY = "index.tmp"
-FORMAT_VERSION = 2
-"""2 has entries that replace damaged ones. An index of format 1 is read, and then written anew."""
-FILE_MAGIC = b"BKINDX\r\n"
 GROUP_MAGIC = b"BKIDELTA"
-_HEADER = struct.Struct(">8sIHq16sI")
 _SNAPSHOT_AT_BYTES = 1024 * 1024
 """Deltas smaller than this are never worth a snapshot."""
 
@@ -128,21 +123,13 @@ class DirectoryIndex:
         except OSError as cause:
             self._report(0, f"index header unreadable: {cause}")
             return None
-        if len(block) < SECTOR_SIZE or not is_signed(block, _HEADER.size):
+        header = parse_header(block)
+        if header is None:
             self._report(0, "index header damaged")
             return None
-        magic, version, index, generation, instance_id, groups = _HEADER.unpack_from(block)
-        # The header is signed: what does not fit here was written on purpose, and is not damage.
-        if magic != FILE_MAGIC or version > FORMAT_VERSION:
-            raise StorageRefusedError(self.path, f"index format {version} is not one of ours")
-        if instance_id != self._instance_id:
-            raise StorageRefusedError(self.path, "index belongs to another bookie")
-        if index != self.index:
-            raise StorageRefusedError(
-                self.path, f"ledger directories were reordered; this was number {index}"
-            )
-        self._generation, self._version = generation, version
-        return int(groups)
+        check_header(header, self.path, self.index, self._instance_id)
+        self._generation, self._version = header.generation, header.version
+        return header.snapshot_groups
 
     def _read_groups(self, file: File, snapshot_groups: int) -> bool:
         """Apply all sound groups; return whether more may be appended behind them."""
@@ -339,17 +326,11 @@ class DirectoryIndex:
                     buffers, size = encode_group(self._format, generation, end, body)
                     file.write_at(end.offset, buffers)
                     end = GroupEnd(generation, end.offset + size, end.sequence + 1)
-            header = _HEADER.pack(
-                # The last field is the number of groups that ``load``
-                # must find, so the header comes last.
-                FILE_MAGIC,
-                FORMAT_VERSION,
-                self.index,
-                generation,
-                self._instance_id,
-                end.sequence,
+            # It says how many groups ``load`` must find, so it comes last.
+            header = IndexHeader(
+                FILE_MAGIC, FORMAT_VERSION, self.index, generation, self._instance_id, end.sequence
             )
-            file.write_at(0, [signed(header, SECTOR_SIZE)])
+            file.write_at(0, [header.encode()])
             file.sync()
             self._files.rename(temporary, self.path)
         except OSError:
@@ -378,11 +359,3 @@ class DirectoryIndex:
 
     def _report(self, offset: int, detail: str) -> None:
         self.damage.append(Damage(self.path, offset, detail))
-
-
-def origin_of_index(block: bytes) -> tuple[bytes, int] | None:
-    """Instance id and directory number in an index's first sector; ``None`` where that is not sound."""
-    if len(block) < SECTOR_SIZE or block[:8] != FILE_MAGIC or not is_signed(block, _HEADER.size):
-        return None
-    _, _, number, _, instance_id, _ = _HEADER.unpack_from(block)
-    return instance_id, number

@@ -8,7 +8,8 @@ import pytest
 
 from bookie_server.core.presence import Presence
 from bookie_server.core.records import Add
-from bookie_server.storage.read_plan import SPANS_MAX, Stored, merge_stored
+from bookie_server.storage.read_plan import SPANS_MAX
+from bookie_server.storage.stored import Stored, merge_stored
 from bookie_server.wire.record import Run, parse_run
 from bookie_server.wire.stripe import Stripe
 from tests.simulation.kit.storage_model import Model, run_of, started
