@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from bookie_server.checkpoint_loop import CheckpointLoop
@@ -196,6 +196,27 @@ class Bookie:
     def list_entries(self, request: ListRequest) -> EntryList:
         """List stored entries, a page at a time; UNKNOWN when some may be missing from the list."""
         return self._reader.list_entries(request)
+
+    # -- deleting ---------------------------------------------------------------------------------
+
+    @property
+    def held_ledgers(self) -> Sequence[int]:
+        """The ledgers of which anything is stored here, in no order."""
+        return tuple(self._contents.ledgers)
+
+    async def suspect(self, ledger_ids: Iterable[int]) -> None:
+        """Take no adds of these ledgers, and of no others, until the next call; returns once all
+        that was admitted of them is durable."""
+        for ledger_id in self._admission.suspect(ledger_ids):
+            await self._decide(partial(self._admission.settle, ledger_id))
+
+    async def delete(self, ranges: Sequence[tuple[int, int]]) -> Status:
+        """Delete ledgers for good, by ranges of their ids; OK means that this is durable."""
+        return await self._decide(partial(self._admission.delete, ranges))
+
+    def has_news_of(self, ledger_id: int) -> bool:
+        """Whether something of the ledger is stored here or on its way to be."""
+        return ledger_id in self._contents.ledgers or ledger_id in self._admission.unsettled_ledgers
 
     # -- carrying out effects -----------------------------------------------------------------------
 

@@ -3,6 +3,9 @@
 A checkpoint that was begun is finished, whatever else happens: without its rows no reader would find
 the entries of its snapshot again. One that finds no room keeps snapshot and journal as they are. It is
 tried again, the same one, once there is room, and until then the bookie takes no adds.
+
+Before a checkpoint, and before each try of one without room, deleted ledgers are buried: that is what
+makes room.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from bookie_server.core.space import Space
 from bookie_server.settings import BookieSettings
+from bookie_server.storage.burial import BurialPlan, BurialResult
 from bookie_server.storage.checkpoint import CheckpointPlan, CheckpointResult
 from bookie_server.storage.disk.errors import NoRoomError
 from bookie_server.storage.engine import Storage
@@ -78,6 +83,7 @@ class CheckpointLoop:
             since_s = loop.time() - last_s
             if self._without_room is not None:
                 if since_s >= _TRY_AGAIN_S:
+                    await self._bury()
                     await self._write(self._without_room)
                     last_s = loop.time()
                 continue
@@ -85,9 +91,32 @@ class CheckpointLoop:
             if not is_due and self._contents.cached_bytes < self._settings.write_cache_size_bytes:
                 continue
             last_s = loop.time()
+            await self._bury()
             plan = self._contents.begin_checkpoint()
             if plan is not None:
                 await self._write(plan)
+
+    async def _bury(self) -> None:
+        plan = self._contents.begin_burial()
+        if plan is None:
+            return
+        burying = self._workers.checkpoint(partial(self._storage.checkpoints.bury, plan))
+        burying.add_done_callback(partial(self._on_buried, plan))
+        with suppress(NoRoomError):
+            await asyncio.shield(burying)
+
+    def _on_buried(self, plan: BurialPlan, burying: asyncio.Future[BurialResult]) -> None:
+        # Here, since the last checkpoint may not wait for the task: what a burial
+        # without room gives back is in that one.
+        error = burying.exception()
+        if isinstance(error, NoRoomError):
+            self._contents.return_burial(plan)
+            _LOGGER.error("deleted ledgers not buried, to be tried again. detail=%s", error)
+        elif error is None:
+            result = burying.result()
+            self._contents.finish_burial(result)
+            if result.deleted:
+                _LOGGER.info("entry logs of deleted ledgers deleted. logs=%d", result.deleted)
 
     def _on_task_ended(self, task: asyncio.Task[None]) -> None:
         # Without checkpoints the journals only grow, and a restart replays all of them.

@@ -2,7 +2,7 @@
 
 ``NO_ENTRY`` and ``NO_LEDGER`` are made here and nowhere else: one of them where it is not true
 truncates a ledger (Apache #2908, #2612). A ledger in limbo, a storage whose damage has not been
-assigned to ledgers yet, and a copy that cannot be read are all UNKNOWN.
+assigned to ledgers yet, a ledger that was deleted, and a copy that cannot be read are all UNKNOWN.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from bookie_server.wire.messages import Status
 from bookkeeper_metadata.foundation.invariant import invariant
 
 
-def status_of_absence(handle: LedgerHandleState | None, *, is_storage_damaged: bool) -> Status:
+def status_of_absence(
+    handle: LedgerHandleState | None, *, is_storage_damaged: bool, is_deleted: bool = False
+) -> Status:
     """The answer for an entry that this bookie does not store."""
-    if is_storage_damaged or (handle is not None and handle.is_limbo):
+    if is_storage_damaged or is_deleted or (handle is not None and handle.is_limbo):
         return Status.UNKNOWN
     return Status.NO_LEDGER if handle is None else Status.NO_ENTRY
 

@@ -5,7 +5,8 @@ group, a read of it waits (``Settle``), a failed group answers UNKNOWN and the b
 first add or fence binds the ledger's master key. Once a fence is admitted no ordinary add is, not
 even while the fence is still on its way to the disk; a repeated fence waits for the first one's
 record, so no fencing request is answered before the fence is durable. A ledger in limbo takes no
-ordinary add either. What needs more room than there is is refused last, as READ_ONLY, for a fenced
+ordinary add either; one that is suspected of having been deleted takes none at all, while the metadata
+is asked about it, and a deleted one nothing for good. What needs more room than there is is refused last, as READ_ONLY, for a fenced
 writer must learn of the fence; what is stored already needs none.
 
 Fence check and admission happen in one ``handle`` call: there is no await between them for a
@@ -15,13 +16,21 @@ this class holds only what is not durable yet, and forgets a ledger as soon as n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
 from bookie_server.core.handle_state import LedgerHandleState
-from bookie_server.core.records import Add, ExplicitLac, Fence, JournalRecord, MasterKey, Replace
+from bookie_server.core.records import (
+    Add,
+    ExplicitLac,
+    Fence,
+    JournalRecord,
+    MasterKey,
+    Replace,
+    Tombstone,
+)
 from bookie_server.core.same_entries import conflicts_with_any, without_ids_of
 from bookie_server.core.space import Mode
 from bookie_server.wire.digest import HmacDigest, keyless_digest
@@ -105,6 +114,9 @@ class Admission:
         self._unsettled: dict[int, _Unsettled] = {}
         self._ledger_of_ticket: dict[int, int] = {}
         self._ticket = 0
+        self._suspects: frozenset[int] = frozenset()
+        self._deletions: dict[int, tuple[tuple[int, int], ...]] = {}
+        """By ticket: ranges of ledgers whose tombstones are on their way to the disk."""
 
     # -- requests ---------------------------------------------------------------------------
 
@@ -115,6 +127,8 @@ class Admission:
         # The order matters to the client: a wrong key is told before a fence, so that a stranger
         # learns nothing about the ledger, and the digests, which cost most, are checked last.
         refusal = self._refuse(section.ledger_id, section.master_key)
+        if refusal is None and section.ledger_id in self._suspects:
+            refusal = Status.LIMBO
         if refusal is None and not section.is_recovery:
             refusal = self._refuse_writer(section.ledger_id)
         if refusal is None and not _is_plausible(section):
@@ -156,6 +170,8 @@ class Admission:
         key = compare.recovery_key or b""
         ledger_id = compare.run.ledger_id
         refusal = self._refuse(ledger_id, key)
+        if refusal is None and ledger_id in self._suspects:
+            refusal = Status.LIMBO
         if refusal is not None:
             return [Reply(compare.to, refusal)]
         if any(self._pending_near(ledger_id, r.first_entry, r.last_entry) for r in damaged):
@@ -211,17 +227,46 @@ class Admission:
         """Answer OK once everything admitted for the ledger so far is durable."""
         return self._when_settled(ledger_id, Reply(to, Status.OK))
 
+    # -- deletion -----------------------------------------------------------------------------
+
+    def suspect(self, ledger_ids: Iterable[int]) -> list[int]:
+        """Take no adds of these ledgers until the next call, and of all others.
+
+        Returns those of which something was admitted before, and is not durable yet.
+        """
+        self._suspects = frozenset(ledger_ids)
+        return [ledger_id for ledger_id in self._unsettled if ledger_id in self._suspects]
+
+    @property
+    def unsettled_ledgers(self) -> Collection[int]:
+        """The ledgers of which something is admitted and not durable yet."""
+        return self._unsettled.keys()
+
+    def delete(self, ranges: Sequence[tuple[int, int]], to: ReplyTo) -> list[Effect]:
+        """Delete the ledgers of these ranges for good; OK once that is durable.
+
+        It needs no room but the reserve's, whatever the mode: it is what makes room.
+        """
+        self._ticket += 1
+        self._deletions[self._ticket] = tuple(ranges)
+        records = tuple(Tombstone(first, last) for first, last in ranges)
+        return [Persist(self._ticket, ranges[0][0], records, (Reply(to, Status.OK),))]
+
     # -- what became of a Persist -------------------------------------------------------------
 
     def on_durable(self, ticket: int) -> list[Effect]:
         """The group with ``ticket`` is synced and applied: release the effects that waited for it."""
+        self._deletions.pop(ticket, None)
         ledger_id = self._ledger_of_ticket.get(ticket)
         if ledger_id is None:
             return []
         state = self._unsettled[ledger_id]
         if state.fence_ticket == ticket:
             handle = self._durable.ledgers.get(ledger_id)
-            invariant(handle is not None and handle.is_fenced, "a durable fence has been applied")
+            is_kept = handle is not None and handle.is_fenced
+            invariant(
+                is_kept or ledger_id in self._durable.tombstones, "a durable fence has been applied"
+            )
             state.fence_ticket = None
         released: list[Effect] = [*self._take_waiting(ticket, state)]
         # Later tickets of the ledger may still be on their way to the disk; once the last one is
@@ -248,7 +293,7 @@ class Admission:
     @property
     def pending_count(self) -> int:
         """Persists whose outcome is not known yet."""
-        return len(self._ledger_of_ticket)
+        return len(self._ledger_of_ticket) + len(self._deletions)
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -261,7 +306,7 @@ class Admission:
 
     def _refuse(self, ledger_id: int, master_key: bytes) -> Status | None:
         """The status that refuses any request with this key; ``None`` if there is none."""
-        if ledger_id in self._durable.tombstones:
+        if ledger_id in self._durable.tombstones or self._is_being_deleted(ledger_id):
             # A late add must never create a deleted ledger anew (Apache #4462).
             return Status.FENCED
         # A key is bound from its admission on, not only once it is durable.
@@ -271,6 +316,13 @@ class Admission:
             handle = self._durable.ledgers.get(ledger_id)
             bound = handle.master_key if handle is not None else None
         return Status.UNAUTHORIZED if bound is not None and bound != master_key else None
+
+    def _is_being_deleted(self, ledger_id: int) -> bool:
+        return any(
+            first <= ledger_id <= last
+            for ranges in self._deletions.values()
+            for first, last in ranges
+        )
 
     def _refuse_writer(self, ledger_id: int) -> Status | None:
         """The status that refuses the adds of the ledger's writer, but not recovery's."""

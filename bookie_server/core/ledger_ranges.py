@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 
 class LedgerRanges:
@@ -16,6 +16,12 @@ class LedgerRanges:
     def __contains__(self, ledger_id: int) -> bool:
         at = bisect_right(self._firsts, ledger_id) - 1
         return at >= 0 and ledger_id <= self._lasts[at]
+
+    def members(self, known: Collection[int]) -> list[int]:
+        """Those of the ``known`` ids that are in this set."""
+        if not self._firsts:
+            return []
+        return [ledger_id for ledger_id in known if ledger_id in self]
 
     def __bool__(self) -> bool:
         return bool(self._firsts)
@@ -33,3 +39,10 @@ class LedgerRanges:
             last = max(last, self._lasts[stop - 1])
         self._firsts[start:stop] = [first]
         self._lasts[start:stop] = [last]
+
+
+def within(first: int, last: int, known: Collection[int]) -> list[int]:
+    """Those of the ``known`` ids that are in ``first..last``, by whichever way is shorter."""
+    if last - first < len(known):
+        return [ledger_id for ledger_id in range(first, last + 1) if ledger_id in known]
+    return [ledger_id for ledger_id in known if first <= ledger_id <= last]

@@ -52,4 +52,13 @@ class Tombstone:
     last_ledger: int
 
 
-JournalRecord = Add | Replace | MasterKey | Fence | ExplicitLac | Tombstone
+LedgerRecord = Add | Replace | MasterKey | Fence | ExplicitLac
+"""What is about one ledger."""
+
+
+def ledger_of(record: LedgerRecord) -> int:
+    """The ledger that a record is about."""
+    return record.run.ledger_id if isinstance(record, Add | Replace) else record.ledger_id
+
+
+JournalRecord = LedgerRecord | Tombstone

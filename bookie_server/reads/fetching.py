@@ -1,7 +1,8 @@
 """Fetcher: gets stored records into memory, once there is room for them.
 
 What a plan finds may be a cached run, which a checkpoint would otherwise let go of. So a plan is not
-kept while room is waited for, but made anew.
+kept while room is waited for, but made anew. So is one whose entry log is gone when it is executed:
+logs are deleted behind the backs of readers.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from bookie_server.reads.damage_log import DamageLog
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
 from bookie_server.workers import Workers
+
+_PLANS_OUTDATED_MAX = 3
+"""So many plans may name a log that is gone; one more, and the log was lost, not deleted."""
 
 
 class Fetcher:
@@ -31,6 +35,21 @@ class Fetcher:
 
         What their outcomes take of memory is put into ``room``, which is empty; ``None``: unaccounted.
         """
+        for _ in range(_PLANS_OUTDATED_MAX):
+            outcomes = await self._fetch(make_plans, room)
+            if not any(outcome.is_outdated for outcome in outcomes):
+                break
+            if room is not None:
+                room.release()
+        else:
+            outcomes = await self._fetch(make_plans, room)
+        for outcome in outcomes:
+            self._damage_log.note(outcome.damage)
+        return outcomes
+
+    async def _fetch(
+        self, make_plans: Callable[[], Sequence[ReadPlan]], room: Room | None
+    ) -> Sequence[ReadOutcome]:
         plans = make_plans()
         size_bytes = _memory_bytes(plans)
         if room is not None and not room.try_take(size_bytes):
@@ -66,9 +85,7 @@ class Fetcher:
         # Cached entries are views of memory: no thread needs to be asked for them.
         if not plan.needs_disk:
             return self._storage.execute(plan)
-        outcome = await self._workers.read(partial(self._storage.execute, plan))
-        self._damage_log.note(outcome.damage)
-        return outcome
+        return await self._workers.read(partial(self._storage.execute, plan))
 
 
 def _memory_bytes(plans: Sequence[ReadPlan]) -> int:

@@ -143,5 +143,7 @@ class Reader:
 
     def _absence(self, ledger_id: int) -> Status:
         return status_of_absence(
-            self._contents.ledgers.get(ledger_id), is_storage_damaged=self._contents.is_damaged
+            self._contents.ledgers.get(ledger_id),
+            is_storage_damaged=self._contents.is_damaged,
+            is_deleted=ledger_id in self._contents.tombstones,
         )

@@ -3,17 +3,19 @@
 The order is the whole point. An entry log is durable before an index names it (BOOKKEEPER-447);
 every directory commits the marks, also one without new entries, and the handle states that changed,
 also when no entry did (Apache #3329, #4843); a journal file goes only when the smallest mark over all
-directories is behind it. On a full disk a checkpoint stops where it is, and goes on there when it is
+directories is behind it; a dead log goes only when every directory has the tombstones of its ledgers. On a full disk a checkpoint stops where it is, and goes on there when it is
 written again: the log that found no room is deleted, everything else stays as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.settings import StorageSettings
+from bookie_server.storage.burial import BurialPlan, BurialResult, delete_dead_logs
 from bookie_server.storage.disk.errors import NoRoomError, StorageFailedError, repeatable
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.group import GroupEnd
@@ -81,16 +83,42 @@ class Checkpoints:
             StorageFailedError: the bookie must stop; a restart replays from the marks that are
                 durable.
         """
+        with self._failing("checkpoint"):
+            return self._write(plan)
+
+    def bury(self, plan: BurialPlan) -> BurialResult:
+        """Make tombstones durable and delete the logs behind them; blocks meanwhile.
+
+        A checkpoint that found no room may wait meanwhile.
+
+        Raises:
+            NoRoomError: there is not even room for an index delta; the plan may be tried again.
+            StorageFailedError: as :meth:`write`.
+        """
+        with self._failing("burial"):
+            if plan.tombstones:
+                for index in self._indexes:
+                    index.commit(IndexDelta(index.state, {}, tombstones=list(plan.tombstones)))
+            ends = [
+                delete_dead_logs(
+                    self._files, index.directory, dead, index.tombstones, self._instance_id
+                )
+                for index, dead in zip(self._indexes, plan.dead_logs, strict=True)
+            ]
+        return BurialResult(sum(count for count, _ in ends), tuple(unread for _, unread in ends))
+
+    @contextmanager
+    def _failing(self, what: str) -> Iterator[None]:
         # The indexes in memory may be ahead of their files now,
         # and only a restart reads what is durable.
         if self._failure is not None:
             raise StorageFailedError(self._failure.path, self._failure.detail)
         try:
-            return self._write(plan)
+            yield
         except OSError as cause:
             path = self._indexes[0].directory
-            self._failure = StorageFailedError(path, f"checkpoint: {cause}")
-            raise StorageFailedError(path, f"checkpoint: {cause}") from cause
+            self._failure = StorageFailedError(path, f"{what}: {cause}")
+            raise StorageFailedError(path, f"{what}: {cause}") from cause
 
     def _write(self, plan: CheckpointPlan) -> CheckpointResult:
         if self._begun is not plan:

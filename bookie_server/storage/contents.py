@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from bookie_server.core.explicit_lac import take_over
 from bookie_server.core.handle_state import UNASSIGNED, LedgerHandleState
-from bookie_server.core.ledger_ranges import LedgerRanges
+from bookie_server.core.ledger_ranges import LedgerRanges, within
 from bookie_server.core.records import (
     Add,
     ExplicitLac,
@@ -20,7 +20,9 @@ from bookie_server.core.records import (
     MasterKey,
     Replace,
     Tombstone,
+    ledger_of,
 )
+from bookie_server.storage.burial import BurialPlan, BurialResult
 from bookie_server.storage.checkpoint import CheckpointPlan, CheckpointResult
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.index.directory import DirectoryIndex
@@ -28,17 +30,12 @@ from bookie_server.storage.index.handle_state import MASTER_KEY_SIZE_MAX
 from bookie_server.storage.journal.journal import JournalPosition
 from bookie_server.storage.logs.write_cache import WriteCache, detached
 from bookie_server.storage.placement import Placement
-from bookie_server.storage.read_plan import ReadPlan
+from bookie_server.storage.read_plan import ReadPlan, plan_of
 from bookie_server.storage.stored import Stored, clipped, merge_stored
 from bookie_server.wire.record import Run
 from bookie_server.wire.stripe import EVERY_ID, Stripe
 from bookkeeper_metadata.foundation.invariant import invariant
-from bookkeeper_metadata.model import ENTRY_ID_MAX, NO_ENTRY_ID
-
-_PLAN_ITEMS_MAX = 4096
-"""Most places looked at for one plan; the ids behind them are reported as not reached."""
-_PLAN_IDS_MAX = 65_536
-"""About the most ids looked at for one plan; more of the smallest records fit no reply."""
+from bookkeeper_metadata.model import ENTRY_ID_MAX
 
 
 class Contents:
@@ -92,7 +89,8 @@ class Contents:
     def apply(self, records: Sequence[JournalRecord], position: JournalPosition) -> None:
         """Apply the records of a durable group; the groups of a journal must come in order.
 
-        An entry that is stored already is not replaced, but by a record that says so.
+        An entry that is stored already is not replaced, but by a record that says so. What comes for
+        a deleted ledger is no news.
         """
         before = self.applied.get(position.journal_index)
         invariant(before is None or before < position.end, "groups complete in order")
@@ -101,11 +99,15 @@ class Contents:
         for record in records:
             if isinstance(record, Add):
                 self._apply_add(*next(kept), position.journal_index)
+            elif isinstance(record, Tombstone):
+                self._bury(record.first_ledger, record.last_ledger)
             else:
                 self._apply(record, position.journal_index)
         self.applied[position.journal_index] = position.end
 
     def _apply_add(self, run: Run, held_bytes: int, journal_index: int) -> None:
+        if self._is_deleted(run.ledger_id):
+            return
         # A replay starts at the slowest directory's mark, so it meets
         # records whose entries another one stores already.
         for part in self.missing(run):
@@ -113,9 +115,9 @@ class Contents:
             held_bytes = 0  # the first part holds it for all
         self._learn(run, journal_index)
 
-    def _apply(
-        self, record: Replace | MasterKey | Fence | ExplicitLac | Tombstone, journal_index: int
-    ) -> None:
+    def _apply(self, record: Replace | MasterKey | Fence | ExplicitLac, journal_index: int) -> None:
+        if self._is_deleted(ledger_of(record)):
+            return
         match record:
             case Replace(run):
                 # What is damaged rests in an entry log, so it is in no snapshot. It may be cached in
@@ -135,9 +137,26 @@ class Contents:
                 self._handle_of(ledger_id, journal_index).is_fenced = True
             case ExplicitLac(ledger_id, packet):
                 take_over(packet, self._handle_of(ledger_id, journal_index))
-            case Tombstone(first_ledger, last_ledger):
-                self.tombstones.add(first_ledger, last_ledger)
-                self._new_tombstones.append((first_ledger, last_ledger))
+
+    def _is_deleted(self, ledger_id: int) -> bool:
+        """Whether a record comes too late for its ledger, which then needs no journal any more."""
+        if ledger_id not in self.tombstones:
+            return False
+        self._placement.forget(ledger_id, None)
+        return True
+
+    def _bury(self, first_ledger: int, last_ledger: int) -> None:
+        """Forget deleted ledgers, for good."""
+        self.tombstones.add(first_ledger, last_ledger)
+        self._new_tombstones.append((first_ledger, last_ledger))
+        buried = within(first_ledger, last_ledger, self.ledgers)
+        for ledger_id in buried:
+            self._placement.forget(ledger_id, self.ledgers.pop(ledger_id))
+            self._cache.forget(ledger_id)
+            self._replaced.pop(ledger_id, None)
+            self._dirty.discard(ledger_id)
+        for index in self._indexes:
+            index.bury(buried)
 
     def _learn(self, run: Run, journal_index: int) -> None:
         handle = self._handle_of(run.ledger_id, journal_index)
@@ -160,6 +179,15 @@ class Contents:
             self._placement.settle_journal(ledger_id, handle, journal_index)
         return handle
 
+    def restore_tombstones(self) -> None:
+        """Take the tombstones of all indexes over, before anything else is."""
+        for index in self._indexes:
+            for first, last in index.tombstones:
+                self.tombstones.add(first, last)
+        for index in self._indexes:
+            # One that another directory has, where a crash came between two commits.
+            index.bury(self.tombstones.members(index.rows))
+
     def restore_handle(
         self, ledger_id: int, handle: LedgerHandleState, *, is_everywhere: bool = True
     ) -> None:
@@ -167,6 +195,8 @@ class Contents:
 
         The next checkpoint stores it anew unless it ``is_everywhere``.
         """
+        if ledger_id in self.tombstones:
+            return
         self.ledgers[ledger_id] = handle
         if not is_everywhere:
             self._dirty.add(ledger_id)
@@ -177,7 +207,8 @@ class Contents:
 
         Durable after the next checkpoint.
         """
-        self._touch(ledger_id).master_key = master_key
+        if ledger_id not in self.tombstones:
+            self._touch(ledger_id).master_key = master_key
 
     def set_limbo(self, ledger_ids: Iterable[int]) -> None:
         """Put these ledgers in limbo, even those this bookie has never seen.
@@ -186,7 +217,9 @@ class Contents:
         Durable after the next checkpoint.
         """
         for ledger_id in ledger_ids:
-            self._touch(ledger_id).is_limbo = True
+            # What is deleted is neither denied nor given any more.
+            if ledger_id not in self.tombstones:
+                self._touch(ledger_id).is_limbo = True
         self.is_damaged = False
         self._is_state_dirty = True
 
@@ -253,21 +286,36 @@ class Contents:
         """Let readers use the new entry logs, and forget the snapshot."""
         invariant(result.plan.cache is self._snapshot, "the checkpoint under way is finished")
         for index, rows in zip(self._indexes, result.rows_by_directory, strict=True):
-            index.add_rows(rows)
+            index.add_rows(rows, self.tombstones)
         self._snapshot = None
 
-    def checkpoint(self, write: Callable[[CheckpointPlan], CheckpointResult]) -> None:
-        """A whole checkpoint, blocking: for start-up and shutdown, when no loop serves.
+    def begin_burial(self) -> BurialPlan | None:
+        """What of the deleted ledgers is left on the disks; ``None`` if that is nothing."""
+        dead_logs = tuple(index.log_use.take_unused() for index in self._indexes)
+        if not self._new_tombstones and not any(dead_logs):
+            return None
+        plan = BurialPlan(tuple(self._new_tombstones), dead_logs)
+        self._new_tombstones = []
+        return plan
 
-        Raises:
-            StorageFailedError: ``write`` did.
-        """
-        plan = self.begin_checkpoint()
-        if plan is not None:
-            self.finish_checkpoint(write(plan))
+    def finish_burial(self, result: BurialResult) -> None:
+        """Keep what is to be tried again."""
+        self._note_logs(result.unread)
+
+    def return_burial(self, plan: BurialPlan) -> None:
+        """There was no room for it: it is to be tried again, as the same burial or another one."""
+        self._new_tombstones = [*plan.tombstones, *self._new_tombstones]
+        self._note_logs(plan.dead_logs)
+
+    def _note_logs(self, by_directory: Iterable[Sequence[int]]) -> None:
+        for index, log_ids in zip(self._indexes, by_directory, strict=True):
+            for log_id in log_ids:
+                index.log_use.note(log_id)
 
     def last_entry(self, ledger_id: int) -> int | None:
         """The highest entry id stored of the ledger, ``None`` when there is none."""
+        if ledger_id not in self.ledgers:
+            return None
         last = self._cache.last_entry(ledger_id)
         if self._snapshot is not None:
             last = _max(last, self._snapshot.last_entry(ledger_id))
@@ -295,28 +343,16 @@ class Contents:
 
         With ``stripe`` only ids that this bookie's place in the ensemble should hold are asked for. ``select`` picks others.
         """
-        invariant(0 <= first <= last, "a read asks for at least one id")
-        wanted = stripe or EVERY_ID
-        select = select or wanted.select
-        first_wanted = wanted.next(first)
-        stored: list[Stored] = []
-        places = id_count = size = 0
-        planned_last, looked_at = last, NO_ENTRY_ID
-        for item in self._find_stored(ledger_id, first, last):
-            is_full = (
-                size >= size_bytes_max or places >= _PLAN_ITEMS_MAX or id_count >= _PLAN_IDS_MAX
-            )
-            # A reply that says nothing of any wanted id would be asked for again for ever.
-            if is_full and looked_at >= first_wanted:
-                # What lies behind was not looked for: to report it as
-                # absent would be a false denial.
-                planned_last = looked_at
-                break
-            places, id_count, looked_at = places + 1, id_count + len(item.ids), item.ids[-1]
-            if ids := select(item.ids):
-                stored.append(Stored(ids, item.place, item.directory))
-                size += stored[-1].size_bytes
-        return ReadPlan(ledger_id, first, last, wanted, size_bytes_max, tuple(stored), planned_last)
+        found = self._find_stored(ledger_id, first, last)
+        return plan_of(
+            found,
+            ledger_id,
+            first,
+            last,
+            stripe=stripe or EVERY_ID,
+            size_bytes_max=size_bytes_max,
+            select=select,
+        )
 
     def plan_compare(self, run: Run, *, size_bytes_max: int) -> ReadPlan:
         """Find the places of the stored entries that have the ids of ``run``, up to a size as in a read."""
@@ -331,6 +367,9 @@ class Contents:
 
     def _find_stored(self, ledger_id: int, first: int, last: int) -> Iterator[Stored]:
         """Every stored id of ``first..last`` and its place, ascending, each once."""
+        # Of a ledger that was deleted since a checkpoint began, the snapshot has entries.
+        if ledger_id not in self.ledgers:
+            return iter(())
         sources: list[Iterator[Stored]] = []
         for cache in (self._cache, self._snapshot):
             if cache is not None and ledger_id in cache.ledgers:

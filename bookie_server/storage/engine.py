@@ -15,6 +15,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from bookie_server.storage.blocking import write_checkpoint
 from bookie_server.storage.checkpoint import Checkpoints
 from bookie_server.storage.contents import Contents
 from bookie_server.storage.disk.files import FileSystem
@@ -41,8 +42,8 @@ class Storage:
         return execute_plan(self.files, plan)
 
     def checkpoint_now(self) -> None:
-        """Make everything durable in entry logs and indexes; see ``Contents.checkpoint``."""
-        self.contents.checkpoint(self.checkpoints.write)
+        """Make everything durable in entry logs and indexes; see :mod:`~bookie_server.storage.blocking`."""
+        write_checkpoint(self.contents, self.checkpoints)
 
     def close(self) -> None:
         """Close all files and give up the directories; writes nothing. Idempotent."""

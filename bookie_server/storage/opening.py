@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 
 from bookie_server.settings import StorageSettings
+from bookie_server.storage.blocking import write_checkpoint
 from bookie_server.storage.checkpoint import Checkpoints
 from bookie_server.storage.disk.errors import StorageFailedError
 from bookie_server.storage.disk.files import FileSystem
@@ -64,7 +65,7 @@ def open_storage(
             # No group stands between the old end and the new file, so the mark may skip to it, and
             # the old files can go.
             ends[journal.index] = journal.position.end
-        contents.checkpoint(checkpoints.write)
+        write_checkpoint(contents, checkpoints)
         return Storage(
             files=files,
             contents=contents,

@@ -53,6 +53,14 @@ class Placement:
         """Count a ledger whose handle state was read from an index."""
         self._count(handle, 1)
 
+    def forget(self, ledger_id: int, handle: LedgerHandleState | None) -> None:
+        """Count a ledger no more: it was deleted."""
+        journal = self._assigned.pop(ledger_id, UNASSIGNED)
+        if journal != UNASSIGNED:
+            self._ledgers_of_journal[journal] -= 1
+        if handle is not None:
+            self._count(handle, -1)
+
     def _count(self, handle: LedgerHandleState, by: int) -> None:
         if handle.directory_index != UNASSIGNED:
             self._ledgers_of_directory[handle.directory_index] += by

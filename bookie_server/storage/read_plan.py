@@ -9,7 +9,7 @@ memory counts as damaged for the reader, but is not named as such.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bookie_server.core.presence import Presence
@@ -30,11 +30,17 @@ from bookie_server.wire.record import (
     parse_run,
 )
 from bookie_server.wire.stripe import Stripe
+from bookkeeper_metadata.foundation.invariant import invariant
+from bookkeeper_metadata.model import NO_ENTRY_ID
 
 PREAD_SIZE_MAX = 1024 * 1024
 """Neighbouring blocks are fetched with one read up to this size."""
 SPANS_MAX = 8_192
 """About the most spans of one outcome; of entries with gaps between them there are two for each."""
+_PLAN_ITEMS_MAX = 4096
+"""Most places looked at for one plan; the ids behind them are reported as not reached."""
+_PLAN_IDS_MAX = 65_536
+"""About the most ids looked at for one plan; more of the smallest records fit no reply."""
 _RECORD_SIZE_MAX = LENGTH_SIZE + ENTRY_SIZE_MAX
 
 
@@ -84,6 +90,41 @@ class ReadPlan:
         return reply + fetched
 
 
+def plan_of(
+    found: Iterable[Stored],
+    ledger_id: int,
+    first: int,
+    last: int,
+    *,
+    stripe: Stripe,
+    size_bytes_max: int,
+    select: Callable[[Sequence[int]], Sequence[int]] | None = None,
+) -> ReadPlan:
+    """Plan a read of what was ``found`` of ``first..last``, up to about ``size_bytes_max`` bytes.
+
+    ``select`` picks the ids that are wanted; without one those of the stripe are.
+    """
+    invariant(0 <= first <= last, "a read asks for at least one id")
+    select = select or stripe.select
+    first_wanted = stripe.next(first)
+    stored: list[Stored] = []
+    places = id_count = size = 0
+    planned_last, looked_at = last, NO_ENTRY_ID
+    for item in found:
+        is_full = size >= size_bytes_max or places >= _PLAN_ITEMS_MAX or id_count >= _PLAN_IDS_MAX
+        # A reply that says nothing of any wanted id would be asked for again for ever.
+        if is_full and looked_at >= first_wanted:
+            # What lies behind was not looked for: to report it as
+            # absent would be a false denial.
+            planned_last = looked_at
+            break
+        places, id_count, looked_at = places + 1, id_count + len(item.ids), item.ids[-1]
+        if ids := select(item.ids):
+            stored.append(Stored(ids, item.place, item.directory))
+            size += stored[-1].size_bytes
+    return ReadPlan(ledger_id, first, last, stripe, size_bytes_max, tuple(stored), planned_last)
+
+
 @dataclass(frozen=True, slots=True)
 class ReadOutcome:
     """Records as chunks to send in this order, and the presence of every asked id."""
@@ -98,6 +139,8 @@ class ReadOutcome:
     """By entry that cannot be read: in which directory, and in which block, it should be."""
     is_short: bool
     """Of some entries reported as damaged nothing is known: there was no descriptor or no memory."""
+    is_outdated: bool
+    """An entry log of the plan is gone: its entries, if they are still stored, are elsewhere now."""
 
     def of(self, presence: Presence) -> list[tuple[int, int]]:
         """The spans with this presence, as ``(first, last)``."""
@@ -121,6 +164,7 @@ class _Collector:
     damage: list[Damage] = field(default_factory=list)
     damaged_places: dict[int, tuple[str, Block]] = field(default_factory=dict)
     is_short: bool = False
+    is_outdated: bool = False
     _joint: tuple[memoryview, int, int] | None = None
     """The last chunk as part of a larger buffer, so that neighbours become one chunk."""
 
@@ -233,6 +277,7 @@ def execute_plan(files: FileSystem, plan: ReadPlan) -> ReadOutcome:
         into.damage,
         into.damaged_places,
         into.is_short,
+        into.is_outdated,
     )
 
 
@@ -289,6 +334,7 @@ def _read_batch(
             if error is not None and is_shortage(error):
                 into.is_short = True
             else:
+                into.is_outdated |= isinstance(error, FileNotFoundError)
                 detail = f"block of ledger {ledger_id}: {error or 'bad checksum'}"
                 into.damage.append(Damage(path, block.offset, detail))
             continue

@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bookie_server.core.handle_state import UNASSIGNED, LedgerHandleState
+from bookie_server.core.ledger_ranges import LedgerRanges
 from bookie_server.settings import StorageSettings
+from bookie_server.storage.blocking import bury_deleted, write_checkpoint
 from bookie_server.storage.checkpoint import Checkpoints
 from bookie_server.storage.contents import Contents
 from bookie_server.storage.disk.damage import Damage
@@ -137,9 +139,12 @@ class _Recovery:
         if self.report.damage:
             # In every directory: the log of a sound one may be all that is
             # left of what another index or a journal lost.
+            buried = LedgerRanges()
+            for first, last in (each for index in self._indexes for each in index.tombstones):
+                buried.add(first, last)
             for index in self._indexes:
                 before = len(index.damage)
-                index.rebuild_rows()
+                index.rebuild_rows(buried)
                 self.report.damage += index.damage[before:]
         else:
             self._establish_new_indexes()
@@ -189,6 +194,7 @@ class _Recovery:
     def restore(self) -> Contents:
         """Make the contents from the indexes; of a ledger the newest handle state holds."""
         contents = Contents(self._indexes, len(self._settings.journal_directories))
+        contents.restore_tombstones()
         merged: dict[int, LedgerHandleState] = {}
         for index in sorted(self._indexes, key=lambda index: index.state.checkpoint):
             for ledger_id, content in index.handles.items():
@@ -203,8 +209,6 @@ class _Recovery:
                     handle.is_fenced |= before.is_fenced
                     handle.master_key = handle.master_key or before.master_key
                 merged[ledger_id] = handle
-            for first, last in index.tombstones:
-                contents.tombstones.add(first, last)
         for number, index in enumerate(self._indexes):
             for ledger_id in index.rows:
                 handle = merged.setdefault(ledger_id, LedgerHandleState())
@@ -236,7 +240,7 @@ class _Recovery:
                 contents.suspect_everything()
             contents.apply(group.records, group.position)
             if contents.cached_bytes > self._settings.write_cache_size_bytes:
-                contents.checkpoint(self._checkpoints.write)
+                write_checkpoint(contents, self._checkpoints)
             if progress is not None:
                 progress(before + replay.report.bytes_replayed)
         self.report.add(replay.report)
@@ -252,7 +256,13 @@ class _Recovery:
             # Only when nothing is missing. After damage such a log
             # may hold the last copy of something.
             self._delete_orphans(contents)
-        contents.checkpoint(self._checkpoints.write)
+        for index in self._indexes:
+            # Those still unnamed may be what a crash kept a burial from: their footers say so.
+            for log_id in log_ids(self._files, index.directory):
+                index.log_use.note(log_id)
+        write_checkpoint(contents, self._checkpoints)
+        # Behind it: a burial says nothing of damage, and may write an index anew.
+        bury_deleted(contents, self._checkpoints)
         # From here on the indexes say that damage is unanswered.
         for directory in self._settings.directories:
             unmark_doubtful(self._files, directory)

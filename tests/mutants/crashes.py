@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bookie_server.identity import claim_identity
 from bookie_server.storage.checkpoint import Checkpoints
+from bookie_server.storage.contents import Contents
 from bookie_server.storage.disk.overlay import OverlayFile
 from bookie_server.storage.identity.cookie_file import _replace
 from bookie_server.storage.index.directory import DirectoryIndex
@@ -149,5 +150,29 @@ mutant(
     _CRASHES,
     "test_a_crash_within_the_start_behind_a_lost_index_costs_nothing_more",
 ).edit(_Recovery.load, {" + [ORIGIN for _ in lost]": ""})
+mutant(
+    "burial_without_tombstones",
+    "a burial takes the tombstones and writes none, and the marks move on behind them",
+    _STATES,
+    _EXPLORED.format("burial"),
+).edit(Contents.begin_burial, {"tuple(self._new_tombstones)": "()"})
+mutant(
+    "burial_without_room_forgotten",
+    "the tombstones of a burial without room are not written later",
+    _STATES,
+    _EXPLORED.format("burial_without_room"),
+).edit(Contents.return_burial, {"[*plan.tombstones, *self._new_tombstones]": "[]"})
+mutant(
+    "late_add_of_a_deleted_ledger",
+    "an add that another journal has brings a deleted ledger back",
+    _STATES,
+    _EXPLORED.format("burial"),
+).edit(Contents._is_deleted, {"ledger_id not in self.tombstones": "True"})
+mutant(
+    "snapshot_without_the_half_committed",
+    "a burial's snapshot leaves out what one directory has committed of a checkpoint",
+    _STATES,
+    _EXPLORED.format("burial_without_room"),
+).edit(DirectoryIndex._replace_file, {"if self._hidden_rows else []": "if False else []"})
 
 CRASHES = mutant.all()

@@ -7,16 +7,18 @@ dropped; any other failed checksum is damage. After damage the rows are rebuilt 
 the entry logs; handle states that stood behind it are gone, which is why the bookie's ledgers then go
 into limbo.
 
-``rows`` belongs to the loop thread; everything else to the thread that commits a checkpoint. That
-thread copies the rows for a snapshot, so they change by single steps, and no ledger's ever go.
+A tombstone stands above everything: what is said of its ledgers before it or behind it does not count.
+
+``rows`` and ``log_use`` belong to the loop thread; everything else to the thread that commits a
+checkpoint. That thread copies the rows for a snapshot, so they change by single steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from bookie_server.core.ledger_ranges import LedgerRanges
+from bookie_server.core.ledger_ranges import LedgerRanges, within
 from bookie_server.storage.disk.damage import Damage
 from bookie_server.storage.disk.errors import DamagedFileError, NoRoomError, repeatable
 from bookie_server.storage.disk.files import File, FileSystem
@@ -43,6 +45,7 @@ from bookie_server.storage.index.header import (
     parse_header,
 )
 from bookie_server.storage.logs.entry_log import file_name, is_block_sound, log_ids, read_footer
+from bookie_server.storage.logs.log_use import LogUse
 from bookie_server.storage.logs.rows import LedgerRows, Row
 from bookkeeper_metadata.foundation.invariant import invariant
 
@@ -79,6 +82,9 @@ class DirectoryIndex:
         self.handles: dict[int, bytes] = {}
         self.tombstones = LedgerRanges()
         self.rows: dict[int, LedgerRows] = {}
+        self.log_use = LogUse()
+        self._hidden_rows: dict[int, bytes] = {}
+        """Committed, and not shown by ``add_rows`` yet."""
         self.damage: list[Damage] = []
 
     @property
@@ -116,6 +122,7 @@ class DirectoryIndex:
             self._file = file
         else:
             file.close()
+        self.bury(self.tombstones.members(self.rows))
 
     def _read_header(self, file: File) -> int | None:
         try:
@@ -182,25 +189,46 @@ class DirectoryIndex:
         self.handles.update(delta.handles)
         for first, last in delta.tombstones:
             self.tombstones.add(first, last)
+            for ledger_id in within(first, last, self.handles):
+                del self.handles[ledger_id]
+        # What a checkpoint began to write before its ledger was deleted.
+        for ledger_id in self.tombstones.members(delta.handles):
+            self.handles.pop(ledger_id, None)
 
-    def add_rows(self, rows: dict[int, bytes]) -> None:
-        """Make packed rows visible to readers; loop thread, after their delta is committed."""
+    def add_rows(self, rows: dict[int, bytes], buried: LedgerRanges | None = None) -> None:
+        """Make packed rows visible to readers, but for those of ``buried`` ledgers; loop thread, after
+        their delta is committed."""
         for ledger_id, packed in rows.items():
+            new = LedgerRows(packed)
+            # A delta's rows name a log that no earlier row does.
+            self.log_use.add(new.log_ids())
             known = self.rows.get(ledger_id)
-            if known is None:
-                self.rows[ledger_id] = LedgerRows(packed)
+            if buried and ledger_id in buried:
+                self.log_use.remove(new.log_ids())
+            elif known is None:
+                self.rows[ledger_id] = new
             elif not known.append_packed(packed):
-                for row in LedgerRows(packed):
+                for row in new:
                     known.insert(row)
+        self._hidden_rows = {}
+
+    def bury(self, ledger_ids: Iterable[int]) -> None:
+        """Forget where the entries of deleted ledgers are; loop thread."""
+        for ledger_id in ledger_ids:
+            rows = self.rows.pop(ledger_id, None)
+            if rows is not None:
+                self.log_use.remove(rows.log_ids())
 
     def forget_rows(self, ledger_id: int, entry_ids: Sequence[int]) -> None:
         """Forget where these entries are, for they are replaced; loop thread, once that is durable."""
         rows = self.rows.get(ledger_id)
         if rows is not None:
+            before = rows.log_ids()
             rows.remove(entry_ids)
+            self.log_use.remove(before - rows.log_ids())
 
-    def rebuild_rows(self) -> None:
-        """Add the rows of entry logs in the directory, from their footers.
+    def rebuild_rows(self, buried: LedgerRanges) -> None:
+        """Add the rows of entry logs in the directory, from their footers, but for ``buried`` ledgers.
 
         A sound index has the rows of all logs whose checkpoints completed, so one that it does not
         name may be a crash's leftover: of that only blocks that pass their checksum are taken, at
@@ -227,8 +255,11 @@ class DirectoryIndex:
                 continue
             is_certain = not is_sound and log_id <= self.state.last_log_id
             for ledger_id, row in footer:
-                if is_certain or self._is_sound(row):
+                if ledger_id not in buried and (is_certain or self._is_sound(row)):
                     self.rows.setdefault(ledger_id, LedgerRows()).insert(row)
+        self.log_use = LogUse()
+        for rows in self.rows.values():
+            self.log_use.add(rows.log_ids())
         # The rows name these logs now. A lower number would make leftovers of them, which the next
         # sound start deletes.
         self.state = replace(self.state, last_log_id=max([self.state.last_log_id, *found]))
@@ -263,6 +294,8 @@ class DirectoryIndex:
             self._append_delta(self._file, delta)
         # Only now: what found no room is not in the index, neither on disk nor in memory.
         self._adopt(delta)
+        if delta.rows:
+            self._hidden_rows = delta.rows
 
     def _try_snapshot(self, delta: IndexDelta) -> bool:
         """Write a snapshot if there is room for one: it saves room later, and can wait."""
@@ -315,13 +348,18 @@ class DirectoryIndex:
                 self.handles | delta.handles,
                 [*self.tombstones, *delta.tombstones],
             )
-            # Safe beside the loop thread: ledgers are added in ``add_rows`` only, for a checkpoint
-            # that has ended. That is also why this delta's own rows come as a second part. Rows that
-            # are forgotten meanwhile are replaced by a record behind this delta's marks.
+            # Safe beside the loop thread: rows are added in ``add_rows`` only, for a checkpoint that
+            # has ended. That is also why this delta's own rows come as a part of their own, and those
+            # of a checkpoint that found no room in another directory. Rows that are forgotten
+            # meanwhile are replaced, or buried, by a record behind this delta's marks.
             everything.rows = {
-                ledger: packed for ledger, rows in self.rows.items() if (packed := rows.packed())
+                ledger: packed
+                for ledger, rows in list(self.rows.items())
+                if (packed := rows.packed())
             }
-            for part in (everything, IndexDelta(delta.state, {}, rows=delta.rows)):
+            hidden = [self._hidden_rows] if self._hidden_rows else []
+            parts = [IndexDelta(delta.state, {}, rows=rows) for rows in (*hidden, delta.rows)]
+            for part in (everything, *parts):
                 for body in encode_snapshot(part):
                     buffers, size = encode_group(self._format, generation, end, body)
                     file.write_at(end.offset, buffers)

@@ -17,6 +17,8 @@ import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from bookie_server.storage.disk.errors import DamagedFileError
 from bookie_server.storage.disk.files import File, FileSystem, split_buffers
 from bookie_server.storage.disk.group import CRC_SIZE, crc32c_of, is_signed, signed
@@ -43,6 +45,7 @@ _HEADER = struct.Struct(">8sIq16s")
 _TRAILER = struct.Struct(">8sqqI")
 _LEDGER = struct.Struct(">q")
 _FOOTER_ROW_SIZE = _LEDGER.size + ROW_SIZE
+_FOOTER_LAYOUT = np.dtype([("ledger_id", ">i8"), ("row", f"V{ROW_SIZE}")])
 TRAILER_SIZE = _TRAILER.size + CRC_SIZE
 
 
@@ -188,6 +191,26 @@ def read_footer(
         DamagedFileError: header, trailer or footer do not pass their checksums.
         OSError: the file cannot be read.
     """
+    footer = _read_footer(files, directory, log_id, instance_id)
+    return [
+        (_LEDGER.unpack_from(footer, at)[0], unpack_row(footer, at + _LEDGER.size))
+        for at in range(0, len(footer), _FOOTER_ROW_SIZE)
+    ]
+
+
+def ledgers_in(files: FileSystem, directory: str, log_id: int, instance_id: bytes) -> list[int]:
+    """The ledgers that a log was written for, each once.
+
+    Raises:
+        DamagedFileError, OSError: as :func:`read_footer`.
+    """
+    footer = _read_footer(files, directory, log_id, instance_id)
+    rows = np.frombuffer(footer, _FOOTER_LAYOUT)
+    ledger_ids: list[int] = np.unique(rows["ledger_id"]).tolist()
+    return ledger_ids
+
+
+def _read_footer(files: FileSystem, directory: str, log_id: int, instance_id: bytes) -> bytes:
     path = f"{directory}/{file_name(log_id)}"
     with files.open(path) as file:
         size = file.size()
@@ -210,10 +233,7 @@ def read_footer(
         footer = file.read_at(offset, length)
     if crc32c(footer) != checksum:
         raise DamagedFileError(path, "footer")
-    return [
-        (_LEDGER.unpack_from(footer, at)[0], unpack_row(footer, at + _LEDGER.size))
-        for at in range(0, length, _FOOTER_ROW_SIZE)
-    ]
+    return footer
 
 
 def is_block_sound(file: File, block: Block) -> bool:

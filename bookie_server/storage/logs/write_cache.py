@@ -115,6 +115,14 @@ class WriteCache:
             self.size_bytes -= known.remove(run)
         self.insert(_copied(run), run.size_bytes)
 
+    def forget(self, ledger_id: int) -> None:
+        """Let go of a ledger's runs."""
+        runs = self.ledgers.pop(ledger_id, None)
+        if runs is not None:
+            # A frame that other ledgers share stays: what it holds was counted with its first run.
+            held = sum(run.size_bytes + RUN_OVERHEAD for run in runs.runs)
+            self.size_bytes = max(self.size_bytes - held, 0) if self.ledgers else 0
+
     def between(self, ledger_id: int, first: int, last: int) -> Iterator[Run]:
         """The ledger's runs whose spans touch ``first..last``, ascending, uncut."""
         # Not by index: to ask a defaultdict would put an empty

@@ -95,7 +95,8 @@ class CrashJudge:
             return
         # A disk writes whole sectors: an ordinary power loss is never taken for damage.
         assert storage.recovery.damage == [], when
-        assert not any(facts.is_limbo for facts in contents.ledgers.values()), when
+        in_limbo = {ledger_id for ledger_id, facts in contents.ledgers.items() if facts.is_limbo}
+        assert in_limbo <= self.model.limbo, when
         assert not (self.model.is_answered and contents.is_damaged), when
         for path in self.model.layout.journal_directories:
             assert [name[16:] for name in files.names(path)] == [".txn"], f"{when}: journals"

@@ -34,6 +34,8 @@ PARTS: dict[Callable[[CrashStates, Random], None], int] = {
     histories.damage: 4,
     histories.sealed: 1,
     histories.replacing: 2,
+    histories.burial: 3,
+    histories.burial_without_room: 2,
 }
 """How many tests explore histories of a kind in `make test`."""
 FULL_FACTOR = 5

@@ -115,7 +115,7 @@ def test_a_read_for_which_nothing_is_held_does_not_look_through_the_whole_ledger
     for entry_id in range(60, 90, 2):
         model.write([Add(run_of(1, [entry_id]))])
     odd = Stripe(2, 1, 1)
-    monkeypatch.setattr("bookie_server.storage.contents._PLAN_ITEMS_MAX", 3)
+    monkeypatch.setattr("bookie_server.storage.read_plan._PLAN_ITEMS_MAX", 3)
 
     plan = model.storage.contents.plan_read(1, 0, 89, stripe=odd, size_bytes_max=10**6)
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from bookie_server.core.presence import Presence
-from bookie_server.core.records import Add, Fence, MasterKey
+from bookie_server.core.records import Add, Fence, MasterKey, Tombstone
 from bookie_server.storage.checkpoint import CheckpointPlan
 from bookie_server.storage.logs.rows import Row
 from bookie_server.storage.read_plan import ReadOutcome
@@ -27,7 +27,8 @@ from tests.simulation.kit.storage_model import (
     started,
 )
 
-LEDGERS = (1, 2, 3)
+LEDGERS = (1, 2, 3, 4, 5)
+DELETED = (4, 5)
 
 
 def check_read(
@@ -97,6 +98,15 @@ class StorageMachine(RuleBasedStateMachine):
     @rule(ledger_id=strategies.sampled_from(LEDGERS))
     def fence(self, ledger_id: int) -> None:
         self.model.write([MasterKey(ledger_id, bytes(20)), Fence(ledger_id)])
+
+    @rule(ledger_id=strategies.sampled_from(DELETED), count=strategies.integers(1, 2))
+    def delete(self, ledger_id: int, count: int) -> None:
+        self.model.write([Tombstone(ledger_id, ledger_id + count - 1)])
+
+    @rule()
+    def bury(self) -> None:
+        if self.plan is None:
+            self.model.bury()
 
     @rule()
     def begin_checkpoint(self) -> None:

@@ -14,8 +14,10 @@ from bookie_server.core.records import (
     MasterKey,
     Replace,
     Tombstone,
+    ledger_of,
 )
 from bookie_server.settings import StorageSettings
+from bookie_server.storage.disk.errors import NoRoomError
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.locks import lock_directories
 from bookie_server.storage.engine import Storage
@@ -118,6 +120,7 @@ class Model:
         self.packets: dict[int, bytes] = {}
         self.packets_sent: dict[int, list[bytes]] = {}
         self.tombstones: set[int] = set()
+        self.tombstones_sent: set[int] = set()
         self.limbo: set[int] = set()
         """Ledgers of which something may have been lost, and that is known durably."""
         self.is_answered = False
@@ -148,6 +151,9 @@ class Model:
                 self.fences_sent.add(record.ledger_id)
             elif isinstance(record, ExplicitLac):
                 self.packets_sent.setdefault(record.ledger_id, []).append(record.packet)
+            elif isinstance(record, Tombstone):
+                deleted = range(record.first_ledger, record.last_ledger + 1)
+                self.tombstones_sent.update(deleted)
 
     def write(self, records: Sequence[JournalRecord]) -> None:
         """Journal, apply and count as acknowledged; all records go to the first one's journal."""
@@ -162,6 +168,8 @@ class Model:
         journal.prepare()
 
     def _acknowledge(self, record: JournalRecord) -> None:
+        if not isinstance(record, Tombstone) and ledger_of(record) in self.tombstones:
+            return
         match record:
             case Add(run):
                 known = self.entries.setdefault(run.ledger_id, {})
@@ -179,6 +187,29 @@ class Model:
                 self.packets[ledger_id] = packet
             case Tombstone(first, last):
                 self.tombstones.update(range(first, last + 1))
+                for ledger_id in range(first, last + 1):
+                    self._forget(ledger_id)
+
+    def _forget(self, ledger_id: int) -> None:
+        """Nothing is promised of a deleted ledger any more."""
+        for promises in (self.entries, self.keys, self.packets):
+            promises.pop(ledger_id, None)
+        self.fenced.discard(ledger_id)
+        self.limbo.discard(ledger_id)
+
+    def bury(self) -> None:
+        """One whole burial, with every entry looked for before and after it."""
+        plan = self.storage.contents.begin_burial()
+        if plan is None:
+            return
+        self.check(self.storage, "burial begun")
+        try:
+            result = self.storage.checkpoints.bury(plan)
+        except NoRoomError:
+            self.storage.contents.return_burial(plan)
+            raise
+        self.storage.contents.finish_burial(result)
+        self.check(self.storage, "buried")
 
     def checkpoint(self) -> None:
         """One whole checkpoint, with every entry looked for at each of its moments."""
@@ -204,8 +235,14 @@ class Model:
         ``may_lack``: after damage things may be gone, as long as that is denied of none of them.
         """
         contents = storage.contents
-        for ledger_id in {*self.entries, *self.keys, *self.fenced, *self.limbo, *contents.ledgers}:
+        promised = {*self.entries, *self.keys, *self.fenced, *self.limbo}
+        for ledger_id in {*promised, *self.tombstones, *contents.ledgers}:
             facts = contents.ledgers.get(ledger_id)
+            if ledger_id in contents.tombstones:
+                assert ledger_id in self.tombstones_sent, f"{when}: {ledger_id} deleted by nobody"
+                assert facts is None, f"{when}: {ledger_id} is deleted, and known"
+                assert not read_all(storage, ledger_id), f"{when}: {ledger_id} is deleted, and read"
+                continue
             absence = status_of_absence(facts, is_storage_damaged=contents.is_damaged)
             is_lost = may_lack and absence is Status.UNKNOWN
             self._check_entries(storage, ledger_id, when, is_lost)

@@ -1,0 +1,136 @@
+"""Deleted ledgers give their entry logs back, without a start; nobody else's go with them."""
+
+from __future__ import annotations
+
+from bookie_server.core.ledger_ranges import LedgerRanges, within
+from bookie_server.core.records import Add, Replace, Tombstone
+from bookie_server.storage.logs.entry_log import log_ids
+from bookie_server.storage.logs.log_use import LogUse
+from tests.simulation.kit.storage_model import Model, open_small, run_of, started
+
+_LEDGERS = "/ledgers0"
+
+
+def filled() -> Model:
+    """Ledgers 1 and 2 in one log, ledger 1 by itself in the next."""
+    model = started(directories=1)
+    model.write([Add(run_of(1, range(3)))])
+    model.write([Add(run_of(2, range(3)))])
+    model.checkpoint()
+    model.write([Add(run_of(1, range(3, 6)))])
+    model.checkpoint()
+    return model
+
+
+def logs(model: Model) -> list[int]:
+    return log_ids(model.files, _LEDGERS)
+
+
+def test_a_log_goes_with_the_last_of_its_ledgers() -> None:
+    model = filled()
+    assert logs(model) == [1, 2]
+
+    model.write([Tombstone(1, 1)])
+    model.bury()
+    assert logs(model) == [1], "ledger 2 is in the first one"
+
+    model.write([Tombstone(2, 2)])
+    model.bury()
+    assert logs(model) == []
+    assert not model.storage.contents.ledgers
+
+
+def test_a_log_whose_checkpoint_ran_while_its_ledgers_were_deleted_goes_too() -> None:
+    model = started(directories=1)
+    model.write([Add(run_of(1, range(3)))])
+    plan = model.storage.contents.begin_checkpoint()
+    assert plan is not None
+    model.write([Tombstone(1, 1)])
+    model.storage.contents.finish_checkpoint(model.storage.checkpoints.write(plan))
+    assert logs(model) == [1]
+
+    model.bury()
+
+    assert logs(model) == []
+
+
+def test_a_dead_log_that_cannot_be_read_is_tried_again() -> None:
+    model = filled()
+    model.write([Tombstone(1, 1)])
+    model.files.unreadable.add(f"{_LEDGERS}/{2:016x}.log")
+    model.bury()
+    assert logs(model) == [1, 2]
+
+    model.files.unreadable.clear()
+    model.bury()
+
+    assert logs(model) == [1]
+
+
+def test_a_dead_log_whose_footer_is_damaged_stays() -> None:
+    model = filled()
+    model.files.content(f"{_LEDGERS}/{2:016x}.log")[-20] ^= 1
+    model.write([Tombstone(1, 2)])
+
+    model.bury()
+
+    assert logs(model) == [2], "it may hold what damage took from an index"
+
+
+def test_a_log_whose_entries_were_all_replaced_is_no_deletion() -> None:
+    """A start deletes it, when it has found all that the index knows."""
+    model = filled()
+    model.write([Replace(run_of(1, range(3, 6)))])
+    model.checkpoint()
+
+    model.bury()
+
+    assert 2 in logs(model)
+    model.restart()
+    assert 2 not in logs(model)
+
+
+def test_what_is_deleted_stays_so_behind_a_start_without_a_burial() -> None:
+    model = filled()
+    model.write([Tombstone(1, 2)])
+    model.checkpoint()
+    model.storage.close()
+
+    model.storage = open_small(model.files.after_kill(), 1)
+
+    model.check(model.storage, "restarted")
+    assert log_ids(model.storage.files, _LEDGERS) == []
+
+
+def test_memory_of_a_deleted_ledger_comes_back() -> None:
+    model = started(directories=1)
+    model.write([Add(run_of(1, range(30), size=100))])
+    assert model.storage.contents.cached_bytes > 3000
+
+    model.write([Tombstone(1, 1)])
+
+    assert model.storage.contents.cached_bytes == 0
+    assert model.storage.contents.begin_checkpoint() is not None  # of the tombstone
+
+
+def test_a_log_is_unused_when_the_last_ledger_leaves_it() -> None:
+    use = LogUse()
+    use.add([1, 2])
+    use.add([2])
+    use.remove([1, 2])
+    assert use.take_unused() == (1,)
+    assert use.take_unused() == ()
+    use.note(2)
+    use.note(3)
+    assert use.take_unused() == (3,), "of 2 a ledger is left"
+
+
+def test_ids_within_a_range_are_found_from_either_side() -> None:
+    known = {5: "", 9: "", 10**12: ""}
+    assert sorted(within(5, 9, known)) == [5, 9]
+    assert sorted(within(0, 10**15, known)) == [5, 9, 10**12]
+    assert within(6, 8, known) == []
+    ranges = LedgerRanges()
+    assert ranges.members(known) == []
+    ranges.add(6, 10)
+    assert ranges.members(known) == [9]

@@ -1,0 +1,142 @@
+"""A bookie deletes ledgers: from then on it takes nothing of them, gives nothing, and denies nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from bookie_server.bookie import Bookie
+from bookie_server.core.space import Mode
+from bookie_server.reads.fetching import Fetcher
+from bookie_server.wire.messages import (
+    ListRequest,
+    LongPoll,
+    ReadLacRequest,
+    ReadRequest,
+    Status,
+)
+from tests.doubles.records import KEY, add, section
+from tests.doubles.storage import running_bookie, start_bookie
+from tests.doubles.waits import until
+
+LEDGER = 7
+
+
+async def status_of_read(bookie: Bookie) -> Status:
+    reply = await bookie.read(ReadRequest(ledger_id=LEDGER, first_entry=0, last_entry=0))
+    return reply.missing[0].status if reply.missing else Status.OK
+
+
+def logs(place: Path) -> list[str]:
+    return sorted(path.name for path in (place / "l").glob("*.log"))
+
+
+async def with_entries(place: Path, **changes: int) -> Bookie:
+    """A bookie with three entries of ledger 7 in an entry log."""
+    async with running_bookie(place) as before:
+        assert await add(before, section([b"x" * 100] * 3)) is Status.OK
+    return await start_bookie(place, **changes)
+
+
+async def test_a_deleted_ledger_takes_gives_and_denies_nothing(tmp_path: Path) -> None:
+    bookie = await with_entries(tmp_path, checkpoint_interval_ms=100)
+    assert list(bookie.held_ledgers) == [LEDGER]
+    assert await bookie.delete([(LEDGER, LEDGER)]) is Status.OK
+
+    assert list(bookie.held_ledgers) == []
+    assert await status_of_read(bookie) is Status.UNKNOWN
+    assert (await bookie.read_lac(ReadLacRequest(LEDGER))).status is Status.UNKNOWN
+    assert bookie.list_entries(ListRequest(LEDGER, 0, 0)).status is Status.UNKNOWN
+    late = section([b"x" * 100], 3, length_before=300)
+    assert await add(bookie, late) is Status.FENCED
+    assert await add(bookie, replace(late, is_recovery=True)) is Status.FENCED
+    assert await bookie.fence(LEDGER, KEY) is Status.FENCED
+    await until(lambda: not logs(tmp_path))
+    await bookie.stop()
+
+    async with running_bookie(tmp_path) as again:
+        assert await add(again, late) is Status.FENCED
+        assert list(again.held_ledgers) == []
+
+
+async def test_it_is_deleted_though_the_disk_is_full(tmp_path: Path) -> None:
+    bookie = await with_entries(tmp_path, checkpoint_interval_ms=100)
+    bookie.space.on_no_room()
+    assert bookie.space.mode is Mode.FULL
+
+    assert await bookie.delete([(LEDGER, LEDGER)]) is Status.OK
+
+    await until(lambda: not logs(tmp_path))
+    await bookie.stop()
+
+
+async def test_who_waits_for_news_of_a_deleted_ledger_is_told(tmp_path: Path) -> None:
+    bookie = await with_entries(tmp_path)
+    poll = ReadLacRequest(LEDGER, long_poll=LongPoll(previous_lac=9, timeout_ms=60_000))
+    waiting = asyncio.create_task(bookie.read_lac(poll))
+    await until(lambda: bookie.lac_watch.waiter_count == 1)
+
+    await bookie.delete([(LEDGER, LEDGER)])
+
+    assert (await waiting).status is Status.UNKNOWN
+    await bookie.stop()
+
+
+async def test_a_suspect_takes_no_add_until_the_suspicion_ends(tmp_path: Path) -> None:
+    async with running_bookie(tmp_path) as bookie:
+        first = asyncio.create_task(add(bookie, section([b"a"])))
+        await asyncio.sleep(0)
+        await bookie.suspect([LEDGER])
+        assert first.done(), "what was admitted before is durable now"
+        assert await first is Status.OK
+
+        late = section([b"b"], 1, length_before=1)
+        assert await add(bookie, late) is Status.LIMBO
+        assert await add(bookie, replace(late, is_recovery=True)) is Status.LIMBO
+        assert await status_of_read(bookie) is Status.OK
+
+        await bookie.suspect([])
+        assert await add(bookie, late) is Status.OK
+
+
+async def test_adds_are_refused_from_the_moment_a_deletion_is_on_its_way(tmp_path: Path) -> None:
+    async with running_bookie(tmp_path) as bookie:
+        deleting = asyncio.create_task(bookie.delete([(5, 9), (20, 20)]))
+        await asyncio.sleep(0)
+        assert not deleting.done()
+        assert await add(bookie, section([b"a"])) is Status.FENCED
+        assert await deleting is Status.OK
+        assert list(bookie.held_ledgers) == []
+
+
+async def test_a_read_planned_before_goes_on_behind_the_deletion_of_its_log(tmp_path: Path) -> None:
+    """It plans anew: nothing of it is damage, and nothing is denied."""
+    bookie = await with_entries(tmp_path, checkpoint_interval_ms=100)
+    fetcher: Fetcher = bookie._fetcher
+    execute, met = fetcher._execute, 0
+
+    async def delayed(plan: object) -> object:
+        nonlocal met
+        met += 1
+        if met == 1:
+            await bookie.delete([(LEDGER, LEDGER)])
+            await until(lambda: not logs(tmp_path))
+        return await execute(plan)  # type: ignore[arg-type]
+
+    fetcher._execute = delayed  # type: ignore[method-assign, assignment]
+
+    assert await status_of_read(bookie) is Status.UNKNOWN
+    assert met == 2
+    assert bookie.damage_log.count == 0
+    await bookie.stop()
+
+
+async def test_a_log_that_is_lost_and_not_deleted_is_damage(tmp_path: Path) -> None:
+    bookie = await with_entries(tmp_path)
+    (log,) = (tmp_path / "l").glob("*.log")
+    log.unlink()
+
+    assert await status_of_read(bookie) is Status.UNKNOWN
+    assert bookie.damage_log.count == 1
+    await bookie.stop()
