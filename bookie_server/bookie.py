@@ -18,6 +18,7 @@ from functools import partial
 from bookie_server.checkpoint_loop import CheckpointLoop
 from bookie_server.core.admission import Admission
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
+from bookie_server.core.ledger_ranges import within
 from bookie_server.core.space import REQUEST_SIZE, Disk, Look, Mode, Space
 from bookie_server.journal_thread import JournalWriter, size_bytes
 from bookie_server.memory.budget import MemoryBudget, Room
@@ -214,9 +215,10 @@ class Bookie:
         """Delete ledgers for good, by ranges of their ids; OK means that this is durable."""
         return await self._decide(partial(self._admission.delete, ranges))
 
-    def has_news_of(self, ledger_id: int) -> bool:
-        """Whether something of the ledger is stored here or on its way to be."""
-        return ledger_id in self._contents.ledgers or ledger_id in self._admission.unsettled_ledgers
+    def known_between(self, first: int, last: int) -> set[int]:
+        """The ledgers among these ids of which anything is stored here, or on its way to be."""
+        known = within(first, last, self._contents.ledgers)
+        return {*known, *within(first, last, self._admission.unsettled_ledgers)}
 
     # -- carrying out effects -----------------------------------------------------------------------
 

@@ -17,16 +17,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from random import Random
 
+from bookie_server.collection.counter import CollectionCounter
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.identity.claim import claim_directories
-from bookie_server.storage.identity.cookie_file import instance_id_of
+from bookie_server.storage.identity.cookie_file import Start, instance_id_of
 from bookie_server.storage.identity.start_plan import Applicant
 from bookkeeper_metadata.cookies import (
     Cookie,
@@ -53,6 +54,8 @@ class Identity:
 
     cookie: Cookie
     locks: ExitStack
+    start: Start | None
+    """As it is counted on the disks; ``None`` for one that is not."""
     _store: MetadataStore
     _root: str
     _recorded: RecordedIdentity
@@ -68,6 +71,22 @@ class Identity:
             await CookieStore(self._store, self._root).write_cookie(self.cookie, self._recorded)
         except StoreConflict as cause:
             raise StorageRefusedError(cause.path, _ANOTHER) from cause
+
+    def collection_counter(
+        self, files: FileSystem, directories: Sequence[str]
+    ) -> CollectionCounter | None:
+        """What counts the collections of this start; ``None`` if the start itself is not counted."""
+        if self.start is None:
+            return None
+        return CollectionCounter(
+            self._store,
+            self._root,
+            files,
+            directories,
+            self.start,
+            bookie_id=self.cookie.bookie_id,
+            cluster_id=self.cookie.instance_id,
+        )
 
     async def watch(self, fail: Callable[[Exception], None]) -> None:
         """Call ``fail`` when another process starts under this id; for the life of the session."""
@@ -119,6 +138,7 @@ async def claim_identity(
         has_cookie=recorded.cookie is not None,
         starts=counter.starts,
         start_id=counter.start_id,
+        collections=counter.collections,
         instance_id=instance_id_of(cluster_id, bookie_id),
         journals=recorded.cookie.journal_directories if recorded.cookie is not None else (),
         ledgers=recorded.cookie.ledger_directories if recorded.cookie is not None else (),
@@ -140,11 +160,16 @@ async def claim_identity(
         if not is_counted:
             undo.pop_all()
             return Identity(
-                _cookie(settings, cluster_id), claim.locks, store, root, recorded, counter
+                _cookie(settings, cluster_id), claim.locks, None, store, root, recorded, counter
             )
         start = claim.plan.start
         is_older = claim.plan.is_metadata_older or counter.is_metadata_older
-        counter = StartCounter(start.number, start.start_id, is_metadata_older=is_older)
+        counter = StartCounter(
+            start.number,
+            start.start_id,
+            is_metadata_older=is_older,
+            collections=start.collections,
+        )
         try:
             await cookies.count_start(bookie_id, counter, recorded)
         except StoreConflict as cause:
@@ -157,7 +182,7 @@ async def claim_identity(
             bookie_id,
         )
     cookie = _cookie(settings, cluster_id)
-    return Identity(cookie, claim.locks, store, root, recorded, counter)
+    return Identity(cookie, claim.locks, start, store, root, recorded, counter)
 
 
 def _cookie(settings: BookieSettings, cluster_id: str) -> Cookie:

@@ -20,12 +20,13 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from random import SystemRandom
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc.aio
 
 from bookie_server.addressed import AddressedHandler
 from bookie_server.bookie import Bookie
+from bookie_server.collection.collector import Collector
 from bookie_server.identity import claim_identity
 from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
 from bookie_server.memory.trimming import trim_memory
@@ -53,6 +54,7 @@ from bookkeeper_metadata.cluster import instance_id, read_layout
 from bookkeeper_metadata.errors import ClusterNotInitializedError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.readonly import ReadonlyWishes
 from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.interface import MetadataStore
@@ -131,7 +133,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
             _LOGGER.info("bookie stopped before it was ready. bookie_id=%s", bookie_id)
             # Nothing was acknowledged, and a thread may be in the middle of a long replay.
             _exit_now(0)
-        bookie = preparing.result()
+        bookie, collector = preparing.result()
         identity = BookieInfo(bookie_id, cluster_id, __version__)
         service = BookieService(bookie, identity, settings.ledger_directories[0], port)
         server.add_generic_rpc_handlers((AddressedHandler(service.handler(), identity),))
@@ -142,7 +144,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
         )
         watch = SpaceWatch(bookie, RealFileSystem(), settings.storage, registrar.set_readonly)
         await ReadonlyWishes(store, root).watch(bookie_id, bookie.set_readonly_by_hand)
-        await _stay_registered(registrar, watch, bookie, stopped)
+        await _stay_registered(registrar, watch, bookie, collector, stopped)
         has_room = bookie.space.is_sealed and not stopped.done()
         stopped.cancel()
         if not bookie.failed.done():
@@ -169,6 +171,14 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
         await store.close()
 
 
+class _Ready(NamedTuple):
+    """What a start comes to."""
+
+    bookie: Bookie
+    collector: Collector | None
+    """``None`` where nothing is written, a deletion least of all: the bookie is sealed."""
+
+
 async def _prepare(
     store: MetadataStore,
     root: str,
@@ -177,7 +187,7 @@ async def _prepare(
     may_replace: bool,
     *,
     is_sealed: bool,
-) -> Bookie:
+) -> _Ready:
     """The bookie on its directories, ready to answer."""
     real = RealFileSystem()
     overlaid = overlay(real, settings) if is_sealed else None
@@ -211,7 +221,11 @@ async def _prepare(
         # Where that was for want of room, the sealed start of this process needs the directories.
         storage.close()
         raise
-    return bookie
+    counter = identity.collection_counter(files, settings.storage.directories)
+    if counter is None:
+        return _Ready(bookie, None)
+    ledgers = LedgerStore(store, root, random=SystemRandom())
+    return _Ready(bookie, Collector(bookie, counter, ledgers, interval_ms=settings.gc_interval_ms))
 
 
 def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
@@ -231,7 +245,11 @@ async def _until_first(*ends: asyncio.Future[Any]) -> None:
 
 
 async def _stay_registered(
-    registrar: Registrar, watch: SpaceWatch, bookie: Bookie, stopped: asyncio.Task[Any]
+    registrar: Registrar,
+    watch: SpaceWatch,
+    bookie: Bookie,
+    collector: Collector | None,
+    stopped: asyncio.Task[Any],
 ) -> None:
     """Stay registered, as what there is room for, until a signal comes or something fails.
 
@@ -246,6 +264,9 @@ async def _stay_registered(
     ends: list[asyncio.Future[Any]] = [stopped, bookie.failed, looking]
     if bookie.space.is_sealed:
         tasks.append(asyncio.create_task(watch.wait_for_start(), name="wait-for-room"))
+        ends.append(tasks[-1])
+    if collector is not None:
+        tasks.append(asyncio.create_task(collector.run(), name="collect-garbage"))
         ends.append(tasks[-1])
     try:
         await _until_first(registering, *ends)

@@ -143,6 +143,8 @@ class BookieSettings(LayoutSettings, PlaceSettings):
     """Bytes one journal write takes at most. Larger: more throughput, longer waits behind a group."""
     checkpoint_interval_ms: int = 10_000
     """Longest time between checkpoints when something changed (Apache's flushInterval is 10 s)."""
+    gc_interval_ms: int = setting(30_000, minimum=100)
+    """Time between two looks for deleted ledgers (Apache's gcWaitTime); what two find gone is deleted."""
     read_threads: int = 4
     """Threads that read entry logs; each holds one read of about 1 MiB at a time."""
     adds_in_progress_bytes_max: int = setting(32 * _MIB, minimum=8 * _MIB)

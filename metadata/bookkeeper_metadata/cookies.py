@@ -58,6 +58,9 @@ class StartCounter:
     be deleted for its sake until an operator has accepted it."""
     is_forgotten: bool = False
     """The cookie was deleted. The count goes on, so that the old disks stay old."""
+    collections: int = 0
+    """How often the bookie has compared its ledgers with this metadata. A copy that is restored has
+    fewer, for the disks count first."""
 
 
 _MORE_THAN_ANY = 2**40

@@ -18,6 +18,7 @@ from random import Random
 
 from bookkeeper_metadata.cluster import read_layout
 from bookkeeper_metadata.errors import (
+    ClusterNotInitializedError,
     LedgerExistsError,
     MetadataConflictError,
     MetadataCorruptError,
@@ -153,13 +154,22 @@ class LedgerStore:
             raise MetadataUnavailableError(self._store.service, "every reply to a delete was lost")
         await self._delete_empty_parents(path)
 
+    async def sync(self) -> None:
+        """Have what is read from now on be as new as anything that was written before this call."""
+        await self._store.sync(self._paths.root)
+
     async def list_ids(self) -> AsyncIterator[int]:
         """Every ledger id, ascending. Ledgers created or deleted meanwhile may or may not appear.
 
         An error means "unknown", never "no more": a garbage collector must not act on a list that
         did not end by itself.
+
+        Raises:
+            ClusterNotInitializedError: the root is gone, and with it whatever there was to list.
         """
-        names = await self._store.children(self._paths.root) or []
+        names = await self._store.children(self._paths.root)
+        if names is None:
+            raise ClusterNotInitializedError(self._paths.root)
         # The short family first, which makes the ids ascend: all ids of the long one are larger or,
         # in a cluster of the long layout, all there are.
         for branch, depth in _BRANCHES:
@@ -167,6 +177,20 @@ class LedgerStore:
                 if branch.fullmatch(name):
                     async for ledger_id in self._walk(f"{self._paths.root}/{name}", depth):
                         yield ledger_id
+
+    async def is_gone(self, ledger_id: int) -> bool:
+        """Whether the server that is asked definitely has no metadata of the ledger, of any kind."""
+        return await self._store.get((await self._node(ledger_id)).path) is None
+
+    async def draw_id(self) -> int:
+        """An id that no ledger is created under: all that are drawn from now on lie above it.
+
+        Raises:
+            ClusterNotInitializedError: there is no cluster any more, and none is begun by drawing.
+        """
+        await read_layout(self._store, self._paths.root)
+        async with self._ids.draw() as ledger_id:
+            return ledger_id
 
     async def watch(
         self, ledger_id: int, changed: Callable[[Versioned | None], None]

@@ -31,6 +31,9 @@ class AnyIdentity:
 
     async def watch(self, fail: object) -> None: ...
 
+    def collection_counter(self, *_: object) -> None:
+        """Collects nothing."""
+
 
 async def test_a_start_without_room_for_its_limbo_leaves_the_directories_to_a_sealed_one(
     monkeypatch: pytest.MonkeyPatch,
@@ -50,10 +53,10 @@ async def test_a_start_without_room_for_its_limbo_leaves_the_directories_to_a_se
         await asyncio.to_thread(storage.checkpoint_now)
 
     async def prepare() -> None:
-        bookie = await server._prepare(
+        ready = await server._prepare(
             MemoryStore(), "/", SETTINGS, CLUSTER_ID, False, is_sealed=is_sealed
         )
-        await bookie.stop()
+        await ready.bookie.stop()
 
     for name, double in {
         "RealFileSystem": lambda: files,

@@ -224,6 +224,7 @@ def _applicant(found: Sequence[FoundDirectory]) -> Applicant:
         has_cookie=latest is not None,
         starts=latest.number if latest is not None else 0,
         start_id=latest.start_id if latest is not None else "",
+        collections=min((start.collections for start in starts), default=0),
     )
 
 

@@ -67,6 +67,8 @@ class Start:
     """Drawn at random by this start."""
     previous_id: str
     """Of the start before, as the metadata had it; empty for the first."""
+    collections: int = 0
+    """How often the bookie has set out to compare its ledgers with the metadata's, over its life."""
 
 
 def instance_id_of(cluster_id: str, bookie_id: str) -> bytes:

@@ -12,12 +12,13 @@ behind the last cookie file. Before, a missing cookie file is a first start that
 
 Every start counts, on all disks first and then in the metadata, under an id of its own. So at rest the
 disks have the metadata's latest start, or one that follows it. Disks behind are old, disks with another
-start of that number belong to another process; disks further ahead mean that the metadata is old.
+start of that number belong to another process; disks further ahead mean that the metadata is old. So do
+the collections of garbage between two starts, which are counted in the same order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bookie_server.settings import REPLACE_FLAG
@@ -43,6 +44,8 @@ class Applicant:
     """The metadata's start counter; 0 if it has none."""
     start_id: str
     """Of the latest start in the metadata; empty if it has none."""
+    collections: int = 0
+    """Collections of garbage that the metadata has counted."""
     instance_id: bytes = b""
     """What all its records carry (``instance_id_of``); empty where any will do."""
     journals: tuple[str, ...] = ()
@@ -354,13 +357,30 @@ class _Planner:
                     "of them, or belongs to another process under the same id; bring the right one "
                     f"back, or empty it and start once with {REPLACE_FLAG}",
                 )
-        is_older = highest > applicant.starts + 1
+        collections = self._collections(counted)
+        is_older = highest > applicant.starts + 1 or collections > applicant.collections + 1
         number = applicant.starts + 1
         if is_older:
             self._notes.append(
                 "the metadata is older than the disks. "
-                f"starts={applicant.starts} starts_on_disk={highest}"
+                f"starts={applicant.starts} starts_on_disk={highest} "
+                f"collections={applicant.collections} collections_on_disk={collections}"
             )
+        if highest > applicant.starts + 1:
             # One that was cut short is finished: else each try would leave a disk further behind.
             number = highest + 1 if len(numbers) == 1 else highest
-        return Start(number, self._new_id(), applicant.start_id), is_older
+        return Start(number, self._new_id(), applicant.start_id, collections), is_older
+
+    def _collections(self, counted: Mapping[str, Start]) -> int:
+        """The collections that the disks have counted; an old copy has missed one of them."""
+        known = self._applicant.collections
+        highest = max((start.collections for start in counted.values()), default=0)
+        for path, start in counted.items():
+            # A crash may have come between two disks, and none before the metadata counts.
+            if start.collections < max(known, highest - 1):
+                raise StorageRefusedError(
+                    path,
+                    f"the directory is an old copy: it has seen {start.collections} collections of "
+                    f"garbage of this bookie, of {max(known, highest)}; {_WAY_FROM_OLD}",
+                )
+        return max(known, highest)

@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 
+from tests.bookie_server.storage import burial_histories
 from tests.bookie_server.storage import crash_histories as histories
 from tests.simulation.kit.crash_states import CrashStates
 
@@ -34,8 +35,8 @@ PARTS: dict[Callable[[CrashStates, Random], None], int] = {
     histories.damage: 4,
     histories.sealed: 1,
     histories.replacing: 2,
-    histories.burial: 3,
-    histories.burial_without_room: 2,
+    burial_histories.burial: 3,
+    burial_histories.burial_without_room: 2,
 }
 """How many tests explore histories of a kind in `make test`."""
 FULL_FACTOR = 5

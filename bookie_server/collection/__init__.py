@@ -1,0 +1,1 @@
+"""Garbage collection: ledgers whose metadata is gone are deleted from a bookie's disks."""

@@ -1,0 +1,108 @@
+"""Which ledgers are gone: two ascending streams compared, the bookie's ledgers and the metadata's.
+
+Pure. A ledger that a bookie holds and the metadata does not list may be gone. Around the gone ones the
+comparison keeps which of them have no known ledger between them, so that one tombstone can cover a
+stretch of ids: a bookie in a large cluster holds one ledger of many.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class ListingOutOfOrderError(Exception):
+    """The metadata's listing does not ascend: what it leaves out is not known to be gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A ledger that is held and was not listed."""
+
+    ledger_id: int
+    is_next: bool
+    """No ledger that is held or listed lies between the gone one before and this one."""
+
+
+class Comparison:
+    """Feed it the listing in its order; ``finish`` says what is gone."""
+
+    def __init__(self, held: Sequence[int]) -> None:
+        """``held``: ids ascending, as they were before the listing began."""
+        self._held = held
+        self._at = 0
+        self._last_listed = -1
+        self._is_next = False
+        self._gone: list[Gone] = []
+
+    def see(self, listed: int) -> None:
+        """The next listed id.
+
+        Raises:
+            ListingOutOfOrderError: it does not lie behind the one before.
+        """
+        if listed <= self._last_listed:
+            raise ListingOutOfOrderError(f"{listed} behind {self._last_listed}")
+        self._last_listed = listed
+        self._pass_gone(bisect_left(self._held, listed, self._at))
+        if self._at < len(self._held) and self._held[self._at] == listed:
+            self._at += 1
+        self._is_next = False
+
+    def finish(self) -> list[Gone]:
+        """What is gone, ascending; the listing has ended by itself."""
+        self._pass_gone(len(self._held))
+        return self._gone
+
+    def _pass_gone(self, until: int) -> None:
+        for ledger_id in self._held[self._at : until]:
+            self._gone.append(Gone(ledger_id, self._is_next))
+            self._is_next = True
+        self._at = until
+
+
+def still_gone(gone: Sequence[Gone], before: Sequence[Gone], bound: int) -> list[Gone]:
+    """The gone ledgers that were gone ``before``, too, and whose ids lie below ``bound``.
+
+    A stretch of ids is kept together only where nothing was left out of it.
+    """
+    known = {each.ledger_id for each in before}
+    return _only(gone, [each.ledger_id in known and each.ledger_id < bound for each in gone])
+
+
+def confirmed(gone: Sequence[Gone], are_gone: Sequence[bool]) -> list[Gone]:
+    """Those of which it was confirmed, one by one."""
+    return _only(gone, are_gone)
+
+
+def _only(gone: Sequence[Gone], wanted: Sequence[bool]) -> list[Gone]:
+    found: list[Gone] = []
+    is_next = False
+    for each, is_wanted in zip(gone, wanted, strict=True):
+        is_next = is_next and each.is_next
+        if is_wanted:
+            found.append(Gone(each.ledger_id, is_next))
+            is_next = True
+        else:
+            is_next = False
+    return found
+
+
+def tombstones(gone: Sequence[Gone], others: Sequence[int]) -> list[tuple[int, int]]:
+    """Ranges that cover the ``gone`` ledgers, and of other ids those of which nothing is known.
+
+    ``others``: what else is held at this moment, or is on its way, ascending.
+    """
+    ranges: list[tuple[int, int]] = []
+    for each in gone:
+        if each.is_next and ranges and not _is_between(others, ranges[-1][1], each.ledger_id):
+            ranges[-1] = ranges[-1][0], each.ledger_id
+        else:
+            ranges.append((each.ledger_id, each.ledger_id))
+    return ranges
+
+
+def _is_between(ascending: Sequence[int], low: int, high: int) -> bool:
+    at = bisect_left(ascending, low + 1)
+    return at < len(ascending) and ascending[at] < high
