@@ -30,6 +30,7 @@ MINIMA_OTHER_THAN_ONE = {
     "deleted_ledger_retention_ms": 0,
     "drain_timeout_ms": 0,
     "explicit_lac_interval_ms": 0,
+    "gc_interval_ms": 100,
     "group_bytes_max": 4096,
     "journal_file_size_bytes": 64 * 1024,
     "journal_zero_chunk_bytes": 4096,

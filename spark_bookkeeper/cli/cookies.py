@@ -137,5 +137,6 @@ def _document(bookie_id: str, recorded: RecordedIdentity) -> dict[str, Any]:
         "ledger_directories": list(cookie.ledger_directories) if cookie is not None else [],
         "instance_id": cookie.instance_id if cookie is not None else None,
         "starts": counter.starts if counter is not None else 0,
+        "collections": counter.collections if counter is not None else 0,
         "is_metadata_older": counter is not None and counter.is_metadata_older,
     }

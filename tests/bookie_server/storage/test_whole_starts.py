@@ -89,12 +89,12 @@ class Machine:
             patch.setattr(asyncio, "to_thread", _at_once)
             patch.setattr(Identity, "watch", _nobody_else)
             patch.setattr(identity, "instance_id_of", lambda *_: self.instance_id)
-            bookie = outcome_of(
+            ready = outcome_of(
                 server._prepare(store, ROOT, settings, CLUSTER, False, is_sealed=False)
             )
         self.before_each()
         self.files.before_step = None
-        return cast("_Served", bookie).storage
+        return cast("_Served", ready.bookie).storage
 
     def _open(self, files: SimFileSystem, _: object, __: object, locks: ExitStack) -> Storage:
         locks.close()  # taken again by the next line
