@@ -5,8 +5,9 @@ What an error would cost is a ledger, and what a delay costs is space. So:
 * an error, or a listing that does not ascend, means "unknown", and nothing is deleted;
 * the bookie's ledgers are noted before the metadata is listed, and the listing is behind a sync: what
   was created by then is listed;
-* a ledger must be missing from two collections, an interval apart, and its id must be below one that
-  was drawn before the first of them: whoever drew it has had that long to create it;
+* an id that was drawn and may still become a ledger counts as listed (``LedgerIds``). Apache's clients
+  do not show theirs, so a ledger must be missing from two collections, an interval apart, and its id
+  must be below one that was drawn before the first of them: that long a creator may take;
 * then the bookie takes no adds of it, and the metadata is asked once more, behind another sync, by
   name. So no entry is acknowledged between that answer and the tombstone;
 * metadata that is a restored copy is not believed; see :mod:`~bookie_server.collection.counter`.
@@ -88,7 +89,8 @@ class Collector:
         self._bound = await self._ledgers.draw_id()
         held = await asyncio.to_thread(sorted, self._bookie.held_ledgers)
         await self._ledgers.sync()
-        comparison = Comparison(held)
+        # Before the listing: an id that is in neither was neither to be used nor used in between.
+        comparison = Comparison(held, await self._ledgers.ids_being_created())
         async for ledger_id in self._ledgers.list_ids():
             comparison.see(ledger_id)
         self._gone = comparison.finish()

@@ -28,10 +28,13 @@ class Gone:
 class Comparison:
     """Feed it the listing in its order; ``finish`` says what is gone."""
 
-    def __init__(self, held: Sequence[int]) -> None:
-        """``held``: ids ascending, as they were before the listing began."""
+    def __init__(self, held: Sequence[int], pending: Sequence[int] = ()) -> None:
+        """Both ascend, and are of before the listing began: the bookie's ledgers, and the ids under
+        which a ledger may be created at any moment, which count as listed."""
         self._held = held
         self._at = 0
+        self._pending = pending
+        self._next_pending = 0
         self._last_listed = -1
         self._is_next = False
         self._gone: list[Gone] = []
@@ -45,15 +48,25 @@ class Comparison:
         if listed <= self._last_listed:
             raise ListingOutOfOrderError(f"{listed} behind {self._last_listed}")
         self._last_listed = listed
-        self._pass_gone(bisect_left(self._held, listed, self._at))
-        if self._at < len(self._held) and self._held[self._at] == listed:
-            self._at += 1
-        self._is_next = False
+        self._pass_pending(bisect_left(self._pending, listed, self._next_pending))
+        self._pass_known(listed)
 
     def finish(self) -> list[Gone]:
         """What is gone, ascending; the listing has ended by itself."""
+        self._pass_pending(len(self._pending))
         self._pass_gone(len(self._held))
         return self._gone
+
+    def _pass_pending(self, until: int) -> None:
+        for ledger_id in self._pending[self._next_pending : until]:
+            self._pass_known(ledger_id)
+        self._next_pending = until
+
+    def _pass_known(self, ledger_id: int) -> None:
+        self._pass_gone(bisect_left(self._held, ledger_id, self._at))
+        if self._at < len(self._held) and self._held[self._at] == ledger_id:
+            self._at += 1
+        self._is_next = False
 
     def _pass_gone(self, until: int) -> None:
         for ledger_id in self._held[self._at : until]:

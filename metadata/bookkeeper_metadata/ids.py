@@ -3,15 +3,17 @@
 31 bits from ``idgen`` first; once those are used up, 63 bits from ``idgen-long``: the high half
 names a folder ``HOB-…``, the low half is that folder's counter. A number whose reply got lost is
 simply never used. Source: Apache ``ZkLedgerIdGenerator``, ``LongZkLedgerIdGenerator``.
+
+The ephemeral node that counted a number stays until a ledger is created under it, in one step with
+that: so everybody can see which numbers may still become ledgers. Apache's clients delete it earlier.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.paths import SHORT_LEDGER_ID_MAX, Paths
@@ -22,14 +24,18 @@ _ATTEMPTS_MAX = 10
 """Requests to counters for one id."""
 _FOLDERS_KEPT = 3
 _FOLDER = re.compile(r"HOB-(\d{10})")
+_COUNTED = re.compile(r"ID-\d{10}")
 
 
-class _Drawn(NamedTuple):
+@dataclass(slots=True)
+class Drawn:
     """A number drawn from a counter."""
 
     number: int
     node: str
     """The sequential node whose name is the number."""
+    is_spent: bool = False
+    """The node is deleted: a ledger was created in the same step."""
 
 
 class LedgerIds:
@@ -41,24 +47,36 @@ class LedgerIds:
         self._is_long = False
 
     @contextlib.asynccontextmanager
-    async def draw(self) -> AsyncIterator[int]:
+    async def draw(self) -> AsyncIterator[Drawn]:
         """Draw a number that no client was given before.
 
-        A ledger may have it all the same, if its creator chose the id. The node that counted the
-        number is deleted while the caller uses it, so that no caller waits for the deletion alone.
+        A ledger may have it all the same, if its creator chose the id. Who has deleted the node says
+        so; otherwise it is deleted in the end.
 
         Raises:
             MetadataUnavailableError: the store did not answer; nothing needs to be undone.
         """
-        ledger_id, counted = await self._allocate()
-        # The counter is the parent's and does not turn back, so the node can go at once.
-        deleting = asyncio.create_task(self._delete(counted), name="delete-id-node")
+        drawn = await self._allocate()
         try:
-            yield ledger_id
+            yield drawn
         finally:
-            await deleting
+            if not drawn.is_spent:
+                await self._delete(drawn.node)
 
-    async def _allocate(self) -> _Drawn:
+    async def pending(self) -> list[int]:
+        """Numbers that were drawn and may still become ledgers of our clients, ascending."""
+        found = await self._numbers(self._paths.idgen)
+        for name in await self._store.children(self._paths.idgen_long) or []:
+            if match := _FOLDER.fullmatch(name):
+                high = int(match[1])
+                found += [high << 32 | low for low in await self._numbers(self._folder(high))]
+        return sorted(found)
+
+    async def _numbers(self, folder: str) -> list[int]:
+        names = await self._store.children(folder) or []
+        return [int(name.removeprefix("ID-")) for name in names if _COUNTED.fullmatch(name)]
+
+    async def _allocate(self) -> Drawn:
         lost: MetadataUnavailableError | None = None
         for _ in range(_ATTEMPTS_MAX):
             try:
@@ -72,20 +90,20 @@ class LedgerIds:
             self._store.service, f"no ledger id in {_ATTEMPTS_MAX} attempts"
         ) from lost
 
-    async def _draw_short(self) -> _Drawn | None:
+    async def _draw_short(self) -> Drawn | None:
         drawn = await self._draw(self._paths.idgen)
         if drawn is None:
             self._is_long = True
         return drawn
 
-    async def _draw_long(self) -> _Drawn | None:
+    async def _draw_long(self) -> Drawn | None:
         names = await self._store.children(self._paths.idgen_long) or []
         folders = [int(match[1]) for match in map(_FOLDER.fullmatch, names) if match]
         # From 1: ids of a folder 0 would be the short ones once more.
         newest = max(folders, default=1)
         low = await self._draw(self._folder(newest))
         if low is not None:
-            return _Drawn(newest << 32 | low.number, low.node)
+            return Drawn(newest << 32 | low.number, low.node)
         # Another client may have made it already. Either way the next attempt finds it as the
         # newest.
         await self._make(self._folder(newest + 1))
@@ -96,7 +114,7 @@ class LedgerIds:
                 await self._store.delete(self._folder(old))
         return None
 
-    async def _draw(self, folder: str) -> _Drawn | None:
+    async def _draw(self, folder: str) -> Drawn | None:
         """The next number of a folder's counter; ``None`` when it is used up."""
         try:
             # Ephemeral, so that a client that dies before it deletes the node leaves nothing
@@ -108,7 +126,7 @@ class LedgerIds:
         number = int(path.removeprefix(f"{folder}/ID-"))
         # ZooKeeper's counter has 32 bits and goes on below zero.
         if 0 <= number <= SHORT_LEDGER_ID_MAX:
-            return _Drawn(number, path)
+            return Drawn(number, path)
         await self._delete(path)
         return None
 

@@ -26,7 +26,7 @@ from bookkeeper_metadata.errors import (
     NoSuchLedgerError,
 )
 from bookkeeper_metadata.foundation.backoff import back_off
-from bookkeeper_metadata.ids import LedgerIds
+from bookkeeper_metadata.ids import Drawn, LedgerIds
 from bookkeeper_metadata.model import LedgerMetadata, Stop, Transform, Versioned
 from bookkeeper_metadata.paths import LEDGER_ID_MAX, LedgerLayout, Paths
 from bookkeeper_metadata.serde import encode_metadata
@@ -34,6 +34,7 @@ from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import (
     BadVersionError,
     Create,
+    Delete,
     Node,
     NodeExistsError,
     NoNodeError,
@@ -99,13 +100,13 @@ class LedgerStore:
         stamped = replace(metadata, writer_token=fresh_token(self._random))
         await self._ledger_layout()  # Without a cluster no id is drawn.
         for _ in range(CREATE_ATTEMPTS_MAX):
-            drawn = self._ids.draw() if ledger_id is None else contextlib.nullcontext(ledger_id)
-            async with drawn as candidate:
+            drawing = self._ids.draw() if ledger_id is None else contextlib.nullcontext(None)
+            async with drawing as drawn:
+                candidate = drawn.number if drawn is not None else ledger_id
+                assert candidate is not None
                 ledger = await self._node(candidate)
-                operations = [] if extra_operations is None else list(extra_operations(candidate))
-                created = await self._create_at(
-                    ledger, stamped, operations, is_chosen=ledger_id is not None
-                )
+                extra = [] if extra_operations is None else list(extra_operations(candidate))
+                created = await self._create_at(ledger, stamped, extra, drawn)
             if created is not None:
                 return candidate, created
             if ledger_id is not None:
@@ -189,8 +190,16 @@ class LedgerStore:
             ClusterNotInitializedError: there is no cluster any more, and none is begun by drawing.
         """
         await read_layout(self._store, self._paths.root)
-        async with self._ids.draw() as ledger_id:
-            return ledger_id
+        async with self._ids.draw() as drawn:
+            return drawn.number
+
+    async def ids_being_created(self) -> list[int]:
+        """Drawn ids under which our clients may still create ledgers, ascending.
+
+        Of clients that end without a word, none is left when their sessions have expired. Apache's
+        clients show none.
+        """
+        return await self._ids.pending()
 
     async def watch(
         self, ledger_id: int, changed: Callable[[Versioned | None], None]
@@ -224,19 +233,22 @@ class LedgerStore:
         ledger: LedgerNode,
         metadata: LedgerMetadata,
         extra: Sequence[Operation],
-        *,
-        is_chosen: bool,
+        drawn: Drawn | None,
     ) -> Versioned | None:
         """Create the ledger at one id; ``None`` when the id belongs to another ledger."""
         create = Create(ledger.path, encode_metadata(metadata))
+        # As long as the node is there, no garbage collection takes the id for a dead one's.
+        counted = [Delete(drawn.node, 0)] if drawn is not None else []
         lost: MetadataUnavailableError | None = None
         for attempt in range(CREATE_ATTEMPTS_MAX):
             await back_off(attempt, self._random)
             try:
-                if extra:
-                    await self._store.multi([create, *extra])
+                if extra or counted:
+                    await self._store.multi([create, *counted, *extra])
                 else:
                     await self._store.create(create.path, create.value)
+                if drawn is not None:
+                    drawn.is_spent = True
                 return Versioned(metadata, 0)
             except NodeExistsError as refused:
                 # An extra operation was refused: that is about the caller's node, not about this
@@ -247,6 +259,8 @@ class LedgerStore:
                 if lost is None:
                     return None
             except NoNodeError as refused:
+                if drawn is not None and refused.path == drawn.node:
+                    return None  # our session was lost, and with it the id
                 if refused.path != ledger.path:
                     raise
                 # Parents come and go: the client that deletes a folder's last ledger deletes the
@@ -263,7 +277,7 @@ class LedgerStore:
             # them.
             if found.metadata.writer_token == metadata.writer_token:
                 return found
-            if found.version > 0 and is_chosen:
+            if found.version > 0 and drawn is None:
                 # Ours may have been created and changed since: neither "made" nor "taken".
                 raise lost
             # Another ledger's, or beyond telling. A drawn id is not worth an error: the next

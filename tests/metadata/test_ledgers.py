@@ -51,11 +51,11 @@ class Scene:
         self.store.tree.make_parents(path)
         self.store.tree.create(path, encode_metadata(FOREIGN))
 
-    def lose_and_overwrite(self, ledger_id: int) -> None:
+    def lose_and_overwrite(self, ledger_id: int, *, is_chosen: bool = True) -> None:
         """The reply to a creation is lost, and another client changes the ledger at once."""
         path = PATHS.ledger(ledger_id)
         self.store.tree.make_parents(path)
-        self.script.lose("create", 1, Fault.LOST_REPLY)
+        self.script.lose("create" if is_chosen else "multi", 1, Fault.LOST_REPLY)
 
         def overwrite() -> None:
             self.store.tree.put(path, encode_metadata(FOREIGN), 0)
@@ -151,8 +151,45 @@ async def test_a_lost_creation_that_somebody_changed_since_is_neither_made_nor_t
 
 
 async def test_an_allocated_id_in_doubt_is_left_alone_and_the_next_one_used(scene: Scene) -> None:
-    scene.lose_and_overwrite(0)
+    scene.lose_and_overwrite(0, is_chosen=False)
     assert await scene.create() == 1
+
+
+async def test_a_drawn_id_is_shown_until_its_ledger_is_created_and_not_beyond_its_session(
+    scene: Scene,
+) -> None:
+    """What garbage collection relies on: an id that is neither listed nor shown becomes no ledger."""
+    shown: list[tuple[list[int], list[int]]] = []
+
+    async def look() -> None:
+        listed = [ledger_id async for ledger_id in scene.ledgers.list_ids()]
+        shown.append((await scene.ledgers.ids_being_created(), listed))
+
+    async with scene.ledgers._ids.draw() as drawn:
+        await look()
+        stalled = LedgerStore(scene.store, ROOT, random=Random(9))
+        # given a creator whose session ends between the id and the ledger
+        scene.store.tree.delete(drawn.node, None)
+        ledger = await stalled._node(drawn.number)
+        assert await stalled._create_at(ledger, open_ledger(), [], drawn) is None
+        await look()
+    made = await scene.create()
+    await look()
+
+    there = shown[0][1]
+    assert shown == [([drawn.number], there), ([], there), ([], sorted([*there, made]))]
+    assert made > drawn.number
+
+
+async def test_ids_of_both_counters_are_shown(scene: Scene) -> None:
+    tree = scene.store.tree
+    for path in (
+        f"{PATHS.idgen}/ID-0000000007",
+        f"{PATHS.idgen_long}/HOB-0000000002/ID-0000000003",
+    ):
+        tree.make_parents(path)
+        tree.create(path, b"")
+    assert await scene.ledgers.ids_being_created() == [7, 2 << 32 | 3]
 
 
 async def test_a_lost_creation_behind_which_another_took_the_id_is_refused(scene: Scene) -> None:

@@ -117,12 +117,27 @@ async def test_an_id_above_the_counter_is_left_alone(scene: Scene) -> None:
 
 
 async def test_an_id_drawn_since_the_collection_before_is_left_alone(scene: Scene) -> None:
-    """Its creator may be about to create it; here it stalls, and its ledger has an entry already."""
+    """An Apache client may be about to create it; here its ledger has an entry already."""
     await scene.collect(2)
     young = await scene.ledgers.draw_id()
     assert await add(scene.bookie, section([b"x"], ledger_id=young)) is Status.OK
     assert await scene.collect() == 0
     assert scene.held == [young]
+
+
+async def test_an_id_under_which_a_ledger_may_be_created_is_left_alone_for_ever(
+    scene: Scene,
+) -> None:
+    """Its creator stalls; it cannot create the ledger once its session, and the node, are gone."""
+    first, last = (await scene.make(1))[0], 0
+    async with scene.ledgers._ids.draw() as drawn:
+        (last,) = await scene.make(1)
+        assert await add(scene.bookie, section([b"x"], ledger_id=drawn.number)) is Status.OK
+        await scene.delete(first, last)
+        assert await scene.collect(4) == 2
+        assert scene.held == [drawn.number]
+        assert list(scene.bookie.storage.contents.tombstones) == [(first, first), (last, last)]
+    assert await scene.collect(2) == 1
 
 
 async def test_a_ledger_that_is_listed_again_counts_as_never_gone(scene: Scene) -> None:

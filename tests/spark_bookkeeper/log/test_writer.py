@@ -106,6 +106,7 @@ async def test_nothing_goes_to_the_next_ledger_before_the_last_one_is_acknowledg
             assert tail.bookies.ledgers[item.ledger_id].acknowledged == 2
         await asyncio.sleep(0)
     await writer.flush()
+    await asyncio.sleep(0)  # what was called for the last one runs next
 
     assert seen == list(range(9))
     assert len(tail.tree.open_ledgers()) == 1
