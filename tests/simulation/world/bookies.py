@@ -44,6 +44,7 @@ class BookiePlan:
     checkpoint_interval_ms: int = 1_000
     write_cache_size_bytes: int = 4096
     session_timeout_us: int = 2_000_000
+    gc_interval_ms: int = 1_000
     pace: DiskPace = field(default_factory=DiskPace)
 
 
@@ -67,6 +68,7 @@ def _settings(name: str, plan: BookiePlan) -> BookieSettings:
         write_cache_size_bytes=plan.write_cache_size_bytes,
         checkpoint_interval_ms=plan.checkpoint_interval_ms,
         block_size_bytes=512,
+        gc_interval_ms=plan.gc_interval_ms,
         reserve_for_fences_bytes=256 * 1024,
         reserve_for_recovery_bytes=128 * 1024,
         writable_margin_bytes=128 * 1024,

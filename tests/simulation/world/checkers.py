@@ -3,8 +3,8 @@
 Each yields a sentence for every way in which a history breaks it; its name is the invariant's.
 ``tests/simulation/test_checkers.py`` shows each of them a history it must reject. What clients are
 told (I4, I5, I7) is judged in :mod:`tests.simulation.world.reader_checkers`, I12 and the storage's own
-S1-S5 in :mod:`tests.simulation.world.storage_checkers`; I22 and I23 speak of re-replication and garbage
-collection, which these layers have not.
+S1-S5 in :mod:`tests.simulation.world.storage_checkers`, I23 and I27 in
+:mod:`tests.simulation.world.collection_checkers`; I22 speaks of re-replication, which these layers have not.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import LedgerState
 from tests.simulation.kit.quorums import no_ack_quorum_without, write_set
 from tests.simulation.world import history as h
+from tests.simulation.world.collection_checkers import COLLECTION_CHECKERS
 from tests.simulation.world.reader_checkers import READER_CHECKERS
 from tests.simulation.world.space_checkers import SPACE_CHECKERS
 from tests.simulation.world.storage_checkers import STORAGE_CHECKERS
@@ -290,6 +291,8 @@ def i24_fenced_means_fence(story: Story) -> Iterator[str]:
             case h.Committed() if event.metadata.state is not LedgerState.OPEN:
                 taken_over.add(event.ledger)
             case h.AddReplied(status=Status.FENCED) if event.ledger not in taken_over:
+                if story.is_deleting(event.bookie, event.ledger, event.index):
+                    continue  # deleted there, which ends its writer, too
                 yield f"{event}, and nobody has begun to recover it"
             case _:
                 pass
@@ -307,6 +310,7 @@ CHECKERS: tuple[Checker, ...] = (
     *READER_CHECKERS,
     *STORAGE_CHECKERS,
     *SPACE_CHECKERS,
+    *COLLECTION_CHECKERS,
 )
 
 

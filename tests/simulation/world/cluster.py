@@ -22,7 +22,14 @@ from tests.simulation.kit.loop import Owner, SimLoop
 from tests.simulation.world.bookies import BookiePlan, SimBookie
 from tests.simulation.world.history import History, Injected
 from tests.simulation.world.network import Network, NetworkFaults, SimBookieClient
-from tests.simulation.world.stores import ROOT, ObservedTree, SimStore, StoreFaults, StoreWeather
+from tests.simulation.world.stores import (
+    CLUSTER_ID,
+    ROOT,
+    ObservedTree,
+    SimStore,
+    StoreFaults,
+    StoreWeather,
+)
 
 
 def fork(seed: int, label: str) -> Random:
@@ -100,6 +107,7 @@ class World:
         """Found the cluster and wait for its bookies."""
         setup = SimStore(self.tree, Owner("setup"), self.weather)
         await initialize(setup, ROOT, random=self.random("cluster"))
+        self.tree.put(Paths(ROOT).instance_id, CLUSTER_ID.encode(), 0)
         for bookie in self.bookies.values():
             bookie.start()
         await self.settle()

@@ -108,6 +108,7 @@ def draw_swarm(random: Random) -> Swarm:
         directories=random.choice((1, 1, 2)),
         checkpoint_interval_ms=random.choice((200, 1_000, 10_000)),
         session_timeout_us=random.choice((500_000, 2_000_000)),
+        gc_interval_ms=random.choice((100, 200, 400, 1_000)),
         pace=pace,
     )
     quorums = tuple(random.choice(QUORUMS) for _ in range(2))

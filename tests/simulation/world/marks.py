@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import LedgerState
+from tests.simulation.world import collection_history as c
 from tests.simulation.world import history as h
 from tests.simulation.world import space_history as s
 from tests.simulation.world.process import Band
@@ -89,6 +90,8 @@ def _of_bookies(story: Story) -> Iterator[str]:
                 yield "late add refused by a fence"
             case h.AddReplied(status=Status.LIMBO):
                 yield "add refused in limbo"
+            case c.Buried():
+                yield "ledger collected"
             case h.AddReplied(status=Status.OK):
                 key = event.bookie, event.ledger, event.first
                 if key in stored:
@@ -236,7 +239,7 @@ REACHABLE = (
     "recovery add refused", "add refused, read-only", "bookie takes entries again",
     "recovery add on the reserve", "fence on the reserve", "fence refused, exhausted", "sealed start",
     "sealed start over", "read from a full bookie", "read-only by hand", "checkpoint without room",
-    "gentle run",
+    "gentle run", "ledger collected",
 )  # fmt: skip
 _OF_FAULTS = {
     "F14 reply to a mutation lost": "compare-and-set applied, reply lost",

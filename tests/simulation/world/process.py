@@ -15,6 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from bookie_server.bookie import Bookie
+from bookie_server.collection.collector import Collector
 from bookie_server.core.space import Mode
 from bookie_server.identity import claim_identity
 from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
@@ -34,6 +35,7 @@ from bookkeeper_metadata.bookies import (
 )
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.readonly import ReadonlyWishes
 from bookkeeper_metadata.store.operations import NodeExistsError
 from tests.simulation.kit.files import SimFileSystem
@@ -81,6 +83,7 @@ class Service:
     now_ms: Callable[[], int]
     is_sealed: bool
     may_replace: bool
+    collector: Collector | None = None
 
     async def prepare(self) -> Bookie:
         """The bookie on its directories, ready to answer."""
@@ -119,6 +122,11 @@ class Service:
         except Exception:
             storage.close()
             raise
+        counter = identity.collection_counter(files, settings.storage.directories)
+        if counter is not None:
+            ledgers = LedgerStore(store, ROOT, random=self.random)
+            interval_ms = settings.gc_interval_ms
+            self.collector = Collector(bookie, counter, ledgers, interval_ms=interval_ms)
         return bookie
 
     async def serve(self, bookie: Bookie, machine: SimBookie) -> Exception | None:
@@ -142,6 +150,10 @@ class Service:
         ends: list[asyncio.Future[object]] = [bookie.failed, tasks[0]]  # type: ignore[list-item]
         if self.is_sealed:
             tasks.append(asyncio.create_task(watch.wait_for_start(), name=f"room-{self.name}"))
+            ends.append(tasks[-1])  # type: ignore[arg-type]
+        if self.collector is not None:
+            collecting = self.collector.run()
+            tasks.append(asyncio.create_task(collecting, name=f"collect-{self.name}"))
             ends.append(tasks[-1])  # type: ignore[arg-type]
         try:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

@@ -18,6 +18,7 @@ from tests.simulation.kit.loop import STEPS_MAX, NothingLeftError, SimLoop
 from tests.simulation.world.checkers import violations_of
 from tests.simulation.world.cluster import SimClient, World, fork
 from tests.simulation.world.faults import Nemesis, Swarm, draw_swarm
+from tests.simulation.world.garbage import keeps_garbage
 from tests.simulation.world.history import History, Opened, PhaseBegun
 from tests.simulation.world.marks import marks_of
 from tests.simulation.world.space import Filler, SpacePlan, draw_space, gentle
@@ -99,6 +100,7 @@ class Run:
         await self._within("L4 EveryBookieTakesEntries", self.world.settle(), _SETTLED_S_MAX)
         await self._within("L3 EveryOperationEnds", self._wind_down())
         await self._within("L1 EveryLedgerCloses", self._close_everything())
+        await self._within("L7 SpaceComesBack", self._collect_everything(), _SETTLED_S_MAX)
         self._is_finished = True
 
     def outcome(self, stuck: str) -> Outcome:
@@ -209,6 +211,15 @@ class Run:
         reader = world.client("reader", replace(settings, connection=connection))
         for client, act in ((closer, self._recover_all), (reader, self._read_all)):
             await client.owner.start(act(client), client.name)
+
+    async def _collect_everything(self) -> None:
+        """Of deleted ledgers no bookie keeps anything, nor an entry log that no ledger is in."""
+        world = self.world
+        world.history.record(PhaseBegun("collecting"))
+        living = {ledger_id async for ledger_id in world.clients[-1].ledgers.list_ledgers()}
+        for bookie in world.bookies.values():
+            while bookie.name not in world.kept_down and keeps_garbage(bookie, living):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
 
     async def _recover_all(self, client: SimClient) -> None:
         async for ledger in client.ledgers.list_ledgers():

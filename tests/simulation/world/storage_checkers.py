@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bookie_server.wire.messages import Status
+from tests.simulation.world import collection_history as c
 from tests.simulation.world import history as h
 from tests.simulation.world.story import DENIALS, Story
 
@@ -73,9 +74,11 @@ def s2_nothing_durable_is_lost(story: Story) -> Iterator[str]:
 
 
 def _is_excused(story: Story, event: h.BookieUp, ledger: int) -> bool:
-    """Damaged media may lose a ledger that is in limbo, or lawfully forgotten."""
+    """Damaged media may lose a ledger that is in limbo, or lawfully forgotten; a deleted one goes."""
     is_damaged = story.damaged.get(event.bookie, event.index) < event.index
     is_in_limbo = is_damaged and ledger in event.limbo
+    if story.is_deleting(event.bookie, ledger, event.index):
+        return True
     return is_in_limbo or _is_lawfully_forgotten(story, event.bookie, ledger, event.index)
 
 
@@ -98,7 +101,7 @@ def s4_replay_idempotent(story: Story) -> Iterator[str]:
         return {ledger: ids for ledger, ids in event.held if ids}
 
     for event in story.history.events:
-        if isinstance(event, h.Durable | h.FenceDurable):
+        if isinstance(event, h.Durable | h.FenceDurable | c.Deleting):
             last.pop(event.bookie, None)
         elif isinstance(event, h.BookieUp):
             before = last.get(event.bookie)

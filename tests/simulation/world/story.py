@@ -12,6 +12,7 @@ from itertools import pairwise
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import LedgerMetadata, LedgerState
 from tests.simulation.kit.quorums import write_set
+from tests.simulation.world import collection_history as c
 from tests.simulation.world import history as h
 
 NEVER = 1 << 60
@@ -37,6 +38,7 @@ class Story:
         self.versions: dict[int, list[h.Committed]] = {}
         self.deleted: dict[int, int] = {}
         self.damaged: dict[str, int] = {}
+        self._deletions: dict[str, list[c.Deleting]] = {}
         for event in history.events:
             match event:
                 case h.Durable():
@@ -54,6 +56,8 @@ class Story:
                     self.versions.setdefault(event.ledger, []).append(event)
                 case h.Deleted():
                     self.deleted[event.ledger] = event.index
+                case c.Deleting():
+                    self._deletions.setdefault(event.bookie, []).append(event)
                 case h.Damaged():
                     self.damaged.setdefault(event.bookie, event.index)
                 case _:
@@ -96,6 +100,13 @@ class Story:
     def is_durable(self, bookie: str, ledger: int, entry: int, at: int) -> bool:
         """Whether a bookie had stored an entry by then, in whatever incarnation."""
         return self.durable.get((bookie, ledger), {}).get(entry, NEVER) < at
+
+    def is_deleting(self, bookie: str, ledger: int, at: int) -> bool:
+        """Whether a bookie had begun to delete a ledger by then: a crash may keep it from that."""
+        return any(
+            each.first <= ledger <= each.last and each.index < at
+            for each in self._deletions.get(bookie, ())
+        )
 
     def copies(self, metadata: LedgerMetadata, ledger: int, entry: int, at: int) -> int:
         """How many of the entry's write set, by this metadata, had stored it by then."""

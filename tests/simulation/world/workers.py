@@ -17,13 +17,14 @@ from random import Random
 from typing import TypeVar
 
 from bookie_server.core.effects import Persist
-from bookie_server.core.records import Add, Fence, JournalRecord, Replace
+from bookie_server.core.records import Add, Fence, JournalRecord, Replace, Tombstone
 from bookie_server.journal_thread import GroupDone, GroupFailed, JournalWriter, take_group
 from bookie_server.storage.disk.errors import NoRoomError, StorageFailedError
 from bookie_server.storage.journal.journal import Journal
 from bookie_server.workers import Workers
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 from tests.simulation.kit.loop import Owner, SimLoop
+from tests.simulation.world.collection_history import Buried, Deleting
 from tests.simulation.world.history import Durable, FenceDurable, History
 from tests.simulation.world.space_history import NoRoomForCheckpoint
 
@@ -133,6 +134,8 @@ class SimWorkers(Workers):
                     self.history.record(Durable(self.bookie, run.ledger_id, entry_id, crc))
             elif isinstance(record, Fence):
                 self.history.record(FenceDurable(self.bookie, record.ledger_id))
+            elif isinstance(record, Tombstone):
+                self.history.record(Buried(self.bookie, record.first_ledger, record.last_ledger))
 
     def _delay_us(self) -> int:
         pace = self.pace
@@ -155,6 +158,10 @@ class SimJournal(JournalWriter):
     _is_broken: bool = False
 
     def submit(self, persist: Persist) -> None:
+        for record in persist.records:
+            if isinstance(record, Tombstone):
+                deleting = Deleting(self._workers.bookie, record.first_ledger, record.last_ledger)
+                self._workers.history.record(deleting)
         self._waiting.append(persist)
         if not self._is_busy and not self._is_broken:
             self._is_busy = True

@@ -81,7 +81,7 @@ class Workload:
             self._start("follower", self._follow)
         if random.random() < 0.5:
             self._start("tailer", self._tail)
-        if random.random() < 0.15:
+        if random.random() < 0.4:
             self._start("deleter", self._delete)
         if random.random() < 0.4:
             self.world.history.listeners.append(self._ambush)
@@ -277,8 +277,10 @@ class Workload:
 
     async def _delete(self, client: SimClient) -> None:
         random = self.world.random(f"actor {client.name}")
-        await asyncio.sleep(random.uniform(0.2, 3))
-        if self.ledgers:
+        for _ in range(random.choice((1, 1, 2))):
+            await asyncio.sleep(random.uniform(0.2, 3))
+            if not self.ledgers:
+                continue
             ledger = random.choice(self.ledgers)
             self.deleted.add(ledger)
             try:
