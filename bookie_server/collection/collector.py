@@ -6,8 +6,10 @@ What an error would cost is a ledger, and what a delay costs is space. So:
 * the bookie's ledgers are noted before the metadata is listed, and the listing is behind a sync: what
   was created by then is listed;
 * an id that was drawn and may still become a ledger counts as listed (``LedgerIds``). Apache's clients
-  do not show theirs, so a ledger must be missing from two collections, an interval apart, and its id
-  must be below one that was drawn before the first of them: that long a creator may take;
+  do not show theirs, so a ledger must be missing from two collections: an interval is what they have
+  to create it;
+* its id must be below one that the collection before has drawn: one above it was chosen, and is still
+  to be given out;
 * then the bookie takes no adds of it, and the metadata is asked once more, behind another sync, by
   name. So no entry is acknowledged between that answer and the tombstone;
 * metadata that is a restored copy is not believed; see :mod:`~bookie_server.collection.counter`.
@@ -61,7 +63,7 @@ class Collector:
         self._gone: Sequence[Gone] = ()
         """What the collection before found, if it came to an end."""
         self._bound = 0
-        """An id that was drawn by the collection before."""
+        """An id that the collection before has drawn."""
 
     async def run(self) -> None:
         """Collect at every interval, until cancelled."""

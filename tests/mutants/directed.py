@@ -22,6 +22,7 @@ from spark_bookkeeper.ledger.last_confirmed import believable_claim, lac_evidenc
 from spark_bookkeeper.ledger.protocol.placement import choose_ensemble
 from spark_bookkeeper.ledger.recovery import shut_out_writer
 from spark_bookkeeper.ledger.write_handle import WriteHandle
+from tests.mutants.collection import COLLECTION
 from tests.mutants.crashes import CRASHES
 from tests.mutants.planting import DirectedMutants
 
@@ -334,7 +335,7 @@ mutant(
     "#4462: a late add creates a deleted ledger again",
     _ADMISSION,
     "test_a_deleted_ledger_is_not_created_again_by_a_late_add",
-).edit(Admission._refuse, {"if ledger_id in self._durable.tombstones:": "if False:"})
+).edit(Admission._refuse, {"if ledger_id in self._durable.tombstones or": "if"})
 mutant(
     "forced_deletion_fences_nobody",
     "a forced deletion leaves the writer unfenced: its late adds are acknowledged",
@@ -348,4 +349,4 @@ mutant(
     "test_a_deletion_deletes_the_ledger_it_fenced_and_no_other",
 ).edit(LedgerClient.delete_ledger, {"delete(ledger_id, versioned.version)": "delete(ledger_id)"})
 
-DIRECTED = mutant.all() | CRASHES
+DIRECTED = mutant.all() | CRASHES | COLLECTION

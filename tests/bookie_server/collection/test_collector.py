@@ -107,7 +107,7 @@ async def test_ledgers_go_in_batches_and_their_ids_in_stretches(
 
 
 async def test_an_id_above_the_counter_is_left_alone(scene: Scene) -> None:
-    """Nobody knows whether it was given out since the listing."""
+    """It is still to be given out, and a bookie with a tombstone would refuse the ledger."""
     chosen = 10**6
     await scene.make(1, ledger_id=chosen)
     await scene.delete(chosen)
@@ -116,8 +116,8 @@ async def test_an_id_above_the_counter_is_left_alone(scene: Scene) -> None:
     assert scene.held == [chosen]
 
 
-async def test_an_id_drawn_since_the_collection_before_is_left_alone(scene: Scene) -> None:
-    """An Apache client may be about to create it; here its ledger has an entry already."""
+async def test_a_ledger_is_left_alone_that_came_since_the_collection_before(scene: Scene) -> None:
+    """An Apache client shows nobody which id it is about to use."""
     await scene.collect(2)
     young = await scene.ledgers.draw_id()
     assert await add(scene.bookie, section([b"x"], ledger_id=young)) is Status.OK

@@ -48,6 +48,21 @@ class ObservedTree(MemoryTree):
                 found = node
         return found
 
+    def names_at(self, path: str, session: int, at_us: int) -> list[str] | None:
+        """The same of a folder: ledgers, and folders of ledgers, as they were then."""
+        now = self.children(path)
+        of_ledgers: set[str] = set()
+        then: set[str] = set()
+        for ledger_path in self._past:
+            if ledger_path.startswith(f"{path}/"):
+                name = ledger_path[len(path) + 1 :].partition("/")[0]
+                of_ledgers.add(name)
+                if self.node_at(ledger_path, session, at_us) is not None:
+                    then.add(name)
+        if now is None and not then:
+            return None
+        return sorted((set(now or ()) - of_ledgers) | then)
+
     def create(self, path: str, value: bytes, owner: int | None = None) -> None:
         super().create(path, value, owner)
         self._committed(path)
@@ -131,7 +146,7 @@ class SimStore(MemoryStore):
         """The session has seen the tree as it was then, and never sees an older one."""
 
     async def children(self, path: str) -> list[str] | None:
-        names = await super().children(path)
+        names = await self._perform("children", path, lambda: self._look_into(path))
         if path == self._available:
             bookies = tuple(sorted(set(names or ()) - {READONLY}))
             self._observed.history.record(Listed(self._owner.name, bookies))
@@ -141,14 +156,26 @@ class SimStore(MemoryStore):
         return await self._perform("get", path, lambda: self._look(path))
 
     def _look(self, path: str) -> Node | None:
+        if self._lags_behind():
+            return self._observed.node_at(path, self.session_id, self._seen_us)
+        return self.tree.node(path, self.session_id)
+
+    def _look_into(self, path: str) -> list[str] | None:
+        if self._lags_behind():
+            return self._observed.names_at(path, self.session_id, self._seen_us)
+        return self.tree.children(path)
+
+    def _lags_behind(self) -> bool:
+        """Whether this read is answered by a replica that shows the past, as of ``_seen_us``."""
         weather, now_us = self._weather, self._loop.now_us
         faults, random = weather.faults, weather.random
-        if faults.stale_reads and random.randrange(1000) < faults.stale_reads:
+        is_stale = faults.stale_reads and random.randrange(1000) < faults.stale_reads
+        if is_stale:
             self._seen_us = max(self._seen_us, now_us - random.randrange(faults.lag_us))
             weather.count("F13 stale read")
-            return self._observed.node_at(path, self.session_id, self._seen_us)
-        self._seen_us = now_us
-        return self.tree.node(path, self.session_id)
+        else:
+            self._seen_us = now_us
+        return bool(is_stale)
 
     async def _perform(self, operation: str, path: str, apply: Callable[[], T]) -> T:
         weather, random = self._weather, self._weather.random
@@ -166,7 +193,7 @@ class SimStore(MemoryStore):
             if fault is None:
                 raise
             refusal = error  # nobody learns of it: the reply is lost
-        if operation != "get":
+        if operation not in ("get", "children"):
             self._seen_us = self._loop.now_us  # a write and a sync show the newest state
         if fault is not None:
             await self._travel(random.randrange(faults.timeout_us))
