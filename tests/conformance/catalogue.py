@@ -135,10 +135,8 @@ NOT_APPLICABLE = {
 """By id: why no test can prove it here."""
 
 NOT_YET = {
-    "S3": "bookies learn of deletions, and skip what they replay of them, with garbage collection",
-    "S6": "there is no compaction: nothing is collected yet",
+    "S6": "there is no compaction",
     "S8": "leaving limbo, by holding a ledger against its other replicas, comes with auto-recovery",
-    "S9": "nothing is collected yet; garbage collection comes next",
     "S12": "there is no deferred sync, so nothing to force",
 }
 """By id: what of it is not there, or not proved, and what it waits for."""

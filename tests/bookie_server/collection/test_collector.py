@@ -125,6 +125,7 @@ async def test_a_ledger_is_left_alone_that_came_since_the_collection_before(scen
     assert scene.held == [young]
 
 
+@pytest.mark.conformance("S9")
 async def test_an_id_under_which_a_ledger_may_be_created_is_left_alone_for_ever(
     scene: Scene,
 ) -> None:
@@ -140,6 +141,7 @@ async def test_an_id_under_which_a_ledger_may_be_created_is_left_alone_for_ever(
     assert await scene.collect(2) == 1
 
 
+@pytest.mark.conformance("S9")
 async def test_a_ledger_that_is_listed_again_counts_as_never_gone(scene: Scene) -> None:
     (ledger_id,) = await scene.make()
     await scene.collect()
@@ -165,6 +167,7 @@ async def test_a_follower_that_lags_behind_makes_nothing_gone(scene: Scene) -> N
     assert scene.held == [ledger_id]
 
 
+@pytest.mark.conformance("S9")
 @pytest.mark.parametrize("fault", list(Fault))
 async def test_no_lost_request_or_reply_makes_anything_gone(scene: Scene, fault: Fault) -> None:
     """Each operation of a collection is lost in turn; what lives stays, what is gone goes at last."""
@@ -191,6 +194,7 @@ async def test_no_lost_request_or_reply_makes_anything_gone(scene: Scene, fault:
     assert scene.held == [alive]
 
 
+@pytest.mark.conformance("S9")
 @pytest.mark.parametrize("listing", ["unordered", "cut short", "empty"])
 async def test_a_listing_that_is_wrong_deletes_nothing_that_lives(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, listing: str

@@ -241,9 +241,10 @@ class SimBookie:
             may_replace,
         )
         bookie = await service.prepare()
-        # One that is not counted leaves the disk as old as it was.
-        self.starts_served += not is_sealed
-        self.operator.served()
+        # One that is not counted leaves the disk as old as it was, and proves nothing of it.
+        if not is_sealed:
+            self.starts_served += 1
+            self.operator.served()
         self._found.report(bookie.storage, self.incarnation)
         self._bookie = bookie
         return await service.serve(bookie, self)
