@@ -5,7 +5,7 @@ the entries of its snapshot again. One that finds no room keeps snapshot and jou
 tried again, the same one, once there is room, and until then the bookie takes no adds.
 
 Before a checkpoint, and before each try of one without room, deleted ledgers are buried: that is what
-makes room.
+makes room. Between checkpoints entry logs are rewritten, a few at a time.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from bookie_server.compaction_loop import CompactionLoop
 from bookie_server.core.space import Space
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.burial import BurialPlan, BurialResult
@@ -51,6 +52,7 @@ class CheckpointLoop:
         self._space = space
         self._on_ended = on_ended
         self._fail = fail
+        self._compaction = CompactionLoop(storage, settings, workers, space, fail=fail)
         self._without_room: CheckpointPlan | None = None
         """The checkpoint that a full disk stopped; no other can begin before it is written."""
         self._task: asyncio.Task[None] | None = None
@@ -88,13 +90,19 @@ class CheckpointLoop:
                     last_s = loop.time()
                 continue
             is_due = since_s >= self._settings.checkpoint_interval_ms / 1000
-            if not is_due and self._contents.cached_bytes < self._settings.write_cache_size_bytes:
-                continue
-            last_s = loop.time()
-            await self._bury()
-            plan = self._contents.begin_checkpoint()
-            if plan is not None:
-                await self._write(plan)
+            if is_due or self._contents.cached_bytes >= self._settings.write_cache_size_bytes:
+                last_s = loop.time()
+                await self._bury()
+                plan = self._contents.begin_checkpoint()
+                if plan is not None:
+                    await self._write(plan)
+            if self._may_compact(loop.time()):
+                await self._compaction.step()
+                await self._bury()
+
+    def _may_compact(self, now_s: float) -> bool:
+        # What one directory has committed of a checkpoint without room is not among its rows yet.
+        return self._without_room is None and self._compaction.is_due(now_s)
 
     async def _bury(self) -> None:
         plan = self._contents.begin_burial()

@@ -145,6 +145,16 @@ class BookieSettings(LayoutSettings, PlaceSettings):
     """Longest time between checkpoints when something changed (Apache's flushInterval is 10 s)."""
     gc_interval_ms: int = setting(30_000, minimum=100)
     """Time between two looks for deleted ledgers (Apache's gcWaitTime); what two find gone is deleted."""
+    minor_compaction_interval_ms: int = 60_000
+    """Time between two looks for entry logs that are nearly empty, or many and small."""
+    minor_compaction_live_percent: int = setting(20, minimum=0, maximum=100)
+    """Of logs of which less lives, the rest is copied to a new one (Apache's minorCompactionThreshold)."""
+    major_compaction_interval_ms: int = 3_600_000
+    """Time between two looks for entry logs that are partly dead."""
+    major_compaction_live_percent: int = setting(80, minimum=0, maximum=100)
+    """The same share for these (Apache's majorCompactionThreshold). Higher: less disk, more copying."""
+    compaction_bytes_per_second: int = setting(32 * _MIB, minimum=0)
+    """Pace of both (Apache's compactionRateByBytes). 0: nothing is rewritten."""
     read_threads: int = 4
     """Threads that read entry logs; each holds one read of about 1 MiB at a time."""
     adds_in_progress_bytes_max: int = setting(32 * _MIB, minimum=8 * _MIB)

@@ -1,5 +1,7 @@
 """Burial of deleted ledgers: their tombstones in every index, then the logs that hold nothing else.
 
+Logs that a compaction has emptied go the same way.
+
 It writes an index delta and nothing more, so it goes on where a disk has no room for a checkpoint,
 from the reserve. A reader that planned before meets a log that is gone, and plans anew.
 """
@@ -7,7 +9,7 @@ from the reserve. A reader that planned before meets a log that is gone, and pla
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from bookie_server.core.ledger_ranges import LedgerRanges
@@ -26,6 +28,26 @@ class BurialPlan:
     """Those that no index has yet."""
     dead_logs: tuple[tuple[int, ...], ...]
     """Per directory: logs that no row names any more."""
+    emptied_logs: tuple[tuple[int, ...], ...]
+    """Per directory: of those, the ones whose living entries a compaction has copied."""
+
+
+def plan_burial(
+    tombstones: Sequence[tuple[int, int]],
+    unused: Sequence[Sequence[int]],
+    compacted: Sequence[Collection[int]],
+) -> BurialPlan | None:
+    """Sort unused logs, per directory, by why they are; ``None`` if there is nothing to bury."""
+    if not tombstones and not any(unused):
+        return None
+    dead, emptied = (
+        tuple(
+            tuple(log_id for log_id in log_ids if (log_id in known) is is_emptied)
+            for log_ids, known in zip(unused, compacted, strict=True)
+        )
+        for is_emptied in (False, True)
+    )
+    return BurialPlan(tuple(tombstones), dead, emptied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +95,15 @@ def delete_dead_logs(
     if deleted:
         files.sync_dir(directory)
     return deleted, tuple(unread)
+
+
+def delete_logs(files: FileSystem, directory: str, emptied: Sequence[int]) -> None:
+    """Delete logs of which everything that lived is elsewhere, by a committed index.
+
+    Raises:
+        OSError: a log may or may not be deleted.
+    """
+    for log_id in emptied:
+        files.delete(f"{directory}/{file_name(log_id)}")
+    if emptied:
+        files.sync_dir(directory)

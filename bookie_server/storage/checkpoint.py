@@ -15,7 +15,10 @@ from dataclasses import dataclass, field
 
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.settings import StorageSettings
-from bookie_server.storage.burial import BurialPlan, BurialResult, delete_dead_logs
+from bookie_server.storage.burial import BurialPlan, BurialResult, delete_dead_logs, delete_logs
+from bookie_server.storage.compaction.rewrite import Rewritten, rewrite
+from bookie_server.storage.compaction.rules import LogShare
+from bookie_server.storage.compaction.survey import survey
 from bookie_server.storage.disk.errors import NoRoomError, StorageFailedError, repeatable
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.group import GroupEnd
@@ -24,7 +27,8 @@ from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import encode_handle_state
 from bookie_server.storage.journal.journal import file_ids, file_name
 from bookie_server.storage.logs.entry_log import file_name as log_name
-from bookie_server.storage.logs.entry_log import log_ids, write_entry_log
+from bookie_server.storage.logs.entry_log import log_ids as logs_in
+from bookie_server.storage.logs.entry_log import write_entry_log
 from bookie_server.storage.logs.write_cache import WriteCache
 
 
@@ -105,7 +109,41 @@ class Checkpoints:
                 )
                 for index, dead in zip(self._indexes, plan.dead_logs, strict=True)
             ]
-        return BurialResult(sum(count for count, _ in ends), tuple(unread for _, unread in ends))
+            for index, emptied in zip(self._indexes, plan.emptied_logs, strict=True):
+                delete_logs(self._files, index.directory, emptied)
+        deleted = sum(count for count, _ in ends) + sum(map(len, plan.emptied_logs))
+        return BurialResult(deleted, tuple(unread for _, unread in ends))
+
+    def compact(self, directory_index: int, log_ids: Sequence[int]) -> Rewritten:
+        """Copy what lives of some logs into a new one; blocks. The old ones are buried later.
+
+        Raises:
+            NoRoomError: there is no room for the copy; nothing is changed.
+            StorageFailedError: as :meth:`write`.
+        """
+        index = self._indexes[directory_index]
+        with self._failing("compaction"):
+            before = logs_in(self._files, index.directory)
+            try:
+                return rewrite(
+                    self._files,
+                    index,
+                    log_ids,
+                    instance_id=self._instance_id,
+                    block_size_bytes=self._settings.block_size_bytes,
+                )
+            except NoRoomError:
+                for log_id in set(logs_in(self._files, index.directory)).difference(before):
+                    self._files.delete(f"{index.directory}/{log_name(log_id)}")
+                raise
+
+    def survey(self, directory_index: int) -> list[LogShare]:
+        """How much of each log of a directory lives; on any thread.
+
+        Raises:
+            OSError: the directory cannot be looked at.
+        """
+        return survey(self._files, self._indexes[directory_index])
 
     @contextmanager
     def _failing(self, what: str) -> Iterator[None]:
@@ -149,7 +187,7 @@ class Checkpoints:
         if ledger_ids:
             # Above a crash's leftovers as well: their names are
             # taken, and a name is never reused.
-            last_log_id = max([last_log_id, *log_ids(self._files, index.directory)]) + 1
+            last_log_id = max([last_log_id, *logs_in(self._files, index.directory)]) + 1
         # The counts are what a later start compares its settings
         # with: a directory left out is refused.
         state = IndexState(
@@ -164,7 +202,7 @@ class Checkpoints:
             index.commit(IndexDelta(state, marks, handles, plan.tombstones, rows, plan.replaced))
         except NoRoomError:
             # Nothing refers to it, and it stands in the way of what makes room.
-            if ledger_ids and last_log_id in log_ids(self._files, index.directory):
+            if ledger_ids and last_log_id in logs_in(self._files, index.directory):
                 self._files.delete(f"{index.directory}/{log_name(last_log_id)}")
             raise
         return rows
@@ -178,8 +216,7 @@ class Checkpoints:
                 self._files,
                 directory,
                 log_id,
-                cache,
-                ledger_ids,
+                [(ledger_id, cache.ledgers[ledger_id].runs) for ledger_id in sorted(ledger_ids)],
                 instance_id=self._instance_id,
                 block_size_bytes=self._settings.block_size_bytes,
             )

@@ -22,8 +22,9 @@ from bookie_server.core.records import (
     Tombstone,
     ledger_of,
 )
-from bookie_server.storage.burial import BurialPlan, BurialResult
+from bookie_server.storage.burial import BurialPlan, BurialResult, plan_burial
 from bookie_server.storage.checkpoint import CheckpointPlan, CheckpointResult
+from bookie_server.storage.compaction.rewrite import Rewritten
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import MASTER_KEY_SIZE_MAX
@@ -49,6 +50,8 @@ class Contents:
         self._dirty: set[int] = set()
         """Ledgers whose handle state changed since the last checkpoint began."""
         self._new_tombstones: list[tuple[int, int]] = []
+        self._compacted: list[set[int]] = [set() for _ in self._indexes]
+        """Per directory: logs whose living entries were copied elsewhere."""
         self._replaced: dict[int, list[Sequence[int]]] = {}
         """Entries replaced since the last checkpoint began."""
         self._is_state_dirty = True
@@ -291,12 +294,9 @@ class Contents:
 
     def begin_burial(self) -> BurialPlan | None:
         """What of the deleted ledgers is left on the disks; ``None`` if that is nothing."""
-        dead_logs = tuple(index.log_use.take_unused() for index in self._indexes)
-        if not self._new_tombstones and not any(dead_logs):
-            return None
-        plan = BurialPlan(tuple(self._new_tombstones), dead_logs)
-        self._new_tombstones = []
-        return plan
+        unused = [index.log_use.take_unused() for index in self._indexes]
+        tombstones, self._new_tombstones = self._new_tombstones, []
+        return plan_burial(tombstones, unused, self._compacted)
 
     def finish_burial(self, result: BurialResult) -> None:
         """Keep what is to be tried again."""
@@ -306,6 +306,14 @@ class Contents:
         """There was no room for it: it is to be tried again, as the same burial or another one."""
         self._new_tombstones = [*plan.tombstones, *self._new_tombstones]
         self._note_logs(plan.dead_logs)
+        self._note_logs(plan.emptied_logs)
+
+    def finish_compaction(self, result: Rewritten) -> None:
+        """Have readers find the copies; what is left without a row is buried next."""
+        index = self._indexes[result.directory_index]
+        # Before: the logs are unused from the next line on, and known as emptied by then.
+        self._compacted[result.directory_index].update(set(result.log_ids) - result.pinned)
+        index.move_rows(result.moved)
 
     def _note_logs(self, by_directory: Iterable[Sequence[int]]) -> None:
         for index, log_ids in zip(self._indexes, by_directory, strict=True):

@@ -26,6 +26,7 @@ from bookie_server.storage.identity.doubt import is_doubtful, unmark_doubtful
 from bookie_server.storage.index.delta import IndexState
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import decode_handle_state
+from bookie_server.storage.index.rebuild import rebuild_rows
 from bookie_server.storage.journal.journal import file_ids
 from bookie_server.storage.journal.replay import ORIGIN, Replay, ReplayCounts
 from bookie_server.storage.logs.entry_log import file_name as log_name
@@ -144,7 +145,7 @@ class _Recovery:
                 buried.add(first, last)
             for index in self._indexes:
                 before = len(index.damage)
-                index.rebuild_rows(buried)
+                rebuild_rows(self._files, index, buried, self._instance_id)
                 self.report.damage += index.damage[before:]
         else:
             self._establish_new_indexes()

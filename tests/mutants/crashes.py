@@ -8,6 +8,7 @@ from bookie_server.storage.contents import Contents
 from bookie_server.storage.disk.overlay import OverlayFile
 from bookie_server.storage.identity.cookie_file import _replace
 from bookie_server.storage.index.directory import DirectoryIndex
+from bookie_server.storage.index.rebuild import rebuild_rows
 from bookie_server.storage.journal.journal import Journal
 from bookie_server.storage.logs.entry_log import _LogWriter, write_entry_log
 from bookie_server.storage.recovery import _Recovery
@@ -98,7 +99,7 @@ mutant(
     "a log that a killed process had not synced is listed after damage, and its journal deleted",
     _STATES,
     _EXPLORED.format("kept"),
-).edit(DirectoryIndex.rebuild_rows, {"file.sync()": "pass"})
+).edit(rebuild_rows, {"file.sync()": "pass"})
 mutant(
     "index_renamed_unsynced",
     "a snapshot of the index replaces the old one before it is synced",

@@ -23,6 +23,7 @@ from spark_bookkeeper.ledger.protocol.placement import choose_ensemble
 from spark_bookkeeper.ledger.recovery import shut_out_writer
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from tests.mutants.collection import COLLECTION
+from tests.mutants.compaction import COMPACTION
 from tests.mutants.crashes import CRASHES
 from tests.mutants.planting import DirectedMutants
 
@@ -349,4 +350,4 @@ mutant(
     "test_a_deletion_deletes_the_ledger_it_fenced_and_no_other",
 ).edit(LedgerClient.delete_ledger, {"delete(ledger_id, versioned.version)": "delete(ledger_id)"})
 
-DIRECTED = mutant.all() | CRASHES | COLLECTION
+DIRECTED = mutant.all() | CRASHES | COLLECTION | COMPACTION

@@ -6,7 +6,7 @@ from tests.mutants.directed import DIRECTED
 
 _PREFACE = """# Mutants of what directed tests show
 
-Bugs of a bookie's identity, of limbo, held places, freshness, LAC limits, admission, deletion and garbage collection, each
+Bugs of a bookie's identity, of limbo, held places, freshness, LAC limits, admission, deletion, garbage collection and compaction, each
 with the test that must fail when it is planted. Made by `python -m tests.mutants --write`; `make test`
 plants each of them again.
 

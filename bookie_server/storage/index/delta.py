@@ -21,7 +21,11 @@ _MARK = struct.Struct(">Hqqq")
 _LEDGER = struct.Struct(">q")
 _RANGE = struct.Struct(">qq")
 _PATTERN = struct.Struct(">qqqq")
+_COUNT = struct.Struct(">I")
+_PLACE = struct.Struct(">qq")
 _STATE_TAG, _MARK_TAG, _HANDLE_TAG, _ROWS_TAG, _TOMBSTONE_TAG, _REPLACED_TAG = 1, 2, 3, 4, 5, 6
+_MOVED_TAG = 7
+_MOVED_HEAD_SIZE = _LEDGER.size + _COUNT.size
 _DAMAGED = 1
 _GROUP_BODY_SIZE = 4 * 1024 * 1024
 
@@ -47,6 +51,16 @@ class IndexState:
     """Records may have been lost, and it is not known yet of which ledgers."""
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Entries of one ledger that were copied to other places."""
+
+    places: tuple[tuple[int, int], ...]
+    """Log id and offset of the blocks they were in."""
+    rows: bytes
+    """Packed rows, ascending: where they are now, as far as a row still named one of the places."""
+
+
 @dataclass(slots=True)
 class IndexDelta:
     """What a checkpoint changes in one directory."""
@@ -61,6 +75,8 @@ class IndexDelta:
     replaced: dict[int, list[Sequence[int]]] = field(default_factory=dict)
     """Per ledger: ids that no row before this delta stands for any more. In a snapshot they are gone
     from the rows."""
+    moved: dict[int, Moved] = field(default_factory=dict)
+    """Per ledger, behind everything else."""
 
 
 def encode_delta(delta: IndexDelta) -> list[Buffer]:
@@ -98,6 +114,10 @@ def _items(delta: IndexDelta) -> Iterator[bytes]:
         yield _item(_REPLACED_TAG, _LEDGER.pack(ledger_id) + packed)
     for ledger_id, packed in delta.rows.items():
         yield _item(_ROWS_TAG, _LEDGER.pack(ledger_id) + packed)
+    for ledger_id, moves in delta.moved.items():
+        places = b"".join(_PLACE.pack(*place) for place in moves.places)
+        head = _LEDGER.pack(ledger_id) + _COUNT.pack(len(moves.places))
+        yield _item(_MOVED_TAG, head + places + moves.rows)
 
 
 def _item(tag: int, content: bytes) -> bytes:
@@ -147,5 +167,17 @@ def _decode_item(delta: IndexDelta, tag: int, content: bytes) -> None:
                 IdPattern(*numbers).ids()
                 for numbers in _PATTERN.iter_unpack(content[_LEDGER.size :])
             ]
+        case 7 if len(content) >= _MOVED_HEAD_SIZE:
+            ledger_id, moves = _decode_moved(content)
+            delta.moved[ledger_id] = moves
         case _:
             raise MalformedDeltaError(f"unknown item; tag={tag} size_bytes={len(content)}")
+
+
+def _decode_moved(content: bytes) -> tuple[int, Moved]:
+    (count,) = _COUNT.unpack_from(content, _LEDGER.size)
+    end = _MOVED_HEAD_SIZE + count * _PLACE.size
+    if end > len(content) or (len(content) - end) % ROW_SIZE:
+        raise MalformedDeltaError(f"moves of {len(content)} bytes; count={count}")
+    places = tuple(_PLACE.iter_unpack(content[_MOVED_HEAD_SIZE:end]))
+    return _LEDGER.unpack_from(content)[0], Moved(places, content[end:])

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from bookie_server.core.ledger_ranges import LedgerRanges, within
 from bookie_server.storage.disk.damage import Damage
-from bookie_server.storage.disk.errors import DamagedFileError, NoRoomError, repeatable
+from bookie_server.storage.disk.errors import NoRoomError, repeatable
 from bookie_server.storage.disk.files import File, FileSystem
 from bookie_server.storage.disk.group import (
     SECTOR_SIZE,
@@ -33,6 +33,7 @@ from bookie_server.storage.index.delta import (
     IndexDelta,
     IndexState,
     MalformedDeltaError,
+    Moved,
     decode_delta,
     encode_delta,
     encode_snapshot,
@@ -44,9 +45,8 @@ from bookie_server.storage.index.header import (
     check_header,
     parse_header,
 )
-from bookie_server.storage.logs.entry_log import file_name, is_block_sound, log_ids, read_footer
 from bookie_server.storage.logs.log_use import LogUse
-from bookie_server.storage.logs.rows import LedgerRows, Row
+from bookie_server.storage.logs.rows import LedgerRows
 from bookkeeper_metadata.foundation.invariant import invariant
 
 NAME = "index"
@@ -128,11 +128,11 @@ class DirectoryIndex:
         try:
             block = file.read_at(0, SECTOR_SIZE)
         except OSError as cause:
-            self._report(0, f"index header unreadable: {cause}")
+            self.report(0, f"index header unreadable: {cause}")
             return None
         header = parse_header(block)
         if header is None:
-            self._report(0, "index header damaged")
+            self.report(0, "index header damaged")
             return None
         check_header(header, self.path, self.index, self._instance_id)
         self._generation, self._version = header.generation, header.version
@@ -148,7 +148,7 @@ class DirectoryIndex:
                 behind = reader.next_valid(self._end.offset + 1)
                 if behind is None:
                     return self._classify_tail(place, snapshot_groups)
-                self._report(place.offset, f"deltas behind a broken one: {place.detail}")
+                self.report(place.offset, f"deltas behind a broken one: {place.detail}")
                 place = behind
             self._apply_group(place)
             if self._end.sequence == snapshot_groups:
@@ -158,9 +158,9 @@ class DirectoryIndex:
         if self._end.sequence < snapshot_groups:
             # The file got its name when the whole snapshot was
             # synced: no crash leaves a part of one.
-            self._report(broken.offset, f"snapshot incomplete: {broken.detail or 'missing groups'}")
+            self.report(broken.offset, f"snapshot incomplete: {broken.detail or 'missing groups'}")
         elif broken.kind is PlaceKind.AMBIGUOUS:
-            self._report(broken.offset, f"last delta: {broken.detail}")
+            self.report(broken.offset, f"last delta: {broken.detail}")
         # Behind a torn delta nothing is appended: its debris
         # would stand between sound ones for good.
         return broken.kind is PlaceKind.END and not self.damage
@@ -169,19 +169,20 @@ class DirectoryIndex:
         header = place.header
         assert header is not None
         if (header.sequence, header.previous_offset) != (self._end.sequence + 1, place.offset):
-            self._report(place.offset, f"delta {header.sequence} follows {self._end.sequence}")
+            self.report(place.offset, f"delta {header.sequence} follows {self._end.sequence}")
         # Behind a gap, too, so that one gap is reported once.
         self._end = GroupEnd(self._generation, place.end, header.sequence)
         try:
             delta = decode_delta(place.body, self.state)
         except MalformedDeltaError as cause:
-            self._report(place.offset, f"delta holds no items: {cause}")
+            self.report(place.offset, f"delta holds no items: {cause}")
             return
         self._adopt(delta)
         for ledger_id, parts in delta.replaced.items():
             for entry_ids in parts:
                 self.forget_rows(ledger_id, entry_ids)
         self.add_rows(delta.rows)
+        self.move_rows(delta.moved)
 
     def _adopt(self, delta: IndexDelta) -> None:
         self.state = delta.state
@@ -212,6 +213,22 @@ class DirectoryIndex:
                     known.insert(row)
         self._hidden_rows = {}
 
+    def move_rows(self, moved: dict[int, Moved]) -> None:
+        """Have entries that were rewritten be found at their new places; loop thread, once that is durable.
+
+        Those that are replaced or deleted meanwhile are left alone.
+        """
+        for ledger_id, moves in moved.items():
+            rows = self.rows.get(ledger_id)
+            before = rows.log_ids() if rows is not None else set()
+            if rows is not None:
+                rows.move(moves.places, LedgerRows(moves.rows))
+            after = rows.log_ids() if rows is not None else set()
+            self.log_use.add(after - before)
+            self.log_use.remove(before - after)
+            for log_id in LedgerRows(moves.rows).log_ids():
+                self.log_use.note(log_id)
+
     def bury(self, ledger_ids: Iterable[int]) -> None:
         """Forget where the entries of deleted ledgers are; loop thread."""
         for ledger_id in ledger_ids:
@@ -227,51 +244,17 @@ class DirectoryIndex:
             rows.remove(entry_ids)
             self.log_use.remove(before - rows.log_ids())
 
-    def rebuild_rows(self, buried: LedgerRanges) -> None:
-        """Add the rows of entry logs in the directory, from their footers, but for ``buried`` ledgers.
-
-        A sound index has the rows of all logs whose checkpoints completed, so one that it does not
-        name may be a crash's leftover: of that only blocks that pass their checksum are taken, at
-        this start and at all later ones. Of a damaged index the logs up to the last known checkpoint
-        are certain. Newer logs go first: where a leftover's entries were written again, the later
-        copy is the one a checkpoint completed.
-        """
-        is_sound = not self.is_new and not self.damage
-        named = {id for rows in self.rows.values() for id in rows.log_ids()} if is_sound else set()
-        found = log_ids(self._files, self.directory)
-        for log_id in reversed(found):
-            if log_id in named:
-                continue
-            # A killed process may have left it unsynced. The journal has what is in it, until the next
-            # checkpoint takes these rows for stored: a power loss must not find neither.
-            with self._files.open(f"{self.directory}/{file_name(log_id)}") as file:
-                file.sync()
-            try:
-                footer = read_footer(self._files, self.directory, log_id, self._instance_id)
-            except (DamagedFileError, OSError) as cause:
-                # Nothing that was committed is missing from a sound index.
-                if not is_sound:
-                    self._report(0, f"entry log {log_id:016x} cannot be listed: {cause}")
-                continue
-            is_certain = not is_sound and log_id <= self.state.last_log_id
-            for ledger_id, row in footer:
-                if ledger_id not in buried and (is_certain or self._is_sound(row)):
-                    self.rows.setdefault(ledger_id, LedgerRows()).insert(row)
+    def adopt_rebuilt(self, last_log_id: int) -> None:
+        """Rows were added from the footers of logs up to this one: count them, and log no more behind
+        damage."""
         self.log_use = LogUse()
         for rows in self.rows.values():
             self.log_use.add(rows.log_ids())
         # The rows name these logs now. A lower number would make leftovers of them, which the next
         # sound start deletes.
-        self.state = replace(self.state, last_log_id=max([self.state.last_log_id, *found]))
+        self.state = replace(self.state, last_log_id=max(self.state.last_log_id, last_log_id))
         # Nothing is appended behind damage: the next commit writes a snapshot to a new file.
         self.close()
-
-    def _is_sound(self, row: Row) -> bool:
-        with self._files.open(f"{self.directory}/{file_name(row.block.log_id)}") as file:
-            try:
-                return is_block_sound(file, row.block)
-            except OSError:
-                return False
 
     def commit(self, delta: IndexDelta) -> None:
         """Make the delta durable, appended or within a new snapshot; ``add_rows`` then shows its rows.
@@ -359,6 +342,8 @@ class DirectoryIndex:
             }
             hidden = [self._hidden_rows] if self._hidden_rows else []
             parts = [IndexDelta(delta.state, {}, rows=rows) for rows in (*hidden, delta.rows)]
+            # Behind all rows: what is moved may be among them.
+            parts[-1].moved = delta.moved
             for part in (everything, *parts):
                 for body in encode_snapshot(part):
                     buffers, size = encode_group(self._format, generation, end, body)
@@ -395,5 +380,6 @@ class DirectoryIndex:
             self._file.close()
             self._file = None
 
-    def _report(self, offset: int, detail: str) -> None:
+    def report(self, offset: int, detail: str) -> None:
+        """Note damage of the index, or of what it speaks of."""
         self.damage.append(Damage(self.path, offset, detail))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from bookie_server.storage.disk.files import File, FileSystem, split_buffers
 from bookie_server.storage.disk.group import CRC_SIZE, crc32c_of, is_signed, signed
 from bookie_server.storage.logs.id_pattern import patterns_of
 from bookie_server.storage.logs.rows import ROW_SIZE, Block, Row, pack_row, unpack_row
-from bookie_server.storage.logs.write_cache import WriteCache
 from bookie_server.wire.buffer import Buffer
 from bookie_server.wire.digest import crc32c
 from bookie_server.wire.record import Run
@@ -64,15 +63,14 @@ def write_entry_log(
     files: FileSystem,
     directory: str,
     log_id: int,
-    cache: WriteCache,
-    ledger_ids: Sequence[int],
+    runs: Iterable[tuple[int, Iterable[Run]]],
     *,
     instance_id: bytes,
     block_size_bytes: int,
 ) -> dict[int, bytes]:
-    """Write the cached entries of ``ledger_ids`` to a new log; file and name are durable then.
+    """Write the runs of each ledger to a new log; file and name are durable then.
 
-    Returns each ledger's rows, packed and ascending.
+    Ledgers ascend; one may come in several parts, which share no block. Returns each ledger's rows, packed and ascending.
 
     Raises:
         OSError: a part of the file may exist; nothing may refer to it.
@@ -81,8 +79,8 @@ def write_entry_log(
         writer = _LogWriter(file, log_id)
         header = _HEADER.pack(FILE_MAGIC, FORMAT_VERSION, log_id, instance_id)
         writer.put([signed(header, HEADER_SIZE)])
-        for ledger_id in sorted(ledger_ids):
-            for pieces in _blocks(cache.ledgers[ledger_id].runs, block_size_bytes):
+        for ledger_id, part in runs:
+            for pieces in _blocks(part, block_size_bytes):
                 writer.put_block(ledger_id, pieces)
         writer.finish()
     # The index is about to name this log, and a name that is not synced can be lost.
@@ -141,7 +139,7 @@ class _LogWriter:
         self._pending, self._pending_size = rest, self._pending_size - size
 
 
-def _blocks(runs: Sequence[Run], size_bytes_max: int) -> Iterator[list[Run]]:
+def _blocks(runs: Iterable[Run], size_bytes_max: int) -> Iterator[list[Run]]:
     """Cut a ledger's runs into blocks; a uniform run is cut by arithmetic, not per entry."""
     block: list[Run] = []
     size = 0
@@ -208,6 +206,21 @@ def ledgers_in(files: FileSystem, directory: str, log_id: int, instance_id: byte
     rows = np.frombuffer(footer, _FOOTER_LAYOUT)
     ledger_ids: list[int] = np.unique(rows["ledger_id"]).tolist()
     return ledger_ids
+
+
+def blocks_size_bytes(files: FileSystem, directory: str, log_id: int) -> int:
+    """Bytes of a log's blocks, without what stands around them; more where the trailer is damaged.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with files.open(f"{directory}/{file_name(log_id)}") as file:
+        size = file.size()
+        trailer = file.read_at(max(size - TRAILER_SIZE, 0), TRAILER_SIZE)
+    if not is_signed(trailer, _TRAILER.size):
+        return size
+    _, offset, _, _ = _TRAILER.unpack_from(trailer)
+    return int(offset) - HEADER_SIZE
 
 
 def _read_footer(files: FileSystem, directory: str, log_id: int, instance_id: bytes) -> bytes:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from bookie_server.storage.logs.id_pattern import IdPattern, patterns_of
 
@@ -24,7 +25,20 @@ _LOG_ID = struct.Struct(">q")
 _LOG_ID_AT = 24
 _FEW_ROWS = 8
 """So many are looked at one by one sooner than all at once."""
-_LAYOUT = np.dtype([("ids", "V24"), ("log_id", ">i8"), ("rest", "V16")])
+_LAYOUT = np.dtype(
+    [
+        ("start", ">i8"),
+        *((name, ">u4") for name in ("size", "period", "count", "entry_count")),
+        ("log_id", ">i8"),
+        ("offset", ">i8"),
+        ("size_bytes", ">u4"),
+        ("checksum", ">u4"),
+    ]
+)
+
+
+_Rows = npt.NDArray[np.void]
+_Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +112,15 @@ class LedgerRows:
             for at in range(0, len(self._packed), ROW_SIZE)
         }
 
+    def live_bytes(self) -> Iterator[tuple[int, int]]:
+        """Log and size of each block that a row names; several rows may stand for parts of one."""
+        if len(self) == 1:
+            block = self[0].block
+            yield block.log_id, block.size_bytes
+            return
+        blocks = np.unique(np.frombuffer(self._packed, _LAYOUT)[["log_id", "offset", "size_bytes"]])
+        yield from zip(blocks["log_id"].tolist(), blocks["size_bytes"].tolist(), strict=True)
+
     @property
     def last_entry(self) -> int:
         # By itself: a checkpoint asks this of every ledger it wrote, on the loop's thread.
@@ -149,6 +172,40 @@ class LedgerRows:
         ]
         self._packed[begin * ROW_SIZE : (begin + len(olds)) * ROW_SIZE] = b"".join(left)
 
+    def move(self, places: Sequence[tuple[int, int]], new: LedgerRows) -> None:
+        """Have what was in blocks at these places (log id, offset) be where ``new`` says; of entries
+        that are no longer there, nothing.
+
+        ``new`` stands for whatever rows stood for when the blocks were copied.
+        """
+        rows = np.frombuffer(self.packed(), _LAYOUT)
+        is_moved = _is_at(rows, places)
+        left, gone = rows[~is_moved], rows[is_moved]
+        added = np.frombuffer(new.packed(), _LAYOUT)
+        # Rows lose ids and never win any: as many as then are the same ones.
+        if _id_count(gone) != _id_count(added):
+            there = {id for row in LedgerRows(gone.tobytes()) for id in row.entry_ids}
+            added = np.frombuffer(new._only(there), _LAYOUT)
+        merged = np.sort(np.concatenate([left, added]), order="start", kind="stable")
+        # Joined, they have the machine's byte order.
+        packed = merged.astype(_LAYOUT).tobytes()
+        if not (merged["start"][1:] > _lasts(merged)[:-1]).all():
+            interleaved = LedgerRows(left.tobytes())
+            for row in LedgerRows(added.tobytes()):
+                interleaved.insert(row)
+            packed = interleaved.packed()
+        # In one step, for another thread may be copying the rows.
+        self._packed[:] = packed
+
+    def _only(self, wanted: set[int]) -> bytes:
+        """The rows, packed, for those of their ids that are wanted."""
+        return b"".join(
+            pack_row(Row(pattern, row.block))
+            for row in self
+            if (ids := [id for id in row.entry_ids if id in wanted])
+            for pattern in patterns_of(ids)
+        )
+
     def _first_index(self, entry_id: int) -> int:
         """The index of the first row whose last entry is not below ``entry_id``."""
         at = bisect_right(range(len(self)), entry_id, key=self._start_of)
@@ -156,6 +213,27 @@ class LedgerRows:
 
     def _start_of(self, index: int) -> int:
         return int(_START.unpack_from(self._packed, index * ROW_SIZE)[0])
+
+
+def _is_at(rows: _Rows, places: Sequence[tuple[int, int]]) -> _Flags:
+    """Which of the rows name a block at one of the places."""
+    found = np.zeros(len(rows), bool)
+    logs, offsets = rows["log_id"], rows["offset"]
+    for log_id in {log_id for log_id, _ in places}:
+        wanted = [offset for each, offset in places if each == log_id]
+        found |= (logs == log_id) & np.isin(offsets, wanted)
+    return found
+
+
+def _lasts(rows: _Rows) -> npt.NDArray[np.int64]:
+    """The last id of each row."""
+    period, count, size = (rows[name].astype(np.int64) for name in ("period", "count", "size"))
+    lasts: npt.NDArray[np.int64] = rows["start"] + period * (count - 1) + size - 1
+    return lasts
+
+
+def _id_count(rows: _Rows) -> int:
+    return int((rows["size"].astype(np.int64) * rows["count"]).sum())
 
 
 def _merge(olds: Sequence[Row], new: Row) -> list[Row]:

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from tests.bookie_server.storage import burial_histories
+from tests.bookie_server.storage import burial_histories, compaction_histories
 from tests.bookie_server.storage import crash_histories as histories
 from tests.simulation.kit.crash_states import CrashStates
 
@@ -37,6 +37,9 @@ PARTS: dict[Callable[[CrashStates, Random], None], int] = {
     histories.replacing: 2,
     burial_histories.burial: 3,
     burial_histories.burial_without_room: 2,
+    compaction_histories.compaction: 4,
+    compaction_histories.compaction_overtaken: 3,
+    compaction_histories.compaction_without_room: 1,
 }
 """How many tests explore histories of a kind in `make test`."""
 FULL_FACTOR = 5

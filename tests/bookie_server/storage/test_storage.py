@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from bookie_server.core.presence import Presence
 from bookie_server.core.records import Add, Fence, MasterKey, Tombstone
 from bookie_server.storage.checkpoint import CheckpointPlan
+from bookie_server.storage.logs.entry_log import log_ids
 from bookie_server.storage.logs.rows import Row
 from bookie_server.storage.read_plan import ReadOutcome
 from bookie_server.wire.record import parse_run
@@ -107,6 +108,15 @@ class StorageMachine(RuleBasedStateMachine):
     def bury(self) -> None:
         if self.plan is None:
             self.model.bury()
+
+    @rule(draw=strategies.randoms(use_true_random=False))
+    def compact(self, draw: Random) -> None:
+        if self.plan is not None:
+            return
+        for number, directory in enumerate(self.model.layout.ledger_directories):
+            logs = log_ids(self.model.files, directory)
+            if logs:
+                self.model.compact(number, draw.sample(logs, draw.randint(1, len(logs))))
 
     @rule()
     def begin_checkpoint(self) -> None:

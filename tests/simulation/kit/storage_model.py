@@ -222,6 +222,14 @@ class Model:
         self.storage.contents.finish_checkpoint(result)
         self.check(self.storage, "finished")
 
+    def compact(self, directory_index: int, log_ids: Sequence[int]) -> None:
+        """Rewrite some logs, with every entry looked for before and after it, and bury the old ones."""
+        result = self.storage.checkpoints.compact(directory_index, log_ids)
+        self.check(self.storage, "compacted")
+        self.storage.contents.finish_compaction(result)
+        self.check(self.storage, "moved")
+        self.bury()
+
     @property
     def promised(self) -> tuple[object, ...]:
         """How much was acknowledged so far: grows with every promise, and only then."""

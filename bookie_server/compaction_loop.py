@@ -1,0 +1,126 @@
+"""When entry logs are rewritten, and how fast: small steps between checkpoints, in the checkpoints' thread.
+
+A *minor* round, often, rewrites the logs of which next to nothing lives, and merges small ones. A *major*
+one, seldom, takes those of which a good part is dead. After each step as much time passes as its bytes
+take at the pace that is set. On a disk that is short of room only minor steps are made, and small ones:
+they need room before they give any back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from bookie_server.core.space import Mode, Space
+from bookie_server.settings import BookieSettings
+from bookie_server.storage.compaction.rewrite import Rewritten
+from bookie_server.storage.compaction.rules import LogShare, choose_logs
+from bookie_server.storage.disk.errors import NoRoomError
+from bookie_server.storage.engine import Storage
+from bookie_server.workers import Workers
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class CompactionLoop:
+    """Of one bookie; for use on its event loop, by whoever writes its checkpoints."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        settings: BookieSettings,
+        workers: Workers,
+        space: Space,
+        *,
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self._fail = fail
+        self._storage = storage
+        self._settings = settings
+        self._workers = workers
+        self._space = space
+        now_s = asyncio.get_running_loop().time()
+        self._minor_at_s = now_s + settings.minor_compaction_interval_ms / 1000
+        self._major_at_s = now_s + settings.major_compaction_interval_ms / 1000
+        self._is_major = False
+        """A major round has begun, and has found something in each of its steps so far."""
+        self._pinned: list[set[int]] = [set() for _ in settings.ledger_directories]
+        """Per directory: logs with blocks that cannot be read; another try would find them again."""
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether the next step may be made; never while the pace is 0."""
+        return bool(self._settings.compaction_bytes_per_second) and now_s >= self._minor_at_s
+
+    async def step(self) -> None:
+        """Rewrite a few logs of one directory, if any ought to be.
+
+        Raises:
+            StorageFailedError: the bookie must stop.
+        """
+        loop = asyncio.get_running_loop()
+        copied_bytes, is_done = 0, True
+        if self._space.mode <= Mode.READ_ONLY:
+            self._is_major |= loop.time() >= self._major_at_s
+            for number in range(len(self._settings.ledger_directories)):
+                if chosen := await self._choose(number):
+                    copied_bytes, is_done = await self._rewrite(number, chosen), False
+                    break
+        now_s = loop.time()
+        if is_done and self._is_major:
+            self._is_major = False
+            self._major_at_s = now_s + self._settings.major_compaction_interval_ms / 1000
+        interval_s = self._settings.minor_compaction_interval_ms / 1000
+        pace_s = copied_bytes / max(self._settings.compaction_bytes_per_second, 1)
+        self._minor_at_s = now_s + (pace_s if copied_bytes else interval_s)
+
+    async def _choose(self, number: int) -> list[int]:
+        settings = self._settings
+        try:
+            shares = await self._workers.read(partial(self._storage.checkpoints.survey, number))
+        except OSError as error:
+            _LOGGER.warning("entry logs not looked at. detail=%s", error)
+            return []
+        is_short = self._space.mode is not Mode.WRITABLE
+        is_major = self._is_major and not is_short
+        chosen = choose_logs(
+            [share for share in shares if share.log_id not in self._pinned[number]],
+            settings.major_compaction_live_percent
+            if is_major
+            else settings.minor_compaction_live_percent,
+        )
+        if is_short and _live_bytes(shares, chosen) > settings.reserve_for_recovery_bytes // 2:
+            return []
+        return chosen
+
+    async def _rewrite(self, number: int, chosen: Sequence[int]) -> int:
+        """The bytes that were copied; 0 where there was no room."""
+        rewriting = self._workers.checkpoint(
+            partial(self._storage.checkpoints.compact, number, chosen)
+        )
+        rewriting.add_done_callback(self._on_rewritten)
+        try:
+            result = await asyncio.shield(rewriting)
+        except NoRoomError as error:
+            _LOGGER.warning("entry logs not rewritten. detail=%s", error)
+            return 0
+        _LOGGER.info(
+            "entry logs rewritten. logs=%d copied_bytes=%d", len(chosen), result.copied_bytes
+        )
+        return max(result.copied_bytes, 1)
+
+    def _on_rewritten(self, rewriting: asyncio.Future[Rewritten]) -> None:
+        # Here, since the last checkpoint may not wait for the task, and is of what the index has.
+        if rewriting.exception() is not None:
+            return
+        result = rewriting.result()
+        try:
+            self._storage.contents.finish_compaction(result)
+        except Exception as error:  # noqa: BLE001 - memory and index no longer agree
+            self._fail(error)
+        self._pinned[result.directory_index] |= result.pinned
+
+
+def _live_bytes(shares: Sequence[LogShare], chosen: Sequence[int]) -> int:
+    return sum(share.live_bytes for share in shares if share.log_id in chosen)

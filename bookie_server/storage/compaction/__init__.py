@@ -1,0 +1,1 @@
+"""Compaction: what lives of sparse or many small entry logs is copied into one, and they are deleted."""

@@ -1,0 +1,66 @@
+"""Which entry logs are rewritten: those of which little lives, and those of which there are many.
+
+Pure. A checkpoint writes one log, however little it has to write; so without merging a ledger of one
+entry a second would leave a log and a row for each checkpoint of its life. Logs of about the same size
+are merged when there are several: so an entry is copied once for each step in size, not for each log.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MERGED_AT = 8
+"""So many logs of about the same size become one."""
+MERGED_BELOW_BYTES = 32 * 1024 * 1024
+"""Logs with more than that are large enough."""
+_SMALLEST_BYTES = 4096
+_STEP_BYTES_MAX = 64 * 1024 * 1024
+"""Live bytes copied at once, unless one log has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogShare:
+    """An entry log, and how much of it lives."""
+
+    log_id: int
+    size_bytes: int
+    """Of all its blocks."""
+    live_bytes: int
+    """Of those that rows name."""
+
+
+def choose_logs(logs: Sequence[LogShare], live_percent: int) -> list[int]:
+    """The logs to rewrite together next, ascending; empty when all are well as they are.
+
+    Logs of which less than ``live_percent`` lives come first, the emptiest before the others.
+    """
+    sparse = [log for log in logs if log.live_bytes * 100 < live_percent * log.size_bytes]
+    if sparse:
+        sparse.sort(key=lambda log: log.live_bytes / log.size_bytes)
+        return _as_many_as_fit(sparse)
+    by_tier: dict[int, list[LogShare]] = defaultdict(list)
+    for log in logs:
+        if log.live_bytes < MERGED_BELOW_BYTES:
+            by_tier[_tier(log.live_bytes)].append(log)
+    for _, few in sorted(by_tier.items()):
+        if len(few) >= MERGED_AT:
+            return _as_many_as_fit(sorted(few, key=lambda log: log.log_id))
+    return []
+
+
+def _tier(live_bytes: int) -> int:
+    """Grows by one when the bytes grow eightfold."""
+    return (live_bytes // _SMALLEST_BYTES).bit_length() // MERGED_AT.bit_length()
+
+
+def _as_many_as_fit(logs: Sequence[LogShare]) -> list[int]:
+    chosen: list[int] = []
+    size = 0
+    for log in logs:
+        if chosen and size + log.live_bytes > _STEP_BYTES_MAX:
+            break
+        chosen.append(log.log_id)
+        size += log.live_bytes
+    return sorted(chosen)

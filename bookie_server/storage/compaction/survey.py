@@ -1,0 +1,30 @@
+"""How much of each entry log of a directory lives, by the rows that name its blocks."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from bookie_server.storage.compaction.rules import LogShare
+from bookie_server.storage.disk.files import FileSystem
+from bookie_server.storage.index.directory import DirectoryIndex
+from bookie_server.storage.logs.entry_log import blocks_size_bytes, log_ids
+from bookie_server.storage.logs.rows import LedgerRows
+
+
+def survey(files: FileSystem, index: DirectoryIndex) -> list[LogShare]:
+    """The directory's logs of which anything lives, ascending; on any thread.
+
+    Raises:
+        OSError: the directory cannot be looked at.
+    """
+    live: Counter[int] = Counter()
+    # Copies of the rows: the loop thread goes on changing them.
+    for rows in list(index.rows.values()):
+        for log_id, size_bytes in LedgerRows(rows.packed()).live_bytes():
+            live[log_id] += size_bytes
+    found: list[LogShare] = []
+    for log_id in log_ids(files, index.directory):
+        if live[log_id]:
+            size_bytes = blocks_size_bytes(files, index.directory, log_id)
+            found.append(LogShare(log_id, size_bytes, live[log_id]))
+    return found
