@@ -3,20 +3,20 @@
 A *minor* round, often, rewrites the logs of which next to nothing lives, and merges small ones. A *major*
 one, seldom, takes those of which a good part is dead. After each step as much time passes as its bytes
 take at the pace that is set. On a disk that is short of room only minor steps are made, and small ones:
-they need room before they give any back.
+they need room before they give any back, and must leave what is kept for fences.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from bookie_server.core.space import Mode, Space
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.compaction.rewrite import Rewritten
-from bookie_server.storage.compaction.rules import LogShare, choose_logs
+from bookie_server.storage.compaction.rules import choose_logs
 from bookie_server.storage.disk.errors import NoRoomError
 from bookie_server.storage.engine import Storage
 from bookie_server.workers import Workers
@@ -89,10 +89,23 @@ class CompactionLoop:
             settings.major_compaction_live_percent
             if is_major
             else settings.minor_compaction_live_percent,
+            settings.compaction_merge_count,
         )
-        if is_short and _live_bytes(shares, chosen) > settings.reserve_for_recovery_bytes // 2:
-            return []
+        live_bytes = {share.log_id: share.live_bytes for share in shares}
+        while chosen and not self._has_room(needed := _needed_bytes(live_bytes, chosen), is_short):
+            chosen.pop()
+        if chosen:
+            # Until the next look at the disks, which finds it gone and the old logs not yet.
+            self._space.promise(needed)
         return chosen
+
+    def _has_room(self, needed_bytes: int, is_short: bool) -> bool:
+        """Whether a copy leaves both reserves whole; on a disk that is short of room, that for fences."""
+        free_bytes = self._space.free_bytes
+        settings = self._settings
+        kept = settings.full_below_bytes if is_short else settings.read_only_below_bytes
+        # Twice, for a promise counts where journals are and where logs are.
+        return free_bytes is None or free_bytes - 2 * needed_bytes >= kept
 
     async def _rewrite(self, number: int, chosen: Sequence[int]) -> int:
         """The bytes that were copied; 0 where there was no room."""
@@ -122,5 +135,6 @@ class CompactionLoop:
         self._pinned[result.directory_index] |= result.pinned
 
 
-def _live_bytes(shares: Sequence[LogShare], chosen: Sequence[int]) -> int:
-    return sum(share.live_bytes for share in shares if share.log_id in chosen)
+def _needed_bytes(live_bytes: Mapping[int, int], chosen: Sequence[int]) -> int:
+    """What a copy takes of the disk: blocks, a footer, and as much again of the index."""
+    return sum(live_bytes[log_id] for log_id in chosen) * 9 // 8 + 64 * 1024

@@ -153,6 +153,8 @@ class BookieSettings(LayoutSettings, PlaceSettings):
     """Time between two looks for entry logs that are partly dead."""
     major_compaction_live_percent: int = setting(80, minimum=0, maximum=100)
     """The same share for these (Apache's majorCompactionThreshold). Higher: less disk, more copying."""
+    compaction_merge_count: int = setting(8, minimum=2)
+    """Entry logs of about the same size that become one. Lower: fewer files and rows, more copying."""
     compaction_bytes_per_second: int = setting(32 * _MIB, minimum=0)
     """Pace of both (Apache's compactionRateByBytes). 0: nothing is rewritten."""
     read_threads: int = 4

@@ -35,6 +35,7 @@ MINIMA_OTHER_THAN_ONE = {
     "journal_file_size_bytes": 64 * 1024,
     "journal_zero_chunk_bytes": 4096,
     "compaction_bytes_per_second": 0,
+    "compaction_merge_count": 2,
     "major_compaction_live_percent": 0,
     "min_write_quorum": 0,
     "minor_compaction_live_percent": 0,

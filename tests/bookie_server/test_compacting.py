@@ -68,9 +68,12 @@ async def test_a_sparse_log_is_rewritten_on_a_disk_that_is_short_of_room(tmp_pat
     (first,) = logs(tmp_path)
     async with running_bookie(tmp_path, **OFTEN) as bookie:
         settings = bookie._settings
-        free = Disk(settings.read_only_below_bytes - 1, True, True)
-        bookie.on_look(bookie.begin_look(), [free])
+        tight, short = settings.full_below_bytes + 100_000, settings.read_only_below_bytes - 1
+        bookie.on_look(bookie.begin_look(), [Disk(tight, True, True)])
         assert await bookie.delete([(2, 10)]) is Status.OK
+        await asyncio.sleep(0.6)
+        assert first in logs(tmp_path), "the copy would take what is kept for fences"
+        bookie.on_look(bookie.begin_look(), [Disk(short, True, True)])
         await until(lambda: first not in logs(tmp_path))
         assert len(logs(tmp_path)) == 1
 

@@ -135,7 +135,6 @@ NOT_APPLICABLE = {
 """By id: why no test can prove it here."""
 
 NOT_YET = {
-    "S6": "there is no compaction",
     "S8": "leaving limbo, by holding a ledger against its other replicas, comes with auto-recovery",
     "S12": "there is no deferred sync, so nothing to force",
 }

@@ -85,7 +85,7 @@ mutant(
     "logs are rewritten when little of them lives, however many small ones there are",
     _COMPACTION,
     "test_a_trickle_keeps_few_logs_however_long_it_lasts",
-).edit(choose_logs, {"len(few) >= MERGED_AT": "False"})
+).edit(choose_logs, {"len(few) >= merge_count": "False"})
 mutant(
     "unpaced",
     "one step follows the other as fast as the disk can",
@@ -93,10 +93,10 @@ mutant(
     "test_the_next_step_waits_as_long_as_the_last_ones_bytes_take",
 ).edit(CompactionLoop.step, {"pace_s if copied_bytes else interval_s": "0"})
 mutant(
-    "compacts_without_room",
-    "a copy is made where not even the reserve is whole",
+    "compacts_into_the_reserve",
+    "a copy takes what is kept for fences",
     _COMPACTING,
-    "test_without_room_at_all_nothing_is_rewritten",
-).edit(CompactionLoop.step, {"self._space.mode <= Mode.READ_ONLY": "True"})
+    "test_a_sparse_log_is_rewritten_on_a_disk_that_is_short_of_room",
+).edit(CompactionLoop._has_room, {"free_bytes - 2 * needed_bytes >= kept": "True"})
 
 COMPACTION = mutant.all()

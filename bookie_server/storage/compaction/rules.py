@@ -11,8 +11,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MERGED_AT = 8
-"""So many logs of about the same size become one."""
 MERGED_BELOW_BYTES = 32 * 1024 * 1024
 """Logs with more than that are large enough."""
 _SMALLEST_BYTES = 4096
@@ -31,10 +29,11 @@ class LogShare:
     """Of those that rows name."""
 
 
-def choose_logs(logs: Sequence[LogShare], live_percent: int) -> list[int]:
+def choose_logs(logs: Sequence[LogShare], live_percent: int, merge_count: int) -> list[int]:
     """The logs to rewrite together next, ascending; empty when all are well as they are.
 
-    Logs of which less than ``live_percent`` lives come first, the emptiest before the others.
+    Logs of which less than ``live_percent`` lives come first, the emptiest before the others; then
+    ``merge_count`` and more logs of about the same size.
     """
     sparse = [log for log in logs if log.live_bytes * 100 < live_percent * log.size_bytes]
     if sparse:
@@ -45,14 +44,14 @@ def choose_logs(logs: Sequence[LogShare], live_percent: int) -> list[int]:
         if log.live_bytes < MERGED_BELOW_BYTES:
             by_tier[_tier(log.live_bytes)].append(log)
     for _, few in sorted(by_tier.items()):
-        if len(few) >= MERGED_AT:
+        if len(few) >= merge_count:
             return _as_many_as_fit(sorted(few, key=lambda log: log.log_id))
     return []
 
 
 def _tier(live_bytes: int) -> int:
     """Grows by one when the bytes grow eightfold."""
-    return (live_bytes // _SMALLEST_BYTES).bit_length() // MERGED_AT.bit_length()
+    return (live_bytes // _SMALLEST_BYTES).bit_length() // 3
 
 
 def _as_many_as_fit(logs: Sequence[LogShare]) -> list[int]:

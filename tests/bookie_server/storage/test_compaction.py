@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bookie_server.core.presence import Presence
 from bookie_server.core.records import Add, Replace, Tombstone
-from bookie_server.storage.compaction.rules import MERGED_AT, LogShare, choose_logs
+from bookie_server.storage.compaction.rules import LogShare, choose_logs
 from bookie_server.storage.disk.errors import NoRoomError
 from bookie_server.storage.logs.entry_log import log_ids
 from bookie_server.storage.logs.id_pattern import IdPattern
@@ -20,6 +20,7 @@ from bookie_server.storage.logs.rows import Block, LedgerRows, Row, pack_row
 from tests.simulation.kit.storage_model import READ_SIZE, Model, open_small, run_of, started
 
 _LEDGERS = "/ledgers0"
+_MERGED_AT = 8
 
 
 def logs(model: Model) -> list[int]:
@@ -45,14 +46,14 @@ def test_many_small_logs_and_rows_become_one() -> None:
     model = trickled()
     assert len(logs(model)) == 10
 
-    chosen = choose_logs(model.storage.checkpoints.survey(0), 50)
+    chosen = choose_logs(model.storage.checkpoints.survey(0), 50, _MERGED_AT)
     assert chosen == logs(model)
     model.compact(0, chosen)
 
     assert logs(model) == [11]
     for ledger_id in (1, 2):
         assert [row.pattern for row in rows_of(model, ledger_id)] == [IdPattern(0, 10, 0, 1)]
-    assert choose_logs(model.storage.checkpoints.survey(0), 50) == []
+    assert choose_logs(model.storage.checkpoints.survey(0), 50, _MERGED_AT) == []
     model.restart()
     model.check(model.storage, "restarted")
     assert logs(model) == [11]
@@ -64,11 +65,11 @@ def test_a_trickle_keeps_few_logs_however_long_it_lasts() -> None:
     for number in range(300):
         model.write([Add(run_of(1, [number]))])
         model.checkpoint()
-        while chosen := choose_logs(model.storage.checkpoints.survey(0), 50):
+        while chosen := choose_logs(model.storage.checkpoints.survey(0), 50, _MERGED_AT):
             model.compact(0, chosen)
         most = max(most, len(logs(model)))
-    assert most <= 3 * MERGED_AT
-    assert len(rows_of(model, 1)) <= 3 * MERGED_AT
+    assert most <= 3 * _MERGED_AT
+    assert len(rows_of(model, 1)) <= 3 * _MERGED_AT
 
 
 def test_what_is_left_of_a_sparse_log_is_copied_and_it_is_deleted() -> None:
@@ -82,7 +83,7 @@ def test_what_is_left_of_a_sparse_log_is_copied_and_it_is_deleted() -> None:
 
     (share,) = model.storage.checkpoints.survey(0)
     assert share.live_bytes < 0.2 * share.size_bytes
-    assert choose_logs([share], 20) == [1]
+    assert choose_logs([share], 20, _MERGED_AT) == [1]
     model.compact(0, [1])
 
     assert logs(model) == [2]
@@ -90,6 +91,7 @@ def test_what_is_left_of_a_sparse_log_is_copied_and_it_is_deleted() -> None:
     assert share.live_bytes > 0.8 * share.size_bytes
 
 
+@pytest.mark.conformance("S6")
 def test_a_damaged_block_pins_its_log() -> None:
     """Without its row the bookie would deny entries that it once acknowledged."""
     model = trickled(checkpoints=4, ledgers=1)
@@ -113,6 +115,7 @@ def test_a_damaged_block_pins_its_log() -> None:
     assert outcome.of(Presence.ABSENT) == []
 
 
+@pytest.mark.conformance("S6")
 def test_what_is_replaced_or_deleted_meanwhile_is_left_alone() -> None:
     model = trickled()
     result = model.storage.checkpoints.compact(0, logs(model))
@@ -139,6 +142,7 @@ def test_a_reader_that_planned_before_is_told_that_its_log_is_gone() -> None:
     assert not model.storage.execute(again).is_outdated
 
 
+@pytest.mark.conformance("S6")
 def test_a_compaction_without_room_at_any_call_changes_nothing_or_stops_the_bookie() -> None:
     calls = trickled()
     before = calls.files.steps
@@ -166,19 +170,22 @@ def test_a_compaction_without_room_at_any_call_changes_nothing_or_stops_the_book
 def test_the_emptiest_logs_go_first_and_only_as_many_as_one_step_may_copy() -> None:
     mib = 1 << 20
     shares = [LogShare(n, 100 * mib, live * mib) for n, live in enumerate((90, 40, 10, 30, 19))]
-    assert choose_logs(shares, 50) == [2, 3, 4]
-    assert choose_logs(shares, 15) == [2]
-    assert choose_logs(shares, 5) == []
+    assert choose_logs(shares, 50, _MERGED_AT) == [2, 3, 4]
+    assert choose_logs(shares, 15, _MERGED_AT) == [2]
+    assert choose_logs(shares, 5, _MERGED_AT) == []
     large = [LogShare(n, 1000 * mib, 300 * mib) for n in range(3)]
-    assert choose_logs(large, 50) == [0]
+    assert choose_logs(large, 50, _MERGED_AT) == [0]
 
 
 def test_logs_of_one_size_are_merged_when_there_are_several() -> None:
-    small = [LogShare(n, 5000, 4500) for n in range(MERGED_AT - 1)]
-    assert choose_logs(small, 50) == []
+    small = [LogShare(n, 5000, 4500) for n in range(_MERGED_AT - 1)]
+    assert choose_logs(small, 50, _MERGED_AT) == []
     larger = LogShare(50, 1 << 20, 1 << 20)
-    assert choose_logs([*small, larger], 50) == []
-    assert choose_logs([*small, larger, LogShare(51, 5000, 4500)], 50) == [*range(7), 51]
+    assert choose_logs([*small, larger], 50, _MERGED_AT) == []
+    assert choose_logs([*small, larger, LogShare(51, 5000, 4500)], 50, _MERGED_AT) == [
+        *range(7),
+        51,
+    ]
 
 
 PATTERNS = st.builds(

@@ -69,7 +69,7 @@ def explore(
         for part in range(parts)
     ],
 )
-@pytest.mark.conformance("S3", "S7", "S8")
+@pytest.mark.conformance("S3", "S6", "S7", "S8")
 def test_no_crash_loses_denies_or_invents_anything(
     history: Callable[[CrashStates, Random], None], part: int
 ) -> None:

@@ -45,6 +45,8 @@ class BookiePlan:
     write_cache_size_bytes: int = 4096
     session_timeout_us: int = 2_000_000
     gc_interval_ms: int = 1_000
+    compaction_interval_ms: int = 1_000
+    compaction_merge_count: int = 8
     pace: DiskPace = field(default_factory=DiskPace)
 
 
@@ -69,6 +71,10 @@ def _settings(name: str, plan: BookiePlan) -> BookieSettings:
         checkpoint_interval_ms=plan.checkpoint_interval_ms,
         block_size_bytes=512,
         gc_interval_ms=plan.gc_interval_ms,
+        minor_compaction_interval_ms=plan.compaction_interval_ms,
+        major_compaction_interval_ms=2 * plan.compaction_interval_ms,
+        major_compaction_live_percent=100,
+        compaction_merge_count=plan.compaction_merge_count,
         reserve_for_fences_bytes=256 * 1024,
         reserve_for_recovery_bytes=128 * 1024,
         writable_margin_bytes=128 * 1024,

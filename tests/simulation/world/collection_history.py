@@ -17,6 +17,15 @@ class Deleting(Event):
 
 
 @dataclass(slots=True)
+class LogsRewritten(Event):
+    """A bookie has copied what lives of some entry logs into a new one."""
+
+    bookie: str
+    directory: int
+    log_ids: tuple[int, ...]
+
+
+@dataclass(slots=True)
 class Buried(Event):
     """A tombstone is durable, in the journal at first."""
 

@@ -109,6 +109,8 @@ def draw_swarm(random: Random) -> Swarm:
         checkpoint_interval_ms=random.choice((200, 1_000, 10_000)),
         session_timeout_us=random.choice((500_000, 2_000_000)),
         gc_interval_ms=random.choice((100, 200, 400, 1_000)),
+        compaction_interval_ms=random.choice((100, 500, 2_000)),
+        compaction_merge_count=random.choice((2, 2, 3, 8)),
         pace=pace,
     )
     quorums = tuple(random.choice(QUORUMS) for _ in range(2))

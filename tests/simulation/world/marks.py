@@ -92,6 +92,8 @@ def _of_bookies(story: Story) -> Iterator[str]:
                 yield "add refused in limbo"
             case c.Buried():
                 yield "ledger collected"
+            case c.LogsRewritten():
+                yield "logs merged" if len(event.log_ids) > 1 else "log rewritten"
             case h.AddReplied(status=Status.OK):
                 key = event.bookie, event.ledger, event.first
                 if key in stored:
@@ -239,7 +241,7 @@ REACHABLE = (
     "recovery add refused", "add refused, read-only", "bookie takes entries again",
     "recovery add on the reserve", "fence on the reserve", "fence refused, exhausted", "sealed start",
     "sealed start over", "read from a full bookie", "read-only by hand", "checkpoint without room",
-    "gentle run", "ledger collected",
+    "gentle run", "ledger collected", "logs merged", "log rewritten",
 )  # fmt: skip
 _OF_FAULTS = {
     "F14 reply to a mutation lost": "compare-and-set applied, reply lost",

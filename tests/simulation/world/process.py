@@ -200,7 +200,11 @@ class ObservedWatch(SpaceWatch):
 
     async def look(self) -> Mode:
         machine = self._machine
-        band = band_of(machine.files.free_space("/").free_bytes, machine.settings)
+        # What is promised and not written yet counts as used: it may be what makes a disk exhausted.
+        promised = self._of.begin_look()
+        free_bytes = machine.files.free_space("/").free_bytes
+        free_bytes -= promised.unjournalled_bytes + promised.unlogged_bytes
+        band = band_of(free_bytes, machine.settings)
         has_nothing_pending = self._of._idle.is_set()
         mode = await super().look()
         if band is not self._band:

@@ -19,12 +19,13 @@ from typing import TypeVar
 from bookie_server.core.effects import Persist
 from bookie_server.core.records import Add, Fence, JournalRecord, Replace, Tombstone
 from bookie_server.journal_thread import GroupDone, GroupFailed, JournalWriter, take_group
+from bookie_server.storage.compaction.rewrite import Rewritten
 from bookie_server.storage.disk.errors import NoRoomError, StorageFailedError
 from bookie_server.storage.journal.journal import Journal
 from bookie_server.workers import Workers
 from tests.simulation.kit.files import SimFileSystem, SimulatedCrash
 from tests.simulation.kit.loop import Owner, SimLoop
-from tests.simulation.world.collection_history import Buried, Deleting
+from tests.simulation.world.collection_history import Buried, Deleting, LogsRewritten
 from tests.simulation.world.history import Durable, FenceDurable, History
 from tests.simulation.world.space_history import NoRoomForCheckpoint
 
@@ -75,7 +76,14 @@ class SimWorkers(Workers):
 
     def checkpoint(self, work: Callable[[], T]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self.loop.create_future()
-        self.do(work, partial(_resolve, future))
+
+        def finished(outcome: T | None, error: Exception | None) -> None:
+            if isinstance(outcome, Rewritten) and outcome.moved:
+                rewritten = LogsRewritten(self.bookie, outcome.directory_index, outcome.log_ids)
+                self.history.record(rewritten)
+            _resolve(future, outcome, error)
+
+        self.do(work, finished)
         return future
 
     async def finish(self, last: Callable[[], object] | None) -> None:
