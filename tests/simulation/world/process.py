@@ -137,6 +137,8 @@ class Service:
         watch = ObservedWatch(bookie, machine, registrar.set_readonly)
 
         def on_wish(is_wanted: bool) -> None:
+            if self.workers.owner.is_dead:
+                return  # the tree keeps its watches; nobody hears them
             machine.is_wanted_readonly = is_wanted
             bookie.set_readonly_by_hand(is_wanted)
             self.history.record(s.WishHeard(self.name, is_wanted))
