@@ -52,7 +52,7 @@ class CheckpointLoop:
         self._space = space
         self._on_ended = on_ended
         self._fail = fail
-        self._compaction = CompactionLoop(storage, settings, workers, space, fail=fail)
+        self._compaction = CompactionLoop(storage, settings, workers, space)
         self._without_room: CheckpointPlan | None = None
         """The checkpoint that a full disk stopped; no other can begin before it is written."""
         self._task: asyncio.Task[None] | None = None

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from bookie_server.core.space import Mode, Space
 from bookie_server.settings import BookieSettings
-from bookie_server.storage.compaction.rewrite import Rewritten
 from bookie_server.storage.compaction.rules import choose_logs
 from bookie_server.storage.disk.errors import NoRoomError
 from bookie_server.storage.engine import Storage
 from bookie_server.workers import Workers
 
 _LOGGER = logging.getLogger(__name__)
+_MOVED_AT_ONCE = 100
+"""Ledgers whose rows are moved in one step of the event loop."""
 
 
 class CompactionLoop:
@@ -33,10 +34,7 @@ class CompactionLoop:
         settings: BookieSettings,
         workers: Workers,
         space: Space,
-        *,
-        fail: Callable[[Exception], None],
     ) -> None:
-        self._fail = fail
         self._storage = storage
         self._settings = settings
         self._workers = workers
@@ -112,27 +110,23 @@ class CompactionLoop:
         rewriting = self._workers.checkpoint(
             partial(self._storage.checkpoints.compact, number, chosen)
         )
-        rewriting.add_done_callback(self._on_rewritten)
+        # If the bookie is stopped meanwhile: as long as no row has moved, no log goes.
         try:
             result = await asyncio.shield(rewriting)
         except NoRoomError as error:
             _LOGGER.warning("entry logs not rewritten. detail=%s", error)
             return 0
+        self._pinned[number] |= result.pinned
+        contents = self._storage.contents
+        moved = list(result.moved.items())
+        for at in range(0, len(moved), _MOVED_AT_ONCE):
+            contents.move_rows(number, dict(moved[at : at + _MOVED_AT_ONCE]))
+            await asyncio.sleep(0)  # adds and reads go on
+        contents.finish_compaction(result)
         _LOGGER.info(
             "entry logs rewritten. logs=%d copied_bytes=%d", len(chosen), result.copied_bytes
         )
         return max(result.copied_bytes, 1)
-
-    def _on_rewritten(self, rewriting: asyncio.Future[Rewritten]) -> None:
-        # Here, since the last checkpoint may not wait for the task, and is of what the index has.
-        if rewriting.exception() is not None:
-            return
-        result = rewriting.result()
-        try:
-            self._storage.contents.finish_compaction(result)
-        except Exception as error:  # noqa: BLE001 - memory and index no longer agree
-            self._fail(error)
-        self._pinned[result.directory_index] |= result.pinned
 
 
 def _needed_bytes(live_bytes: Mapping[int, int], chosen: Sequence[int]) -> int:

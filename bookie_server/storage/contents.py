@@ -26,6 +26,7 @@ from bookie_server.storage.burial import BurialPlan, BurialResult, plan_burial
 from bookie_server.storage.checkpoint import CheckpointPlan, CheckpointResult
 from bookie_server.storage.compaction.rewrite import Rewritten
 from bookie_server.storage.disk.group import GroupEnd
+from bookie_server.storage.index.delta import Moved
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.index.handle_state import MASTER_KEY_SIZE_MAX
 from bookie_server.storage.journal.journal import JournalPosition
@@ -308,12 +309,13 @@ class Contents:
         self._note_logs(plan.dead_logs)
         self._note_logs(plan.emptied_logs)
 
+    def move_rows(self, directory_index: int, moved: dict[int, Moved]) -> None:
+        """Have readers find copies, of some ledgers of a compaction or of all."""
+        self._indexes[directory_index].move_rows(moved)
+
     def finish_compaction(self, result: Rewritten) -> None:
-        """Have readers find the copies; what is left without a row is buried next."""
-        index = self._indexes[result.directory_index]
-        # Before: the logs are unused from the next line on, and known as emptied by then.
+        """All of its rows are moved: those of its logs that are unused now are buried next."""
         self._compacted[result.directory_index].update(set(result.log_ids) - result.pinned)
-        index.move_rows(result.moved)
 
     def _note_logs(self, by_directory: Iterable[Sequence[int]]) -> None:
         for index, log_ids in zip(self._indexes, by_directory, strict=True):

@@ -99,5 +99,5 @@ async def test_a_defect_in_it_ends_the_bookie(
             raise failure
 
         monkeypatch.setattr(bookie.storage.contents, "finish_compaction", fail)
-        await trickle(bookie, tmp_path, 9)
+        await trickle(bookie, tmp_path, 8)
         assert await bookie.failed is failure

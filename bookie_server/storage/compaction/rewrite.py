@@ -26,7 +26,7 @@ from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What became durable; ``Contents.finish_compaction`` shows it to readers."""
+    """What became durable; ``Contents.move_rows`` shows it to readers."""
 
     directory_index: int
     log_ids: tuple[int, ...]

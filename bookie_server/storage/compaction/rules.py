@@ -15,7 +15,8 @@ MERGED_BELOW_BYTES = 32 * 1024 * 1024
 """Logs with more than that are large enough."""
 _SMALLEST_BYTES = 4096
 _STEP_BYTES_MAX = 64 * 1024 * 1024
-"""Live bytes copied at once, unless one log has more."""
+_STEP_BLOCKS_MAX = 10_000
+"""Live bytes and blocks copied at once, unless one log has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class LogShare:
     """Of all its blocks."""
     live_bytes: int
     """Of those that rows name."""
+    live_blocks: int = 1
 
 
 def choose_logs(logs: Sequence[LogShare], live_percent: int, merge_count: int) -> list[int]:
@@ -56,10 +58,11 @@ def _tier(live_bytes: int) -> int:
 
 def _as_many_as_fit(logs: Sequence[LogShare]) -> list[int]:
     chosen: list[int] = []
-    size = 0
+    size = blocks = 0
     for log in logs:
-        if chosen and size + log.live_bytes > _STEP_BYTES_MAX:
+        size += log.live_bytes
+        blocks += log.live_blocks
+        if chosen and (size > _STEP_BYTES_MAX or blocks > _STEP_BLOCKS_MAX):
             break
         chosen.append(log.log_id)
-        size += log.live_bytes
     return sorted(chosen)

@@ -18,13 +18,15 @@ def survey(files: FileSystem, index: DirectoryIndex) -> list[LogShare]:
         OSError: the directory cannot be looked at.
     """
     live: Counter[int] = Counter()
+    blocks: Counter[int] = Counter()
     # Copies of the rows: the loop thread goes on changing them.
     for rows in list(index.rows.values()):
-        for log_id, size_bytes in LedgerRows(rows.packed()).live_bytes():
+        for log_id, size_bytes in LedgerRows(rows.packed()).live_blocks():
             live[log_id] += size_bytes
+            blocks[log_id] += 1
     found: list[LogShare] = []
     for log_id in log_ids(files, index.directory):
         if live[log_id]:
             size_bytes = blocks_size_bytes(files, index.directory, log_id)
-            found.append(LogShare(log_id, size_bytes, live[log_id]))
+            found.append(LogShare(log_id, size_bytes, live[log_id], blocks[log_id]))
     return found

@@ -11,6 +11,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ ROW_SIZE = _ROW.size
 _START = struct.Struct(">q")
 _PATTERN = struct.Struct(">qIII")
 _LOG_ID = struct.Struct(">q")
+_BLOCK_PLACE = struct.Struct(">qqI")
 _LOG_ID_AT = 24
 _FEW_ROWS = 8
 """So many are looked at one by one sooner than all at once."""
@@ -112,14 +114,17 @@ class LedgerRows:
             for at in range(0, len(self._packed), ROW_SIZE)
         }
 
-    def live_bytes(self) -> Iterator[tuple[int, int]]:
+    def live_blocks(self) -> list[tuple[int, int]]:
         """Log and size of each block that a row names; several rows may stand for parts of one."""
-        if len(self) == 1:
-            block = self[0].block
-            yield block.log_id, block.size_bytes
-            return
-        blocks = np.unique(np.frombuffer(self._packed, _LAYOUT)[["log_id", "offset", "size_bytes"]])
-        yield from zip(blocks["log_id"].tolist(), blocks["size_bytes"].tolist(), strict=True)
+        if len(self) > _FEW_ROWS:
+            columns = np.frombuffer(self._packed, _LAYOUT)[["log_id", "offset", "size_bytes"]]
+            blocks = np.unique(columns)
+            return list(zip(blocks["log_id"].tolist(), blocks["size_bytes"].tolist(), strict=True))
+        places = {
+            _BLOCK_PLACE.unpack_from(self._packed, at + _LOG_ID_AT)
+            for at in range(0, len(self._packed), ROW_SIZE)
+        }
+        return [(log_id, size_bytes) for log_id, _, size_bytes in places]
 
     @property
     def last_entry(self) -> int:
@@ -178,6 +183,29 @@ class LedgerRows:
 
         ``new`` stands for whatever rows stood for when the blocks were copied.
         """
+        few = self._move_few(places, new) if len(self) + len(new) <= _FEW_ROWS else None
+        # In one step, for another thread may be copying the rows.
+        self._packed[:] = self._move_many(places, new) if few is None else few
+
+    def _move_few(self, places: Sequence[tuple[int, int]], new: LedgerRows) -> bytes | None:
+        """The rows as they are then; ``None`` where they are not as they were when they were copied."""
+        wanted = set(places)
+        left: list[Row] = []
+        gone_count = 0
+        for row in self:
+            if (row.block.log_id, row.block.offset) in wanted:
+                gone_count += len(row.pattern)
+            else:
+                left.append(row)
+        added = list(new)
+        if gone_count != sum(len(row.pattern) for row in added):
+            return None
+        merged = sorted([*left, *added], key=lambda row: row.pattern.start)
+        if any(row.pattern.last >= then.pattern.start for row, then in pairwise(merged)):
+            return None
+        return b"".join(map(pack_row, merged))
+
+    def _move_many(self, places: Sequence[tuple[int, int]], new: LedgerRows) -> bytes:
         rows = np.frombuffer(self.packed(), _LAYOUT)
         is_moved = _is_at(rows, places)
         left, gone = rows[~is_moved], rows[is_moved]
@@ -187,15 +215,13 @@ class LedgerRows:
             there = {id for row in LedgerRows(gone.tobytes()) for id in row.entry_ids}
             added = np.frombuffer(new._only(there), _LAYOUT)
         merged = np.sort(np.concatenate([left, added]), order="start", kind="stable")
-        # Joined, they have the machine's byte order.
-        packed = merged.astype(_LAYOUT).tobytes()
-        if not (merged["start"][1:] > _lasts(merged)[:-1]).all():
-            interleaved = LedgerRows(left.tobytes())
-            for row in LedgerRows(added.tobytes()):
-                interleaved.insert(row)
-            packed = interleaved.packed()
-        # In one step, for another thread may be copying the rows.
-        self._packed[:] = packed
+        if (merged["start"][1:] > _lasts(merged)[:-1]).all():
+            # Joined, they have the machine's byte order.
+            return bytes(merged.astype(_LAYOUT).tobytes())
+        interleaved = LedgerRows(left.tobytes())
+        for row in LedgerRows(added.tobytes()):
+            interleaved.insert(row)
+        return interleaved.packed()
 
     def _only(self, wanted: set[int]) -> bytes:
         """The rows, packed, for those of their ids that are wanted."""

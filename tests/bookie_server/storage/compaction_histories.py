@@ -37,7 +37,7 @@ def compaction(states: CrashStates, random: Random) -> None:
 def compaction_overtaken(states: CrashStates, random: Random) -> None:
     """Entries are replaced and ledgers deleted while their copies are written, or just behind that."""
     model = lived(tiny(1, random.choice((1, 2))), random, 2)
-    contents, checkpoints = model.storage.contents, model.storage.checkpoints
+    checkpoints = model.storage.checkpoints
     with CrashJudge(states, model).watching():
         known = sorted(model.entries)
         victim = random.choice(known)
@@ -48,7 +48,7 @@ def compaction_overtaken(states: CrashStates, random: Random) -> None:
         model.write([Replace(run_of(victim, replaced, size=90, salt=7))])
         if random.randrange(2):
             model.write([Tombstone(known[0], known[0])])
-        contents.finish_compaction(result)
+        model.show(result)
         model.check(model.storage, "overtaken")
         if random.randrange(2):
             model.bury()

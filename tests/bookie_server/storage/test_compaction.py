@@ -100,7 +100,7 @@ def test_a_damaged_block_pins_its_log() -> None:
     result = model.storage.checkpoints.compact(0, logs(model))
     assert result.pinned == {broken.block.log_id}
 
-    model.storage.contents.finish_compaction(result)
+    model.show(result)
     model.storage.contents.finish_burial(
         model.storage.checkpoints.bury(burial)
         if (burial := model.storage.contents.begin_burial())
@@ -121,7 +121,7 @@ def test_what_is_replaced_or_deleted_meanwhile_is_left_alone() -> None:
     result = model.storage.checkpoints.compact(0, logs(model))
     model.write([Replace(run_of(1, [3, 4], salt=9))])
     model.write([Tombstone(2, 2)])
-    model.storage.contents.finish_compaction(result)
+    model.show(result)
     model.check(model.storage, "moved")
     model.checkpoint()
     model.bury()

@@ -17,6 +17,7 @@ from bookie_server.core.records import (
     ledger_of,
 )
 from bookie_server.settings import StorageSettings
+from bookie_server.storage.compaction.rewrite import Rewritten
 from bookie_server.storage.disk.errors import NoRoomError
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.disk.locks import lock_directories
@@ -226,9 +227,14 @@ class Model:
         """Rewrite some logs, with every entry looked for before and after it, and bury the old ones."""
         result = self.storage.checkpoints.compact(directory_index, log_ids)
         self.check(self.storage, "compacted")
-        self.storage.contents.finish_compaction(result)
+        self.show(result)
         self.check(self.storage, "moved")
         self.bury()
+
+    def show(self, result: Rewritten) -> None:
+        """Have readers find what a compaction has copied."""
+        self.storage.contents.move_rows(result.directory_index, result.moved)
+        self.storage.contents.finish_compaction(result)
 
     @property
     def promised(self) -> tuple[object, ...]:
