@@ -193,9 +193,14 @@ PATTERNS = st.builds(
 ).map(lambda p: p if p.count > 1 else IdPattern(p.start, p.size, 0, 1))
 
 
-@given(st.lists(PATTERNS, max_size=6), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 60)))
+@pytest.mark.parametrize("few_rows", [0, 8, 1000])
+@given(
+    patterns=st.lists(PATTERNS, max_size=6),
+    chosen=st.sets(st.integers(0, 5)),
+    forgotten=st.sets(st.integers(0, 60)),
+)
 def test_moving_rows_keeps_every_id_where_it_belongs(
-    patterns: list[IdPattern], chosen: set[int], forgotten: set[int]
+    few_rows: int, patterns: list[IdPattern], chosen: set[int], forgotten: set[int]
 ) -> None:
     rows = LedgerRows()
     for number, pattern in enumerate(patterns):
@@ -209,7 +214,9 @@ def test_moving_rows_keeps_every_id_where_it_belongs(
     if lost:
         rows.remove(lost)
 
-    rows.move([(log_id, 64) for log_id in chosen], new)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bookie_server.storage.logs.rows._FEW_ROWS", few_rows)
+        rows.move([(log_id, 64) for log_id in chosen], new)
 
     found = {id: row.block.log_id for row in rows for id in row.entry_ids}
     kept = {id: log_id for id, log_id in homes.items() if id not in forgotten}
