@@ -20,6 +20,7 @@ KIB, MIB = 1024, 1024 * 1024
 FAST = {
     "gc_interval_ms": 200,
     "checkpoint_interval_ms": 200,
+    "minor_compaction_interval_ms": 200,
     "write_cache_size_bytes": MIB,
     "journal_file_size_bytes": MIB,
     "journal_zero_chunk_bytes": 64 * KIB,
@@ -98,6 +99,32 @@ def test_the_disk_of_deleted_ledgers_is_back_without_a_restart_again_and_again(
     assert is_whole(bk, kept)
     # Journals are trimmed behind checkpoints: each has a file or two, of a MiB.
     assert max(at_rest) < 2 * LEDGER_BYTES + 3 * 4 * MIB
+    bk.delete_ledger(kept)
+    assert eventually(lambda: log_bytes(cluster) < LEDGER_BYTES // 8, 60)
+
+
+def test_of_logs_that_one_ledger_of_many_keeps_the_rest_is_given_back(
+    cluster: LocalCluster, bk: BookKeeper
+) -> None:
+    """Entry logs hold all ledgers of a checkpoint; a bookie is killed while they are rewritten."""
+    writers = [bk.create_ledger() for _ in range(16)]
+    for _ in range(8):
+        for writer in writers:
+            writer.append_many([PAYLOAD] * 8)
+    for writer in writers:
+        writer.close()
+    kept, *dead = [writer.ledger_id for writer in writers]
+    assert eventually(lambda: log_bytes(cluster) > 3 * LEDGER_BYTES, 60)
+
+    for ledger_id in dead:
+        bk.delete_ledger(ledger_id)
+    for bookie in cluster.bookies:
+        bookie.kill()
+        start_again(bookie)
+
+    assert eventually(lambda: log_bytes(cluster) < LEDGER_BYTES, 60)
+    assert is_whole(bk, kept, 64)
+    bk.delete_ledger(kept)
 
 
 def test_bookies_killed_while_they_delete_finish_it_and_lose_nothing_else(
