@@ -89,16 +89,16 @@ class CheckpointLoop:
                     await self._write(self._without_room)
                     last_s = loop.time()
                 continue
+            # At once: the space of what is deleted waits for no checkpoint.
+            await self._bury()
             is_due = since_s >= self._settings.checkpoint_interval_ms / 1000
             if is_due or self._contents.cached_bytes >= self._settings.write_cache_size_bytes:
                 last_s = loop.time()
-                await self._bury()
                 plan = self._contents.begin_checkpoint()
                 if plan is not None:
                     await self._write(plan)
             if self._may_compact(loop.time()):
                 await self._compaction.step()
-                await self._bury()
 
     def _may_compact(self, now_s: float) -> bool:
         # What one directory has committed of a checkpoint without room is not among its rows yet.
@@ -123,8 +123,9 @@ class CheckpointLoop:
         elif error is None:
             result = burying.result()
             self._contents.finish_burial(result)
-            if result.deleted:
-                _LOGGER.info("entry logs of deleted ledgers deleted. logs=%d", result.deleted)
+            if result.deleted or plan.emptied_logs.count(()) < len(plan.emptied_logs):
+                text = "entry logs deleted. of_deleted_ledgers=%d rewritten=%d"
+                _LOGGER.info(text, result.deleted, sum(map(len, plan.emptied_logs)))
 
     def _on_task_ended(self, task: asyncio.Task[None]) -> None:
         # Without checkpoints the journals only grow, and a restart replays all of them.

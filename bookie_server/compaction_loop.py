@@ -2,8 +2,9 @@
 
 A *minor* round, often, rewrites the logs of which next to nothing lives, and merges small ones. A *major*
 one, seldom, takes those of which a good part is dead. After each step as much time passes as its bytes
-take at the pace that is set. On a disk that is short of room only minor steps are made, and small ones:
-they need room before they give any back, and must leave what is kept for fences.
+take at the pace that is set. On a disk that is short of
+room every partly dead log is worth a step, the emptiest first, as long as the copy leaves what is kept for
+fences: it needs room before it gives any back.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class CompactionLoop:
         self._space = space
         now_s = asyncio.get_running_loop().time()
         self._minor_at_s = now_s + settings.minor_compaction_interval_ms / 1000
-        self._major_at_s = now_s + settings.major_compaction_interval_ms / 1000
+        # Soon: a bookie that is often started would make none.
+        self._major_at_s = self._minor_at_s
         self._is_major = False
         """A major round has begun, and has found something in each of its steps so far."""
         self._pinned: list[set[int]] = [set() for _ in settings.ledger_directories]
@@ -81,7 +83,8 @@ class CompactionLoop:
             _LOGGER.warning("entry logs not looked at. detail=%s", error)
             return []
         is_short = self._space.mode is not Mode.WRITABLE
-        is_major = self._is_major and not is_short
+        # The emptiest come first, so each step on a short disk gives back more than it takes.
+        is_major = self._is_major or is_short
         chosen = choose_logs(
             [share for share in shares if share.log_id not in self._pinned[number]],
             settings.major_compaction_live_percent

@@ -55,6 +55,7 @@ class BurialResult:
     """What became of a plan's logs."""
 
     deleted: int
+    """Dead logs of deleted ledgers."""
     unread: tuple[tuple[int, ...], ...]
     """Per directory: dead logs that could not be looked at, to be tried again."""
 

@@ -111,8 +111,7 @@ class Checkpoints:
             ]
             for index, emptied in zip(self._indexes, plan.emptied_logs, strict=True):
                 delete_logs(self._files, index.directory, emptied)
-        deleted = sum(count for count, _ in ends) + sum(map(len, plan.emptied_logs))
-        return BurialResult(deleted, tuple(unread for _, unread in ends))
+        return BurialResult(sum(count for count, _ in ends), tuple(unread for _, unread in ends))
 
     def compact(self, directory_index: int, log_ids: Sequence[int]) -> Rewritten:
         """Copy what lives of some logs into a new one; blocks. The old ones are buried later.

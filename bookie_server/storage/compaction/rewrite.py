@@ -8,7 +8,7 @@ the bookie would deny the entries that another copy may still mend.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -54,15 +54,13 @@ def rewrite(
     with ExitStack() as opened:
         source = _Source(files, index.directory, frozenset(chosen), opened)
         log_id = max([index.state.last_log_id, *log_ids(files, index.directory)]) + 1
-        # Copies of the rows: the loop thread goes on changing them.
-        living = sorted((id, LedgerRows(rows.packed())) for id, rows in list(index.rows.items()))
         # Nothing refers to a log that failed, so neither its writes nor its syncs matter.
         with repeatable(index.directory):
             rows = write_entry_log(
                 files,
                 index.directory,
                 log_id,
-                source.runs(living),
+                source.runs(index),
                 instance_id=instance_id,
                 block_size_bytes=block_size_bytes,
             )
@@ -96,12 +94,15 @@ class _Source:
         self.pinned: set[int] = set()
         self.copied_bytes = 0
 
-    def runs(self, living: Sequence[tuple[int, LedgerRows]]) -> Iterator[tuple[int, Iterator[Run]]]:
+    def runs(self, index: DirectoryIndex) -> Iterator[tuple[int, Iterator[Run]]]:
         """Runs by ledger; one has several parts where rows of other logs lie in between."""
-        for ledger_id, rows in living:
-            if self._chosen.isdisjoint(rows.log_ids()):
+        for ledger_id in sorted(index.rows):
+            rows = index.rows.get(ledger_id)
+            if rows is None or self._chosen.isdisjoint(rows.log_ids()):
                 continue
-            for is_chosen, part in groupby(rows, lambda row: row.block.log_id in self._chosen):
+            # A copy: the loop thread goes on changing them.
+            copied = LedgerRows(rows.packed())
+            for is_chosen, part in groupby(copied, lambda row: row.block.log_id in self._chosen):
                 if is_chosen:
                     yield ledger_id, self._runs_of(ledger_id, part)
 

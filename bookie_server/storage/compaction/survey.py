@@ -8,7 +8,6 @@ from bookie_server.storage.compaction.rules import LogShare
 from bookie_server.storage.disk.files import FileSystem
 from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.logs.entry_log import blocks_size_bytes, log_ids
-from bookie_server.storage.logs.rows import LedgerRows
 
 
 def survey(files: FileSystem, index: DirectoryIndex) -> list[LogShare]:
@@ -19,11 +18,10 @@ def survey(files: FileSystem, index: DirectoryIndex) -> list[LogShare]:
     """
     live: Counter[int] = Counter()
     blocks: Counter[int] = Counter()
-    # Copies of the rows: the loop thread goes on changing them.
     for rows in list(index.rows.values()):
-        for log_id, size_bytes in LedgerRows(rows.packed()).live_blocks():
+        for log_id, size_bytes, count in rows.shares():
             live[log_id] += size_bytes
-            blocks[log_id] += 1
+            blocks[log_id] += count
     found: list[LogShare] = []
     for log_id in log_ids(files, index.directory):
         if live[log_id]:

@@ -224,3 +224,26 @@ def test_moving_rows_keeps_every_id_where_it_belongs(
     spans = [(row.pattern.start, row.pattern.last) for row in rows]
     assert all(before[1] < after[0] for before, after in pairwise(spans))
     assert b"".join(map(pack_row, rows)) == rows.packed()
+
+
+def test_a_survey_counts_blocks_once_and_a_ledger_of_many_rows_piece_by_piece() -> None:
+    """A look at 200,000 rows in one step kept all threads waiting for a fifth of a second."""
+    rows = LedgerRows(
+        b"".join(
+            pack_row(Row(IdPattern(n, 1, 0, 1), Block(1 + n // 15_000, 64 + n // 2 * 10, 7, 0, 2)))
+            for n in range(20_000)
+        )
+    )
+    found: dict[int, tuple[int, int]] = {}
+    pieces = 0
+    for log_id, size_bytes, count in rows.shares():
+        pieces += 1
+        before = found.get(log_id, (0, 0))
+        found[log_id] = before[0] + size_bytes, before[1] + count
+    # A block at the end of a piece may count twice.
+    assert 7 * 7_500 <= found[1][0] <= 7 * 7_503
+    assert 2_500 <= found[2][1] <= 2_503
+    assert pieces < 8
+    assert rows.log_ids() == {1, 2}
+    few = LedgerRows(rows.packed()[: 4 * 48])
+    assert sorted(few.shares()) == [(1, 7, 1), (1, 7, 1)]
