@@ -392,9 +392,9 @@ class SimBookie:
         paths = sorted(self.files.names_now)
         if not paths:
             return
-        path = self._random.choice(paths)
-        content = self.files.content(path)
-        if content:
+        logs = [path for path in paths if path.endswith(".log")]  # of all files the fewest
+        path = self._random.choice(logs if logs and self._random.randrange(2) else paths)
+        if content := self.files.content(path):
             at = self._random.randrange(min(len(content), 16 * 1024))
             content[at] ^= 1 << self._random.randrange(8)
             self._world.history.record(Damaged(self.name, path))
