@@ -123,9 +123,10 @@ class CheckpointLoop:
         elif error is None:
             result = burying.result()
             self._contents.finish_burial(result)
-            if result.deleted or plan.emptied_logs.count(()) < len(plan.emptied_logs):
+            deleted, emptied = (sum(map(len, logs)) for logs in (result.deleted, result.emptied))
+            if deleted or emptied:
                 text = "entry logs deleted. of_deleted_ledgers=%d rewritten=%d"
-                _LOGGER.info(text, result.deleted, sum(map(len, plan.emptied_logs)))
+                _LOGGER.info(text, deleted, emptied)
 
     def _on_task_ended(self, task: asyncio.Task[None]) -> None:
         # Without checkpoints the journals only grow, and a restart replays all of them.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from bookie_server.core.space import Mode, Space
@@ -24,6 +24,7 @@ from bookie_server.workers import Workers
 _LOGGER = logging.getLogger(__name__)
 _MOVED_AT_ONCE = 100
 """Ledgers whose rows are moved in one step of the event loop."""
+_OVERHEAD_BYTES = 64 * 1024
 
 
 class CompactionLoop:
@@ -44,6 +45,8 @@ class CompactionLoop:
         self._minor_at_s = now_s + settings.minor_compaction_interval_ms / 1000
         # Soon: a bookie that is often started would make none.
         self._major_at_s = self._minor_at_s
+        self._first = -1
+        """The directory that was looked at first last time."""
         self._is_major = False
         """A major round has begun, and has found something in each of its steps so far."""
         self._pinned: list[set[int]] = [set() for _ in settings.ledger_directories]
@@ -63,13 +66,18 @@ class CompactionLoop:
         copied_bytes, is_done = 0, True
         if self._space.mode <= Mode.READ_ONLY:
             self._is_major |= loop.time() >= self._major_at_s
-            for number in range(len(self._settings.ledger_directories)):
+            # Not from the first one each time: it may have no room for long.
+            count = len(self._settings.ledger_directories)
+            self._first = (self._first + 1) % count
+            for number in (*range(self._first, count), *range(self._first)):
                 if chosen := await self._choose(number):
                     copied_bytes, is_done = await self._rewrite(number, chosen), False
                     break
         now_s = loop.time()
         if is_done and self._is_major:
             self._is_major = False
+            # What could not be read may be mended by now.
+            self._pinned = [set() for _ in self._pinned]
             self._major_at_s = now_s + self._settings.major_compaction_interval_ms / 1000
         interval_s = self._settings.minor_compaction_interval_ms / 1000
         pace_s = copied_bytes / max(self._settings.compaction_bytes_per_second, 1)
@@ -85,28 +93,30 @@ class CompactionLoop:
         is_short = self._space.mode is not Mode.WRITABLE
         # The emptiest come first, so each step on a short disk gives back more than it takes.
         is_major = self._is_major or is_short
+        open_shares = [share for share in shares if share.log_id not in self._pinned[number]]
         chosen = choose_logs(
-            [share for share in shares if share.log_id not in self._pinned[number]],
+            open_shares,
             settings.major_compaction_live_percent
             if is_major
             else settings.minor_compaction_live_percent,
             settings.compaction_merge_count,
+            self._room_bytes(is_short),
         )
-        live_bytes = {share.log_id: share.live_bytes for share in shares}
-        while chosen and not self._has_room(needed := _needed_bytes(live_bytes, chosen), is_short):
-            chosen.pop()
         if chosen:
             # Until the next look at the disks, which finds it gone and the old logs not yet.
-            self._space.promise(needed)
+            copied = sum(share.copy_bytes for share in shares if share.log_id in chosen)
+            self._space.promise(copied + _OVERHEAD_BYTES)
         return chosen
 
-    def _has_room(self, needed_bytes: int, is_short: bool) -> bool:
-        """Whether a copy leaves both reserves whole; on a disk that is short of room, that for fences."""
+    def _room_bytes(self, is_short: bool) -> int:
+        """What a copy may take: it leaves both reserves whole; on a disk that is short of room, that for fences."""
         free_bytes = self._space.free_bytes
         settings = self._settings
         kept = settings.full_below_bytes if is_short else settings.read_only_below_bytes
-        # Twice, for a promise counts where journals are and where logs are.
-        return free_bytes is None or free_bytes - 2 * needed_bytes >= kept
+        if free_bytes is None:
+            return 1 << 62
+        # Half, for a promise counts where journals are and where logs are.
+        return (free_bytes - kept) // 2 - _OVERHEAD_BYTES
 
     async def _rewrite(self, number: int, chosen: Sequence[int]) -> int:
         """The bytes that were copied; 0 where there was no room."""
@@ -130,8 +140,3 @@ class CompactionLoop:
             "entry logs rewritten. logs=%d copied_bytes=%d", len(chosen), result.copied_bytes
         )
         return max(result.copied_bytes, 1)
-
-
-def _needed_bytes(live_bytes: Mapping[int, int], chosen: Sequence[int]) -> int:
-    """What a copy takes of the disk: blocks, a footer, and as much again of the index."""
-    return sum(live_bytes[log_id] for log_id in chosen) * 9 // 8 + 64 * 1024

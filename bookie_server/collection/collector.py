@@ -38,6 +38,7 @@ from bookie_server.wire.messages import Status
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.ledgers import LedgerStore
+from bookkeeper_metadata.store.operations import StoreConflict
 
 _LOGGER = logging.getLogger(__name__)
 _BATCH = 1_000
@@ -71,7 +72,12 @@ class Collector:
             await asyncio.sleep(self._interval_s)
             try:
                 deleted = await self.collect()
-            except (BookKeeperError, ListingOutOfOrderError, OSError) as error:
+            except (
+                BookKeeperError,
+                StoreConflict,
+                ListingOutOfOrderError,
+                OSError,
+            ) as error:
                 _LOGGER.warning("nothing collected, what is gone is not known. detail=%r", error)
             else:
                 if deleted:

@@ -73,7 +73,13 @@ class CollectionCounter:
         target = counter.collections + 1
         # Again where the disks have it: the last attempt may have come as far as some of them.
         self._start = replace(self._start, collections=target)
-        await asyncio.to_thread(self._write_disks)
+        writing = asyncio.ensure_future(asyncio.to_thread(self._write_disks))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            # Behind the end of this process another may count on the same disks.
+            await asyncio.wait([writing])
+            raise
         counted = replace(counter, collections=target)
         try:
             await self._cookies.count_start(self._bookie_id, counted, recorded)

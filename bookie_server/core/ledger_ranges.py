@@ -17,6 +17,11 @@ class LedgerRanges:
         at = bisect_right(self._firsts, ledger_id) - 1
         return at >= 0 and ledger_id <= self._lasts[at]
 
+    def covers(self, first: int, last: int) -> bool:
+        """Whether all of ``first..last`` are in this set."""
+        at = bisect_right(self._firsts, first) - 1
+        return at >= 0 and last <= self._lasts[at]
+
     def members(self, known: Collection[int]) -> list[int]:
         """Those of the ``known`` ids that are in this set."""
         if not self._firsts:

@@ -9,12 +9,13 @@ from the reserve. A reader that planned before meets a log that is gone, and pla
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from bookie_server.core.ledger_ranges import LedgerRanges
 from bookie_server.storage.disk.errors import DamagedFileError
 from bookie_server.storage.disk.files import FileSystem
+from bookie_server.storage.index.directory import DirectoryIndex
 from bookie_server.storage.logs.entry_log import file_name, ledgers_in, log_ids
 
 _LOGGER = logging.getLogger(__name__)
@@ -32,79 +33,110 @@ class BurialPlan:
     """Per directory: of those, the ones whose living entries a compaction has copied."""
 
 
-def plan_burial(
-    tombstones: Sequence[tuple[int, int]],
-    unused: Sequence[Sequence[int]],
-    compacted: Sequence[Collection[int]],
-) -> BurialPlan | None:
-    """Sort unused logs, per directory, by why they are; ``None`` if there is nothing to bury."""
-    if not tombstones and not any(unused):
-        return None
-    dead, emptied = (
-        tuple(
-            tuple(log_id for log_id in log_ids if (log_id in known) is is_emptied)
-            for log_ids, known in zip(unused, compacted, strict=True)
-        )
-        for is_emptied in (False, True)
-    )
-    return BurialPlan(tuple(tombstones), dead, emptied)
-
-
 @dataclass(frozen=True, slots=True)
 class BurialResult:
-    """What became of a plan's logs."""
+    """What became of a plan's logs, per directory."""
 
-    deleted: int
+    deleted: tuple[tuple[int, ...], ...]
     """Dead logs of deleted ledgers."""
+    emptied: tuple[tuple[int, ...], ...]
+    """Logs that were rewritten."""
     unread: tuple[tuple[int, ...], ...]
-    """Per directory: dead logs that could not be looked at, to be tried again."""
+    """Could not be looked at: to be tried again."""
+    kept: tuple[tuple[int, ...], ...]
+    """Hold ledgers that are not deleted: to be tried again when more are."""
 
 
-def delete_dead_logs(
+class UnusedLogs:
+    """What is known of the logs that no row names, in each directory; for the loop thread."""
+
+    def __init__(self, indexes: Sequence[DirectoryIndex]) -> None:
+        self._indexes = indexes
+        self._compacted: list[set[int]] = [set() for _ in indexes]
+        """Those whose living entries were copied elsewhere."""
+        self._kept: list[set[int]] = [set() for _ in indexes]
+        """Those that hold ledgers which are not deleted yet."""
+
+    def on_compacted(self, directory_index: int, log_ids: Collection[int]) -> None:
+        """These logs are emptied, and no row names them any more."""
+        self._compacted[directory_index].update(log_ids)
+
+    def plan_burial(self, tombstones: Sequence[tuple[int, int]]) -> BurialPlan | None:
+        """What there is to bury; ``None`` if that is nothing."""
+        if tombstones:
+            self._note(self._kept)
+        unused = [index.log_use.take_unused() for index in self._indexes]
+        if not tombstones and not any(unused):
+            return None
+        dead, emptied = (
+            tuple(
+                tuple(log_id for log_id in log_ids if (log_id in known) is is_emptied)
+                for log_ids, known in zip(unused, self._compacted, strict=True)
+            )
+            for is_emptied in (False, True)
+        )
+        return BurialPlan(tuple(tombstones), dead, emptied)
+
+    def finish_burial(self, result: BurialResult) -> None:
+        """Keep what is to be tried again."""
+        self._note(result.unread)
+        for number in range(len(self._indexes)):
+            self._kept[number].update(result.kept[number])
+            self._kept[number].difference_update(result.deleted[number])
+            self._compacted[number].difference_update(result.emptied[number])
+
+    def return_burial(self, plan: BurialPlan) -> None:
+        """Nothing of it was done."""
+        self._note(plan.dead_logs)
+        self._note(plan.emptied_logs)
+
+    def _note(self, by_directory: Iterable[Collection[int]]) -> None:
+        for index, noted in zip(self._indexes, by_directory, strict=True):
+            for log_id in noted:
+                index.log_use.note(log_id)
+
+
+def delete_unused(
     files: FileSystem,
     directory: str,
     dead: Sequence[int],
+    emptied: Sequence[int],
+    *,
     buried: LedgerRanges,
     instance_id: bytes,
-) -> tuple[int, tuple[int, ...]]:
-    """Delete those of the ``dead`` logs that hold ``buried`` ledgers only.
+) -> dict[str, tuple[int, ...]]:
+    """Delete those of the ``dead`` logs that hold ``buried`` ledgers only, and the ``emptied`` ones.
 
-    Returns how many were deleted, and those that could not be read. No row names the others either,
-    but a burial is not why: one may hold the last copy of what damage took from an index. A sound
-    start deletes them.
+    Returns logs by what became of them, as the fields of a :class:`BurialResult`. No row names the others
+    either, but a burial is not why: one may hold the last copy of what damage took from an index; so
+    may any whose footer is damaged. A sound start deletes them.
 
     Raises:
         OSError: a log may or may not be deleted.
     """
     stored = set(log_ids(files, directory))
-    deleted, unread = 0, list[int]()
-    for log_id in dead:
+    became: dict[str, list[int]] = {"deleted": [], "emptied": [], "unread": [], "kept": []}
+    for log_id in (*dead, *emptied):
         if log_id not in stored:
             continue
         try:
             ledger_ids = ledgers_in(files, directory, log_id, instance_id)
         except DamagedFileError as damage:
-            _LOGGER.warning("a dead log is kept: who is in it is not known. %s", damage)
+            _LOGGER.warning("an unused log is kept: who is in it is not known. %s", damage)
             continue
         except OSError as error:
-            _LOGGER.warning("a dead log is kept until it can be read. detail=%s", error)
-            unread.append(log_id)
+            _LOGGER.warning("an unused log is kept until it can be read. detail=%s", error)
+            became["unread"].append(log_id)
             continue
-        if len(buried.members(ledger_ids)) == len(ledger_ids):
-            files.delete(f"{directory}/{file_name(log_id)}")
-            deleted += 1
-    if deleted:
-        files.sync_dir(directory)
-    return deleted, tuple(unread)
-
-
-def delete_logs(files: FileSystem, directory: str, emptied: Sequence[int]) -> None:
-    """Delete logs of which everything that lived is elsewhere, by a committed index.
-
-    Raises:
-        OSError: a log may or may not be deleted.
-    """
-    for log_id in emptied:
+        if log_id in emptied:
+            became["emptied"].append(log_id)
+        elif len(buried.members(ledger_ids)) == len(ledger_ids):
+            became["deleted"].append(log_id)
+        else:
+            became["kept"].append(log_id)
+    doomed = sorted([*became["deleted"], *became["emptied"]])
+    for log_id in doomed:
         files.delete(f"{directory}/{file_name(log_id)}")
-    if emptied:
+    if doomed:
         files.sync_dir(directory)
+    return {name: tuple(found) for name, found in became.items()}

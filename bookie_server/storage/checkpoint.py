@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.settings import StorageSettings
-from bookie_server.storage.burial import BurialPlan, BurialResult, delete_dead_logs, delete_logs
+from bookie_server.storage.burial import BurialPlan, BurialResult, delete_unused
 from bookie_server.storage.compaction.rewrite import Rewritten, rewrite
 from bookie_server.storage.compaction.rules import LogShare
 from bookie_server.storage.compaction.survey import survey
@@ -104,14 +104,18 @@ class Checkpoints:
                 for index in self._indexes:
                     index.commit(IndexDelta(index.state, {}, tombstones=list(plan.tombstones)))
             ends = [
-                delete_dead_logs(
-                    self._files, index.directory, dead, index.tombstones, self._instance_id
+                delete_unused(
+                    self._files,
+                    index.directory,
+                    plan.dead_logs[index.index],
+                    plan.emptied_logs[index.index],
+                    buried=index.tombstones,
+                    instance_id=self._instance_id,
                 )
-                for index, dead in zip(self._indexes, plan.dead_logs, strict=True)
+                for index in self._indexes
             ]
-            for index, emptied in zip(self._indexes, plan.emptied_logs, strict=True):
-                delete_logs(self._files, index.directory, emptied)
-        return BurialResult(sum(count for count, _ in ends), tuple(unread for _, unread in ends))
+        names = ("deleted", "emptied", "unread", "kept")
+        return BurialResult(**{name: tuple(end[name] for end in ends) for name in names})
 
     def compact(self, directory_index: int, log_ids: Sequence[int]) -> Rewritten:
         """Copy what lives of some logs into a new one; blocks. The old ones are buried later.

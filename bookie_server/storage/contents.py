@@ -22,7 +22,7 @@ from bookie_server.core.records import (
     Tombstone,
     ledger_of,
 )
-from bookie_server.storage.burial import BurialPlan, BurialResult, plan_burial
+from bookie_server.storage.burial import BurialPlan, BurialResult, UnusedLogs
 from bookie_server.storage.checkpoint import CheckpointPlan, CheckpointResult
 from bookie_server.storage.compaction.rewrite import Rewritten
 from bookie_server.storage.disk.group import GroupEnd
@@ -51,8 +51,7 @@ class Contents:
         self._dirty: set[int] = set()
         """Ledgers whose handle state changed since the last checkpoint began."""
         self._new_tombstones: list[tuple[int, int]] = []
-        self._compacted: list[set[int]] = [set() for _ in self._indexes]
-        """Per directory: logs whose living entries were copied elsewhere."""
+        self._unused = UnusedLogs(self._indexes)
         self._replaced: dict[int, list[Sequence[int]]] = {}
         """Entries replaced since the last checkpoint began."""
         self._is_state_dirty = True
@@ -189,8 +188,11 @@ class Contents:
             for first, last in index.tombstones:
                 self.tombstones.add(first, last)
         for index in self._indexes:
-            # One that another directory has, where a crash came between two commits.
+            # One that another directory has: a crash came between two commits, or one index was lost.
             index.bury(self.tombstones.members(index.rows))
+        for first, last in self.tombstones:
+            if not all(index.tombstones.covers(first, last) for index in self._indexes):
+                self._new_tombstones.append((first, last))
 
     def restore_handle(
         self, ledger_id: int, handle: LedgerHandleState, *, is_everywhere: bool = True
@@ -295,19 +297,17 @@ class Contents:
 
     def begin_burial(self) -> BurialPlan | None:
         """What of the deleted ledgers is left on the disks; ``None`` if that is nothing."""
-        unused = [index.log_use.take_unused() for index in self._indexes]
         tombstones, self._new_tombstones = self._new_tombstones, []
-        return plan_burial(tombstones, unused, self._compacted)
+        return self._unused.plan_burial(tombstones)
 
     def finish_burial(self, result: BurialResult) -> None:
-        """Keep what is to be tried again."""
-        self._note_logs(result.unread)
+        """Keep what is to be tried again, now or when more ledgers are deleted."""
+        self._unused.finish_burial(result)
 
     def return_burial(self, plan: BurialPlan) -> None:
         """There was no room for it: it is to be tried again, as the same burial or another one."""
         self._new_tombstones = [*plan.tombstones, *self._new_tombstones]
-        self._note_logs(plan.dead_logs)
-        self._note_logs(plan.emptied_logs)
+        self._unused.return_burial(plan)
 
     def move_rows(self, directory_index: int, moved: dict[int, Moved]) -> None:
         """Have readers find copies, of some ledgers of a compaction or of all."""
@@ -315,12 +315,7 @@ class Contents:
 
     def finish_compaction(self, result: Rewritten) -> None:
         """All of its rows are moved: those of its logs that are unused now are buried next."""
-        self._compacted[result.directory_index].update(set(result.log_ids) - result.pinned)
-
-    def _note_logs(self, by_directory: Iterable[Sequence[int]]) -> None:
-        for index, log_ids in zip(self._indexes, by_directory, strict=True):
-            for log_id in log_ids:
-                index.log_use.note(log_id)
+        self._unused.on_compacted(result.directory_index, set(result.log_ids) - result.pinned)
 
     def last_entry(self, ledger_id: int) -> int | None:
         """The highest entry id stored of the ledger, ``None`` when there is none."""

@@ -8,7 +8,7 @@ from bookie_server.collection.rules import Comparison, still_gone, tombstones
 from bookie_server.core.admission import Admission
 from bookie_server.reads.fetching import Fetcher
 from bookie_server.reads.reader import Reader
-from bookie_server.storage.burial import delete_dead_logs
+from bookie_server.storage.burial import delete_unused
 from bookie_server.storage.identity.start_plan import _Planner
 from bookkeeper_metadata.ledgers import LedgerStore
 from tests.mutants.planting import DirectedMutants
@@ -90,11 +90,11 @@ mutant(
 ).edit(
     CollectionCounter.count,
     {
-        "await asyncio.to_thread(self._write_disks)": (
+        "writing = asyncio": (
             "await self._cookies.count_start(\n"
             "    self._bookie_id, replace(counter, collections=target), recorded\n"
             ")\n"
-            "await asyncio.to_thread(self._write_disks)"
+            "writing = asyncio"
         )
     },
 )
@@ -118,13 +118,13 @@ mutant(
     "#4607: a log that no row names is deleted whoever its footer says is in it",
     _BURIAL,
     "test_a_log_whose_entries_were_all_replaced_is_no_deletion",
-).edit(delete_dead_logs, {"len(buried.members(ledger_ids)) == len(ledger_ids)": "True"})
+).edit(delete_unused, {"len(buried.members(ledger_ids)) == len(ledger_ids)": "True"})
 mutant(
     "unread_log_forgotten",
     "a dead log that could not be read once is never deleted",
     _BURIAL,
     "test_a_dead_log_that_cannot_be_read_is_tried_again",
-).edit(delete_dead_logs, {"unread.append(log_id)": "pass"})
+).edit(delete_unused, {'became["unread"].append(log_id)': "pass"})
 mutant(
     "deleted_log_is_damage",
     "a reader that planned before takes a deleted log for a lost one",

@@ -13,7 +13,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from bookie_server.storage.disk.errors import repeatable
+from bookie_server.storage.disk.descriptors import is_shortage
+from bookie_server.storage.disk.errors import NoRoomError, repeatable
 from bookie_server.storage.disk.files import File, FileSystem
 from bookie_server.storage.disk.group import crc32c_of
 from bookie_server.storage.index.delta import IndexDelta, Moved
@@ -22,6 +23,8 @@ from bookie_server.storage.logs.entry_log import file_name, log_ids, write_entry
 from bookie_server.storage.logs.rows import Block, LedgerRows, Row
 from bookie_server.storage.logs.write_cache import pieces_of
 from bookie_server.wire.record import MalformedRecordsError, Run, parse_run
+
+_FILES_OPEN_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,8 @@ def rewrite(
     """Copy what lives of the ``chosen`` logs into a new one, and commit that; blocks meanwhile.
 
     Raises:
-        NoRoomError: nothing is changed, but that a part of a log may be left.
+        NoRoomError: nothing is changed, but that a part of a log may be left; the same where there is
+            neither descriptor nor memory to read with.
         OSError: the index must not be used any more.
     """
     with ExitStack() as opened:
@@ -65,7 +69,7 @@ def rewrite(
                 block_size_bytes=block_size_bytes,
             )
     moved = {
-        ledger_id: Moved(tuple(dict.fromkeys(source.places[ledger_id])), packed)
+        ledger_id: Moved(source.whole_places(ledger_id), packed)
         for ledger_id, packed in rows.items()
     }
     if moved:
@@ -89,10 +93,15 @@ class _Source:
         self._chosen = chosen
         self._opened = opened
         self._files_open: dict[int, File] = {}
-        self.places: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        """By ledger: the blocks that were copied."""
+        self._places: defaultdict[int, dict[tuple[int, int], bool]] = defaultdict(dict)
+        """By ledger and block: whether it could be read each time. One that several rows stand for may be
+        read several times, and is moved whole or not at all."""
         self.pinned: set[int] = set()
         self.copied_bytes = 0
+
+    def whole_places(self, ledger_id: int) -> tuple[tuple[int, int], ...]:
+        """The ledger's blocks of which everything was copied."""
+        return tuple(place for place, is_whole in self._places[ledger_id].items() if is_whole)
 
     def runs(self, index: DirectoryIndex) -> Iterator[tuple[int, Iterator[Run]]]:
         """Runs by ledger; one has several parts where rows of other logs lie in between."""
@@ -109,10 +118,11 @@ class _Source:
     def _runs_of(self, ledger_id: int, rows: Iterator[Row]) -> Iterator[Run]:
         for block, sharers in groupby(rows, lambda row: row.block):
             whole = self._read(ledger_id, block)
+            place, places = (block.log_id, block.offset), self._places[ledger_id]
+            places[place] = places.get(place, True) and whole is not None
             if whole is None:
                 self.pinned.add(block.log_id)
                 continue
-            self.places[ledger_id].append((block.log_id, block.offset))
             for row in sharers:
                 for piece in pieces_of(whole, row.entry_ids):
                     self.copied_bytes += piece.size_bytes
@@ -125,12 +135,19 @@ class _Source:
             if len(content) != block.size_bytes or crc32c_of(content) != block.checksum:
                 return None
             whole = parse_run(memoryview(content))
-        except (OSError, MalformedRecordsError):
+        except MalformedRecordsError:
+            return None
+        except OSError as error:
+            if is_shortage(error):
+                # It says nothing of the block: the whole is tried again later.
+                raise NoRoomError(self._directory, f"not read: {error}") from error
             return None
         return whole if whole.ledger_id == ledger_id else None
 
     def _file(self, log_id: int) -> File:
         if log_id not in self._files_open:
+            if len(self._files_open) == _FILES_OPEN_MAX:
+                self._files_open.pop(next(iter(self._files_open))).close()
             path = f"{self._directory}/{file_name(log_id)}"
             self._files_open[log_id] = self._opened.enter_context(self._files.open(path))
         return self._files_open[log_id]

@@ -16,7 +16,9 @@ MERGED_BELOW_BYTES = 32 * 1024 * 1024
 _SMALLEST_BYTES = 4096
 _STEP_BYTES_MAX = 64 * 1024 * 1024
 _STEP_BLOCKS_MAX = 10_000
-"""Live bytes and blocks copied at once, unless one log has more."""
+_STEP_LOGS_MAX = 64
+"""Bytes, blocks and logs copied at once, unless one log has more."""
+_ROWS_BYTES = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +32,38 @@ class LogShare:
     """Of those that rows name."""
     live_blocks: int = 1
 
+    @property
+    def copy_bytes(self) -> int:
+        """What a copy takes of the disk: blocks, and for each a row in a footer and in the index."""
+        return self.live_bytes + self.live_blocks * _ROWS_BYTES
 
-def choose_logs(logs: Sequence[LogShare], live_percent: int, merge_count: int) -> list[int]:
+
+def choose_logs(
+    logs: Sequence[LogShare],
+    live_percent: int,
+    merge_count: int,
+    room_bytes: int = 1 << 62,
+) -> list[int]:
     """The logs to rewrite together next, ascending; empty when all are well as they are.
 
     Logs of which less than ``live_percent`` lives come first, the emptiest before the others; then
-    ``merge_count`` and more logs of about the same size.
+    ``merge_count`` and more logs of about the same size. What has no room is left out.
     """
     sparse = [log for log in logs if log.live_bytes * 100 < live_percent * log.size_bytes]
-    if sparse:
-        sparse.sort(key=lambda log: log.live_bytes / log.size_bytes)
-        return _as_many_as_fit(sparse)
+    sparse.sort(key=lambda log: log.live_bytes / log.size_bytes)
+    if chosen := _as_many_as_fit(sparse, room_bytes):
+        return chosen
     by_tier: dict[int, list[LogShare]] = defaultdict(list)
     for log in logs:
         if log.live_bytes < MERGED_BELOW_BYTES:
             by_tier[_tier(log.live_bytes)].append(log)
     for _, few in sorted(by_tier.items()):
-        if len(few) >= merge_count:
-            return _as_many_as_fit(sorted(few, key=lambda log: log.log_id))
+        if len(few) < merge_count:
+            continue
+        chosen = _as_many_as_fit(sorted(few, key=lambda log: log.log_id), room_bytes)
+        # One alone would become one just like it, again and again.
+        if len(chosen) > 1:
+            return chosen
     return []
 
 
@@ -56,13 +72,18 @@ def _tier(live_bytes: int) -> int:
     return (live_bytes // _SMALLEST_BYTES).bit_length() // 3
 
 
-def _as_many_as_fit(logs: Sequence[LogShare]) -> list[int]:
+def _as_many_as_fit(logs: Sequence[LogShare], room_bytes: int) -> list[int]:
     chosen: list[int] = []
     size = blocks = 0
     for log in logs:
-        size += log.live_bytes
-        blocks += log.live_blocks
-        if chosen and (size > _STEP_BYTES_MAX or blocks > _STEP_BLOCKS_MAX):
+        is_full = (
+            size + log.copy_bytes > _STEP_BYTES_MAX or blocks + log.live_blocks > _STEP_BLOCKS_MAX
+        )
+        if size + log.copy_bytes > room_bytes:
+            continue
+        if chosen and (is_full or len(chosen) == _STEP_LOGS_MAX):
             break
         chosen.append(log.log_id)
+        size += log.copy_bytes
+        blocks += log.live_blocks
     return sorted(chosen)

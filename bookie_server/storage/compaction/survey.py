@@ -24,7 +24,11 @@ def survey(files: FileSystem, index: DirectoryIndex) -> list[LogShare]:
             blocks[log_id] += count
     found: list[LogShare] = []
     for log_id in log_ids(files, index.directory):
-        if live[log_id]:
+        if not live[log_id]:
+            continue
+        try:
             size_bytes = blocks_size_bytes(files, index.directory, log_id)
-            found.append(LogShare(log_id, size_bytes, live[log_id], blocks[log_id]))
+        except OSError:
+            continue  # whoever reads its entries hears of it; the others are no worse for it
+        found.append(LogShare(log_id, size_bytes, live[log_id], blocks[log_id]))
     return found
