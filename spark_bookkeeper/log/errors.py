@@ -36,12 +36,12 @@ class LogConflictError(BookKeeperError):
     definite = True
 
     log: str
-    planned_version: int
-    found_version: int
+    planned_row: int
+    found_row: int
     message = (
         "log changed since this overwrite was planned; the log is as the other commit left it and "
         "nothing of this write is visible; run it again. log={log} "
-        "planned_version={planned_version} found_version={found_version}"
+        "planned_end_row={planned_row} found_end_row={found_row}"
     )
 
 

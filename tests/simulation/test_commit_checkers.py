@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from spark_bookkeeper.log.format.epoch import SeenTable
 from tests.simulation.commits import checkers
 from tests.simulation.commits import history as h
 from tests.simulation.commits.checkers import CHECKERS, Checker, label_of, violations_of
@@ -37,7 +38,7 @@ def moved(
 FIRST = h.Part(7, 0, 2)
 WRITTEN: list[h.Event] = [
     h.JobBegun("q/0", ROWS),
-    h.Planned(DRIVER, 0, 0, False),
+    h.Planned(DRIVER, 0),
     h.Announced(TASK, 0, ()),
     h.LedgerMade(TASK, 7, 0, "LIVE"),
     h.LedgerClosed(TASK, 7, ROWS),
@@ -53,7 +54,7 @@ COMMITTED: list[h.Event] = [
     TOLD,
 ]
 AGAIN: list[h.Event] = [
-    h.Planned(replace(DRIVER, name="driver q.0#2", epoch=3), 3, 1, False),
+    h.Planned(replace(DRIVER, name="driver q.0#2", epoch=3), 3),
     h.LedgerMade(OTHER, 8, 3, "LIVE"),
     h.LedgerClosed(OTHER, 8, ROWS),
     h.CommitCalled(LATER, 3, "q/0", (8,), True),
@@ -162,7 +163,7 @@ CONTROLS: dict[Checker, dict[str, list[h.Event]]] = {
     },
     checkers.r4_tokens_are_ended_by_who_may: {
         "collected early": [
-            h.Planned(DRIVER, 0, 0, False),
+            h.Planned(DRIVER, 0),
             h.TokenEnded(GC, 0, "LIVE", "DEAD", False),
         ],
         "another's abort": [
@@ -176,7 +177,7 @@ CONTROLS: dict[Checker, dict[str, list[h.Event]]] = {
         "beside a newer one": [h.Announced(TASK, 0, (3,)), h.LedgerMade(TASK, 7, 0, "LIVE", (3,))]
     },
     checkers.r7_overwrites_drop_what_they_saw: {
-        "one commit missed": [h.Planned(DRIVER, 0, 4, True), moved(6, FIRST)]
+        "one commit missed": [h.Planned(DRIVER, 0, SeenTable(4, 0, 0)), moved(6, FIRST)]
     },
     checkers.r8_ranges_leave_by_the_front_or_all: {
         "a range lost": [moved(1, FIRST, SECOND), moved(2, SECOND), moved(3, FIRST)],

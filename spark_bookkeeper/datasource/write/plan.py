@@ -108,7 +108,7 @@ async def _plan_once(
         await _check_password(session, nodes, found.head, password)
     if options.takes_over and found.head.open_ledger is not None:
         await session.tail(nodes.log_id, nodes.log).close()
-        # Closing changed the head, and the epoch keeps the version that an overwrite may replace.
+        # Closing added rows, and the epoch keeps which of them an overwrite may replace.
         found = await nodes.head()
     epoch = await session.jobs.plan(
         nodes.log_id, nodes.log, is_overwrite=is_overwrite, schema=planned, found=found

@@ -119,7 +119,7 @@ class Committer:
             SchemaConflictError: it adds columns, and the log got others since it was planned.
             CommitRefusedError: a message is missing, they disagree, or the write was given up.
             TxnRegressedError, TxnAppReusedError: the stored transaction forbids it.
-            LogConflictError: an overwrite, and the log changed since it was planned.
+            LogConflictError: an overwrite, and the table changed since it was planned.
             LogHasWriterError, NoSuchLogError: the log cannot be committed to.
             CommitUnknownError: it may have happened, and that cannot be found out any more.
             MetadataConflictError: other writers won every time; nothing was written.
@@ -254,7 +254,7 @@ class Committer:
         if _require_txn(request, None if stored is None else stored.txn) is TxnStatus.STORED:
             return None
         attempted.is_first_of_app = txn is not None and stored is None
-        _require_free(request.epoch, found)
+        _require_free(request.epoch, found.head)
         head, schema = await _evolve_head(nodes, request.epoch, found.head, attempted.covers)
         # The head read above is what both are decided on; the multi demands that very version.
         change = replace_all if request.epoch.is_overwrite else append
@@ -353,9 +353,9 @@ def _require_txn(request: CommitRequest, stored: StoredTxn | None) -> TxnStatus:
     return status
 
 
-def _require_free(epoch: Epoch, found: HeadAt) -> None:
-    status = head_status(epoch, found.head, found.version)
-    if status is HeadStatus.CONFLICT:
-        raise LogConflictError(epoch.log, epoch.head_version, found.version)
-    if status is HeadStatus.HAS_WRITER and found.head.open_ledger is not None:
-        raise LogHasWriterError(epoch.log, found.head.open_ledger.ledger_id)
+def _require_free(epoch: Epoch, head: LogHead) -> None:
+    status = head_status(epoch, head)
+    if status is HeadStatus.CONFLICT and epoch.overwritten is not None:
+        raise LogConflictError(epoch.log, epoch.overwritten.next_row, head.next_row)
+    if status is HeadStatus.HAS_WRITER and head.open_ledger is not None:
+        raise LogHasWriterError(epoch.log, head.open_ledger.ledger_id)

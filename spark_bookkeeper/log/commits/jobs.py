@@ -35,6 +35,7 @@ from spark_bookkeeper.log.format.epoch import (
     Epoch,
     Job,
     PlannedSchema,
+    SeenTable,
     Token,
     TokenChild,
     TokenState,
@@ -117,7 +118,7 @@ class Jobs:
 
         ``schema`` is what the rows will have; ``None``: the log's newest. ``found`` is the head that
         the write was planned by, read after a ``sync``; ``None``: it is read now. An overwrite
-        replaces what that head names, and nothing that came later.
+        replaces the rows that head shows, and no others.
 
         Raises:
             NoSuchLogError: there is no such log.
@@ -127,8 +128,8 @@ class Jobs:
         nodes = self._site.nodes(log_id, log)
         if found is None:
             await nodes.sync()
-            # A session that lags would give an overwrite the version of an old head, and its commit
-            # a conflict with what its user has long seen.
+            # A session that lags would show an overwrite an old table, and its commit would conflict
+            # with what its user has long seen.
             found = await nodes.head()
         if found.head.open_ledger is not None:
             raise LogHasWriterError(log, found.head.open_ledger.ledger_id)
@@ -147,10 +148,9 @@ class Jobs:
             log_id,
             log,
             number,
-            found.version,
             now_ms,
             evolved_schema_id(number) if is_evolved else planned.schema_id,
-            is_overwrite,
+            SeenTable.of(found.head) if is_overwrite else None,
             planned.schema_id if is_evolved else None,
         )
 

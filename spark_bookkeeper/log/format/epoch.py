@@ -10,6 +10,7 @@ from enum import Enum, unique
 
 from bookkeeper_metadata.foundation.defects import raise_all
 from spark_bookkeeper.log.format.columns import ColumnRange
+from spark_bookkeeper.log.format.model import LogHead
 
 APP_ID_BYTES_MAX = 255
 """Longest transaction application id, bytes of UTF-8."""
@@ -95,6 +96,21 @@ class PlannedSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenTable:
+    """The table an overwrite was decided on. Not a version of the head: retention and rewrites of
+    ranges move the head at any moment, and neither adds a row nor changes one."""
+
+    next_row: int
+    overwritten_row: int
+    schema_id: int
+
+    @classmethod
+    def of(cls, head: LogHead) -> SeenTable:
+        """The table as this head shows it."""
+        return cls(head.next_row, head.overwritten_row, head.schema_id)
+
+
+@dataclass(frozen=True, slots=True)
 class Epoch:
     """One planned write: pickled to all its task attempts, named by all their messages."""
 
@@ -103,15 +119,18 @@ class Epoch:
     """The log's name, for messages to people."""
     number: int
     """Sequence number of the token; a later plan's is higher."""
-    head_version: int
-    """Of the head as seen by the plan; guards an overwrite."""
     planned_ms: int
     schema_id: int = 0
     """Schema of this write's rows."""
-    is_overwrite: bool = False
+    overwritten: SeenTable | None = None
+    """What this write replaces, as its plan saw it; ``None``: it appends."""
     evolved_from: int | None = None
     """The schema this write's one adds columns to; it becomes a schema of the log by the commit.
     ``None``: the write's schema is the log's already."""
+
+    @property
+    def is_overwrite(self) -> bool:
+        return self.overwritten is not None
 
 
 def evolved_schema_id(epoch: int) -> int:

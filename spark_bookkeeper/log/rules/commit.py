@@ -13,7 +13,15 @@ from enum import Enum, unique
 from itertools import pairwise
 
 from spark_bookkeeper.log.errors import CommitRefusedError
-from spark_bookkeeper.log.format.epoch import Epoch, Job, LedgerWritten, StoredTxn, TaskMessage, Txn
+from spark_bookkeeper.log.format.epoch import (
+    Epoch,
+    Job,
+    LedgerWritten,
+    SeenTable,
+    StoredTxn,
+    TaskMessage,
+    Txn,
+)
 from spark_bookkeeper.log.format.model import LogHead
 
 
@@ -32,7 +40,7 @@ class HeadStatus(Enum):
     """What the head says about a commit."""
 
     FREE = "may be changed"
-    CONFLICT = "changed since the overwrite was planned"
+    CONFLICT = "shows other rows than the overwrite's plan saw"
     HAS_WRITER = "a writer outside Spark holds the last ledger open"
 
 
@@ -110,12 +118,12 @@ def commit_status(request: CommitRequest, stored: StoredTxn | None) -> TxnStatus
     return status
 
 
-def head_status(epoch: Epoch, head: LogHead, version: int) -> HeadStatus:
-    """What the head at ``version`` says about a commit of ``epoch``."""
+def head_status(epoch: Epoch, head: LogHead) -> HeadStatus:
+    """What the head says about a commit of ``epoch``."""
     if head.open_ledger is not None:
         return HeadStatus.HAS_WRITER
     # An append can go behind whatever came meanwhile. An overwrite was decided on seeing a certain
-    # table, and would delete rows its user never saw.
-    if epoch.is_overwrite and version != epoch.head_version:
+    # table, and would delete rows its user never saw. Rows that left since were to go anyway.
+    if epoch.overwritten is not None and epoch.overwritten != SeenTable.of(head):
         return HeadStatus.CONFLICT
     return HeadStatus.FREE

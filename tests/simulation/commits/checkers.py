@@ -301,15 +301,23 @@ def r6_a_superseded_claim_writes_nothing(story: Story) -> Iterator[str]:
 
 
 def r7_overwrites_drop_what_they_saw(story: Story) -> Iterator[str]:
-    """An overwrite replaces the very version of the head its plan saw."""
+    """An overwrite replaces the very rows that its plan saw, or those that are left of them."""
+    next_row = overwritten_row = 0
     for event in story.history.events:
-        if isinstance(event, HeadMoved) and event.committed in story.planned_at:
-            seen, is_overwrite = story.planned_at[event.committed]
-            if is_overwrite and event.version != seen + 1:
-                yield (
-                    f"epoch {event.committed} saw version {seen} of the head and overwrote "
-                    f"version {event.version - 1}"
-                )
+        if not isinstance(event, HeadMoved):
+            continue
+        seen = story.overwrites.get(event.committed)
+        if seen is not None and (seen.next_row, seen.overwritten_row) != (
+            next_row,
+            overwritten_row,
+        ):
+            yield (
+                f"epoch {event.committed} saw rows {seen.overwritten_row}..{seen.next_row} and "
+                f"overwrote rows {overwritten_row}..{next_row}"
+            )
+        next_row = event.next_row
+        if event.is_overwrite:
+            overwritten_row = event.base_row
 
 
 def r8_ranges_leave_by_the_front_or_all(story: Story) -> Iterator[str]:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from spark_bookkeeper.log.format.epoch import SeenTable
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Actor:
@@ -58,8 +60,8 @@ class Planned(Act):
     """A driver drew an epoch."""
 
     epoch: int
-    head_version: int
-    is_overwrite: bool
+    overwritten: SeenTable | None = None
+    """What it overwrites, as it saw it."""
 
 
 @dataclass(frozen=True, slots=True)

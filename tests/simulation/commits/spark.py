@@ -124,9 +124,7 @@ class Write:
             raise
         self.epoch = epoch
         actor = replace(self.driver.actor, epoch=epoch.number)
-        self.world.history.record(
-            Planned(actor, epoch.number, epoch.head_version, epoch.is_overwrite)
-        )
+        self.world.history.record(Planned(actor, epoch.number, epoch.overwritten))
         return epoch
 
     async def _judged(self) -> tuple[HeadAt | None, PlannedSchema | None]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spark_bookkeeper.log.format.epoch import SeenTable
 from tests.simulation.commits.history import (
     NOBODY,
     Actor,
@@ -57,8 +58,8 @@ class Story:
         self.content: dict[int, tuple[str, ...]] = {}
         self.owners: dict[int, Actor] = {}
         """Epoch -> who planned it; others are of single changes of the head."""
-        self.planned_at: dict[int, tuple[int, bool]] = {}
-        """Epoch -> version of the head its plan saw, and whether it overwrites."""
+        self.overwrites: dict[int, SeenTable] = {}
+        """Epoch -> the table that its plan saw, if it overwrites."""
         self.added: list[Added] = []
         self._calls: list[tuple[int, CommitCalled]] = []
         self._rows: dict[int, str] = {}
@@ -70,7 +71,8 @@ class Story:
                     self.columns[event.job] = event.column
                 case Planned():
                     self.owners[event.epoch] = event.by
-                    self.planned_at[event.epoch] = event.head_version, event.is_overwrite
+                    if event.overwritten is not None:
+                        self.overwrites[event.epoch] = event.overwritten
                 case LedgerMade():
                     self.makers[event.ledger] = event.by
                     if event.epoch < 0:

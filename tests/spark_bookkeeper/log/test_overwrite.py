@@ -8,7 +8,7 @@ from spark_bookkeeper.log.commits.commit import CommitOutcome
 from spark_bookkeeper.log.errors import LogConflictError
 from spark_bookkeeper.log.format.epoch import Job
 from tests.doubles.stores import ScriptedStore
-from tests.spark_bookkeeper.log.world import LogWorld
+from tests.spark_bookkeeper.log.world import LogWorld, message_of
 
 STREAM = Job.of_stream("query-1", 0)
 
@@ -65,6 +65,32 @@ async def test_overwrite_planned_before_an_append_conflicts_and_leaves_the_appen
 
     assert await world.rows() == 20
     assert world.ledgers() == await world.visible_ledgers()
+
+
+async def test_overwrite_planned_before_a_truncation_drops_what_is_left(world: LogWorld) -> None:
+    await world.append(STREAM)
+    await world.append(Job.of_stream("query-1", 1))
+    messages = await world.plan_and_write(Job.of_batch("b-1"), 1, is_overwrite=True)
+    await world.logs.truncate(world.log_id, "orders", 20)
+
+    await world.commit(messages)
+
+    head = await world.head()
+    assert (head.base_row, head.next_row, head.overwritten_row) == (40, 50, 40)
+
+
+async def test_two_overwrites_of_one_table_conflict_though_one_of_them_has_no_rows(
+    world: LogWorld,
+) -> None:
+    await world.append(STREAM)
+    messages = await world.plan_and_write(Job.of_batch("b-1"), 1, is_overwrite=True)
+    emptying = Job.of_batch("b-2")
+    await world.commit([message_of(await world.plan(emptying, is_overwrite=True), emptying)])
+
+    with pytest.raises(LogConflictError):
+        await world.commit(messages)
+
+    assert await world.rows() == 0
 
 
 async def test_append_planned_before_an_overwrite_still_commits(world: LogWorld) -> None:
