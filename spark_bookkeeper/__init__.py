@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spark_bookkeeper.bookkeeper import BookKeeper
     from spark_bookkeeper.ledger.entry import Entry
     from spark_bookkeeper.local.cluster import LocalCluster
-    from spark_bookkeeper.log.format.model import LogSettings
+    from spark_bookkeeper.log.format.model import LogSettings, Retention
     from spark_bookkeeper.log.format.position import Position
     from spark_bookkeeper.log.settings import LogWriterSettings
     from spark_bookkeeper.settings import ClientSettings
@@ -38,6 +38,7 @@ _HOMES = {
     "LogWriterSettings": "spark_bookkeeper.log.settings",
     "Position": "spark_bookkeeper.log.format.position",
     "ReadHandle": "spark_bookkeeper.blocking.read_handle",
+    "Retention": "spark_bookkeeper.log.format.model",
     "WriteHandle": "spark_bookkeeper.blocking.write_handle",
 }
 
@@ -53,6 +54,7 @@ __all__ = [
     "LogWriterSettings",
     "Position",
     "ReadHandle",
+    "Retention",
     "WriteHandle",
     "__version__",
 ]

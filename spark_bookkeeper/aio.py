@@ -26,7 +26,7 @@ from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.entry import Entry
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle
-from spark_bookkeeper.log.format.model import LogSettings
+from spark_bookkeeper.log.format.model import KEEP_ALL, LogSettings, Retention
 from spark_bookkeeper.log.format.position import Position
 from spark_bookkeeper.log.format.raw import settings_and_schema
 from spark_bookkeeper.log.handle import Log
@@ -149,7 +149,12 @@ class BookKeeper(AsyncClosing):
             yield ledger_id
 
     async def create_log(
-        self, name: str, *, settings: LogSettings | None = None, schema: bytes = b""
+        self,
+        name: str,
+        *,
+        settings: LogSettings | None = None,
+        schema: bytes = b"",
+        retention: Retention = KEEP_ALL,
     ) -> Log:
         """Create an empty log; ``schema`` is stored for its writers and readers.
 
@@ -160,7 +165,8 @@ class BookKeeper(AsyncClosing):
             ValueError: the name cannot be a log's.
         """
         layer = await self._logs()
-        log_id = await layer.catalog.create(name, *settings_and_schema(settings, schema))
+        made = settings_and_schema(settings, schema)
+        log_id = await layer.catalog.create(name, *made, retention)
         return await self._log(layer, name, log_id)
 
     async def open_log(self, name: str) -> Log:
@@ -218,6 +224,7 @@ __all__ = [
     "Log",
     "LogReader",
     "LogSettings",
+    "Retention",
     "LogWriter",
     "LogWriterSettings",
     "Position",

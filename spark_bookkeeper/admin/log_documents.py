@@ -78,6 +78,7 @@ def describe_log(session: Session, name: str) -> dict[str, Any]:
             **asdict(view.head.settings),
             "digest_type": view.head.settings.digest_type.name,
         },
+        "retention": asdict(view.head.retention),
         "schema": _columns(schema),
         "ranges": [{key: getattr(each, key) for key in _KEYS} for each in view.ranges],
         "open_ledger": None if view.head.open_ledger is None else asdict(view.head.open_ledger),

@@ -9,7 +9,7 @@ from spark_bookkeeper.blocking.log_reader import LogReader
 from spark_bookkeeper.blocking.log_writer import LogWriter
 from spark_bookkeeper.blocking.loop_thread import LoopThread
 from spark_bookkeeper.log import handle as aio
-from spark_bookkeeper.log.format.model import LogSettings
+from spark_bookkeeper.log.format.model import LogSettings, Retention
 from spark_bookkeeper.log.format.position import Start
 from spark_bookkeeper.log.writing.writer import LogWriter as AsyncLogWriter
 
@@ -36,6 +36,7 @@ class Log(Face[aio.Log]):
     writer = blocking(aio.Log.writer, _open_writer)
     recover = blocking(aio.Log.recover)
     truncate = blocking(aio.Log.truncate)
+    set_retention = blocking(aio.Log.set_retention)
 
     @property
     def schema(self) -> bytes:
@@ -44,6 +45,10 @@ class Log(Face[aio.Log]):
     @property
     def settings(self) -> LogSettings:
         return self._run(aio.Log.settings)
+
+    @property
+    def retention(self) -> Retention:
+        return self._run(aio.Log.retention)
 
     @property
     def row_count(self) -> int:

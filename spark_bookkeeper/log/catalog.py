@@ -26,13 +26,13 @@ from spark_bookkeeper.log.cleaning.deletion import LogDeletion
 from spark_bookkeeper.log.cleaning.sweep import SweepReport
 from spark_bookkeeper.log.errors import LogExistsError, LogRecreatedError, NoSuchLogError
 from spark_bookkeeper.log.format.epoch import SCHEMA_BYTES_MAX, StoredTxn
-from spark_bookkeeper.log.format.model import LogHead, LogSettings, LogState
+from spark_bookkeeper.log.format.model import KEEP_ALL, LogHead, LogSettings, LogState, Retention
 from spark_bookkeeper.log.format.serde import encode_head, encode_name, encode_schema, parse_name
 from spark_bookkeeper.log.nodes.deletes import delete_node
 from spark_bookkeeper.log.nodes.paths import LOG_ID_MAX
 from spark_bookkeeper.log.nodes.reads import READS_MAX, HeadAt, LogNodes
 from spark_bookkeeper.log.nodes.site import LogSite
-from spark_bookkeeper.log.rules.transitions import deleting
+from spark_bookkeeper.log.rules.transitions import deleting, with_retention
 
 CREATE_ATTEMPTS_MAX = 10
 """Tries of a creation or of the start of a deletion against lost replies and races."""
@@ -50,7 +50,9 @@ class Catalog:
         self._random = random
         self._deletion = deletion
 
-    async def create(self, name: str, settings: LogSettings, schema: bytes) -> int:
+    async def create(
+        self, name: str, settings: LogSettings, schema: bytes, retention: Retention = KEEP_ALL
+    ) -> int:
         """Create an empty log with ``schema`` as its schema 0; returns its id.
 
         Raises:
@@ -63,6 +65,9 @@ class Catalog:
             raise ValueError(
                 f"a schema has at most {SCHEMA_BYTES_MAX} bytes; size_bytes={len(schema)}"
             )
+        head = LogHead(name=name, settings=settings)
+        if retention != KEEP_ALL:
+            head = with_retention(head, retention)
         log_id = self._draw()
         lost: Exception | None = None
         for _ in range(CREATE_ATTEMPTS_MAX):
@@ -70,7 +75,7 @@ class Catalog:
                 await self._make_roots()
                 if lost is not None and await self._synced_id(name) == log_id:
                     return log_id
-                await self._store.multi(self._creation(name, log_id, settings, schema))
+                await self._store.multi(self._creation(log_id, head, schema))
                 return log_id
             except NodeExistsError as refused:
                 found = await self._synced_id(name)
@@ -114,16 +119,16 @@ class Catalog:
         return self._site.nodes(log_id, name)
 
     async def open_or_create(
-        self, name: str, settings: LogSettings, schema: bytes
+        self, name: str, settings: LogSettings, schema: bytes, retention: Retention = KEEP_ALL
     ) -> tuple[LogNodes, bool]:
-        """The log of this name, and whether this call created it; an existing one's settings stay."""
+        """The log of this name, and whether this call created it; an existing one stays as it is."""
         try:
             return await self.open(name), False
         except NoSuchLogError:
             is_created = False
             # If another writer is faster, its log is used.
             with suppress(LogExistsError):
-                await self.create(name, settings, schema)
+                await self.create(name, settings, schema, retention)
                 is_created = True
             return await self.open(name), is_created
 
@@ -240,14 +245,12 @@ class Catalog:
         with suppress(NodeExistsError):
             await self._store.create(self._paths.names, b"", make_parents=True)
 
-    def _creation(
-        self, name: str, log_id: int, settings: LogSettings, schema: bytes
-    ) -> list[Operation]:
+    def _creation(self, log_id: int, head: LogHead, schema: bytes) -> list[Operation]:
         tree = self._paths.log(log_id)
         return [
-            Create(self._paths.name(name), encode_name(log_id)),
+            Create(self._paths.name(head.name), encode_name(log_id)),
             Create(tree.root, b""),
-            Create(tree.head, encode_head(LogHead(name=name, settings=settings))),
+            Create(tree.head, encode_head(head)),
             *(Create(folder, b"") for folder in tree.folders),
             Create(tree.schema(0), encode_schema(schema)),
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_bookkeeper.log.format.model import LedgerRange, LogHead, LogSettings
+from spark_bookkeeper.log.format.model import LedgerRange, LogHead, LogSettings, Retention
 from spark_bookkeeper.log.format.position import Position, Start
 from spark_bookkeeper.log.layer import LogLayer
 from spark_bookkeeper.log.ledgers import Ledgers
@@ -40,6 +40,18 @@ class Log:
     async def settings(self) -> LogSettings:
         """How the log's ledgers are written."""
         return (await self._head()).settings
+
+    async def retention(self) -> Retention:
+        """What of the log goes by itself."""
+        return (await self._head()).retention
+
+    async def set_retention(self, retention: Retention) -> None:
+        """Choose what of the log goes by itself, behind Spark's commits and by ``logs gc``.
+
+        Raises:
+            NoSuchLogError, MetadataConflictError, MetadataUnavailableError: try again.
+        """
+        await self._layer.change_retention(self.log_id, self.name, lambda _: retention)
 
     async def row_count(self) -> int:
         """Rows of closed ledgers; those of an open ledger are counted when it is closed."""

@@ -19,10 +19,12 @@ from spark_bookkeeper.log.catalog import Catalog
 from spark_bookkeeper.log.cleaning.collect import Collector
 from spark_bookkeeper.log.cleaning.consumers import Consumers
 from spark_bookkeeper.log.cleaning.deletion import LogDeletion
+from spark_bookkeeper.log.cleaning.retention import Expired, change_retention, drop_expired
 from spark_bookkeeper.log.cleaning.sweep import Sweeper
 from spark_bookkeeper.log.cleaning.truncation import truncate_log
 from spark_bookkeeper.log.commits.commit import Committer
 from spark_bookkeeper.log.commits.jobs import Jobs
+from spark_bookkeeper.log.format.model import Retention
 from spark_bookkeeper.log.nodes.paths import LogPaths
 from spark_bookkeeper.log.nodes.reads import LogNodes
 from spark_bookkeeper.log.nodes.site import LedgerAction, LogSite
@@ -117,8 +119,20 @@ class LogLayer:
 
     async def truncate(self, log_id: int, log: str, before_row: int) -> int:
         """See :func:`spark_bookkeeper.log.cleaning.truncation.truncate_log`."""
-        site, nodes = self._site, self.nodes(log_id, log)
-        return await truncate_log(nodes, before_row, clock_ms=site.clock_ms, pause=site.pause)
+        return await truncate_log(self._site, self.nodes(log_id, log), before_row)
+
+    async def drop_expired(
+        self, log_id: int, log: str, limits: Retention | None = None, *, is_dry_run: bool = False
+    ) -> Expired:
+        """See :func:`spark_bookkeeper.log.cleaning.retention.drop_expired`."""
+        nodes = self.nodes(log_id, log)
+        return await drop_expired(self._site, nodes, limits, is_dry_run=is_dry_run)
+
+    async def change_retention(
+        self, log_id: int, log: str, wanted: Callable[[Retention], Retention]
+    ) -> Retention:
+        """See :func:`spark_bookkeeper.log.cleaning.retention.change_retention`."""
+        return await change_retention(self._site, self.nodes(log_id, log), wanted)
 
     def draw_job_id(self) -> str:
         """A name no other write has."""

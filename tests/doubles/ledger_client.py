@@ -13,6 +13,7 @@ from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata
 from bookkeeper_metadata.store.memory import MemoryStore
+from bookkeeper_metadata.store.memory_tree import MemoryTree
 from spark_bookkeeper.blocking.add_future import AddFuture
 from spark_bookkeeper.blocking.read_handle import ReadHandle
 from spark_bookkeeper.blocking.write_handle import WriteHandle
@@ -195,9 +196,9 @@ class FakeLedgerClient(LedgerClient):
 class FakeClient(BookKeeper):
     """The client boundary of the data source; whatever is not defined here reaches no cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock_ms: Callable[[], int] = lambda: 0) -> None:
         super().__init__("zk+hierarchical://fake/ledgers")
-        self.store = MemoryStore()
+        self.store = MemoryStore(MemoryTree(clock_ms))
         self.bookies_missed: frozenset[str] = frozenset()
         """What every writer says of its ledger."""
         self.ledgers: dict[int, FakeLedger] = {}

@@ -126,6 +126,54 @@ def test_rows_every_live_consumer_has_read_are_dropped_by_command(
         bookkeeper.refused("logs", "truncate", "consumed", *wrong, "--yes", code=2)
 
 
+def test_retention_is_set_by_command_and_what_it_lets_go_is_dropped(
+    bookkeeper: CommandLine, bk: BookKeeper, cluster: LocalCluster
+) -> None:
+    for text in (b"0\n1\n", b"2\n3\n", b"4\n"):
+        bookkeeper("logs", "append", "retained", stdin=text)
+    set_to = ("logs", "set", "retained")
+    kept = {"log": "retained", "time_ms": 604_800_000, "size_bytes": 2, "is_consumed_kept": False}
+    assert bookkeeper.json(*set_to, "--retention-time", "7d", "--retention-size", 2) == kept
+    with_consumers = {**kept, "time_ms": None, "is_consumed_kept": True}
+    assert (
+        bookkeeper.json(*set_to, "--retention-time", "none", "--retain-consumed") == with_consumers
+    )
+    for wrong in ((), ("--retention-time", "soon"), ("--retention-size", 0)):
+        bookkeeper.refused(*set_to, *wrong, code=2)
+    shown = bookkeeper.json("logs", "show", "retained")
+    assert {"log": "retained", **shown["retention"]} == with_consumers
+    assert bk.open_log("retained").retention.size_bytes == 2
+
+    session = session_with(cluster.metadata_service_uri)
+    consumers = session.consumers(bk.open_log("retained").log_id, "retained")
+    session.run(consumers.advance("slow", 1, 3_600_000))
+    assert bookkeeper.json("logs", "gc", "retained")["rows_dropped"] == 0
+    session.run(consumers.advance("slow", 5, 3_600_000))
+    assert bookkeeper.json("logs", "gc", "retained", "--dry-run")["rows_dropped"] == 2
+    assert bookkeeper.json("logs", "show", "retained")["base_row"] == 0
+    assert "rows dropped" in bookkeeper("logs", "gc", "retained")
+    assert bookkeeper.json("logs", "show", "retained")["base_row"] == 2
+
+
+def test_rows_are_dropped_by_age_and_size_by_command(
+    bookkeeper: CommandLine, bk: BookKeeper
+) -> None:
+    for text in (b"0\n1\n", b"2\n3\n", b"4\n"):
+        bookkeeper("logs", "append", "aged", stdin=text)
+    truncate = ("logs", "truncate", "aged", "--yes")
+    for wrong in (("--older-than", "1d", "--before", 1), ("--keep-bytes", "some")):
+        bookkeeper.refused(*truncate, *wrong, code=2)
+    assert bookkeeper.json(*truncate, "--older-than", "1d")["first_row"] == 0
+    planned = bookkeeper.json(*truncate, "--keep-bytes", 1, "--dry-run")
+    assert planned == {"log": "aged", "before": 4, "first_row": None}
+    assert bk.open_log("aged").row_count == 5
+
+    dropped = bookkeeper.json(*truncate, "--keep-bytes", 1, "--older-than", "1d")
+
+    assert dropped == {"log": "aged", "before": 4, "first_row": 4}
+    assert bk.open_log("aged").row_count == 1
+
+
 def test_consumers_are_listed_and_forgotten_by_command(
     bookkeeper: CommandLine, bk: BookKeeper, cluster: LocalCluster
 ) -> None:

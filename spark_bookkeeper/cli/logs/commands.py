@@ -14,6 +14,7 @@ import click
 from spark_bookkeeper.cli import options, output
 from spark_bookkeeper.cli.logs.consumers import COLUMNS, consumers
 from spark_bookkeeper.cli.logs.gc import gc
+from spark_bookkeeper.cli.logs.retention import set_retention, truncate
 from spark_bookkeeper.cli.logs.transactions import txns
 from spark_bookkeeper.cli.records import (
     length_prefixed_option,
@@ -36,6 +37,8 @@ def logs() -> None:
 
 logs.add_command(consumers)
 logs.add_command(gc)
+logs.add_command(set_retention)
+logs.add_command(truncate)
 logs.add_command(txns)
 
 
@@ -69,8 +72,9 @@ def show(log: str, uri: str, as_json: bool) -> None:
     ranges, columns = document.pop("ranges"), document.pop("schema")
     transactions, readers = document.pop("transactions"), document.pop("consumers")
     opened, settings = document.pop("open_ledger"), document.pop("settings")
-    short = document.pop("under_replicated")
-    output.print_fields(output.printable_fields({**document, **settings}))
+    short, retention = document.pop("under_replicated"), document.pop("retention")
+    kept = {f"retention_{name}": value for name, value in retention.items()}
+    output.print_fields(output.printable_fields({**document, **settings, **kept}))
     output.print_documents({"column": "column", "type": "type"}, columns)
     places = {"ledger": "ledger_id", "first entry": "first_entry", "last entry": "last_entry"}
     sizes = {"first row": "first_row", "rows": "rows", "bytes": "size_bytes"}
@@ -161,33 +165,6 @@ def tail(log: str, *, uri: str, as_json: bool, raw: bool, start: int | str, **wa
                 row = asdict(position)
                 print_record(entry.payload, name="value", place=row, as_json=as_json, raw=raw)
                 sys.stdout.flush()
-
-
-@logs.command()
-@click.argument("log")
-@click.option("--before", type=click.IntRange(min=0), help="The first row to keep.")
-@click.option("--consumed", is_flag=True, help="Keep what a live consumer has not read yet.")
-@options.yes_option
-@options.cluster_options
-def truncate(
-    log: str, before: int | None, *, consumed: bool, is_sure: bool, uri: str, as_json: bool
-) -> None:
-    """Drop the oldest rows: every range that ends before a row. `gc` deletes them later.
-
-    The row is a number, or where the slowest live consumer is: a query with the option consumer.
-    """
-    from spark_bookkeeper.admin.log_documents import session_with
-
-    if (before is None) == (not consumed):
-        raise click.UsageError("give one of --before and --consumed")
-    session = session_with(uri)
-    log_id = session.run(session.catalog.open(log)).log_id
-    consumed_row = session.consumers(log_id, log).consumed_row
-    row = session.run(consumed_row()) if before is None else before
-    options.confirm(f"Drop the rows of {log} before row {row} for ever?", is_sure)
-    first_row = session.run(session.truncate(log_id, log, row))
-    document = {"log": log, "before": row, "first_row": first_row}
-    output.print_result(document, f"first row of {log} is {first_row}", as_json=as_json)
 
 
 @logs.command()

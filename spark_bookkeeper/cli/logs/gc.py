@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Change nothing, print what would be deleted.")
 @cluster_options
 def gc(log: str | None, dry_run: bool, uri: str, as_json: bool) -> int:
-    """Collect what dead writers and overwrites left behind; safe at any moment.
+    """Collect what dead writers and overwrites left, and drop what retention lets go; always safe.
 
     Collects one log; without LOG every log, and what is left of logs whose deletion was
     interrupted. If one log fails, the others are still collected, and the exit code is 1.
@@ -35,7 +35,7 @@ def gc(log: str | None, dry_run: bool, uri: str, as_json: bool) -> int:
         if as_json:
             print_json({"log": log, "dry_run": dry_run, **report})
         else:
-            print_fields({key.replace("_", " "): len(value) for key, value in report.items()})
+            print_fields({key.replace("_", " "): _count(value) for key, value in report.items()})
         return 0
     document = _collect_all(session, is_dry_run=dry_run)
     if as_json:
@@ -73,19 +73,23 @@ def _note_failure(failed: list[dict[str, str]], what: str) -> Iterator[None]:
         failed.append({"what": what, "cause": f"{cause.name}: {cause}"})
 
 
-def _collect(session: Session, log: str, *, is_dry_run: bool) -> dict[str, list[Any]]:
+def _collect(session: Session, log: str, *, is_dry_run: bool) -> dict[str, Any]:
     log_id = session.run(session.catalog.find(log)).log_id
     collect = session.collector.collect(log_id, log=log, is_dry_run=is_dry_run)
     return asdict(session.run(collect))
 
 
 def _print(document: dict[str, Any]) -> None:
-    keys = ("ledgers_deleted", "ledgers_left", "tokens_removed", "garbage_removed")
+    keys = ("ledgers_deleted", "ledgers_left", "tokens_removed", "garbage_removed", "rows_dropped")
     named = [(each["log"], each) for each in document["logs"]]
     gone = [(f"deleted log {each['log_id']}", each) for each in document["deletions"]]
     print_table(
-        ("log", "ledgers", "ledgers left", "tokens", "garbage"),
-        ([what, *(len(each.get(key, ())) for key in keys)] for what, each in (*named, *gone)),
+        ("log", "ledgers", "ledgers left", "tokens", "garbage", "rows"),
+        ([what, *(_count(each.get(key, ())) for key in keys)] for what, each in (*named, *gone)),
     )
     for each in document["failed"]:
         click.echo(f"{each['what']}: {each['cause']}", err=True)
+
+
+def _count(of: int | list[Any] | tuple[Any, ...]) -> int:
+    return of if isinstance(of, int) else len(of)

@@ -151,6 +151,9 @@ class WriteOptions(TargetOptions):
     """A writer outside Spark is fenced and its ledger recorded first."""
     deleted_ledger_retention_ms: int = _RETENTION.deleted_ledger_retention_ms
     job_timeout_ms: int = _RETENTION.job_timeout_ms
+    retention_time_ms: int | None = None
+    """Of the log this write creates, like the next; one that is there keeps its own."""
+    retention_size_bytes: int | None = None
     txn_app_id: str | None = None
     txn_version: int | None = None
 

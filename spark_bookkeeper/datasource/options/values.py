@@ -74,6 +74,14 @@ def parse_duration_ms(value: str) -> int:
     )
 
 
+def positive_duration_ms(value: str) -> int:
+    """As :func:`parse_duration_ms`, above 0."""
+    found = parse_duration_ms(value)
+    if found == 0:
+        raise ValueError("must be a duration above 0")
+    return found
+
+
 def parse_timestamp_ms(value: str) -> int:
     """Milliseconds since the epoch, or ISO 8601; a time without a zone is UTC.
 

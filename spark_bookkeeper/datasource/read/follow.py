@@ -105,9 +105,7 @@ class LogFollower:
         place = self._parsed(start)
         limits = trigger_limits(self._options, limit)
         if isinstance(place, StartSymbol):
-            row, extent = self._resolve_start(place)
-            # Before anything is read: the rows of the first batch are wanted from now on.
-            self._move_cursor(row)
+            row, extent = self._resolve_held_start(place)
             end = self._batch_end(row, extent.end_row, limits)
             # Never the symbol, even without rows: Spark keeps ends only, so this is what pins the
             # start.
@@ -168,6 +166,21 @@ class LogFollower:
             plan_limits(self._options),
             row_is_entry=self._readable.is_raw,
         )
+
+    def _resolve_held_start(self, symbol: StartSymbol) -> tuple[int, LogExtent]:
+        """The row a new query begins with, held for it by its cursor, and the log it was found in."""
+        row, extent = self._resolve_start(symbol)
+        # Before anything is read: the rows of the first batch are wanted from now on.
+        self._move_cursor(row)
+        if self._cursor is None:
+            return row, extent
+        # Retention may have dropped rows between the two, and never will again.
+        extent = self._run(self._view.extent(is_latest=True))
+        if extent.head.base_row <= row:
+            return row, extent
+        row, extent = self._resolve_start(symbol)
+        self._move_cursor(row)
+        return row, extent
 
     def _resolve_start(self, symbol: StartSymbol) -> tuple[int, LogExtent]:
         """The row a new query begins with, and the log it was found in."""

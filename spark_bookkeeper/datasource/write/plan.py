@@ -22,7 +22,7 @@ from spark_bookkeeper.datasource.session import Session
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.log.errors import NoSuchLogError
 from spark_bookkeeper.log.format.epoch import Epoch, Job, PlannedSchema, Txn
-from spark_bookkeeper.log.format.model import LogHead, LogSettings
+from spark_bookkeeper.log.format.model import LogHead, LogSettings, Retention
 from spark_bookkeeper.log.format.raw import RAW
 from spark_bookkeeper.log.nodes.reads import LogNodes
 
@@ -148,7 +148,12 @@ async def _find_or_create(
     )
     # Another write may create the log now, with other columns, so the caller checks them again.
     try:
-        return await session.catalog.open_or_create(log, settings, log_schema.encode())
+        return await session.catalog.open_or_create(
+            log,
+            settings,
+            log_schema.encode(),
+            Retention(time_ms=options.retention_time_ms, size_bytes=options.retention_size_bytes),
+        )
     except ValueError as error:
         # Some of our own errors are ValueErrors too, and have a name and advice already.
         if isinstance(error, BookKeeperError):

@@ -7,6 +7,7 @@ to a chunk or a ledger only after nothing can add one any more.
 * A LIVE token dies if its transaction is stored already, else after its writer's ``jobTimeout``.
 * A DEAD token goes with all its ledgers; a COMMITTED one ``job_timeout`` after its commit.
 * Garbage past the retention chosen by its writer goes with the ledgers nothing else names.
+* What the log's retention lets go is dropped, last of all: it is garbage from then on.
 * A chunk goes once its epoch's token was seen not LIVE or gone, and after that, in the same
   session, neither head nor garbage referenced it.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from bookkeeper_metadata.store.operations import Check, Delete, Operation, StoreConflict
+from spark_bookkeeper.log.cleaning.retention import drop_expired
 from spark_bookkeeper.log.cleaning.sweep import (
     Sweeper,
     SweepReport,
@@ -52,6 +54,9 @@ class Collector:
         await self._tokens(nodes, report, is_dry_run)
         await self._garbage(nodes, report, is_dry_run)
         await self._chunks(nodes, report, is_dry_run)
+        # A busy head may refuse it for long, and the rest must not wait for that.
+        expired = await drop_expired(self._sweeper.site, nodes, is_dry_run=is_dry_run)
+        report.rows_dropped = expired.rows
         return report
 
     async def _tokens(self, nodes: LogNodes, report: SweepReport, is_dry_run: bool) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from bookkeeper_metadata.errors import MetadataConflictError
-from bookkeeper_metadata.store.operations import NoNodeError, StoreConflict
+from bookkeeper_metadata.store.operations import Create, NoNodeError, Put, StoreConflict
 from spark_bookkeeper.log.errors import NoConsumerError, NoSuchLogError
 from spark_bookkeeper.log.format.model import Cursor
 from spark_bookkeeper.log.format.serde import encode_cursor
@@ -39,6 +39,9 @@ class Consumers:
     async def advance(self, consumer: str, row: int, timeout_ms: int) -> Cursor:
         """Record that ``consumer`` is live and needs no row before ``row``; returns its cursor.
 
+        While it is live, retention that waits for consumers drops no row from there on. Rows that
+        were gone before are not brought back: a new consumer looks at the log's first row after this.
+
         Raises:
             NoSuchLogError: the log is gone.
             MetadataConflictError: others moved the cursor every time.
@@ -51,7 +54,15 @@ class Consumers:
                 found = await self._nodes.cursor(consumer)
                 if found is None:
                     cursor = Cursor(row, now_ms, timeout_ms)
-                    await store.create(path, encode_cursor(cursor))
+                    generation = await self._nodes.generation()
+                    await store.multi(
+                        [
+                            Create(path, encode_cursor(cursor)),
+                            # A retention that has read the cursors before this one was made is
+                            # refused by this, and reads them again.
+                            Put(self._nodes.tree.consumers, b"", generation),
+                        ]
+                    )
                 else:
                     cursor = found.cursor.advanced(row, now_ms, timeout_ms)
                     await store.put(path, encode_cursor(cursor), found.version)

@@ -49,6 +49,8 @@ class SweepReport:
     chunks_deleted: list[str] = field(default_factory=list)
     garbage_removed: list[int] = field(default_factory=list)
     jobs_removed: list[str] = field(default_factory=list)
+    rows_dropped: int = 0
+    """By the log's retention."""
 
 
 class Sweeper:

@@ -7,18 +7,14 @@ writer goes on undisturbed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from bookkeeper_metadata.foundation.backoff import Pause
 from spark_bookkeeper.log.commits.change import HeadChange, change_head
 from spark_bookkeeper.log.format.model import Chunk, LogHead
 from spark_bookkeeper.log.nodes.reads import LogNodes
-from spark_bookkeeper.log.rules.transitions import chunk_to_cut, truncate
+from spark_bookkeeper.log.nodes.site import LogSite
+from spark_bookkeeper.log.rules.transitions import ChunkNames, Transition, chunk_to_cut, truncate
 
 
-async def truncate_log(
-    nodes: LogNodes, before_row: int, *, clock_ms: Callable[[], int], pause: Pause
-) -> int:
+async def truncate_log(site: LogSite, nodes: LogNodes, before_row: int) -> int:
     """Drop every range that ends at or below ``before_row``; returns the first row still there.
 
     Raises:
@@ -35,22 +31,28 @@ async def truncate_log(
                 f"the log has no row {before_row}; first_row={head.base_row} "
                 f"next_row={head.next_row}"
             )
-        opened = await _open_chunks(nodes, head, before_row)
-        transition = truncate(head, before_row, opened, change.names, change.now_ms)
+        transition = await cut_before(nodes, head, before_row, change.names, change.now_ms)
         if transition is None:
             return head.base_row
         await change.apply(found, transition)
         return transition.head.base_row
 
-    return await change_head(nodes, attempt, clock_ms=clock_ms, pause=pause)
+    return await change_head(nodes, attempt, clock_ms=site.clock_ms, pause=site.pause)
 
 
-async def _open_chunks(nodes: LogNodes, head: LogHead, before_row: int) -> dict[str, Chunk]:
-    """The chunks that hold rows on both sides of ``before_row``: one of each level."""
+async def cut_before(
+    nodes: LogNodes, head: LogHead, before_row: int, names: ChunkNames, now_ms: int
+) -> Transition | None:
+    """The change that drops what ends at or below ``before_row``; ``None``: nothing does.
+
+    Raises:
+        ChunkMissingError: a chunk that has to be opened is gone.
+    """
     opened: dict[str, Chunk] = {}
     ref = chunk_to_cut(head.chunks, before_row)
+    # The chunks that hold rows on both sides of the row: one of each level.
     while ref is not None:
         # Read with all column bounds: what stays of the chunk is written anew from this.
         chunk = opened[ref.name] = await nodes.chunk(ref)
         ref = chunk_to_cut(chunk.chunks, before_row)
-    return opened
+    return truncate(head, before_row, opened, names, now_ms)

@@ -10,7 +10,7 @@ whose reply was lost came to, its caller reads from the head and decides anew.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
@@ -31,13 +31,13 @@ _log = logging.getLogger(__name__)
 
 
 class HeadChange:
-    """One attempt at one change; ``names`` are for its chunks."""
+    """One attempt at one change; ``epoch`` is its token's, ``names`` are for its chunks."""
 
     def __init__(self, nodes: LogNodes, epoch: int, now_ms: int) -> None:
         self.names = ChunkNames(epoch)
         self.now_ms = now_ms
+        self.epoch = epoch
         self._nodes = nodes
-        self._epoch = epoch
 
     async def write_chunks(self, transition: Transition) -> None:
         """Write the chunks ``transition`` needs; nothing refers to them yet."""
@@ -49,25 +49,27 @@ class HeadChange:
     def operations(self, found: HeadAt, transition: Transition) -> list[Operation]:
         """The multi that brings ``transition`` about, once its chunks are written."""
         token = Token(state=TokenState.COMMITTED, created_ms=self.now_ms, changed_ms=self.now_ms)
-        return change_operations(self._nodes.tree, self._epoch, found, transition, token)
+        return change_operations(self._nodes.tree, self.epoch, found, transition, token)
 
-    async def apply(self, found: HeadAt, transition: Transition) -> None:
-        """Bring ``transition`` about.
+    async def apply(
+        self, found: HeadAt, transition: Transition, checks: Sequence[Operation] = ()
+    ) -> None:
+        """Bring ``transition`` about, provided that ``checks`` hold.
 
         Raises:
-            StoreConflict: the head changed since; nothing happened.
+            StoreConflict: the head changed since, or what is checked; nothing happened.
             MetadataUnavailableError: it may have happened, or may still.
         """
         await self.write_chunks(transition)
-        await self._nodes.store.multi(self.operations(found, transition))
+        await self._nodes.store.multi([*self.operations(found, transition), *checks])
 
     async def end(self) -> None:
         """Remove the token: from now on no multi of this attempt can happen that has not."""
         try:
-            await delete_node(self._nodes.store, self._nodes.tree.token(self._epoch))
+            await delete_node(self._nodes.store, self._nodes.tree.token(self.epoch))
         except MetadataUnavailableError as cause:
             # An error here would hide what became of the change; by age the token goes anyway.
-            _log.info("token left to expire. epoch=%d cause=%s", self._epoch, cause)
+            _log.info("token left to expire. epoch=%d cause=%s", self.epoch, cause)
 
 
 def change_operations(

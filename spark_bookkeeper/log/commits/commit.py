@@ -259,10 +259,7 @@ class Committer:
         # The head read above is what both are decided on; the multi demands that very version.
         change = replace_all if request.epoch.is_overwrite else append
         transition = change(head, request.written, attempted.names, self._site.clock_ms())
-        wish = self._site.retention
-        if transition.garbage is not None and wish is not None:
-            kept = replace(transition.garbage, retention_ms=wish.deleted_ledger_retention_ms)
-            transition = replace(transition, garbage=kept)
+        transition = transition.kept_for(self._site.garbage_retention_ms)
         await each(
             lambda chunk: self._write_chunk(nodes, chunk),
             transition.chunks,

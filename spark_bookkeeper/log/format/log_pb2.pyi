@@ -73,7 +73,7 @@ class ColumnRange(_message.Message):
     def __init__(self, column: _Optional[str] = ..., minimum: _Optional[_Union[Scalar, _Mapping[str, object]]] = ..., maximum: _Optional[_Union[Scalar, _Mapping[str, object]]] = ..., nulls: _Optional[int] = ...) -> None: ...
 
 class Range(_message.Message):
-    __slots__ = ("ledger_id", "first_entry", "last_entry", "first_row", "rows", "size_bytes", "schema_id", "commit_ms", "columns")
+    __slots__ = ("ledger_id", "first_entry", "last_entry", "first_row", "rows", "size_bytes", "schema_id", "commit_ms", "columns", "first_commit_ms")
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     FIRST_ENTRY_FIELD_NUMBER: _ClassVar[int]
     LAST_ENTRY_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,7 @@ class Range(_message.Message):
     SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
     COMMIT_MS_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_COMMIT_MS_FIELD_NUMBER: _ClassVar[int]
     ledger_id: int
     first_entry: int
     last_entry: int
@@ -92,7 +93,8 @@ class Range(_message.Message):
     schema_id: int
     commit_ms: int
     columns: _containers.RepeatedCompositeFieldContainer[ColumnRange]
-    def __init__(self, ledger_id: _Optional[int] = ..., first_entry: _Optional[int] = ..., last_entry: _Optional[int] = ..., first_row: _Optional[int] = ..., rows: _Optional[int] = ..., size_bytes: _Optional[int] = ..., schema_id: _Optional[int] = ..., commit_ms: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[ColumnRange, _Mapping[str, object]]]] = ...) -> None: ...
+    first_commit_ms: int
+    def __init__(self, ledger_id: _Optional[int] = ..., first_entry: _Optional[int] = ..., last_entry: _Optional[int] = ..., first_row: _Optional[int] = ..., rows: _Optional[int] = ..., size_bytes: _Optional[int] = ..., schema_id: _Optional[int] = ..., commit_ms: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[ColumnRange, _Mapping[str, object]]]] = ..., first_commit_ms: _Optional[int] = ...) -> None: ...
 
 class ChunkRef(_message.Message):
     __slots__ = ("epoch", "serial", "level", "first_row", "rows", "ranges", "size_bytes", "last_commit_ms")
@@ -154,8 +156,18 @@ class OpenLedger(_message.Message):
     opened_ms: int
     def __init__(self, ledger_id: _Optional[int] = ..., first_row: _Optional[int] = ..., opened_ms: _Optional[int] = ...) -> None: ...
 
+class Retention(_message.Message):
+    __slots__ = ("time_ms", "size_bytes", "is_consumed_kept")
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IS_CONSUMED_KEPT_FIELD_NUMBER: _ClassVar[int]
+    time_ms: int
+    size_bytes: int
+    is_consumed_kept: bool
+    def __init__(self, time_ms: _Optional[int] = ..., size_bytes: _Optional[int] = ..., is_consumed_kept: bool = ...) -> None: ...
+
 class Head(_message.Message):
-    __slots__ = ("format_version", "state", "name", "settings", "base_row", "next_row", "overwritten_row", "schema_id", "last_commit_ms", "chunks", "ranges", "open_ledger")
+    __slots__ = ("format_version", "state", "name", "settings", "base_row", "next_row", "overwritten_row", "schema_id", "last_commit_ms", "chunks", "ranges", "open_ledger", "retention")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +180,7 @@ class Head(_message.Message):
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
     OPEN_LEDGER_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     state: LogState
     name: str
@@ -180,7 +193,8 @@ class Head(_message.Message):
     chunks: _containers.RepeatedCompositeFieldContainer[ChunkRef]
     ranges: _containers.RepeatedCompositeFieldContainer[Range]
     open_ledger: OpenLedger
-    def __init__(self, format_version: _Optional[int] = ..., state: _Optional[_Union[LogState, str]] = ..., name: _Optional[str] = ..., settings: _Optional[_Union[Settings, _Mapping[str, object]]] = ..., base_row: _Optional[int] = ..., next_row: _Optional[int] = ..., overwritten_row: _Optional[int] = ..., schema_id: _Optional[int] = ..., last_commit_ms: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[ChunkRef, _Mapping[str, object]]]] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping[str, object]]]] = ..., open_ledger: _Optional[_Union[OpenLedger, _Mapping[str, object]]] = ...) -> None: ...
+    retention: Retention
+    def __init__(self, format_version: _Optional[int] = ..., state: _Optional[_Union[LogState, str]] = ..., name: _Optional[str] = ..., settings: _Optional[_Union[Settings, _Mapping[str, object]]] = ..., base_row: _Optional[int] = ..., next_row: _Optional[int] = ..., overwritten_row: _Optional[int] = ..., schema_id: _Optional[int] = ..., last_commit_ms: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[ChunkRef, _Mapping[str, object]]]] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping[str, object]]]] = ..., open_ledger: _Optional[_Union[OpenLedger, _Mapping[str, object]]] = ..., retention: _Optional[_Union[Retention, _Mapping[str, object]]] = ...) -> None: ...
 
 class Name(_message.Message):
     __slots__ = ("format_version", "log_id")

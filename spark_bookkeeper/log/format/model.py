@@ -72,6 +72,39 @@ class LogSettings:
         raise_all(found, self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """What of a log goes by itself: whole ranges, the oldest first, the newest range never.
+
+    A range goes by its age or by its place, whichever says so first.
+    """
+
+    time_ms: int | None = None
+    """Ranges go whose last commit is older than this; ``None``: none goes by its age."""
+    size_bytes: int | None = None
+    """Payload bytes of one copy that stay at least; what is older than these goes. ``None``: all
+    stay."""
+    is_consumed_kept: bool = False
+    """Rows that a live consumer has not passed stay, whatever their age and place."""
+
+    def __post_init__(self) -> None:
+        found = []
+        if self.time_ms is not None and self.time_ms < 1:
+            found.append("time_ms must be at least 1")
+        if self.size_bytes is not None and self.size_bytes < 0:
+            found.append("size_bytes must not be negative")
+        raise_all(found, self)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether any range ever goes."""
+        return self.time_ms is not None or self.size_bytes is not None
+
+
+KEEP_ALL = Retention()
+"""The retention of a log for which nobody chose one."""
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerRange:
     """Consecutive entries of one ledger that hold consecutive rows of the log."""
@@ -87,8 +120,11 @@ class LedgerRange:
     """Payload bytes."""
     schema_id: int
     commit_ms: int
-    """Commit time, ms since the epoch; never less than that of the range before."""
+    """Commit time, ms since the epoch; never less than that of the range before. Of a range that
+    was rewritten from several: the last one's."""
     columns: tuple[ColumnRange, ...] = ()
+    first_commit_ms: int = 0
+    """Of a range that was rewritten from several: commit time of the first. 0: there is only one."""
 
     @property
     def next_row(self) -> int:
@@ -185,12 +221,18 @@ class LogHead:
     ranges: tuple[LedgerRange, ...] = ()
     """The newest ranges."""
     open_ledger: OpenLedger | None = None
+    retention: Retention = KEEP_ALL
+    format_version: int = 1
+    """2 from the first use of retention or of rewritten ranges on, for good: programs that know
+    neither must refuse the log, not write these away."""
 
     def __post_init__(self) -> None:
         found = []
         if not 0 <= self.base_row <= self.next_row:
             found.append("rows must satisfy 0 <= base_row <= next_row")
         found += _gaps(self.base_row, (*self.chunks, *self.ranges), self.next_row)
+        if self.format_version == 1 and self.retention != KEEP_ALL:
+            found.append("a head with a retention has format version 2")
         raise_all(found, None)
 
 

@@ -1,15 +1,17 @@
-"""Between the values of a log and the bytes of its znodes: format version 1.
+"""Between the values of a log and the bytes of its znodes: format versions 1 and 2.
 
 Encoding is deterministic, so equal values are equal bytes. Most fields have one name in a value and
 in its message, and are copied by it; the others are named below. Whatever does not parse, or has a
 format version this build does not know, is :class:`bookkeeper_metadata.errors.MetadataCorruptError` naming
-the node; nothing is ever guessed or dropped.
+the node; nothing is ever guessed or dropped. Version 2 adds a head's retention and ranges that were
+rewritten from several; a node that has neither is written as version 1, but for the head, which keeps
+2 once it had it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import fields
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -20,6 +22,7 @@ from bookkeeper_metadata.model import DigestType
 from spark_bookkeeper.log.format import log_pb2 as pb
 from spark_bookkeeper.log.format.epoch import StoredTxn, Token, TokenChild, TokenState, Txn
 from spark_bookkeeper.log.format.model import (
+    KEEP_ALL,
     Chunk,
     ChunkRef,
     Cursor,
@@ -30,10 +33,14 @@ from spark_bookkeeper.log.format.model import (
     LogSettings,
     LogState,
     OpenLedger,
+    Retention,
 )
 from spark_bookkeeper.log.format.serde_columns import column_to_pb, columns_from_pb
 
 FORMAT_VERSION = 1
+"""Of every node that uses nothing newer."""
+REWRITTEN_VERSION = 2
+"""Of heads that were retained or rewritten, and of chunks and garbage with rewritten ranges."""
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
@@ -51,7 +58,7 @@ class _Fields:
 
 
 _PARTS = ("chunks", "ranges")
-_HEAD = _Fields(LogHead, "state", "settings", "open_ledger", *_PARTS)
+_HEAD = _Fields(LogHead, "state", "settings", "open_ledger", "retention", *_PARTS)
 _SETTINGS = _Fields(LogSettings, "digest_type")
 _OPEN_LEDGER = _Fields(OpenLedger)
 _TOKEN = _Fields(Token, "state", "txn", "timeout_ms")
@@ -59,14 +66,17 @@ _TOKEN_CHILD = _Fields(TokenChild)
 _TXN = _Fields(StoredTxn)
 _CURSOR = _Fields(Cursor)
 _REF = _Fields(ChunkRef)
+_VERSIONED = (pb.Head, pb.Chunk, pb.Garbage)
+"""Of which there is a second version."""
 
 
 def encode_head(head: LogHead) -> bytes:
     """The value of ``head``."""
-    settings, opened = head.settings, head.open_ledger
+    settings, opened, kept = head.settings, head.open_ledger, head.retention
     return _encode(
         pb.Head,
         **_HEAD.named(head),
+        retention=None if kept == KEEP_ALL else pb.Retention(**asdict(kept)),
         **_parts_to_pb(head),
         state=f"LOG_{head.state.name}",
         settings=pb.Settings(**_SETTINGS.named(settings), digest_type=settings.digest_type.value),
@@ -87,6 +97,7 @@ def parse_head(path: str, value: bytes) -> LogHead:
             **_HEAD.named(message),
             **_parts_from_pb(message),
             state=LogState(message.state),
+            retention=_retention_from_pb(message.retention),
             settings=LogSettings(**_SETTINGS.named(made), digest_type=DigestType(made.digest_type)),
             open_ledger=OpenLedger(*_OPEN_LEDGER.values(message.open_ledger)) if has_open else None,
         )
@@ -96,7 +107,12 @@ def parse_head(path: str, value: bytes) -> LogHead:
 
 def encode_chunk(chunk: Chunk) -> bytes:
     """The value of a chunk."""
-    return _encode(pb.Chunk, level=chunk.level, **_parts_to_pb(chunk))
+    return _encode(
+        pb.Chunk,
+        format_version=_version_of(chunk.ranges),
+        level=chunk.level,
+        **_parts_to_pb(chunk),
+    )
 
 
 def parse_chunk(path: str, value: bytes, columns: Collection[str] | None = None) -> Chunk:
@@ -188,6 +204,7 @@ def encode_garbage(garbage: Garbage) -> bytes:
     """The value of a garbage entry."""
     return _encode(
         pb.Garbage,
+        format_version=_version_of(garbage.ranges),
         **_parts_to_pb(garbage),
         reason=f"GARBAGE_{garbage.reason.name}",
         dropped_ms=garbage.dropped_ms,
@@ -255,6 +272,19 @@ def range_to_pb(item: LedgerRange) -> pb.Range:
         schema_id=item.schema_id,
         commit_ms=item.commit_ms,
         columns=[column_to_pb(column) for column in item.columns],
+        first_commit_ms=item.first_commit_ms,
+    )
+
+
+def _version_of(ranges: Iterable[LedgerRange]) -> int:
+    return REWRITTEN_VERSION if any(item.first_commit_ms for item in ranges) else FORMAT_VERSION
+
+
+def _retention_from_pb(message: pb.Retention) -> Retention:
+    return Retention(
+        time_ms=message.time_ms if message.HasField("time_ms") else None,
+        size_bytes=message.size_bytes if message.HasField("size_bytes") else None,
+        is_consumed_kept=message.is_consumed_kept,
     )
 
 
@@ -283,6 +313,7 @@ def _parts_from_pb(
                 item.schema_id,
                 item.commit_ms,
                 () if no_columns else columns_from_pb(item.columns, columns),
+                item.first_commit_ms,
             )
             for item in message.ranges
         ),
@@ -290,7 +321,7 @@ def _parts_from_pb(
 
 
 def _encode(kind: Callable[..., Message], **named: object) -> bytes:
-    message = kind(format_version=FORMAT_VERSION, **named)
+    message = kind(**{"format_version": FORMAT_VERSION, **named})
     return message.SerializeToString(deterministic=True)
 
 
@@ -302,9 +333,10 @@ def _parse(path: str, value: bytes, message: M, build: Callable[[M], T]) -> T:
         raise MetadataCorruptError(path, f"not a protobuf message ({cause})") from cause
     # Looked at before anything is built: a later format may mean something else by these fields.
     version = getattr(message, "format_version", 0)
-    if version != FORMAT_VERSION:
+    newest = REWRITTEN_VERSION if isinstance(message, _VERSIONED) else FORMAT_VERSION
+    if not FORMAT_VERSION <= version <= newest:
         raise MetadataCorruptError(
-            path, f"format version {version}, this build reads {FORMAT_VERSION}"
+            path, f"format version {version}, this build reads up to {newest}"
         )
     try:
         return build(message)

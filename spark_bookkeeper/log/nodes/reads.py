@@ -132,9 +132,23 @@ class LogNodes:
 
     async def cursors(self) -> dict[str, Cursor]:
         """How far every consumer has read, by its name."""
+        return {name: at.cursor for name, at in (await self.cursors_at()).items()}
+
+    async def cursors_at(self) -> dict[str, CursorAt]:
+        """The same, with the versions that guard what relies on them."""
         names = [unescape(name) for name in await self.store.children(self.tree.consumers) or []]
-        stored = await _read_each(self.cursor, names)
-        return {name: at.cursor for name, at in stored.items()}
+        return await _read_each(self.cursor, names)
+
+    async def generation(self) -> int:
+        """Which set of cursors this is: it grows whenever one is made.
+
+        Raises:
+            NoSuchLogError: the log is gone.
+        """
+        node = await self.store.get(self.tree.consumers)
+        if node is None:
+            raise NoSuchLogError(self.log)
+        return node.version
 
     async def schema(self, schema_id: int) -> bytes | None:
         """The schema of that number, as it was given."""

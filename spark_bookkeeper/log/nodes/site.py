@@ -31,6 +31,11 @@ class LogSite:
     retention: RetentionSettings | None = None
     """What plans and overwrites ask of collections; ``None``: each goes by its own."""
 
+    @property
+    def garbage_retention_ms(self) -> int | None:
+        """How long the garbage of this site's changes is kept; ``None``: each collection decides."""
+        return None if self.retention is None else self.retention.deleted_ledger_retention_ms
+
     def nodes(self, log_id: int, log: str = "") -> LogNodes:
         """One log's nodes as values."""
         return LogNodes(self.store, self.paths, log_id, log)

@@ -27,8 +27,9 @@ from spark_bookkeeper.log.format.model import (
     LogHead,
     LogState,
     OpenLedger,
+    Retention,
 )
-from spark_bookkeeper.log.format.serde import encode_chunk, range_to_pb
+from spark_bookkeeper.log.format.serde import REWRITTEN_VERSION, encode_chunk, range_to_pb
 
 INLINE_BYTES_MAX = 8 * 1024
 """Encoded ranges kept in the head. Every commit parses and encodes all of them: with 64 KiB, 300
@@ -53,6 +54,12 @@ class Transition:
     chunks: tuple[tuple[ChunkRef, bytes], ...] = ()
     """Chunks to create beforehand, unreferenced: safe to leave behind."""
     garbage: Garbage | None = None
+
+    def kept_for(self, retention_ms: int | None) -> Transition:
+        """The same, with its garbage kept that long; ``None``: as long as the collector does."""
+        if self.garbage is None:
+            return self
+        return replace(self, garbage=replace(self.garbage, retention_ms=retention_ms))
 
 
 class ChunkNames:
@@ -176,6 +183,11 @@ def truncate(
     cut = replace(head, base_row=base_row, chunks=tuple(kept_refs), ranges=kept_ranges)
     garbage = Garbage(GarbageReason.TRUNCATE, now_ms, tuple(dropped_refs), tuple(dropped_ranges))
     return Transition(cut, made, garbage)
+
+
+def with_retention(head: LogHead, retention: Retention) -> LogHead:
+    """The head with another retention, in the format that knows of one from then on."""
+    return replace(head, retention=retention, format_version=REWRITTEN_VERSION)
 
 
 def deleting(head: LogHead) -> LogHead:

@@ -6,9 +6,10 @@ import pytest
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.store.memory import Fault
-from spark_bookkeeper.log.format.model import Cursor
+from spark_bookkeeper.log.cleaning.consumers import CursorHolder
+from spark_bookkeeper.log.format.model import Cursor, Retention
 from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch, ids
-from tests.spark_bookkeeper.datasource.streaming import StreamQuery, rows
+from tests.spark_bookkeeper.datasource.streaming import StreamQuery, append, rows
 from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 OPTIONS = {"startingoffsets": "earliest", "consumer": "report", "maxrowspertrigger": "10"}
@@ -31,6 +32,26 @@ def test_a_cursor_is_there_before_anything_is_read(world: FakeSpark) -> None:
     query.plan()
 
     assert cursor(world) == Cursor(40, world.now_ms, WEEK_MS)
+
+
+def test_a_new_query_begins_behind_what_went_before_its_cursor_was_there(
+    world: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention comes between the look at the log and the cursor; after it, it waits."""
+    append(world, 100, 1)
+    limits = Retention(size_bytes=0, is_consumed_kept=True)
+    log_id, heartbeat = world.nodes().log_id, CursorHolder.heartbeat
+    dropped: list[int] = []
+
+    async def dropping(holder: CursorHolder, row: int) -> None:
+        dropped.append((await world.session.drop_expired(log_id, "orders", limits)).first_row)
+        await heartbeat(holder, row)
+
+    monkeypatch.setattr(CursorHolder, "heartbeat", dropping)
+    query = StreamQuery(world, **OPTIONS)
+
+    assert [rows(batch) for batch in query.available_now()] == [[100]]
+    assert dropped[:2] == [100, 100]
 
 
 def test_a_query_without_the_option_leaves_no_cursor(world: FakeSpark) -> None:

@@ -32,6 +32,28 @@ def test_what_was_overwritten_goes_without_an_operator(
     assert len(world.client.ledgers) == 2
 
 
+def test_a_log_loses_what_its_retention_lets_go_behind_its_commits(
+    world: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "COLLECT_INTERVAL_S", 0.0)
+    append(world, 1, 1, retentiontime="2h", deletedledgerretention="1h")
+    # Later writes keep what the log was made with.
+    append(world, 2, 1, retentiontime="1d", deletedledgerretention="1h")
+    world.run_unattended()
+    assert ids(world.read()) == [1, 2]
+    world.now_ms += 3 * HOUR_MS
+
+    append(world, 3, 1, deletedledgerretention="1h")
+    world.run_unattended()
+
+    assert ids(world.read()) == [3]
+    assert len(world.client.ledgers) == 3
+    world.now_ms += HOUR_MS
+    append(world, 4, 1)
+    world.run_unattended()
+    assert len(world.client.ledgers) == 2
+
+
 def test_a_process_collects_a_log_once_in_a_while(world: FakeSpark) -> None:
     for number in range(3):
         append(world, number, 1)

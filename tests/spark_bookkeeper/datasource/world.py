@@ -71,8 +71,8 @@ class FakeSpark:
     """A fake cluster with a clock set by hand, and Spark's part played step by step."""
 
     def __init__(self) -> None:
-        self.client = FakeClient()
         self.now_ms = 1_700_000_000_000
+        self.client = FakeClient(lambda: self.now_ms)
         self.session = Session(self.client, clock_ms=lambda: self.now_ms, random=Random(7))
         self._attempts = 0
 

@@ -56,7 +56,7 @@ async def test_retention_waits_for_the_slowest_live_consumer(
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-@pytest.mark.parametrize("operation", ["create", "put"])
+@pytest.mark.parametrize("operation", ["multi", "put"])
 async def test_a_lost_reply_moves_a_cursor_once_or_not_at_all(
     world: LogWorld, consumers: Consumers, operation: str, fault: Fault
 ) -> None:
@@ -135,15 +135,15 @@ async def test_a_holder_writes_only_what_moves_or_is_about_to_expire(
     await holder.heartbeat(50)
     await holder.advance(10)
     await holder.advance(5)
-    assert writes == ["create"]
+    assert writes == ["multi"]
     await holder.advance(20)
-    assert writes == ["create", "put"]
+    assert writes == ["multi", "put"]
     world.now_ms += 999
     await holder.heartbeat(50)
-    assert writes == ["create", "put"]
+    assert writes == ["multi", "put"]
     world.now_ms += 1
     await holder.heartbeat(50)
     world.store.fault = None
 
-    assert writes == ["create", "put", "put"]
+    assert writes == ["multi", "put", "put"]
     assert (await world.nodes().cursors())["report"] == Cursor(20, world.now_ms, 8_000)

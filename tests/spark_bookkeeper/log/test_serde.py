@@ -113,7 +113,7 @@ def test_unknown_version_and_damage_are_told_with_their_node(kind: str) -> None:
     good = encode(VALUES[kind])
     assert good[:2] == b"\x08\x01"
 
-    for bad in (b"\x08\x02" + good[2:], b"", b"\xff\xff\xff"):
+    for bad in (b"\x08\x03" + good[2:], b"", b"\xff\xff\xff"):
         with pytest.raises(MetadataCorruptError, match="path=/node"):
             parse("/node", bad)
 

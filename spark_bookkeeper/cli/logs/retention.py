@@ -1,0 +1,142 @@
+"""``bookkeeper logs set`` and ``truncate``: what of a log goes by itself, and what goes now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from spark_bookkeeper.cli.options import cluster_options, confirm, yes_option
+from spark_bookkeeper.cli.output import print_result
+
+NONE = "none"
+"""Takes a bound away."""
+
+
+def duration(value: str) -> int:
+    """Milliseconds; click shows this function's name as the kind of value."""
+    from spark_bookkeeper.datasource.options.values import parse_duration_ms
+
+    return _parsed(parse_duration_ms, value)
+
+
+def size(value: str) -> int:
+    """Bytes, as :func:`duration`."""
+    from spark_bookkeeper.datasource.options.values import parse_size_bytes
+
+    return _parsed(parse_size_bytes, value)
+
+
+def duration_or_none(value: str) -> int | None:
+    """Milliseconds, or no bound."""
+    return None if value == NONE else duration(value)
+
+
+def size_or_none(value: str) -> int | None:
+    """Bytes, or no bound."""
+    return None if value == NONE else size(value)
+
+
+@click.command("set")
+@click.argument("log")
+@click.option(
+    "--retention-time",
+    "time_ms",
+    type=duration_or_none,
+    help="Ranges go whose last commit is older, 7d say; none: age lets nothing go.",
+)
+@click.option(
+    "--retention-size",
+    "size_bytes",
+    type=size_or_none,
+    help="Payload bytes of one copy that stay at least, 100g say; what is older goes. none: all stay.",
+)
+@click.option(
+    "--retain-consumed/--no-retain-consumed",
+    "is_consumed_kept",
+    default=None,
+    help="Whether rows that a live consumer has not passed stay, whatever their age.",
+)
+@cluster_options
+def set_retention(log: str, *, uri: str, as_json: bool, **wanted: Any) -> None:
+    """Choose what of a log goes by itself; what is not named stays as it was.
+
+    Whole ranges go, the oldest first, the newest never: behind Spark's commits now and then, and by
+    gc. The ledgers are deleted once readers that planned before have had time to finish.
+    """
+    from spark_bookkeeper.admin.log_documents import session_with
+
+    # A bound that is taken away is None, as one that is not named.
+    given = {
+        name: value
+        for name, value in wanted.items()
+        if click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    if not given:
+        raise click.UsageError(
+            "give one of --retention-time, --retention-size and --retain-consumed"
+        )
+    session = session_with(uri)
+    log_id = session.run(session.catalog.open(log)).log_id
+    change = session.change_retention(log_id, log, lambda kept: replace(kept, **given))
+    retention = asdict(session.run(change))
+    line = ", ".join(f"{name}={value}" for name, value in retention.items())
+    print_result({"log": log, **retention}, f"retention of {log}: {line}", as_json=as_json)
+
+
+@click.command()
+@click.argument("log")
+@click.option("--before", type=click.IntRange(min=0), help="The first row to keep.")
+@click.option("--older-than", type=duration, help="Drop what was committed longer ago, 7d say.")
+@click.option("--keep-bytes", type=size, help="Keep at least the newest so many payload bytes.")
+@click.option("--consumed", is_flag=True, help="Keep what a live consumer has not read yet.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, print what would be dropped.")
+@yes_option
+@cluster_options
+def truncate(
+    log: str, *, before: int | None, is_sure: bool, uri: str, as_json: bool, **how: Any
+) -> None:
+    """Drop the oldest rows, whole ranges of them. `gc` deletes them later.
+
+    Before a row; or by age or size, whichever lets more go, and with --consumed no row that a live
+    consumer needs (a query with the option consumer); with --consumed alone all others.
+    """
+    from spark_bookkeeper.admin.log_documents import session_with
+    from spark_bookkeeper.log.format.model import Retention
+
+    limits = Retention(
+        time_ms=how["older_than"],
+        size_bytes=how["keep_bytes"],
+        is_consumed_kept=how["consumed"],
+    )
+    if (before is None) == (not limits.is_bounded and not limits.is_consumed_kept):
+        raise click.UsageError("give --before, or some of --older-than, --keep-bytes, --consumed")
+    session = session_with(uri)
+    log_id = session.run(session.catalog.open(log)).log_id
+    row = before
+    if limits.is_bounded:
+        row = session.run(session.drop_expired(log_id, log, limits, is_dry_run=True)).first_row
+    elif row is None:
+        row = session.run(session.consumers(log_id, log).consumed_row())
+    document: dict[str, Any] = {"log": log, "before": row}
+    if how["dry_run"]:
+        line = f"rows of {log} before row {row} would be dropped, whole ranges of them"
+        print_result({**document, "first_row": None}, line, as_json=as_json)
+        return
+    confirm(f"Drop the rows of {log} before row {row} for ever?", is_sure)
+    if limits.is_bounded:
+        first_row = session.run(session.drop_expired(log_id, log, limits)).first_row
+    else:
+        first_row = session.run(session.truncate(log_id, log, row))
+    line = f"first row of {log} is {first_row}"
+    print_result({**document, "first_row": first_row}, line, as_json=as_json)
+
+
+def _parsed(parse: Callable[[str], int], value: str) -> int:
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} {error}.") from error

@@ -1,0 +1,115 @@
+"""Drops what a log's retention lets go, and keeps what a consumer was promised.
+
+Runs seldom, at any moment, any number of times at once: the base of a log only grows, so a second run
+finds nothing. All is read anew at every attempt.
+
+A consumer that has been told its cursor finds every row from there on as long as it is live. So a
+change is refused if a cursor was made since the cursors were read - that raises the *generation*, the
+version of their folder - or if one that had expired was touched since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bookkeeper_metadata.store.operations import Check, NoNodeError, Operation
+from spark_bookkeeper.log.cleaning.truncation import cut_before
+from spark_bookkeeper.log.commits.change import HeadChange, change_head
+from spark_bookkeeper.log.format.model import LogHead, Retention
+from spark_bookkeeper.log.nodes.reads import LogNodes
+from spark_bookkeeper.log.nodes.site import LogSite
+from spark_bookkeeper.log.rules.retention import first_row_kept
+from spark_bookkeeper.log.rules.transitions import ChunkNames, Transition, with_retention
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What was dropped, or would be."""
+
+    first_row: int
+    """The first row that is left."""
+    rows: int = 0
+    """Rows that went."""
+
+
+async def drop_expired(
+    site: LogSite, nodes: LogNodes, limits: Retention | None = None, *, is_dry_run: bool = False
+) -> Expired:
+    """Drop what ``limits`` let go (``None``: what the log's own retention does).
+
+    Raises:
+        NoSuchLogError, MetadataConflictError, MetadataUnavailableError: see ``change_head``.
+    """
+    await nodes.sync()
+    head = (await nodes.head()).head
+    # Looked at first without a token: mostly nothing goes, and a token costs two writes.
+    plan, _ = await _cut(nodes, head, limits, ChunkNames(0), site.clock_ms())
+    if plan is None or is_dry_run:
+        return _expired(head, plan)
+
+    async def attempt(change: HeadChange) -> Expired:
+        found = await nodes.head()
+        now_ms = await _cautious_now_ms(change, nodes)
+        transition, checks = await _cut(nodes, found.head, limits, change.names, now_ms)
+        if transition is not None:
+            await change.apply(found, transition.kept_for(site.garbage_retention_ms), checks)
+        return _expired(found.head, transition)
+
+    return await change_head(nodes, attempt, clock_ms=site.clock_ms, pause=site.pause)
+
+
+async def change_retention(
+    site: LogSite, nodes: LogNodes, wanted: Callable[[Retention], Retention]
+) -> Retention:
+    """Give a log the retention ``wanted`` makes of the one it has; returns it.
+
+    Raises:
+        NoSuchLogError, MetadataConflictError, MetadataUnavailableError: see ``change_head``.
+        ValueError: as ``wanted`` raises it.
+    """
+
+    async def attempt(change: HeadChange) -> Retention:
+        found = await nodes.head()
+        retention = wanted(found.head.retention)
+        if retention != found.head.retention:
+            await change.apply(found, Transition(with_retention(found.head, retention)))
+        return retention
+
+    return await change_head(nodes, attempt, clock_ms=site.clock_ms, pause=site.pause)
+
+
+async def _cautious_now_ms(change: HeadChange, nodes: LogNodes) -> int:
+    """The earlier of this host's time and the store's: a clock in the future must empty no log."""
+    path = nodes.tree.token(change.epoch)
+    token = await nodes.store.get(path)
+    if token is None:
+        raise NoNodeError(path)
+    return min(change.now_ms, token.created_ms)
+
+
+async def _cut(
+    nodes: LogNodes, head: LogHead, limits: Retention | None, names: ChunkNames, now_ms: int
+) -> tuple[Transition | None, list[Operation]]:
+    """The change, and what must not have changed for it."""
+    bounds = limits or head.retention
+    if not bounds.is_bounded:
+        return None, []
+    row = await first_row_kept((*head.chunks, *head.ranges), bounds, now_ms, nodes.chunk)
+    checks: list[Operation] = []
+    if row is not None and bounds.is_consumed_kept:
+        # Cursors after the head, the generation before them: one that is made meanwhile raises it.
+        checks.append(Check(nodes.tree.consumers, await nodes.generation()))
+        for consumer, found in (await nodes.cursors_at()).items():
+            if found.cursor.is_live(now_ms):
+                row = min(row, found.cursor.row)
+            else:
+                checks.append(Check(nodes.tree.consumer(consumer), found.version))
+    if row is None or row <= head.base_row:
+        return None, []
+    return await cut_before(nodes, head, row, names, now_ms), checks
+
+
+def _expired(head: LogHead, transition: Transition | None) -> Expired:
+    first_row = head.base_row if transition is None else transition.head.base_row
+    return Expired(first_row, first_row - head.base_row)
