@@ -19,8 +19,9 @@ from spark_bookkeeper.log.commits.change import HeadChange, change_head
 from spark_bookkeeper.log.format.model import LogHead, Retention
 from spark_bookkeeper.log.nodes.reads import LogNodes
 from spark_bookkeeper.log.nodes.site import LogSite
+from spark_bookkeeper.log.rules.chunks import ChunkNames
 from spark_bookkeeper.log.rules.retention import first_row_kept
-from spark_bookkeeper.log.rules.transitions import ChunkNames, Transition, with_retention
+from spark_bookkeeper.log.rules.transitions import Transition, with_retention
 
 
 @dataclass(frozen=True, slots=True)

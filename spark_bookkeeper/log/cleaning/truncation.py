@@ -11,7 +11,8 @@ from spark_bookkeeper.log.commits.change import HeadChange, change_head
 from spark_bookkeeper.log.format.model import Chunk, LogHead
 from spark_bookkeeper.log.nodes.reads import LogNodes
 from spark_bookkeeper.log.nodes.site import LogSite
-from spark_bookkeeper.log.rules.transitions import ChunkNames, Transition, chunk_to_cut, truncate
+from spark_bookkeeper.log.rules.chunks import ChunkNames
+from spark_bookkeeper.log.rules.transitions import Transition, chunk_to_cut, truncate
 
 
 async def truncate_log(site: LogSite, nodes: LogNodes, before_row: int) -> int:

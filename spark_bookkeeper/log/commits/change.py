@@ -21,7 +21,8 @@ from spark_bookkeeper.log.format.serde import encode_garbage, encode_head, encod
 from spark_bookkeeper.log.nodes.deletes import delete_node
 from spark_bookkeeper.log.nodes.paths import LogTree
 from spark_bookkeeper.log.nodes.reads import LIVE_TOKEN_VERSION, ChunkMissingError, HeadAt, LogNodes
-from spark_bookkeeper.log.rules.transitions import ChunkNames, Transition
+from spark_bookkeeper.log.rules.chunks import ChunkNames
+from spark_bookkeeper.log.rules.transitions import Transition
 
 CHANGE_ATTEMPTS_MAX = 50
 """Attempts, because of concurrent changes or lost replies; about half a minute in all."""

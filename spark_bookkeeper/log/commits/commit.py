@@ -48,6 +48,7 @@ from spark_bookkeeper.log.format.serde import encode_schema, encode_txn
 from spark_bookkeeper.log.nodes.paths import job_name
 from spark_bookkeeper.log.nodes.reads import HeadAt, LogNodes, TxnAt
 from spark_bookkeeper.log.nodes.site import LogSite
+from spark_bookkeeper.log.rules.chunks import ChunkNames
 from spark_bookkeeper.log.rules.commit import (
     CommitRequest,
     HeadStatus,
@@ -56,7 +57,7 @@ from spark_bookkeeper.log.rules.commit import (
     commit_status,
     head_status,
 )
-from spark_bookkeeper.log.rules.transitions import ChunkNames, Transition, append, replace_all
+from spark_bookkeeper.log.rules.transitions import Transition, append, replace_all
 
 COMMIT_ATTEMPTS_MAX = 100
 """Attempts of one commit, because of concurrent commits or lost replies; about a minute in all."""

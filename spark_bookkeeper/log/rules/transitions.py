@@ -1,13 +1,8 @@
 """Which changes to a log's head are legal, and what must be written before each.
 
 Pure: head in, head out, with the chunks that have to exist before the new head may. Appending
-numbers rows on. Ranges stand inline until they exceed ``INLINE_BYTES_MAX``, then all of them spill
-into immutable chunks of at most ``CHUNK_BYTES_MAX``. When the head lists ``REFS_MAX`` chunks of one
-level, the oldest ``FOLD`` of them move into one index chunk of the next level: a head never lists
-more than ``REFS_MAX`` per level, and each level multiplies what it reaches by ``FOLD``. With 300
-bytes per range, each committed by itself, three levels hold 10^7 ranges under a head of 32 KiB.
-
-Names of chunks carry the epoch that wrote them and a serial that its commit never repeats.
+numbers rows on; how the list of ranges is cut into chunks is in
+:mod:`spark_bookkeeper.log.rules.chunks`.
 """
 
 from __future__ import annotations
@@ -29,21 +24,17 @@ from spark_bookkeeper.log.format.model import (
     OpenLedger,
     Retention,
 )
-from spark_bookkeeper.log.format.serde import REWRITTEN_VERSION, encode_chunk, range_to_pb
-
-INLINE_BYTES_MAX = 8 * 1024
-"""Encoded ranges kept in the head. Every commit parses and encodes all of them: with 64 KiB, 300
-ranges, that was 20 ms of a small commit's 23. Smaller makes more chunks for planning to read."""
-CHUNK_BYTES_MAX = 256 * 1024
-"""Encoded size of a chunk; well below ZooKeeper's 1 MiB limit."""
-RANGE_BYTES_MAX = 4 * 1024
-"""Encoded size of a range; column bounds that do not fit are left out, last ones first."""
-REFS_MAX = 128
-"""Chunk references of one level a head lists before it folds."""
-FOLD = 64
-"""References an index chunk holds."""
-_CHUNK_HEADER_BYTES = 16
-_PART_HEADER_BYTES = 4
+from spark_bookkeeper.log.format.serde import REWRITTEN_VERSION
+from spark_bookkeeper.log.rules.chunks import (
+    RANGE_BYTES_MAX,
+    ChunkNames,
+    fits_inline,
+    fold,
+    index_of,
+    leaf_of,
+    range_size,
+    spill,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +53,6 @@ class Transition:
         return replace(self, garbage=replace(self.garbage, retention_ms=retention_ms))
 
 
-class ChunkNames:
-    """Serials of one epoch's chunks; a serial taken is never given again, used or not."""
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self._next = 0
-
-    def take(self) -> int:
-        """A serial that no other chunk of this epoch has."""
-        self._next += 1
-        return self._next - 1
-
-
 def append(
     head: LogHead, written: Sequence[LedgerWritten], names: ChunkNames, now_ms: int
 ) -> Transition:
@@ -87,15 +65,15 @@ def append(
     added, added_sizes = _numbered(head.next_row, written, commit_ms)
     next_row = added[-1].next_row if added else head.next_row
     inline = (*head.ranges, *added)
-    sizes = [*map(_size, head.ranges), *added_sizes]
+    sizes = [*map(range_size, head.ranges), *added_sizes]
     # The common commit: one small change of the head, and no other node is written.
-    if sum(sizes) <= INLINE_BYTES_MAX:
+    if fits_inline(sizes):
         grown = replace(head, ranges=inline, next_row=next_row, last_commit_ms=commit_ms)
         return Transition(grown)
     # All of them, not only what is too much: spilling a few at a time would make many small chunks,
     # and a plan reads one node for each.
-    spilled = _spill(inline, sizes, names)
-    refs, folded = _fold((*head.chunks, *(ref for ref, _ in spilled)), names)
+    spilled = spill(inline, sizes, names)
+    refs, folded = fold((*head.chunks, *(ref for ref, _ in spilled)), names)
     grown = replace(head, chunks=refs, ranges=(), next_row=next_row, last_commit_ms=commit_ms)
     return Transition(grown, (*spilled, *folded))
 
@@ -215,55 +193,15 @@ def _numbered(
             commit_ms,
             columns,
         )
-        size = _size(made)
+        size = range_size(made)
         # Bounds only help to skip ledgers. Without them a filter reads more, never less.
         while made.columns and size > RANGE_BYTES_MAX:
             made = replace(made, columns=made.columns[:-1])
-            size = _size(made)
+            size = range_size(made)
         ranges.append(made)
         sizes.append(size)
         row = made.next_row
     return tuple(ranges), sizes
-
-
-def _spill(
-    ranges: Sequence[LedgerRange], sizes: Sequence[int], names: ChunkNames
-) -> tuple[tuple[ChunkRef, bytes], ...]:
-    """Cut ``ranges`` into as few chunks of ``CHUNK_BYTES_MAX`` as their order allows."""
-    groups: list[list[LedgerRange]] = [[]]
-    group_bytes = _CHUNK_HEADER_BYTES
-    for item, size in zip(ranges, sizes, strict=True):
-        if groups[-1] and group_bytes + size > CHUNK_BYTES_MAX:
-            groups.append([])
-            group_bytes = _CHUNK_HEADER_BYTES
-        groups[-1].append(item)
-        group_bytes += size
-    return tuple(_leaf(tuple(group), names) for group in groups)
-
-
-def _leaf(ranges: tuple[LedgerRange, ...], names: ChunkNames) -> tuple[ChunkRef, bytes]:
-    return _encode(Chunk(0, ranges=ranges), len(ranges), ranges[-1].commit_ms, names)
-
-
-def _fold(
-    refs: tuple[ChunkRef, ...], names: ChunkNames
-) -> tuple[tuple[ChunkRef, ...], tuple[tuple[ChunkRef, bytes], ...]]:
-    """Move the oldest references of a crowded level into index chunks, level by level."""
-    made: list[tuple[ChunkRef, bytes]] = []
-    level = 0
-    while any(ref.level >= level for ref in refs):
-        above = tuple(ref for ref in refs if ref.level > level)
-        crowd = tuple(ref for ref in refs if ref.level == level)
-        below = tuple(ref for ref in refs if ref.level < level)
-        # Half of the level stays behind: folding one reference at a time would write an index chunk
-        # with every commit from then on.
-        while len(crowd) > REFS_MAX:
-            index = _index(crowd[:FOLD], names)
-            made.append(index)
-            above, crowd = (*above, index[0]), crowd[FOLD:]
-        refs = (*above, *crowd, *below)
-        level += 1
-    return refs, tuple(made)
 
 
 def _cut(
@@ -276,8 +214,8 @@ def _cut(
         # The chunk is kept as it is: no range in it ends before the row, so nothing is rewritten.
         if not gone:
             return ref, (), Chunk(0)
-        leaf = _leaf(chunk.ranges[len(gone) :], names)
-        return leaf[0], (leaf,), Chunk(0, ranges=gone)
+        made_leaf = leaf_of(chunk.ranges[len(gone) :], names)
+        return made_leaf[0], (made_leaf,), Chunk(0, ranges=gone)
     dropped = tuple(below for below in chunk.chunks if below.next_row <= before_row)
     kept = list(chunk.chunks[len(dropped) :])
     made: tuple[tuple[ChunkRef, bytes], ...] = ()
@@ -286,33 +224,5 @@ def _cut(
         kept[0], made, below = _cut(kept[0], before_row, opened, names)
     if not dropped and not made:
         return ref, (), Chunk(0)
-    index = _index(tuple(kept), names)
-    return index[0], (*made, index), Chunk(0, below.ranges, (*dropped, *below.chunks))
-
-
-def _index(refs: tuple[ChunkRef, ...], names: ChunkNames) -> tuple[ChunkRef, bytes]:
-    chunk = Chunk(refs[0].level + 1, chunks=refs)
-    return _encode(chunk, sum(below.ranges for below in refs), refs[-1].last_commit_ms, names)
-
-
-def _encode(
-    chunk: Chunk, range_count: int, last_commit_ms: int, names: ChunkNames
-) -> tuple[ChunkRef, bytes]:
-    parts: tuple[ChunkRef | LedgerRange, ...] = (*chunk.chunks, *chunk.ranges)
-    value = encode_chunk(chunk)
-    invariant(len(value) <= CHUNK_BYTES_MAX, "chunks are cut to their limit")
-    ref = ChunkRef(
-        names.epoch,
-        names.take(),
-        chunk.level,
-        parts[0].first_row,
-        sum(part.rows for part in parts),
-        range_count,
-        sum(part.size_bytes for part in parts),
-        last_commit_ms,
-    )
-    return ref, value
-
-
-def _size(item: LedgerRange) -> int:
-    return range_to_pb(item).ByteSize() + _PART_HEADER_BYTES
+    made_index = index_of(tuple(kept), names)
+    return made_index[0], (*made, made_index), Chunk(0, below.ranges, (*dropped, *below.chunks))

@@ -34,8 +34,8 @@ from spark_bookkeeper.log.format.model import LogHead, LogSettings
 from spark_bookkeeper.log.format.raw import require_raw
 from spark_bookkeeper.log.ledgers import LedgerAppender
 from spark_bookkeeper.log.nodes.reads import LogNodes
+from spark_bookkeeper.log.rules.chunks import ChunkNames
 from spark_bookkeeper.log.rules.transitions import (
-    ChunkNames,
     Transition,
     record_end,
     register_open_ledger,

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.log.format.epoch import Job, Txn
-from spark_bookkeeper.log.rules import transitions
+from spark_bookkeeper.log.rules import chunks
 from tests.simulation.commits import others
 from tests.simulation.commits.checkers import violations_of
 from tests.simulation.commits.history import Actor, Escaped, History, Left, Stuck
@@ -72,7 +72,7 @@ def run_world(
     asyncio.set_event_loop(loop)
     world = World(loop, choices, is_traced=is_traced)
     small = patch.multiple(
-        transitions, INLINE_BYTES_MAX=inline_bytes, CHUNK_BYTES_MAX=200, REFS_MAX=4, FOLD=3
+        chunks, INLINE_BYTES_MAX=inline_bytes, CHUNK_BYTES_MAX=200, REFS_MAX=4, FOLD=3
     )
     try:
         with small:

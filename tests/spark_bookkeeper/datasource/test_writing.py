@@ -237,7 +237,7 @@ def test_an_append_under_another_password_is_refused_and_an_overwrite_changes_it
 def test_the_password_is_compared_where_the_head_lists_no_range(
     world: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_bookkeeper.log.rules.transitions.INLINE_BYTES_MAX", 1)
+    monkeypatch.setattr("spark_bookkeeper.log.rules.chunks.INLINE_BYTES_MAX", 1)
     world.write([[batch(0, 1)]], SCHEMA, password="secret")
     assert world.client.run(world.nodes().head()).head.ranges == ()
 

@@ -14,7 +14,7 @@ from spark_bookkeeper.log.commits.commit import CommitSummary
 from spark_bookkeeper.log.errors import CommitRefusedError
 from spark_bookkeeper.log.format.epoch import Job, TokenState, Txn
 from spark_bookkeeper.log.format.serde import encode_garbage
-from spark_bookkeeper.log.rules.transitions import ChunkNames
+from spark_bookkeeper.log.rules.chunks import ChunkNames
 from spark_bookkeeper.log.settings import RetentionSettings
 from tests.doubles.stores import LoseNth, every_mutation
 from tests.spark_bookkeeper.log.world import DAY_MS, LogWorld

@@ -11,7 +11,7 @@ from bookkeeper_metadata.errors import MetadataCorruptError
 from bookkeeper_metadata.store.memory_tree import MemoryTree
 from spark_bookkeeper.log.format.epoch import Job
 from spark_bookkeeper.log.format.serde import encode_chunk
-from spark_bookkeeper.log.rules import transitions
+from spark_bookkeeper.log.rules import chunks
 from tests.doubles.stores import Script, ScriptedStore
 from tests.spark_bookkeeper.log.world import LogWorld, shrink_chunks
 
@@ -69,8 +69,8 @@ async def test_no_node_of_a_log_is_larger_than_a_chunk(world: LogWorld) -> None:
     appended = largest_node(world.tree, root)
     await world.append(Job.of_batch("over"), is_overwrite=True)
 
-    assert 200 << 10 < appended <= transitions.CHUNK_BYTES_MAX == 256 << 10
-    assert largest_node(world.tree, root) <= transitions.CHUNK_BYTES_MAX
+    assert 200 << 10 < appended <= chunks.CHUNK_BYTES_MAX == 256 << 10
+    assert largest_node(world.tree, root) <= chunks.CHUNK_BYTES_MAX
 
 
 async def test_a_chunk_that_holds_other_rows_than_its_reference_says_is_an_error(

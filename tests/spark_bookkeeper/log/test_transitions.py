@@ -13,12 +13,14 @@ from spark_bookkeeper.log.format.columns import ColumnRange
 from spark_bookkeeper.log.format.epoch import LedgerWritten
 from spark_bookkeeper.log.format.model import Chunk, ChunkRef, LedgerRange, LogHead, LogSettings
 from spark_bookkeeper.log.format.serde import encode_garbage, encode_head, parse_chunk, range_to_pb
-from spark_bookkeeper.log.rules.transitions import (
+from spark_bookkeeper.log.rules.chunks import (
     CHUNK_BYTES_MAX,
     FOLD,
     RANGE_BYTES_MAX,
     REFS_MAX,
     ChunkNames,
+)
+from spark_bookkeeper.log.rules.transitions import (
     Transition,
     append,
     deleting,

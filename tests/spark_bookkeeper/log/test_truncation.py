@@ -9,7 +9,8 @@ import pytest
 from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.log.format.epoch import Job
 from spark_bookkeeper.log.format.model import Chunk, GarbageReason, LedgerRange
-from spark_bookkeeper.log.rules.transitions import ChunkNames, chunk_to_cut, truncate
+from spark_bookkeeper.log.rules.chunks import ChunkNames
+from spark_bookkeeper.log.rules.transitions import chunk_to_cut, truncate
 from tests.doubles.stores import LoseNth, every_mutation
 from tests.spark_bookkeeper.log.test_transitions import Tree, ledgers
 from tests.spark_bookkeeper.log.world import DAY_MS, LogWorld

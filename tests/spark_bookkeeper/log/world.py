@@ -26,7 +26,7 @@ from spark_bookkeeper.log.format.model import LedgerRange, LogHead, LogSettings
 from spark_bookkeeper.log.layer import LogLayer
 from spark_bookkeeper.log.nodes.reads import LogNodes
 from spark_bookkeeper.log.reading.view import LogView
-from spark_bookkeeper.log.rules import transitions
+from spark_bookkeeper.log.rules import chunks
 from spark_bookkeeper.log.settings import RetentionSettings
 
 T = TypeVar("T")
@@ -44,10 +44,10 @@ def shrink_chunks(
     patch: pytest.MonkeyPatch, *, inline: int, chunk: int, refs: int, fold: int
 ) -> None:
     """Let few ranges fill a chunk, few chunks an index."""
-    patch.setattr(transitions, "INLINE_BYTES_MAX", inline)
-    patch.setattr(transitions, "CHUNK_BYTES_MAX", chunk)
-    patch.setattr(transitions, "REFS_MAX", refs)
-    patch.setattr(transitions, "FOLD", fold)
+    patch.setattr(chunks, "INLINE_BYTES_MAX", inline)
+    patch.setattr(chunks, "CHUNK_BYTES_MAX", chunk)
+    patch.setattr(chunks, "REFS_MAX", refs)
+    patch.setattr(chunks, "FOLD", fold)
 
 
 async def create_metadata(ledgers: LedgerStore, claim: Claim) -> int:
