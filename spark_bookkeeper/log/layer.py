@@ -19,6 +19,7 @@ from spark_bookkeeper.log.catalog import Catalog
 from spark_bookkeeper.log.cleaning.collect import Collector
 from spark_bookkeeper.log.cleaning.consumers import Consumers
 from spark_bookkeeper.log.cleaning.deletion import LogDeletion
+from spark_bookkeeper.log.cleaning.optimize import Optimizer
 from spark_bookkeeper.log.cleaning.retention import Expired, change_retention, drop_expired
 from spark_bookkeeper.log.cleaning.sweep import Sweeper
 from spark_bookkeeper.log.cleaning.truncation import truncate_log
@@ -76,6 +77,11 @@ class LogLayer:
     def collector(self) -> Collector:
         """Collects what dead writers left; each token and garbage entry says how long it counts."""
         return Collector(self.sweeper)
+
+    @cached_property
+    def optimizer(self) -> Optimizer:
+        """Has ranges of small ledgers rewritten into large ones."""
+        return Optimizer(self.sweeper)
 
     @cached_property
     def catalog(self) -> Catalog:

@@ -67,7 +67,7 @@ class Sweeper:
         epoch = summary.epoch
         nodes = self.site.nodes(epoch.log_id, epoch.log)
         report = SweepReport()
-        with _leaving_rest("sweep", epoch.log, epoch.number):
+        with leaving_rest("sweep", epoch.log, epoch.number):
             await self._after_commit(nodes, summary, report)
         return report
 
@@ -82,7 +82,7 @@ class Sweeper:
             return report
         nodes = self.site.nodes(named.epoch.log_id, log)
         number = named.epoch.number
-        with _leaving_rest("abort", log, number):
+        with leaving_rest("abort", log, number):
             if await nodes.kill(number, self.site.clock_ms()) is TokenState.DEAD:
                 report.tokens_killed.append(number)
                 await self.sweep_epoch(nodes, number, report, job=job_name(named.job))
@@ -274,7 +274,7 @@ async def _find_named_by_garbage(nodes: LogNodes, epoch: int) -> set[int]:
 
 
 @contextmanager
-def _leaving_rest(what: str, log: str, epoch: int) -> Iterator[None]:
+def leaving_rest(what: str, log: str, epoch: int) -> Iterator[None]:
     """For a block whose failure its caller must not notice: a collection ends what it left."""
     try:
         yield

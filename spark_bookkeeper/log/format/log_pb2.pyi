@@ -26,6 +26,7 @@ class GarbageReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GARBAGE_OVERWRITE: _ClassVar[GarbageReason]
     GARBAGE_TRUNCATE: _ClassVar[GarbageReason]
     GARBAGE_EMPTY_TAIL: _ClassVar[GarbageReason]
+    GARBAGE_REWRITE: _ClassVar[GarbageReason]
 LOG_STATE_UNSPECIFIED: LogState
 LOG_LIVE: LogState
 LOG_DELETING: LogState
@@ -37,6 +38,7 @@ GARBAGE_REASON_UNSPECIFIED: GarbageReason
 GARBAGE_OVERWRITE: GarbageReason
 GARBAGE_TRUNCATE: GarbageReason
 GARBAGE_EMPTY_TAIL: GarbageReason
+GARBAGE_REWRITE: GarbageReason
 
 class Scalar(_message.Message):
     __slots__ = ("boolean", "integer", "real", "text", "binary", "decimal", "date_days", "timestamp_us", "timestamp_ntz_us")
@@ -233,6 +235,22 @@ class Token(_message.Message):
     schema: bytes
     timeout_ms: int
     def __init__(self, format_version: _Optional[int] = ..., state: _Optional[_Union[TokenState, str]] = ..., job: _Optional[str] = ..., app_id: _Optional[str] = ..., app_version: _Optional[int] = ..., created_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., schema: _Optional[bytes] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class Runs(_message.Message):
+    __slots__ = ("query_ids", "rows", "commit_ms", "shown_ms", "query", "batch_id")
+    QUERY_IDS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_MS_FIELD_NUMBER: _ClassVar[int]
+    SHOWN_MS_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    query_ids: _containers.RepeatedScalarFieldContainer[str]
+    rows: _containers.RepeatedScalarFieldContainer[int]
+    commit_ms: _containers.RepeatedScalarFieldContainer[int]
+    shown_ms: _containers.RepeatedScalarFieldContainer[int]
+    query: _containers.RepeatedScalarFieldContainer[int]
+    batch_id: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, query_ids: _Optional[_Iterable[str]] = ..., rows: _Optional[_Iterable[int]] = ..., commit_ms: _Optional[_Iterable[int]] = ..., shown_ms: _Optional[_Iterable[int]] = ..., query: _Optional[_Iterable[int]] = ..., batch_id: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TokenChild(_message.Message):
     __slots__ = ("format_version", "ledger_id", "partition", "task_attempt_id")

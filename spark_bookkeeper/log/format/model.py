@@ -38,6 +38,7 @@ class GarbageReason(Enum):
     OVERWRITE = 1
     TRUNCATE = 2
     EMPTY_TAIL = 3
+    REWRITE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

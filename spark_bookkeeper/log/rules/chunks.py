@@ -12,6 +12,7 @@ Names of chunks carry the epoch that wrote them and a serial that its commit nev
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from bookkeeper_metadata.foundation.invariant import invariant
 from spark_bookkeeper.log.format.model import Chunk, ChunkRef, LedgerRange
@@ -48,6 +49,21 @@ class ChunkNames:
 def fits_inline(sizes: Iterable[int]) -> bool:
     """Whether ranges of these encoded sizes (bytes) stay in the head."""
     return sum(sizes) <= INLINE_BYTES_MAX
+
+
+def fits_chunk(sizes: Iterable[int]) -> bool:
+    """Whether ranges of these encoded sizes (bytes) fit into one chunk."""
+    return _CHUNK_HEADER_BYTES + sum(sizes) <= CHUNK_BYTES_MAX
+
+
+def fitted(item: LedgerRange) -> tuple[LedgerRange, int]:
+    """The range with as many column bounds as it may have, and its encoded size in bytes."""
+    size = range_size(item)
+    # Bounds only help to skip ledgers. Without them a filter reads more, never less.
+    while item.columns and size > RANGE_BYTES_MAX:
+        item = replace(item, columns=item.columns[:-1])
+        size = range_size(item)
+    return item, size
 
 
 def spill(

@@ -26,9 +26,9 @@ from spark_bookkeeper.log.format.model import (
 )
 from spark_bookkeeper.log.format.serde import REWRITTEN_VERSION
 from spark_bookkeeper.log.rules.chunks import (
-    RANGE_BYTES_MAX,
     ChunkNames,
     fits_inline,
+    fitted,
     fold,
     index_of,
     leaf_of,
@@ -193,11 +193,7 @@ def _numbered(
             commit_ms,
             columns,
         )
-        size = range_size(made)
-        # Bounds only help to skip ledgers. Without them a filter reads more, never less.
-        while made.columns and size > RANGE_BYTES_MAX:
-            made = replace(made, columns=made.columns[:-1])
-            size = range_size(made)
+        made, size = fitted(made)
         ranges.append(made)
         sizes.append(size)
         row = made.next_row

@@ -1,0 +1,72 @@
+"""Which neighbouring ranges of small ledgers are worth one large ledger.
+
+Pure. A group is rewritten as a whole and dropped as a whole, so it is of one schema, never spans more
+time than a fraction of the log's retention, and gains more than it copies: no range is more than half
+of it. Ranges that were rewritten before grow together with others of their size only, so a byte is
+copied about as often as its range doubles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spark_bookkeeper.log.format.model import LedgerRange
+
+SPAN_OF_RETENTION = 10
+"""A group spans at most this part of the retention's time: its first rows stay so much longer."""
+RANGES_MAX = 10_000
+"""Ranges of one group: bounds what one task reads metadata of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLimits:
+    """When neighbouring ranges make a group."""
+
+    target_bytes: int = 128 * 1024 * 1024
+    """Payload bytes of a group at most; a range of this size is left alone. 128 MiB, what one task
+    of a read gets."""
+    ranges_min: int = 4
+    """Fewer are not worth a ledger."""
+    retention_ms: int | None = None
+    """The log's retention by age, if it has one."""
+
+
+def groups_of(ranges: Sequence[LedgerRange], limits: GroupLimits) -> list[tuple[LedgerRange, ...]]:
+    """The groups among neighbouring ``ranges`` (of one chunk, or of the head), in row order."""
+    groups: list[tuple[LedgerRange, ...]] = []
+    run: list[LedgerRange] = []
+    size_bytes = 0
+    for item in ranges:
+        if run and not _may_join(run, size_bytes, item, limits):
+            groups += _worth_it(run, limits)
+            run, size_bytes = [], 0
+        if item.size_bytes < limits.target_bytes:
+            run.append(item)
+            size_bytes += item.size_bytes
+    return [*groups, *_worth_it(run, limits)]
+
+
+def _may_join(
+    run: Sequence[LedgerRange], size_bytes: int, item: LedgerRange, limits: GroupLimits
+) -> bool:
+    first = run[0]
+    span_ms = item.commit_ms - (first.first_commit_ms or first.commit_ms)
+    retention_ms = limits.retention_ms
+    return (
+        item.size_bytes < limits.target_bytes
+        and item.schema_id == first.schema_id
+        and size_bytes + item.size_bytes <= limits.target_bytes
+        and (retention_ms is None or span_ms * SPAN_OF_RETENTION <= retention_ms)
+        and len(run) < RANGES_MAX
+    )
+
+
+def _worth_it(run: Sequence[LedgerRange], limits: GroupLimits) -> list[tuple[LedgerRange, ...]]:
+    """The run as a group, or what is worth it on either side of the one that is too large in it."""
+    if len(run) < limits.ranges_min:
+        return []
+    at = max(range(len(run)), key=lambda index: run[index].size_bytes)
+    if 2 * run[at].size_bytes <= sum(item.size_bytes for item in run):
+        return [tuple(run)]
+    return [*_worth_it(run[:at], limits), *_worth_it(run[at + 1 :], limits)]
