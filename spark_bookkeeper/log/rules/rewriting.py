@@ -193,20 +193,27 @@ class Rewriting:
     ) -> tuple[tuple[LedgerRange, ...], _Part | None]:
         """Neighbouring ranges with what can be exchanged in them."""
         kept = list(ranges)
-        removed: list[LedgerRange] = []
+        removed: list[list[LedgerRange]] = []
         installed: list[int] = []
         for number, wanted in enumerate(self.replacements):
             first = bisect_left(kept, wanted.first_row, key=_first_row)
             end = bisect_left(kept, wanted.next_row, key=_first_row)
             if not wanted.matches(kept[first:end]):
                 continue
-            removed += kept[first:end]
+            if not removed or removed[-1][-1].next_row != wanted.first_row:
+                removed.append([])
+            removed[-1] += kept[first:end]
             kept[first:end] = wanted.made
             installed.append(number)
         if not installed:
             return tuple(ranges), None
-        # Never inline: a hundred thousand of them do not fit into one node.
-        spilled = spill(removed, [range_size(item) for item in removed], self.names)
+        # Never inline, because a hundred thousand of them do not fit into one node. A chunk's ranges
+        # follow each other, so those of groups that are not neighbours go apart.
+        spilled = tuple(
+            chunk
+            for stretch in removed
+            for chunk in spill(stretch, [range_size(item) for item in stretch], self.names)
+        )
         garbage = tuple(ref for ref, _ in spilled)
         return tuple(kept), _Part((), spilled, garbage, frozenset(installed))
 

@@ -31,7 +31,8 @@ def replacement(group: Group, ledger_id: int) -> Replacement:
 
 def some_groups(ranges: Sequence[LedgerRange], random: Random) -> list[Replacement]:
     """Neighbours, two to six at a time, with gaps between."""
-    found, at = [], random.randrange(4)
+    found: list[Replacement] = []
+    at = random.randrange(4)
     while at + 6 < len(ranges):
         size = random.randint(2, 6)
         found.append(replacement(tuple(ranges[at : at + size]), 10_000 + len(found)))

@@ -60,7 +60,9 @@ class Tree:
         self.apply(append(self.head, written, ChunkNames(self.epoch), self.epoch))
 
     def chunk(self, ref: ChunkRef) -> Chunk:
-        return parse_chunk(ref.name, self.chunks[ref.name])
+        found = parse_chunk(ref.name, self.chunks[ref.name])
+        assert found.defects(ref) == []
+        return found
 
     def ranges(self) -> list[LedgerRange]:
         found: list[LedgerRange] = []
