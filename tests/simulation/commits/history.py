@@ -20,7 +20,8 @@ class Actor:
 
     name: str
     kind: str
-    """driver, task, commit, abort, gc, truncate, writer, reader, end."""
+    """driver, task, commit, abort, gc, truncate, writer, reader, optimize, rewrite, retain,
+    consumer, end."""
     job: str = ""
     epoch: int = -1
     partition: int = -1
@@ -138,6 +139,8 @@ class TokenEnded(Act):
     state: str
     is_due: bool
     """Its transaction was stored, or it was older than any job may be."""
+    maker: str = ""
+    """Name of who drew it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +176,8 @@ class HeadMoved(Act):
     """Chunks it references that are not there."""
     columns: tuple[str, ...] | None = ()
     """Of the newest schema."""
+    held_row: int = -1
+    """The first row that a live consumer needed then; -1: there was none."""
 
 
 @dataclass(frozen=True, slots=True)

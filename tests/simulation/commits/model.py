@@ -17,7 +17,7 @@ from unittest.mock import patch
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.log.format.epoch import Job, Txn
 from spark_bookkeeper.log.rules import chunks
-from tests.simulation.commits import others
+from tests.simulation.commits import others, upkeep
 from tests.simulation.commits.checkers import violations_of
 from tests.simulation.commits.history import Actor, Escaped, History, Left, Stuck
 from tests.simulation.commits.spark import Order, Query, write_once
@@ -119,8 +119,9 @@ async def _clean(world: World) -> None:
     """Nobody works any more: collect until nothing is left to collect, and say what is."""
     end = world.process(Actor("end", "end"))
     await _must(world, end, end.tail().close())
-    world.jumped_ms += 8 * DAY_MS
     for number in range(COLLECTIONS):
+        # Each time: the log's own retention may drop what only the next collection deletes.
+        world.jumped_ms += 8 * DAY_MS
         gc = world.process(Actor(f"gc end{number}", "gc"))
         await _must(world, gc, gc.collect())
     for what, names in world.observer.left().items():
@@ -152,6 +153,10 @@ async def _chaos(world: World, swarm: Swarm) -> None:
     work += [others.reader(world, str(number)) for number in range(swarm.readers)]
     if swarm.truncations:
         work.append(others.truncator(world))
+    work += [upkeep.optimizer(world, str(number), swarm) for number in range(swarm.optimizations)]
+    work += [upkeep.consumer(world, f"c{number}") for number in range(swarm.consumers)]
+    if swarm.retentions:
+        work.append(upkeep.retainer(world))
     if swarm.writers:
         work += [others.writer(world, f"w{number}") for number in range(swarm.writers)]
     work.append(others.clock(world, swarm))

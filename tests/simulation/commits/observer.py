@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bookkeeper_metadata.store.operations import Node
+from spark_bookkeeper.log.cleaning.consumers import consumed_row
 from spark_bookkeeper.log.format.epoch import StoredTxn, TokenState, Txn
 from spark_bookkeeper.log.format.model import ChunkRef, LedgerRange, LogHead
 from spark_bookkeeper.log.format.serde import (
     parse_chunk,
+    parse_cursor,
     parse_garbage,
     parse_head,
     parse_schema,
@@ -57,6 +59,8 @@ class _Below:
 class _Token:
     state: str
     created_ms: int
+    timeout_ms: int
+    maker: str
     txns: set[tuple[str, int]]
     """(application, version) its write is for, as far as the tree tells."""
 
@@ -196,17 +200,23 @@ class Observer:
             token = parse_token(path, node.value)
             state = token.state.name
             if known is None or known.state == "gone":
-                known = self._tokens[epoch] = _Token(state, token.created_ms, set())
+                asked_ms = token.timeout_ms
+                timeout_ms = self._retention.job_timeout_ms if asked_ms is None else asked_ms
+                known = self._tokens[epoch] = _Token(
+                    state, token.created_ms, timeout_ms, actor.name, set()
+                )
             if token.txn is not None:
                 known.txns.add((token.txn.app_id, token.txn.version))
         assert known is not None
         known.state = state
         if was and state != was:
-            self.history.record(TokenEnded(actor, epoch, was, state, self._is_due(known)))
+            self.history.record(
+                TokenEnded(actor, epoch, was, state, self._is_due(known), known.maker)
+            )
         return set()
 
     def _is_due(self, token: _Token) -> bool:
-        if self._clock_ms() - token.created_ms >= self._retention.job_timeout_ms:
+        if self._clock_ms() - token.created_ms >= token.timeout_ms:
             return True
         committed = ((self._txn(app_id), version) for app_id, version in token.txns)
         return any(
@@ -263,10 +273,19 @@ class Observer:
                 head.overwritten_row != old.overwritten_row,
                 below.missing,
                 self._columns(head.schema_id),
+                self._held_row(),
             )
         )
         opened = {old.open_ledger.ledger_id} if old.open_ledger is not None else set()
         return old_below.ledgers | opened
+
+    def _held_row(self) -> int:
+        names = self._tree.children(self._log.consumers) or []
+        paths = [f"{self._log.consumers}/{name}" for name in names]
+        nodes = [(path, self._tree.node(path)) for path in paths]
+        cursors = [parse_cursor(path, node.value) for path, node in nodes if node is not None]
+        row = consumed_row(cursors, self._clock_ms())
+        return -1 if row is None else row
 
     def _columns(self, schema_id: int) -> tuple[str, ...] | None:
         path = self._log.schema(schema_id)

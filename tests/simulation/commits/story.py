@@ -19,6 +19,7 @@ from tests.simulation.commits.history import (
     JobBegun,
     LedgerClosed,
     LedgerMade,
+    Part,
     Planned,
 )
 
@@ -30,8 +31,7 @@ class Added:
     index: int
     """Of the event."""
     by: Actor
-    ledger: int
-    first_row: int
+    part: Part
     rows: tuple[str, ...]
     job: str
     """Empty: a writer's outside Spark."""
@@ -40,6 +40,14 @@ class Added:
     committed: int
     was: str
     """The epoch committed in that change, and the state its token had before."""
+
+    @property
+    def ledger(self) -> int:
+        return self.part.ledger
+
+    @property
+    def first_row(self) -> int:
+        return self.part.first_row
 
 
 class Story:
@@ -127,8 +135,7 @@ class Story:
                 Added(
                     index,
                     event.by,
-                    part.ledger,
-                    part.first_row,
+                    part,
                     rows,
                     maker.job,
                     maker.epoch,

@@ -50,6 +50,10 @@ class Swarm:
     """The query commits through foreachBatch and a txnAppId."""
     evolutions: int = 0
     """Writes that add a column to the log's schema."""
+    optimizations: int = 0
+    """Optimizers at work beside the writers."""
+    retentions: int = 0
+    consumers: int = 0
     inline_bytes: int = 150
     """Ranges a head holds before they spill into chunks: two or three."""
 
@@ -102,4 +106,7 @@ def draw_swarm(stream: Stream) -> Swarm:
         is_foreach=stream.below(4) == 3,
         inline_bytes=(64 * 1024, 150, 90, 300)[stream.below(4)],
         evolutions=rate(2, 1),
+        optimizations=rate(1, 2),
+        retentions=rate(1),
+        consumers=stream.below(3),
     )
