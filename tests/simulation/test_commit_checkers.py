@@ -24,6 +24,9 @@ OTHER = h.Actor("task q.0#2 p0 a1", "task", "q/0", 3, 0, 1)
 LATER = h.Actor("commit q.0#2", "commit", "q/0", 3)
 GC = h.Actor("gc 0", "gc")
 READER = h.Actor("reader 0", "reader")
+OPTIMIZE = h.Actor("optimize 0", "optimize")
+REWRITE = h.Actor("rewrite 0 g0 a1", "rewrite", "", 3, 0, 1)
+RETAIN = h.Actor("retain 0", "retain")
 ROWS = ("a", "b")
 
 
@@ -182,6 +185,35 @@ CONTROLS: dict[Checker, dict[str, list[h.Event]]] = {
     checkers.r8_ranges_leave_by_the_front_or_all: {
         "a range lost": [moved(1, FIRST, SECOND), moved(2, SECOND), moved(3, FIRST)],
         "a range replaced": [moved(1, FIRST), moved(2, h.Part(8, 0, 2))],
+        "rewritten shorter": [moved(1, FIRST, SECOND), moved(2, h.Part(9, 0, 2), by=OPTIMIZE)],
+    },
+    checkers.x10_rows_stay: {
+        "another row": [
+            *COMMITTED,
+            h.LedgerMade(REWRITE, 9, 3, "LIVE"),
+            h.LedgerClosed(REWRITE, 9, ("a", "c")),
+            moved(2, h.Part(9, 0, 2), epoch=3, by=OPTIMIZE),
+        ],
+        "rows missing": [
+            *COMMITTED,
+            h.LedgerMade(REWRITE, 9, 3, "LIVE"),
+            h.LedgerClosed(REWRITE, 9, ("a",)),
+            moved(2, h.Part(9, 0, 2), epoch=3, by=OPTIMIZE),
+        ],
+        "another schema": [
+            *COMMITTED,
+            h.LedgerMade(REWRITE, 9, 3, "LIVE"),
+            h.LedgerClosed(REWRITE, 9, ROWS),
+            moved(2, h.Part(9, 0, 2, columns=("x",)), epoch=3, by=OPTIMIZE),
+        ],
+    },
+    checkers.r12_retention_keeps_its_promises: {
+        "a consumer's rows": [
+            moved(1, FIRST, SECOND),
+            replace(moved(2, SECOND, base=2, by=RETAIN), held_row=1),
+        ],
+        "the newest": [moved(1, FIRST), moved(2, base=2, by=RETAIN)],
+        "the end": [moved(1, FIRST, SECOND), moved(2, FIRST, by=RETAIN)],
     },
     checkers.r9_dead_is_dead: {"sent on": [h.DeadRead(COMMIT, 0), h.CommitSent(COMMIT, 0)]},
     checkers.r10_every_change_takes_its_token_along: {

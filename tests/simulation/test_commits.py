@@ -11,8 +11,9 @@ from functools import cache
 import pytest
 
 from tests.simulation.commits.campaign import Report, run_campaign, seed_base
-from tests.simulation.commits.directed import DIRECTED, run_directed
 from tests.simulation.commits.model import run_schedule
+from tests.simulation.commits.playing import run_directed
+from tests.simulation.commits.registry import DIRECTED
 from tests.simulation.kit.campaigns import Share, outputs_of, shares
 
 SCHEDULES = 500
@@ -51,6 +52,12 @@ MARKS = (
     "commit ended by TxnRegressedError",
     "rows read",
     "read refused",
+    "groups exchanged",
+    "groups given up",
+    "optimize killed",
+    "rewrite killed",
+    "retain killed",
+    "consumer was told",
 )
 """Situations the schedules must come to before their silence means anything."""
 

@@ -14,9 +14,10 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from tests.simulation.commits.campaign import Report, run_seeds, seed_base
-from tests.simulation.commits.directed import DIRECTED, run_directed
 from tests.simulation.commits.model import Outcome, run_schedule
 from tests.simulation.commits.mutants import MUTANTS, SHRINK_RUNS, violations_of_record
+from tests.simulation.commits.playing import run_directed
+from tests.simulation.commits.registry import DIRECTED
 from tests.simulation.kit.shrink import explain, load
 
 say = sys.stdout.write

@@ -8,52 +8,15 @@ become schedules here, because seeds rot.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TaskMessage
 from tests.simulation.commits.history import Actor
-from tests.simulation.commits.model import Outcome, run_world
 from tests.simulation.commits.others import writer
+from tests.simulation.commits.registry import JOB_TIMEOUT_HOURS, RETENTION_HOURS, ROWS, directed
 from tests.simulation.commits.script import Fate
-from tests.simulation.commits.stage import Directed, Stage
-from tests.simulation.commits.world import LOG, World
-from tests.simulation.kit.choices import Choices
-
-DIRECTED: dict[str, Directed] = {}
-"""By name."""
-RETENTION_HOURS = 2
-JOB_TIMEOUT_HOURS = 8 * 24
-ROWS = ("r0", "r1")
-
-Play = Callable[[Stage], Awaitable[None]]
-
-
-def directed(clause: str, *, inline_bytes: int = 64 * 1024) -> Callable[[Play], Play]:
-    """Register a schedule under its function's name."""
-
-    def register(play: Play) -> Play:
-        DIRECTED[play.__name__] = Directed(clause, play, inline_bytes)
-        return play
-
-    return register
-
-
-def run_directed(name: str, *, is_traced: bool = False) -> Outcome:
-    """Play one schedule, heal, collect, check."""
-    schedule = DIRECTED[name]
-
-    async def act(world: World) -> None:
-        world.script.is_late_kept = True
-        stage = Stage(world)
-        await schedule.play(stage)
-        for hold in world.script.holds:
-            hold.release()
-        for task in stage.begun:
-            await task
-
-    return run_world(Choices(0, {}), act, is_traced=is_traced, inline_bytes=schedule.inline_bytes)
-
+from tests.simulation.commits.stage import Stage
+from tests.simulation.commits.world import LOG
 
 # -- commits -----------------------------------------------------------------------------------------
 

@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.simulation.commits import mutants_of_cleaning, mutants_of_commits
-from tests.simulation.commits.directed import DIRECTED, run_directed
+from tests.simulation.commits import mutants_of_cleaning, mutants_of_commits, mutants_of_upkeep
 from tests.simulation.commits.model import run_schedule
+from tests.simulation.commits.playing import run_directed
+from tests.simulation.commits.registry import DIRECTED
 from tests.simulation.kit import kills
 from tests.simulation.kit.choices import Record
 from tests.simulation.kit.kills import DOCUMENTS, Kill, Table, labels_of
 from tests.simulation.kit.patching import Mutant, joined
 from tests.simulation.kit.shrink import save_mutant
 
-MUTANTS = joined(mutants_of_cleaning.MUTANTS, mutants_of_commits.MUTANTS)
+MUTANTS = joined(mutants_of_cleaning.MUTANTS, mutants_of_commits.MUTANTS, mutants_of_upkeep.MUTANTS)
 SCHEDULES = Path(__file__).resolve().parent / "schedules"
 """One shrunk schedule per mutant that no directed one notices: fails with it, passes without."""
 SEEDS_MAX = 100
@@ -89,7 +90,7 @@ Clauses of the protocol by which Spark's writes become visible, broken one by on
 `python -m tests.simulation.commits.mutants --write`; `make test` breaks each of them again.
 
 *Schedules*: how many of the commit simulation, from seed 0 on, until a promise expected to break did,
-and which were broken then; `-`: not within {SEEDS_MAX}. X1-X9 are what a user would notice, R1-R11 clauses
+and which were broken then; `-`: not within {SEEDS_MAX}. X1-X10 are what a user would notice, R1-R12 clauses
 whose breach luck often forgives (`tests/simulation/commits/checkers.py`). *Directed schedules* go where
 chance seldom does (`tests/simulation/commits/directed.py`); each also stands for its clause as a test.
 
