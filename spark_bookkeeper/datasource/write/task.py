@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -17,25 +16,23 @@ from itertools import chain
 import pyarrow as pa
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from spark_bookkeeper.blocking.add_future import AddFuture
 from spark_bookkeeper.blocking.write_handle import WriteHandle
-from spark_bookkeeper.datasource.payload.codec import encoder_of, ledger_marks
-from spark_bookkeeper.datasource.payload.entry_cutter import CutEntry, EntryCutter
-from spark_bookkeeper.datasource.payload.footer import FOOTER_KEY, FOOTER_VERSION, FooterBuilder
 from spark_bookkeeper.datasource.payload.raw import raw_payloads
 from spark_bookkeeper.datasource.schema import cast_batch, check_values
 from spark_bookkeeper.datasource.session import (
     BATCH_ID_KEY,
-    PAYLOAD_KEY,
     QUERY_ID_KEY,
-    SCHEMA_KEY,
     Session,
 )
+from spark_bookkeeper.datasource.write.ledger_rows import (
+    Pipeline,
+    RowForm,
+    write_batches,
+    write_values,
+)
 from spark_bookkeeper.datasource.write.plan import WritePlan
-from spark_bookkeeper.ledger.client import LOG_MARK
 from spark_bookkeeper.log.commits.jobs import Claim
 from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TaskMessage
-from spark_bookkeeper.log.format.raw import RAW
 from spark_bookkeeper.log.ledgers import replication_of
 
 FENCE_PREDECESSORS_TIMEOUT_S = 5.0
@@ -62,6 +59,13 @@ class WriteTask:
         self._session = session
         self._plan = plan
         self._task = task
+        self._form = RowForm(
+            plan.settings,
+            plan.schema.arrow,
+            plan.epoch.schema_id,
+            plan.options.stats_columns,
+            session.clock_ms,
+        )
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write all rows; returns what the driver needs to commit them.
@@ -88,10 +92,12 @@ class WriteTask:
         if claim is None:
             return self._message(is_already_committed=True)
         ledger = self._create_ledger(claim)
-        pipeline = _Pipeline(ledger, self._plan.options.in_flight_bytes_max)
-        is_raw = self._plan.settings.payload_format == RAW
-        write = self._write_raw if is_raw else self._write_batches
-        written = write(chain((first,), batches), pipeline)
+        pipeline = Pipeline(ledger, self._plan.options.in_flight_bytes_max)
+        given = chain((first,), batches)
+        if self._form.is_raw:
+            written = write_values(self._values(given), pipeline, self._form.schema_id)
+        else:
+            written = write_batches(self._rows(given), pipeline, self._form)
         # Closed before it is named: readers then find its end in its metadata and need no recovery.
         ledger.close()
         # Not earlier: as long as this attempt may fail, an earlier one of the partition may be the
@@ -119,14 +125,7 @@ class WriteTask:
 
     def _create_ledger(self, claim: Claim) -> WriteHandle:
         plan = self._plan
-        marks = {
-            LOG_MARK: plan.epoch.log.encode(),
-            SCHEMA_KEY: f"{plan.epoch.log_id}/{plan.epoch.schema_id}".encode(),
-            PAYLOAD_KEY: plan.settings.payload_format.encode(),
-            **ledger_marks(plan.settings.payload_format, plan.schema.arrow),
-        }
-        if plan.settings.payload_format != RAW:
-            marks[FOOTER_KEY] = FOOTER_VERSION
+        marks = self._form.marks(plan.epoch)
         txn = self._task.job.txn
         if txn is not None and txn.is_stream:
             # The columns _query_id and _batch_id are read from here: ranges of a log do not keep
@@ -143,55 +142,22 @@ class WriteTask:
                 extra_operations=claim.extra_operations,
             )
 
-    def _write_batches(
-        self, batches: Iterator[pa.RecordBatch], pipeline: _Pipeline
-    ) -> LedgerWritten:
-        plan, settings = self._plan, self._plan.settings
-        target, schema_id = plan.schema.arrow, plan.epoch.schema_id
-        encoder = encoder_of(settings.payload_format, target, schema_id, settings.compression)
-        cutter = EntryCutter(
-            lambda batch, first_row: encoder.encode(batch, first_row, self._session.clock_ms()),
-            settings.entry_bytes,
-        )
-        footer = FooterBuilder(target, plan.options.stats_columns)
+    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows in the columns and types of the log."""
+        for batch in batches:
+            rows = cast_batch(batch, self._plan.schema.arrow, self._plan.positions)
+            # Readers validate an entry as a whole: one bad text would cost all rows around it.
+            check_values(rows)
+            yield rows
 
-        def cut() -> Iterator[CutEntry]:
-            for batch in batches:
-                rows = cast_batch(batch, target, plan.positions)
-                # Readers validate an entry as a whole: one bad text would cost all rows around it.
-                check_values(rows)
-                yield from cutter.add(rows)
-            yield from cutter.finish()
-
-        for entry in cut():
-            footer.add(entry)
-            pipeline.append(entry.payload)
-        # Taken before the footer goes out, which holds no rows: the range that the log records ends
-        # before it.
-        entries, size_bytes = pipeline.entries, pipeline.size_bytes
-        closing = footer.encode(schema_id, self._session.clock_ms())
-        if closing is not None:
-            pipeline.append(closing)
-        # A message may only name what is acknowledged: anything else need not be there tomorrow.
-        pipeline.drain()
-        bounds = footer.column_ranges()
-        return LedgerWritten(
-            pipeline.ledger_id, entries - 1, cutter.rows, size_bytes, schema_id, bounds
-        )
-
-    def _write_raw(self, batches: Iterator[pa.RecordBatch], pipeline: _Pipeline) -> LedgerWritten:
+    def _values(self, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+        """The rows of a raw log."""
+        count = 0
         for batch in batches:
             check_values(batch)
-            for payload in raw_payloads(batch.column(0), pipeline.entries):
-                pipeline.append(payload)
-        pipeline.drain()
-        return LedgerWritten(
-            pipeline.ledger_id,
-            pipeline.entries - 1,
-            pipeline.entries,
-            pipeline.size_bytes,
-            self._plan.epoch.schema_id,
-        )
+            values = raw_payloads(batch.column(0), count)
+            count += len(values)
+            yield from values
 
     def _fence_predecessors(self, claim: Claim) -> None:
         """Fence the ledgers that earlier attempts left open; the task goes on if that fails."""
@@ -204,43 +170,3 @@ class WriteTask:
                 self._task.partition,
                 cause,
             )
-
-
-class _Pipeline:
-    """Appends entries to a ledger, with a bound on the bytes not yet acknowledged."""
-
-    def __init__(self, ledger: WriteHandle, in_flight_bytes_max: int) -> None:
-        self.ledger_id = ledger.ledger_id
-        self.entries = 0
-        self.size_bytes = 0
-        self._ledger = ledger
-        self._bytes_max = in_flight_bytes_max
-        self._in_flight: deque[tuple[AddFuture[int], int]] = deque()
-        self._in_flight_bytes = 0
-
-    def append(self, payload: bytes) -> None:
-        """Hand one entry over, after waiting for room.
-
-        Raises:
-            BookKeeperError: this entry or one before it was not acknowledged.
-        """
-        # What is done is looked at even while there is room: futures complete in entry order, so a
-        # failed entry ends the task here and not after it has filled the window.
-        while self._in_flight and (
-            self._in_flight[0][0].done() or self._in_flight_bytes + len(payload) > self._bytes_max
-        ):
-            self._await_oldest()
-        self._in_flight.append((self._ledger.append_async(payload), len(payload)))
-        self._in_flight_bytes += len(payload)
-        self.entries += 1
-        self.size_bytes += len(payload)
-
-    def drain(self) -> None:
-        """Wait until everything is acknowledged; raises as :meth:`append`."""
-        while self._in_flight:
-            self._await_oldest()
-
-    def _await_oldest(self) -> None:
-        future, size = self._in_flight.popleft()
-        future.result()
-        self._in_flight_bytes -= size
