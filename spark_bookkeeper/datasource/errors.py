@@ -118,6 +118,21 @@ class RowsMissingError(BookKeeperError):
     )
 
 
+class SnapshotExpiredError(BookKeeperError):
+    """Rows lie in other ledgers than when the read was planned, and the plan relied on the old ones."""
+
+    name = "BK_SNAPSHOT_EXPIRED"
+    retryable = True
+    definite = True
+
+    log: str
+    ledger_id: int
+    message = (
+        "rows of this read were moved to other ledgers after it was planned, and the old ones are "
+        "gone; no row is lost; read again. log={log} ledger_id={ledger_id}"
+    )
+
+
 class ContinuousUnsupportedError(BookKeeperError):
     """Spark's continuous trigger hands no rows to a Python sink; the query was stopped instead."""
 

@@ -111,6 +111,13 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         _REFUSED,
         "Read other rows with startingOffsets and endingOffsets, and see what wrote the ledger.",
     ),
+    "BK_SNAPSHOT_EXPIRED": Explanation(
+        "An optimize moved rows to other ledgers while a read that was planned before was running, and "
+        "the old ledgers are deleted by now. Reads find moved rows by their numbers, but not where a "
+        "task reads some of a range's entries, or where `_ledger` and `_entry` are wanted.",
+        "No row is lost; the read was stopped instead of giving other rows.",
+        "Read again. Keep deletedLedgerRetention of the optimize above the time your longest read takes.",
+    ),
     "BK_ROWS_MISSING": Explanation(
         "A ledger holds other rows than its log, or its footer, says.",
         "The read was stopped instead of giving fewer rows.",

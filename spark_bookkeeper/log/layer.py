@@ -26,6 +26,7 @@ from spark_bookkeeper.log.cleaning.truncation import truncate_log
 from spark_bookkeeper.log.commits.commit import Committer
 from spark_bookkeeper.log.commits.jobs import Jobs
 from spark_bookkeeper.log.format.model import Retention
+from spark_bookkeeper.log.format.runs import RUNS_KEY, Runs, parse_runs
 from spark_bookkeeper.log.nodes.paths import LogPaths
 from spark_bookkeeper.log.nodes.reads import LogNodes
 from spark_bookkeeper.log.nodes.site import LedgerAction, LogSite
@@ -100,7 +101,7 @@ class LogLayer:
 
     def view(self, log_id: int, log: str, *, open_ledgers: OpenLedgers | None = None) -> LogView:
         """One log, to plan reads of; with ``open_ledgers`` its open ledger is part of it."""
-        return LogView(self.nodes(log_id, log), open_ledgers)
+        return LogView(self.nodes(log_id, log), self._runs_of, open_ledgers)
 
     def nodes(self, log_id: int, log: str = "") -> LogNodes:
         """One log's nodes as values."""
@@ -112,8 +113,7 @@ class LogLayer:
 
     def tail(self, log_id: int, log: str) -> LogTail:
         """One log's open end: ``await layer.tail(…).close()`` frees it of a writer outside Spark."""
-        site = self._site
-        ledgers = LedgerStore(site.store, self._root, random=self.random)
+        site, ledgers = self._site, self._ledgers
 
         async def recover(ledger_id: int) -> LedgerMetadata:
             await site.fence(ledger_id)
@@ -139,6 +139,14 @@ class LogLayer:
     ) -> Retention:
         """See :func:`spark_bookkeeper.log.cleaning.retention.change_retention`."""
         return await change_retention(self._site, self.nodes(log_id, log), wanted)
+
+    async def _runs_of(self, ledger_id: int) -> Runs:
+        metadata = (await self._ledgers.read(ledger_id)).metadata
+        return parse_runs(ledger_id, metadata.custom_metadata.get(RUNS_KEY, b""))
+
+    @cached_property
+    def _ledgers(self) -> LedgerStore:
+        return LedgerStore(self._site.store, self._root, random=self.random)
 
     def draw_job_id(self) -> str:
         """A name no other write has."""

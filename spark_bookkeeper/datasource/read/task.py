@@ -6,24 +6,22 @@ it logs how many entries it fetched of those its slices lie in.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from bookkeeper_metadata.errors import MetadataCorruptError
-from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.blocking.read_handle import ReadHandle
 from spark_bookkeeper.datasource.errors import source_errors
 from spark_bookkeeper.datasource.options.model import ReadOptions
+from spark_bookkeeper.datasource.origins import origins_of
 from spark_bookkeeper.datasource.read.decoders import Decoders
 from spark_bookkeeper.datasource.read.partitions import Slice
 from spark_bookkeeper.datasource.read.pruning import ALL_ROWS, Predicate
 from spark_bookkeeper.datasource.read.readable import Readable
+from spark_bookkeeper.datasource.read.slice_opener import SliceOpener
 from spark_bookkeeper.datasource.read.slice_reader import (
     Fetching,
     Rows,
@@ -32,17 +30,9 @@ from spark_bookkeeper.datasource.read.slice_reader import (
     read_raw,
 )
 from spark_bookkeeper.datasource.schema import arrow_schema, cast_array, cast_batch
-from spark_bookkeeper.datasource.session import (
-    BATCH_ID_KEY,
-    PAYLOAD_KEY,
-    QUERY_ID_KEY,
-    Session,
-    open_session,
-)
+from spark_bookkeeper.datasource.session import Session, open_session
 from spark_bookkeeper.datasource.worker_logging import log_read
-
-LEDGERS_OPENED_AHEAD = 4
-"""Ledgers a task opens before it needs them: hides a metadata read per small ledger."""
+from spark_bookkeeper.log.format.runs import Runs
 
 
 class ReadPartition(InputPartition):  # type: ignore[misc, unused-ignore]
@@ -93,7 +83,8 @@ def read_slices(
     fetching = Fetching(predicate, readable.schema.arrow)
     rows_given = 0
     try:
-        for item, ledger in _open_slice(session, password, slices):
+        opener = SliceOpener(session, readable, password, is_place_shown=shape.is_place_shown)
+        for item, ledger in opener.open(slices):
             if readable.is_raw:
                 rows = read_raw(ledger, item, readable.schema.arrow, fetching)
             elif readable.log_id is None:
@@ -111,33 +102,6 @@ def read_slices(
         )
 
 
-def _open_slice(
-    session: Session, password: bytes, slices: tuple[Slice, ...]
-) -> Iterator[tuple[Slice, ReadHandle]]:
-    if len(slices) <= 1:
-        for item in slices:
-            yield item, session.client.open_ledger(item.ledger_id, password=password)
-        return
-    with ThreadPoolExecutor(LEDGERS_OPENED_AHEAD, "bookkeeper-open") as pool:
-        ahead: deque[tuple[Slice, Future[ReadHandle]]] = deque()
-        waiting = iter(slices)
-        try:
-            for item in waiting:
-                opening = pool.submit(session.client.open_ledger, item.ledger_id, password=password)
-                ahead.append((item, opening))
-                if len(ahead) > LEDGERS_OPENED_AHEAD:
-                    opened, future = ahead.popleft()
-                    yield opened, future.result()
-            while ahead:
-                opened, future = ahead.popleft()
-                yield opened, future.result()
-        finally:
-            # Spark may stop taking rows, for a LIMIT say. Leaving the pool would wait for ledgers
-            # that nobody reads any more.
-            for _, future in ahead:
-                future.cancel()
-
-
 class _Shape:
     """Gives rows Spark's schema: stored columns cast, metadata columns made."""
 
@@ -145,69 +109,53 @@ class _Shape:
         self._target = arrow_schema(schema)
         self._stored = {name: at for at, name in enumerate(stored)}
         self._metadata_column = [name for name in self._target.names if name not in self._stored]
+        self._origins: tuple[ReadHandle, Runs] | None = None
+        """Of the ledger read last: they are in its metadata, and packed there."""
+
+    @property
+    def is_place_shown(self) -> bool:
+        """Whether a column says in which ledger a row lies."""
+        return not {"_ledger", "_entry"}.isdisjoint(self._metadata_column)
 
     def batch(self, rows: Rows, item: Slice, ledger: ReadHandle, *, is_raw: bool) -> pa.RecordBatch:
         """The rows in Spark's order and types."""
         if not self._metadata_column:
             return cast_batch(rows.batch, self._target)
+        found = self._metadata_columns(rows, item, ledger, is_raw=is_raw)
         columns = []
         for field in self._target:
             if field.name in self._stored:
                 column = rows.batch.column(self._stored[field.name])
             else:
-                column = _metadata_column(field, rows, item, ledger, is_raw=is_raw)
+                column = found[field.name]
             columns.append(cast_array(column, field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._target)
 
-
-def _metadata_column(
-    field: pa.Field, rows: Rows, item: Slice, ledger: ReadHandle, *, is_raw: bool
-) -> pa.Array:
-    """A metadata column: where the rows lie, and who wrote them when."""
-    custom = ledger.metadata.custom_metadata
-    match field.name:
-        case "_ledger":
-            return _constant(rows.ledger_id, rows, pa.int64())
-        case "_entry" if is_raw:
-            return _counting(rows.entry_id, rows)
-        case "_entry":
-            return _constant(rows.entry_id, rows, pa.int64())
-        case "_position":
-            return _counting(rows.position, rows)
-        case "_batch_id" if BATCH_ID_KEY in custom:
-            return _constant(_batch_id(rows.ledger_id, custom[BATCH_ID_KEY]), rows, pa.int64())
-        case "_query_id" if QUERY_ID_KEY in custom:
-            query_id = custom[QUERY_ID_KEY].decode(errors="replace")
-            return pa.repeat(pa.scalar(query_id), rows.batch.num_rows)
-        # A ledger of Spark's that is read by id has no commit time here, and so no timestamp.
-        case "_timestamp" if time_ms := _time_ms(item, ledger.metadata):
-            return _constant(time_ms * 1000, rows, pa.timestamp("us", "UTC"))
-        case _:
-            return pa.nulls(rows.batch.num_rows, field.type)
+    def _metadata_columns(
+        self, rows: Rows, item: Slice, ledger: ReadHandle, *, is_raw: bool
+    ) -> dict[str, pa.Array]:
+        """Where the rows lie, and who wrote them when."""
+        if self._origins is None or self._origins[0] is not ledger:
+            self._origins = ledger, origins_of(item.range, rows.ledger_id, ledger.metadata)
+        first = rows.position - item.range.first_row
+        count = rows.batch.num_rows
+        runs = self._origins[1].between(first, first + count)
+        counts = [run.rows for run in runs]
+        shown_us = [run.shown_ms * 1000 if run.shown_ms else None for run in runs]
+        at = np.repeat(np.arange(len(runs)), counts)
+        return {
+            "_ledger": _constant(rows.ledger_id, rows),
+            "_entry": (_counting if is_raw else _constant)(rows.entry_id, rows),
+            "_position": _counting(rows.position, rows),
+            "_batch_id": pa.array([run.batch_id for run in runs], pa.int64()).take(at),
+            "_query_id": pa.array([run.query_id for run in runs], pa.string()).take(at),
+            # A ledger of Spark's that is read by id has no commit time here, and so no timestamp.
+            "_timestamp": pa.array(shown_us, pa.timestamp("us", "UTC")).take(at),
+        }
 
 
-def _time_ms(item: Slice, metadata: LedgerMetadata) -> int:
-    """When the rows were committed by Spark, or, written outside Spark, when their ledger began.
-
-    Rows written outside Spark are read before their ledger ends, and a batch that is read again
-    after that must have the very same rows, so what counts is what is known from the first on.
-    """
-    if PAYLOAD_KEY in metadata.custom_metadata or metadata.created_ms < 0:
-        return item.range.commit_ms
-    return metadata.created_ms
-
-
-def _batch_id(ledger_id: int, mark: bytes) -> int:
-    try:
-        return int(mark)
-    except ValueError as error:
-        raise MetadataCorruptError(
-            f"ledger {ledger_id}", f"custom metadata {BATCH_ID_KEY} is no number: {mark[:40]!r}"
-        ) from error
-
-
-def _constant(value: int, rows: Rows, of: pa.DataType) -> pa.Array:
-    return pa.array(np.full(rows.batch.num_rows, value)).cast(of)
+def _constant(value: int, rows: Rows) -> pa.Array:
+    return pa.array(np.full(rows.batch.num_rows, value, np.int64))
 
 
 def _counting(first: int, rows: Rows) -> pa.Array:

@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 from bookkeeper_metadata.errors import MetadataCorruptError, NoSuchLedgerError
 from spark_bookkeeper.log.errors import DataLossError, LogOverwrittenError
 from spark_bookkeeper.log.format.model import ChunkRef, LedgerRange, LogHead
+from spark_bookkeeper.log.format.runs import Runs
 from spark_bookkeeper.log.nodes.reads import ChunkMissingError, HeadAt, LogNodes
 from spark_bookkeeper.log.rules.row_sizes import row_after_bytes
 
@@ -26,6 +27,7 @@ READ_ATTEMPTS_MAX = 16
 """How often a read starts over because an overwrite took a chunk, before the log counts as damaged."""
 
 T = TypeVar("T")
+ReadRuns = Callable[[int], Awaitable[Runs]]
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -75,13 +77,16 @@ class RowAtTime:
 
 
 class LogView:
-    """Reads one log; any number may exist.
+    """Reads one log; any number may exist. ``runs_of`` reads the origins of a rewritten ledger's rows.
 
     With ``open_ledgers`` the rows of the log's open ledger are shown too; without, only its ranges.
     """
 
-    def __init__(self, nodes: LogNodes, open_ledgers: OpenLedgers | None = None) -> None:
+    def __init__(
+        self, nodes: LogNodes, runs_of: ReadRuns, open_ledgers: OpenLedgers | None = None
+    ) -> None:
         self.nodes = nodes
+        self._runs_of = runs_of
         self._open_ledgers = open_ledgers
 
     async def head(self) -> HeadAt:
@@ -268,12 +273,23 @@ class LogView:
                     return RowAtTime(None, head)
                 found = parts[at]
                 if isinstance(found, LedgerRange):
-                    return RowAtTime(found.first_row, head)
+                    return RowAtTime(await self._row_within(found, timestamp_ms), head)
                 # Bounds are not asked for: parsing them is most of the cost.
                 chunk = await self.nodes.chunk(found, ())
                 parts = (*chunk.chunks, *chunk.ranges)
 
         return await self._with_chunks(read)
+
+    async def _row_within(self, found: LedgerRange, timestamp_ms: int) -> int:
+        """The first row committed at that time or later, of a range whose last one was."""
+        if timestamp_ms <= (found.first_commit_ms or found.commit_ms):
+            return found.first_row
+        try:
+            runs = await self._runs_of(found.ledger_id)
+        except NoSuchLedgerError as gone:
+            # Its rows lie elsewhere by now, as a newer head says.
+            raise ChunkMissingError(f"of ledger {found.ledger_id}") from gone
+        return found.first_row + runs.first_row_since(timestamp_ms)
 
     async def _with_chunks(self, read: Callable[[], Awaitable[T]]) -> T:
         """Run ``read``; start it over, from the head, when a change took a chunk away meanwhile."""

@@ -82,7 +82,7 @@ async def asked(
     world, other = await scene(change)
     seen, store = 0, ScriptedStore(world.tree)
     client = world.another(store=store)
-    view = LogView(client.layer.nodes(world.log_id, NAME), Opened(client))
+    view = client.layer.view(world.log_id, NAME, open_ledgers=Opened(client))
 
     async def before(_operation: str, _path: str) -> None:
         nonlocal seen

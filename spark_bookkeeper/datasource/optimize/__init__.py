@@ -1,0 +1,1 @@
+"""Optimize: a log's small ledgers rewritten into large ones, by this process or as a Spark job."""

@@ -1,0 +1,179 @@
+"""Rewrites one group of ranges: its rows, all of them and in order, into as few ledgers as can be.
+
+Rows are copied without filters, in the schema they were written in; what each of them says of itself -
+who wrote it, and when - goes into the new ledger's custom metadata. Nothing is skipped: without one of
+its ledgers, or one of its rows, the group has failed and the log keeps it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+
+from bookkeeper_metadata.errors import NoSuchLedgerError
+from spark_bookkeeper.blocking.read_handle import ReadHandle
+from spark_bookkeeper.datasource.options.model import WriteOptions
+from spark_bookkeeper.datasource.origins import origins_of
+from spark_bookkeeper.datasource.payload.codec import decoder_of
+from spark_bookkeeper.datasource.read.partitions import Slice
+from spark_bookkeeper.datasource.read.pruning import ALL_ROWS
+from spark_bookkeeper.datasource.read.slice_opener import open_ahead
+from spark_bookkeeper.datasource.read.slice_reader import Fetching, read_log
+from spark_bookkeeper.datasource.session import Session
+from spark_bookkeeper.datasource.write.ledger_rows import (
+    Pipeline,
+    RowForm,
+    write_batches,
+    write_values,
+)
+from spark_bookkeeper.log.cleaning.optimize import Group, Instalment, Rewritten
+from spark_bookkeeper.log.format.epoch import LedgerWritten
+from spark_bookkeeper.log.format.model import LedgerRange, LogSettings
+from spark_bookkeeper.log.format.raw import RAW
+from spark_bookkeeper.log.format.runs import RUNS_BYTES_MAX, RUNS_KEY, Runs, encode_runs, merged
+from spark_bookkeeper.log.ledgers import replication_of
+from spark_bookkeeper.log.rules.rewriting import rewritten
+
+METADATA_READS_MAX = 16
+"""Ledgers of a group whose metadata is read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Neighbouring ranges that go into one ledger."""
+
+    sources: tuple[LedgerRange, ...]
+    origins: bytes
+    """What the ledger's metadata says of its rows."""
+
+
+class GroupRewriter:
+    """Rewrites groups of one instalment, as one task of it."""
+
+    def __init__(
+        self,
+        session: Session,
+        options: WriteOptions,
+        settings: LogSettings,
+        instalment: Instalment,
+    ) -> None:
+        self._session = session
+        self._options = options
+        self._settings = settings
+        self._instalment = instalment
+        self._password = options.read_password()
+
+    def rewrite(self, number: int, attempt: int) -> Rewritten:
+        """Rewrite the instalment's group ``number``; every attempt writes ledgers of its own.
+
+        Raises:
+            EpochFencedError: the instalment was given up; nothing of it becomes visible.
+            BookKeeperError: the group cannot be rewritten, and stays as it is.
+        """
+        group = self._instalment.groups[number]
+        form = self._form(group[0].schema_id)
+        made = [
+            rewritten(piece.sources, self._write(piece, form, number, attempt))
+            for piece in self._pieces(group)
+        ]
+        return Rewritten(number, tuple(made))
+
+    def _form(self, schema_id: int) -> RowForm:
+        epoch = self._instalment.epoch
+        nodes = self._session.nodes(epoch.log_id, epoch.log)
+        schema = self._session.run(self._session.schema(nodes, schema_id))
+        return RowForm(
+            self._settings,
+            schema.arrow,
+            schema_id,
+            self._options.stats_columns,
+            self._session.clock_ms,
+        )
+
+    def _pieces(self, group: Group) -> list[_Piece]:
+        """The group, cut where more origins come together than one ledger's metadata may hold."""
+        ledger_ids = [item.ledger_id for item in group]
+        with ThreadPoolExecutor(METADATA_READS_MAX, "bookkeeper-origins") as pool:
+            found = list(pool.map(self._session.client.ledger_metadata, ledger_ids))
+        origins = [
+            origins_of(item, item.ledger_id, metadata)
+            for item, metadata in zip(group, found, strict=True)
+        ]
+        return list(_cut(group, origins))
+
+    def _write(self, piece: _Piece, form: RowForm, number: int, attempt: int) -> LedgerWritten:
+        claim = self._session.optimizer.claim(self._instalment, number, attempt)
+        # The multi that makes the ledger notes it under the token too, and is refused if that has
+        # ended: so there is never a ledger that a sweep could not find.
+        with claim.explain_refusals():
+            ledger = self._session.client.create_ledger(
+                **replication_of(form.settings),
+                password=self._password,
+                custom_metadata={**form.marks(self._instalment.epoch), RUNS_KEY: piece.origins},
+                extra_operations=claim.extra_operations,
+            )
+        pipeline = Pipeline(ledger, self._options.in_flight_bytes_max)
+        if form.is_raw:
+            written = write_values(self._values(piece), pipeline, form.schema_id)
+        else:
+            written = write_batches(self._batches(piece, form), pipeline, form)
+        # Closed before it is named: readers then find its end in its metadata and need no recovery.
+        ledger.close()
+        return written
+
+    def _batches(self, piece: _Piece, form: RowForm) -> Iterator[pa.RecordBatch]:
+        decoder = decoder_of(form.settings.payload_format, form.schema)
+        fetching = Fetching(ALL_ROWS, form.schema)
+        for item, ledger in self._opened(piece):
+            # Checks that the ledger holds the range's rows, each of them once.
+            for rows in read_log(ledger, item, decoder, fetching):
+                yield rows.batch
+
+    def _values(self, piece: _Piece) -> Iterator[memoryview]:
+        fetching = Fetching(ALL_ROWS, pa.schema([]))
+        for item, ledger in self._opened(piece):
+            for entry in fetching.read(ledger, item.first_entry, item.last_entry):
+                yield entry.payload
+
+    def _opened(self, piece: _Piece) -> Iterator[tuple[Slice, ReadHandle]]:
+        is_raw = self._settings.payload_format == RAW
+        slices = tuple(_whole(item, is_raw=is_raw) for item in piece.sources)
+        for item, opened in open_ahead(self._session, self._password, slices):
+            # Its rows may lie elsewhere by now. Then the log says so, and the group is given up.
+            if isinstance(opened, NoSuchLedgerError):
+                raise opened
+            yield item, opened
+
+
+def _cut(group: Sequence[LedgerRange], origins: Sequence[Runs]) -> Iterator[_Piece]:
+    runs = merged(
+        list(
+            chain.from_iterable(
+                of.between(0, item.rows) for item, of in zip(group, origins, strict=True)
+            )
+        )
+    )
+    value = encode_runs(runs)
+    if len(value) <= RUNS_BYTES_MAX or len(group) == 1:
+        yield _Piece(tuple(group), value)
+        return
+    half = len(group) // 2
+    yield from _cut(group[:half], origins[:half])
+    yield from _cut(group[half:], origins[half:])
+
+
+def _whole(item: LedgerRange, *, is_raw: bool) -> Slice:
+    return Slice(
+        item.ledger_id,
+        item.first_entry,
+        item.last_entry,
+        item.first_row,
+        item.next_row,
+        item,
+        item.size_bytes,
+        is_raw,
+    )

@@ -1,0 +1,147 @@
+"""Optimizes a log, instalment by instalment: plan, have the groups rewritten, commit, go on behind.
+
+Whoever rewrites the groups - threads of this process, or tasks of Spark - is given. An instalment that
+was interrupted is given up, and its ledgers deleted; what was committed before stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from bookkeeper_metadata.foundation.errors import BookKeeperError
+from spark_bookkeeper.datasource.optimize.rewrite import GroupRewriter
+from spark_bookkeeper.datasource.options.model import WriteOptions
+from spark_bookkeeper.datasource.session import Session
+from spark_bookkeeper.log.cleaning.optimize import Instalment, Optimized, Rewritten
+from spark_bookkeeper.log.cleaning.sweep import SweepReport
+from spark_bookkeeper.log.format.model import LogSettings
+from spark_bookkeeper.log.rules.grouping import GroupLimits
+
+WORKERS = 2
+"""Groups this process rewrites at a time: one waits for bookies while the other encodes."""
+OTHERS_WAIT_S = 60.0
+"""How long to wait for another optimizer of the log; two at once only do some work in vain."""
+
+OTHERS_POLL_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFailed:
+    """Why a group stays as it is."""
+
+    group: int
+    first_row: int
+    cause: str
+
+
+Outcome = Rewritten | GroupFailed
+RewriteGroups = Callable[[Instalment, LogSettings], Sequence[Outcome]]
+
+
+@dataclass(slots=True)
+class OptimizeReport:
+    """What optimizing a log came to."""
+
+    log: str
+    groups: int = 0
+    """Groups of ranges that are rewritten."""
+    given_up: int = 0
+    """Groups that changed meanwhile, or failed; they stay as they are."""
+    ranges_before: int = 0
+    ranges_after: int = 0
+    """Of the groups that are rewritten."""
+    rows: int = 0
+    size_bytes: int = 0
+    """Payload bytes of the rewritten ranges."""
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, done: Optimized) -> None:
+        """Count one more instalment."""
+        self.groups += done.groups
+        self.given_up += done.given_up
+        self.ranges_before += done.ranges_before
+        self.ranges_after += done.ranges_after
+        self.rows += done.rows
+        self.size_bytes += done.size_bytes
+
+
+def optimize_log(
+    session: Session,
+    log: str,
+    limits: GroupLimits,
+    rewrite: RewriteGroups,
+    on_progress: Callable[[OptimizeReport], None] = lambda report: None,
+) -> OptimizeReport:
+    """Optimize all of a log; ``on_progress`` is told after every instalment.
+
+    Raises:
+        NoSuchLogError: there is no such log.
+        CommitRefusedError, CommitUnknownError, MetadataConflictError: an instalment was not
+            committed, or nobody knows; those before it are.
+    """
+    nodes = session.run(session.catalog.open(log))
+    settings = session.run(nodes.head()).head.settings
+    optimizer, report = session.optimizer, OptimizeReport(log)
+    session.run(_wait_for_others(session, nodes.log_id, log))
+    row = 0
+    while True:
+        instalment = session.run(optimizer.plan(nodes.log_id, log, limits, row))
+        if instalment is None:
+            return report
+        try:
+            found = rewrite(instalment, settings)
+        except BaseException:
+            # Interrupted, perhaps by its user: what was written is of no use to anybody.
+            session.run(optimizer.give_up(instalment, SweepReport()))
+            raise
+        failed = [each for each in found if isinstance(each, GroupFailed)]
+        report.failures += [f"rows from {each.first_row} on: {each.cause}" for each in failed]
+        made = [each for each in found if isinstance(each, Rewritten)]
+        report.add(session.run(optimizer.commit(instalment, made)))
+        on_progress(report)
+        row = instalment.next_row
+
+
+def rewrite_here(session: Session, options: WriteOptions) -> RewriteGroups:
+    """Groups are rewritten by threads of this process."""
+
+    def rewrite(instalment: Instalment, settings: LogSettings) -> Sequence[Outcome]:
+        rewriter = GroupRewriter(session, options, settings, instalment)
+        with ThreadPoolExecutor(WORKERS, "bookkeeper-optimize") as pool:
+            numbers = range(len(instalment.groups))
+            futures = [pool.submit(rewrite_one, rewriter, instalment, at, 0) for at in numbers]
+            try:
+                return [future.result() for future in futures]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    return rewrite
+
+
+def rewrite_one(
+    rewriter: GroupRewriter, instalment: Instalment, number: int, attempt: int
+) -> Outcome:
+    """One group; why not, if not."""
+    try:
+        return rewriter.rewrite(number, attempt)
+    except BookKeeperError as cause:
+        first_row = instalment.groups[number][0].first_row
+        _log.warning("group not rewritten. first_row=%d cause=%s", first_row, cause)
+        return GroupFailed(number, first_row, f"{cause.name}: {cause}")
+
+
+async def _wait_for_others(session: Session, log_id: int, log: str) -> None:
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + OTHERS_WAIT_S
+    while epochs := await session.optimizer.others(log_id, log):
+        if loop.time() >= until_s:
+            _log.warning("another optimize is at work; going on beside it. epochs=%s", epochs)
+            return
+        await asyncio.sleep(OTHERS_POLL_S)

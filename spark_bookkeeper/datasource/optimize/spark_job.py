@@ -1,0 +1,92 @@
+"""Optimize as a Spark job: a task for each group, on classic Spark and through Spark Connect alike."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from spark_bookkeeper.datasource.optimize.rewrite import GroupRewriter
+from spark_bookkeeper.datasource.optimize.run import (
+    OptimizeReport,
+    Outcome,
+    optimize_log,
+    rewrite_one,
+)
+from spark_bookkeeper.datasource.options.model import WriteOptions
+from spark_bookkeeper.datasource.options.parse import parse_write_options
+from spark_bookkeeper.datasource.options.values import parse_size_bytes
+from spark_bookkeeper.datasource.session import open_session
+from spark_bookkeeper.log.cleaning.optimize import Instalment
+from spark_bookkeeper.log.format.model import LogSettings
+from spark_bookkeeper.log.rules.grouping import GroupLimits
+
+TASKS_MAX = 1_000
+"""Tasks of one instalment; beyond that some get several groups."""
+
+
+def optimize(
+    spark: SparkSession,
+    log: str,
+    *,
+    target_size: str = "128m",
+    min_ranges: int = 4,
+    **options: str,
+) -> OptimizeReport:
+    """Rewrite ranges of small ledgers of ``log`` into large ones, as a Spark job.
+
+    Rows, their numbers and what they say of themselves stay; ``_ledger`` and ``_entry`` say where a
+    row lies now. Others go on writing and reading meanwhile; the old ledgers are deleted after
+    ``deletedLedgerRetention``.
+
+    Args:
+        spark: The session whose tasks do the work.
+        log: Name of the log.
+        target_size: Payload bytes of a rewritten ledger at most, ``128m`` say; ranges of this size
+            are left alone.
+        min_ranges: Fewer neighbouring ranges are not worth a rewrite.
+        options: As of a batch write: ``metadataServiceUri``, ``password``, and so on.
+
+    Raises:
+        OptionsError: an option is unknown or wrong.
+        BookKeeperError: see :func:`spark_bookkeeper.datasource.optimize.run.optimize_log`.
+    """
+    given = parse_write_options({"log": log, **options}, os.environ)
+    limits = GroupLimits(target_bytes=parse_size_bytes(target_size), ranges_min=min_ranges)
+
+    def rewrite(instalment: Instalment, settings: LogSettings) -> Sequence[Outcome]:
+        count = len(instalment.groups)
+        tasks = spark.range(0, count, 1, numPartitions=min(count, TASKS_MAX))
+        work = _Work(given, settings, instalment)
+        rows = tasks.mapInArrow(work, "outcome binary").collect()
+        return [pickle.loads(bytes(row.outcome)) for row in rows]
+
+    return optimize_log(open_session(given), log, limits, rewrite)
+
+
+class _Work:
+    """What a task does with the numbers of its groups."""
+
+    def __init__(
+        self, options: WriteOptions, settings: LogSettings, instalment: Instalment
+    ) -> None:
+        self._options = options
+        self._settings = settings
+        self._instalment = instalment
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        session = open_session(self._options)
+        rewriter = GroupRewriter(session, self._options, self._settings, self._instalment)
+        context: Any = TaskContext.get()
+        attempt = context.taskAttemptId()
+        for batch in batches:
+            outcomes = [
+                pickle.dumps(rewrite_one(rewriter, self._instalment, number, attempt))
+                for number in batch.column(0).to_pylist()
+            ]
+            yield pa.RecordBatch.from_arrays([pa.array(outcomes, pa.binary())], ["outcome"])
