@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from spark_bookkeeper.blocking.read_handle import ReadHandle
     from spark_bookkeeper.blocking.write_handle import WriteHandle
     from spark_bookkeeper.bookkeeper import BookKeeper
+    from spark_bookkeeper.datasource.optimize.spark_job import optimize
     from spark_bookkeeper.ledger.entry import Entry
     from spark_bookkeeper.local.cluster import LocalCluster
     from spark_bookkeeper.log.format.model import LogSettings, Retention
@@ -40,6 +41,7 @@ _HOMES = {
     "ReadHandle": "spark_bookkeeper.blocking.read_handle",
     "Retention": "spark_bookkeeper.log.format.model",
     "WriteHandle": "spark_bookkeeper.blocking.write_handle",
+    "optimize": "spark_bookkeeper.datasource.optimize.spark_job",
 }
 
 __all__ = [
@@ -57,6 +59,7 @@ __all__ = [
     "Retention",
     "WriteHandle",
     "__version__",
+    "optimize",
 ]
 
 

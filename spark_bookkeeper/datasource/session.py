@@ -16,6 +16,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from bookkeeper_metadata.errors import MetadataCorruptError
+from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.bookkeeper import BookKeeper, shared
 from spark_bookkeeper.datasource.options.client import client_settings
 from spark_bookkeeper.datasource.options.model import TargetOptions, WriteOptions
@@ -87,6 +88,10 @@ class Session(LogLayer):
             return parse_log_schema(stored)
         except ValueError as error:
             raise MetadataCorruptError(path, str(error)) from error
+
+    async def _ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
+        # By the connected client, which has read the cluster's layout already.
+        return await self.ledgers.ledger_metadata(ledger_id)
 
     def log_view(self, log_id: int, log: str, password: bytes) -> LogView:
         """One log with what is confirmed of its open ledger, to plan reads of."""

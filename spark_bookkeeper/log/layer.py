@@ -113,12 +113,12 @@ class LogLayer:
 
     def tail(self, log_id: int, log: str) -> LogTail:
         """One log's open end: ``await layer.tail(…).close()`` frees it of a writer outside Spark."""
-        site, ledgers = self._site, self._ledgers
+        site = self._site
 
         async def recover(ledger_id: int) -> LedgerMetadata:
             await site.fence(ledger_id)
             # Read again: whichever client closed it, where it ends stands here.
-            return (await ledgers.read(ledger_id)).metadata
+            return await self._ledger_metadata(ledger_id)
 
         nodes = self.nodes(log_id, log)
         return LogTail(nodes, recover, clock_ms=site.clock_ms, pause=site.pause)
@@ -141,8 +141,11 @@ class LogLayer:
         return await change_retention(self._site, self.nodes(log_id, log), wanted)
 
     async def _runs_of(self, ledger_id: int) -> Runs:
-        metadata = (await self._ledgers.read(ledger_id)).metadata
+        metadata = await self._ledger_metadata(ledger_id)
         return parse_runs(ledger_id, metadata.custom_metadata.get(RUNS_KEY, b""))
+
+    async def _ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
+        return (await self._ledgers.read(ledger_id)).metadata
 
     @cached_property
     def _ledgers(self) -> LedgerStore:

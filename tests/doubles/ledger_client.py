@@ -182,6 +182,9 @@ class FakeLedgerClient(LedgerClient):
         assert not recovery
         return FakeAsyncReader(self._client.open_ledger(ledger_id, password=password))
 
+    async def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
+        return self._client.ledger_metadata(ledger_id)
+
     async def fence_ledger(self, ledger_id: int) -> None:
         if ledger_id not in self._client.ledgers:
             raise NoSuchLedgerError(ledger_id)

@@ -14,6 +14,7 @@ import click
 from spark_bookkeeper.cli import options, output
 from spark_bookkeeper.cli.logs.consumers import COLUMNS, consumers
 from spark_bookkeeper.cli.logs.gc import gc
+from spark_bookkeeper.cli.logs.optimize import optimize
 from spark_bookkeeper.cli.logs.retention import set_retention, truncate
 from spark_bookkeeper.cli.logs.transactions import txns
 from spark_bookkeeper.cli.records import (
@@ -37,6 +38,7 @@ def logs() -> None:
 
 logs.add_command(consumers)
 logs.add_command(gc)
+logs.add_command(optimize)
 logs.add_command(set_retention)
 logs.add_command(truncate)
 logs.add_command(txns)

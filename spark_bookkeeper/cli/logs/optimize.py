@@ -1,0 +1,86 @@
+"""``bookkeeper logs optimize``: rewrites ranges of many small ledgers into few large ones."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from spark_bookkeeper.cli.logs.retention import size
+from spark_bookkeeper.cli.options import cluster_options
+from spark_bookkeeper.cli.output import print_result
+
+if TYPE_CHECKING:
+    from spark_bookkeeper.datasource.optimize.run import OptimizeReport
+
+
+@click.command()
+@click.argument("log")
+@click.option(
+    "--target-size",
+    "target_bytes",
+    type=size,
+    default="128m",
+    show_default=True,
+    help="Payload bytes of a rewritten ledger at most; ranges of this size are left alone.",
+)
+@click.option(
+    "--min-ranges",
+    type=click.IntRange(min=2),
+    default=4,
+    show_default=True,
+    help="Fewer neighbouring ranges are not worth a rewrite.",
+)
+@click.option("--dry-run", is_flag=True, help="Change nothing, print what would be rewritten.")
+@click.option("--password", default="", envvar="BOOKKEEPER_PASSWORD", help="Of the log's ledgers.")
+@cluster_options
+def optimize(
+    log: str,
+    *,
+    target_bytes: int,
+    min_ranges: int,
+    dry_run: bool,
+    password: str,
+    uri: str,
+    as_json: bool,
+) -> int:
+    """Rewrite ranges of small ledgers into few large ones; reads and writes go on meanwhile.
+
+    Rows keep their numbers and what they say of themselves. The old ledgers are deleted by gc, an hour
+    later. Interrupted, it leaves nothing half done, and a next run goes on. For much data run it as a
+    Spark job: spark_bookkeeper.optimize(spark, LOG).
+    """
+    from spark_bookkeeper.datasource.optimize.run import optimize_log, rewrite_here
+    from spark_bookkeeper.datasource.options.parse import parse_write_options
+    from spark_bookkeeper.datasource.session import open_session
+    from spark_bookkeeper.log.rules.grouping import GroupLimits
+
+    given = {"log": log, "metadataServiceUri": uri, "password": password}
+    options = parse_write_options(given, os.environ)
+    session = open_session(options)
+    limits = GroupLimits(target_bytes=target_bytes, ranges_min=min_ranges)
+    if dry_run:
+        log_id = session.run(session.catalog.open(log)).log_id
+        groups, _ = session.run(session.optimizer.groups(log_id, log, limits))
+        ranges = sum(len(group) for group in groups)
+        document = {"log": log, "groups": len(groups), "ranges_before": ranges}
+        line = f"{len(groups)} groups of {ranges} ranges of {log} would be rewritten"
+        print_result(document, line, as_json=as_json)
+        return 0
+    report = optimize_log(session, log, limits, rewrite_here(session, options), _show_progress)
+    line = (
+        f"rewrote {report.ranges_before} ranges of {log} into {report.ranges_after}, "
+        f"{report.rows} rows, {report.size_bytes} bytes"
+    )
+    print_result(asdict(report), line, as_json=as_json)
+    for failure in report.failures:
+        click.echo(f"not rewritten: {failure}", err=True)
+    return 1 if report.failures else 0
+
+
+def _show_progress(report: OptimizeReport) -> None:
+    if sys.stderr.isatty():
+        click.echo(f"{report.ranges_before} ranges, {report.size_bytes} bytes rewritten", err=True)

@@ -1,0 +1,353 @@
+"""Optimize over rows: every row stays what and where it was, and says the same of itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType
+
+from bookkeeper_metadata.errors import MetadataCorruptError, NoSuchLedgerError
+from spark_bookkeeper.datasource.errors import SnapshotExpiredError
+from spark_bookkeeper.datasource.optimize.run import OptimizeReport, optimize_log, rewrite_here
+from spark_bookkeeper.datasource.options.parse import parse_write_options
+from spark_bookkeeper.datasource.read.batch import plan_read
+from spark_bookkeeper.datasource.read.pruning import ALL_ROWS
+from spark_bookkeeper.datasource.read.task import read_slices
+from spark_bookkeeper.log.cleaning.optimize import Instalment
+from spark_bookkeeper.log.errors import DataLossError
+from spark_bookkeeper.log.format import runs as runs_format
+from spark_bookkeeper.log.format.model import LogSettings
+from spark_bookkeeper.log.format.runs import RUNS_KEY, Run, Runs, encode_runs, merged, parse_runs
+from spark_bookkeeper.log.rules.grouping import GroupLimits
+from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch, columns, ids
+from tests.spark_bookkeeper.datasource.streaming import StreamQuery, append, overwrite, rows
+from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark
+
+LIMITS = GroupLimits(ranges_min=2)
+HOUR_MS = 3_600_000
+
+
+def optimize(world: FakeSpark, limits: GroupLimits = LIMITS, **options: str) -> OptimizeReport:
+    given = parse_write_options({"log": "orders", **options}, HERE)
+    return optimize_log(world.session, "orders", limits, rewrite_here(world.session, given))
+
+
+def collect(world: FakeSpark, passed_ms: int = HOUR_MS) -> None:
+    world.now_ms += passed_ms
+    log_id = world.nodes().log_id
+    world.client.run(world.session.collector.collect(log_id, log="orders"))
+
+
+def everything(world: FakeSpark) -> pa.Table:
+    """All rows with what they say of themselves, but for their places."""
+    found = world.read(includemetadata="true")
+    return found.drop_columns(["_ledger", "_entry"])
+
+
+def stream(world: FakeSpark, query_id: str, batches: int, *, first: int = 0, size: int = 5) -> None:
+    """Micro-batches of one query, a second apart."""
+    for number in range(batches):
+        plan = world.plan(SCHEMA)
+        data = [batch(first + number * size, size)]
+        message = world.stream_attempt(plan, 0, data, query_id, number)
+        world.stream_commit([message], number)
+        world.now_ms += 1_000
+
+
+@pytest.mark.parametrize("payload_format", ["arrow", "avro"])
+def test_rows_stay_and_say_the_same_of_themselves(world: FakeSpark, payload_format: str) -> None:
+    append(world, 0, 3, payloadformat=payload_format)
+    world.now_ms += 1_000
+    stream(world, "q1", 10, first=3)
+    stream(world, "q2", 10, first=53)
+    append(world, 103, 2)
+    before = everything(world)
+    ledgers = set(world.client.ledgers)
+
+    report = optimize(world)
+
+    assert (report.ranges_before, report.ranges_after, report.rows) == (22, 1, 105)
+    assert report.failures == []
+    assert everything(world).equals(before)
+    collect(world)
+    assert len(world.client.ledgers) == 1
+    assert ledgers.isdisjoint(world.client.ledgers)
+    assert everything(world).equals(before)
+    assert world.tokens() == []
+
+
+def test_a_second_rewrite_keeps_what_the_first_one_noted(world: FakeSpark) -> None:
+    stream(world, "q1", 8)
+    optimize(world)
+    stream(world, "q2", 8, first=40)
+    before = everything(world)
+
+    report = optimize(world)
+
+    assert report.ranges_before >= 8
+    assert everything(world).equals(before)
+
+
+def test_schemas_are_not_mixed_and_old_rows_lack_new_columns(world: FakeSpark) -> None:
+    for first in (0, 2, 4):
+        append(world, first, 2)
+    wider = columns(id=LongType(), name=StringType(), extra=LongType())
+    for first in (6, 8, 10):
+        rows_of = batch(first, 2).append_column("extra", pa.array([first, first], pa.int64()))
+        world.write([[rows_of]], wider, mergeschema="true")
+    before = everything(world)
+
+    report = optimize(world)
+
+    assert (report.ranges_before, report.ranges_after) == (6, 2)
+    assert everything(world).equals(before)
+    assert before.column("extra").to_pylist() == [None] * 6 + [6, 6, 8, 8, 10, 10]
+
+
+def test_time_is_exact_within_a_rewritten_range(world: FakeSpark) -> None:
+    began_ms = world.now_ms
+    stream(world, "q1", 10)
+    optimize(world)
+
+    for number in range(10):
+        at = began_ms + number * 1_000
+        assert ids(world.read(startingtimestamp=str(at)))[0] == number * 5
+        assert ids(world.read(startingtimestamp=str(at - 999)))[0] == number * 5
+        if number:
+            assert ids(world.read(endingtimestamp=str(at)))[-1] == number * 5 - 1
+    query = StreamQuery(world, startingtimestamp=str(began_ms + 3_001))
+    assert [rows(each) for each in query.available_now()] == [list(range(20, 50))]
+
+
+def test_a_filter_by_time_prunes_ranges_by_both_their_ends(world: FakeSpark) -> None:
+    from pyspark.sql.datasource import GreaterThan, LessThan
+
+    began_ms = world.now_ms
+    stream(world, "q1", 10)
+    optimize(world)
+    at = dt.datetime.fromtimestamp((began_ms + 4_500) / 1000, dt.UTC)
+
+    for wanted in (LessThan(("_timestamp",), at), GreaterThan(("_timestamp",), at)):
+        found = world.read(includemetadata="true", filters=[wanted])
+        assert set(ids(found)) >= set(range(25) if isinstance(wanted, LessThan) else range(25, 50))
+    later = dt.datetime.fromtimestamp((began_ms + 60_000) / 1000, dt.UTC)
+    filters = [GreaterThan(("_timestamp",), later)]
+    assert world.read(includemetadata="true", filters=filters).num_rows == 0
+
+
+def test_bounds_of_rewritten_ranges_hold_all_values(world: FakeSpark) -> None:
+    for first in (70, 10, 40):
+        append(world, first, 5)
+    optimize(world)
+
+    (item,) = world.client.run(
+        world.session.view(world.nodes().log_id, "orders").ranges(columns=None)
+    ).ranges
+    column = item.column("id")
+    assert column is not None
+    assert (column.minimum, column.maximum) == (10, 74)
+
+
+def test_a_stream_goes_on_over_a_rewrite(world: FakeSpark) -> None:
+    for first in range(0, 30, 10):
+        append(world, first, 10)
+    query = StreamQuery(world, startingoffsets="earliest", maxrowspertrigger="7")
+    assert rows(query.trigger()) == list(range(7))
+    optimize(world)
+    collect(world)
+
+    assert [row for each in query.available_now() for row in rows(each) or []] == list(range(7, 30))
+
+
+# -- reads that were planned before -------------------------------------------------------------------
+
+
+def planned_before(world: FakeSpark, **options: str) -> tuple[object, ...]:
+    given, readable = world.find(**options)
+    return given, readable, plan_read(world.session, given, readable, predicate=ALL_ROWS)
+
+
+def read_later(world: FakeSpark, planned: tuple[object, ...]) -> pa.Table:
+    given, readable, packs = planned
+    wanted = readable.columns(given)  # type: ignore[attr-defined]
+    return pa.Table.from_batches(
+        [
+            found
+            for pack in packs  # type: ignore[attr-defined]
+            for found in read_slices(world.session, given, readable, wanted, pack)  # type: ignore[arg-type]
+        ]
+    )
+
+
+def test_a_plan_made_before_finds_its_rows_where_they_are_now(world: FakeSpark) -> None:
+    for first in range(0, 40, 10):
+        append(world, first, 10)
+    whole, part = planned_before(world), planned_before(world, startingoffsets='{"row":13}')
+    optimize(world)
+    assert ids(read_later(world, whole)) == list(range(40))
+    collect(world)
+
+    assert ids(read_later(world, whole)) == list(range(40))
+    assert ids(read_later(world, part)) == list(range(13, 40))
+
+
+def test_a_plan_that_relies_on_places_is_told_that_they_changed(world: FakeSpark) -> None:
+    for first in range(0, 30, 10):
+        append(world, first, 10)
+    shown = planned_before(world, includemetadata="true")
+    by_entry = planned_before(world, minpartitions="4")
+    optimize(world)
+    assert ids(read_later(world, shown)) == list(range(30))
+    collect(world)
+
+    with pytest.raises(SnapshotExpiredError, match="log=orders"):
+        read_later(world, shown)
+    assert ids(read_later(world, by_entry)) == list(range(30))
+
+
+def test_a_plan_made_before_meets_the_documented_error_if_its_rows_are_gone(
+    world: FakeSpark,
+) -> None:
+    for first in range(0, 30, 10):
+        append(world, first, 10)
+    planned = planned_before(world)
+    overwrite(world, 50, 1)
+    collect(world)
+
+    with pytest.raises(DataLossError):
+        read_later(world, planned)
+
+
+def test_a_ledger_that_is_lost_is_no_ledger_whose_rows_moved(world: FakeSpark) -> None:
+    append(world, 0, 10)
+    planned = planned_before(world)
+    del world.client.ledgers[next(iter(world.client.ledgers))]
+
+    with pytest.raises(NoSuchLedgerError):
+        read_later(world, planned)
+
+
+# -- what goes wrong ----------------------------------------------------------------------------------
+
+
+def test_a_group_without_one_of_its_ledgers_stays_as_it_is(world: FakeSpark) -> None:
+    for first in range(0, 40, 10):
+        append(world, first, 10)
+    lost = list(world.client.ledgers)[1]
+    kept = world.client.ledgers.pop(lost)
+    head = world.client.run(world.nodes().head()).head
+
+    report = optimize(world)
+
+    assert (report.groups, report.given_up) == (0, 1)
+    assert report.failures == [f"rows from 0 on: BK_NO_SUCH_LEDGER: {NoSuchLedgerError(lost)}"]
+    assert world.client.run(world.nodes().head()).head == head
+    assert len(world.client.ledgers) == 3
+    world.client.ledgers[lost] = kept
+    assert optimize(world).groups == 1
+    assert ids(world.read()) == list(range(40))
+
+
+def test_a_ledger_short_of_rows_fails_its_group(world: FakeSpark) -> None:
+    for first in range(0, 30, 10):
+        append(world, first, 10)
+    ledger = world.client.ledgers[next(iter(world.client.ledgers))]
+    ledger.payloads.pop(0)
+
+    report = optimize(world)
+
+    assert report.groups == 0
+    assert len(report.failures) == 1
+    assert len(world.client.ledgers) == 3
+
+
+def test_interrupted_it_leaves_nothing(world: FakeSpark) -> None:
+    for first in range(0, 30, 10):
+        append(world, first, 10)
+    given = parse_write_options({"log": "orders"}, HERE)
+    rewrite = rewrite_here(world.session, given)
+
+    def interrupted(instalment: Instalment, settings: LogSettings) -> object:
+        rewrite(instalment, settings)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        optimize_log(world.session, "orders", LIMITS, interrupted)  # type: ignore[arg-type]
+
+    assert len(world.client.ledgers) == 3
+    assert world.tokens() == []
+    assert ids(world.read()) == list(range(30))
+
+
+def test_another_password_fails_the_group(world: FakeSpark) -> None:
+    for first in range(0, 30, 10):
+        append(world, first, 10, password="one")
+
+    assert optimize(world, password="two").groups == 0
+    assert optimize(world, password="one").groups == 1
+    assert ids(world.read(password="one")) == list(range(30))
+
+
+# -- origins ------------------------------------------------------------------------------------------
+
+RUNS = [
+    Run(3, 1_000, 1_000, "q1", 0),
+    Run(5, 2_000, 2_000, "q1", 1),
+    Run(1, 2_000, 1_500),
+    Run(2, 3_000, 3_000, None, None),
+    Run(4, 9_000, 9_000, "q2", 17),
+]
+
+
+def test_runs_are_read_as_they_were_written() -> None:
+    found = parse_runs(7, encode_runs(RUNS))
+
+    assert list(found.runs) == RUNS
+    assert found.rows == 15
+    assert found.between(0, 15) == RUNS
+    assert found.between(2, 9) == [replace(RUNS[0], rows=1), RUNS[1], RUNS[2]]
+    assert found.between(9, 9) == []
+    times = {0: 0, 1_000: 0, 1_001: 3, 2_000: 3, 2_001: 9, 3_001: 11, 9_001: 15}
+    assert {at: found.first_row_since(at) for at in times} == times
+    assert merged([RUNS[0], RUNS[0], RUNS[1]]) == [replace(RUNS[0], rows=6), RUNS[1]]
+
+
+def test_micro_batches_take_few_bytes_a_run() -> None:
+    runs = [Run(1_000 + n % 7, n * 10_003, n * 10_003, "q" * 36, n) for n in range(4_000)]
+
+    assert len(encode_runs(runs)) < 6 * len(runs)
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"\x02abc", b"\x01abc", encode_runs(RUNS)[:-3], encode_runs([])]
+)
+def test_runs_that_are_none_are_damage(value: bytes) -> None:
+    with pytest.raises(MetadataCorruptError, match="ledger 7, sparkRuns"):
+        parse_runs(7, value)
+
+
+def test_runs_are_no_bomb(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = encode_runs(RUNS * 1_000)
+    monkeypatch.setattr(runs_format, "_DECODED_BYTES_MAX", 100)
+
+    with pytest.raises(MetadataCorruptError):
+        parse_runs(7, value)
+
+
+def test_more_origins_than_fit_make_more_ledgers(
+    world: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_bookkeeper.datasource.optimize.rewrite.RUNS_BYTES_MAX", 36)
+    stream(world, "q1", 12)
+    before = everything(world)
+
+    report = optimize(world)
+
+    assert 1 < report.ranges_after < 12
+    assert everything(world).equals(before)
+    for ledger in list(world.client.ledgers.values())[12:]:
+        assert len(ledger.metadata.custom_metadata[RUNS_KEY]) <= 36
+    assert isinstance(parse_runs(1, encode_runs(RUNS)), Runs)
