@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -213,13 +214,16 @@ class FakeClient(BookKeeper):
         """Called when somebody waits for an append; may raise why it never will be acknowledged."""
         self.before_close: Callable[[int], None] = lambda ledger_id: None
         self._runner = asyncio.Runner()
+        self._runs = threading.Lock()
         self._next_ledger_id = 0
         self.bookie_count = 5
         self.unattended: list[Coroutine[Any, Any, None]] = []
         self.run(self.store.create(ROOT, b"", make_parents=True))
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(coroutine)
+        # From several threads, as the real client's loop is used.
+        with self._runs:
+            return self._runner.run(coroutine)
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """What runs unattended waits for :meth:`FakeSpark.run_unattended`."""

@@ -340,8 +340,10 @@ def test_runs_are_no_bomb(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_more_origins_than_fit_make_more_ledgers(
     world: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_bookkeeper.datasource.optimize.rewrite.RUNS_BYTES_MAX", 36)
-    stream(world, "q1", 12)
+    monkeypatch.setattr("spark_bookkeeper.datasource.optimize.rewrite.RUNS_BYTES_MAX", 80)
+    for number in range(12):
+        stream(world, f"query-{number * 7_919}", 1, first=5 * number)
+        world.now_ms += 137 * number * number
     before = everything(world)
 
     report = optimize(world)
@@ -349,5 +351,5 @@ def test_more_origins_than_fit_make_more_ledgers(
     assert 1 < report.ranges_after < 12
     assert everything(world).equals(before)
     for ledger in list(world.client.ledgers.values())[12:]:
-        assert len(ledger.metadata.custom_metadata[RUNS_KEY]) <= 36
+        assert len(ledger.metadata.custom_metadata[RUNS_KEY]) <= 80
     assert isinstance(parse_runs(1, encode_runs(RUNS)), Runs)
