@@ -229,3 +229,25 @@ def test_a_deletion_that_was_interrupted_is_finished_by_a_collection_of_all_logs
     after = bookkeeper.json("logs", "gc")
     assert (after["deletions"], after["failed"]) == ([], [])
     assert {each["log"] for each in after["logs"]} == set(bk.list_logs())
+
+
+def test_ranges_are_rewritten_by_command(bookkeeper: CommandLine, bk: BookKeeper) -> None:
+    for number in range(6):
+        bookkeeper("logs", "append", "many", stdin=f"{number}\n".encode())
+    before = bookkeeper("logs", "read", "many")
+    assert bookkeeper.json("logs", "optimize", "many", "--dry-run") == {
+        "log": "many", "groups": 1, "ranges_before": 6,
+    }  # fmt: skip
+    assert len(bk.open_log("many").ledgers()) == 6
+    bookkeeper.refused("logs", "optimize", "many", "--target-size", "much", code=2)
+    err = bookkeeper.refused("logs", "optimize", "many", "--password", "wrong")
+    assert "not rewritten: rows from 0 on: BK_UNAUTHORIZED" in err
+    bookkeeper.refused("logs", "optimize", "no such log")
+
+    report = bookkeeper.json("logs", "optimize", "many")
+
+    assert (report["ranges_before"], report["ranges_after"], report["rows"]) == (6, 1, 6)
+    assert bookkeeper("logs", "read", "many") == before
+    assert "rewrote 0 ranges of many" in bookkeeper("logs", "optimize", "many")
+    bookkeeper("logs", "append", "many", stdin=b"6\n")
+    assert bk.open_log("many").row_count == 7
