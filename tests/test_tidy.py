@@ -60,7 +60,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_bookkeeper.errors", "spark_bookkeeper.aio"),
     ("spark_bookkeeper.blocking",),
     ("spark_bookkeeper.bookkeeper",),
-    ("spark_bookkeeper",),  # the public face
     (
         "spark_bookkeeper.datasource.errors",
         "spark_bookkeeper.datasource.explanations",
@@ -75,8 +74,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "spark_bookkeeper.datasource.schema",
     ),
     ("spark_bookkeeper.datasource.session",),
+    ("spark_bookkeeper.datasource.origins",),
     ("spark_bookkeeper.datasource.read", "spark_bookkeeper.datasource.write"),
     ("spark_bookkeeper.datasource",),
+    ("spark_bookkeeper",),  # the public face
     ("spark_bookkeeper.admin",),
     ("spark_bookkeeper.demo",),
     ("spark_bookkeeper.cli.options", "spark_bookkeeper.cli.output", "spark_bookkeeper.cli.records"),

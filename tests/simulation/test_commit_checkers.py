@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from spark_bookkeeper.log.format.epoch import SeenTable
-from tests.simulation.commits import checkers
+from tests.simulation.commits import checkers, clauses
 from tests.simulation.commits import history as h
 from tests.simulation.commits.checkers import CHECKERS, Checker, label_of, violations_of
 from tests.simulation.commits.story import Story
@@ -144,15 +144,15 @@ CONTROLS: dict[Checker, dict[str, list[h.Event]]] = {
     },
     checkers.l1_everything_ends: {"stuck": [h.Stuck("q0")]},
     checkers.p_no_error_escapes: {"escaped": [h.Escaped("KeyError()")]},
-    checkers.r1_no_ledger_under_an_ended_token: {
+    clauses.r1_no_ledger_under_an_ended_token: {
         "a dead one": [h.LedgerMade(TASK, 7, 0, "DEAD")],
         "none": [h.LedgerMade(TASK, 7, -1, "")],
     },
-    checkers.r2_nothing_deleted_under_a_live_token: {
+    clauses.r2_nothing_deleted_under_a_live_token: {
         "ledger": [h.LedgerGone(GC, 7, "LIVE", False, False)],
         "chunk": [h.ChunkGone(GC, "0-0", "LIVE", False)],
     },
-    checkers.r3_no_healthy_attempt_is_fenced: {
+    clauses.r3_no_healthy_attempt_is_fenced: {
         "by one that has not finished": [
             h.LedgerMade(TASK, 7, 0, "LIVE"),
             h.Fenced(RETRY, 7, "LIVE"),
@@ -164,7 +164,7 @@ CONTROLS: dict[Checker, dict[str, list[h.Event]]] = {
         ],
         "by another epoch": [h.LedgerMade(TASK, 7, 0, "LIVE"), h.Fenced(OTHER, 7, "LIVE")],
     },
-    checkers.r4_tokens_are_ended_by_who_may: {
+    clauses.r4_tokens_are_ended_by_who_may: {
         "collected early": [
             h.Planned(DRIVER, 0),
             h.TokenEnded(GC, 0, "LIVE", "DEAD", False),
@@ -175,14 +175,14 @@ CONTROLS: dict[Checker, dict[str, list[h.Event]]] = {
         "after its end": [h.TokenEnded(GC, 0, "COMMITTED", "DEAD", True)],
         "committed by another": [h.TokenEnded(LATER, 0, "LIVE", "COMMITTED", False)],
     },
-    checkers.r5_everything_is_named: {"forgotten": [h.Unnamed(GC, 7)]},
-    checkers.r6_a_superseded_claim_writes_nothing: {
+    clauses.r5_everything_is_named: {"forgotten": [h.Unnamed(GC, 7)]},
+    clauses.r6_a_superseded_claim_writes_nothing: {
         "beside a newer one": [h.Announced(TASK, 0, (3,)), h.LedgerMade(TASK, 7, 0, "LIVE", (3,))]
     },
-    checkers.r7_overwrites_drop_what_they_saw: {
+    clauses.r7_overwrites_drop_what_they_saw: {
         "one commit missed": [h.Planned(DRIVER, 0, SeenTable(4, 0, 0)), moved(6, FIRST)]
     },
-    checkers.r8_ranges_leave_by_the_front_or_all: {
+    clauses.r8_ranges_leave_by_the_front_or_all: {
         "a range lost": [moved(1, FIRST, SECOND), moved(2, SECOND), moved(3, FIRST)],
         "a range replaced": [moved(1, FIRST), moved(2, h.Part(8, 0, 2))],
         "rewritten shorter": [moved(1, FIRST, SECOND), moved(2, h.Part(9, 0, 2), by=OPTIMIZE)],
@@ -207,7 +207,7 @@ CONTROLS: dict[Checker, dict[str, list[h.Event]]] = {
             moved(2, h.Part(9, 0, 2, columns=("x",)), epoch=3, by=OPTIMIZE),
         ],
     },
-    checkers.r12_retention_keeps_its_promises: {
+    clauses.r12_retention_keeps_its_promises: {
         "a consumer's rows": [
             moved(1, FIRST, SECOND),
             replace(moved(2, SECOND, base=2, by=RETAIN), held_row=1),
@@ -215,12 +215,12 @@ CONTROLS: dict[Checker, dict[str, list[h.Event]]] = {
         "the newest": [moved(1, FIRST), moved(2, base=2, by=RETAIN)],
         "the end": [moved(1, FIRST, SECOND), moved(2, FIRST, by=RETAIN)],
     },
-    checkers.r9_dead_is_dead: {"sent on": [h.DeadRead(COMMIT, 0), h.CommitSent(COMMIT, 0)]},
-    checkers.r10_every_change_takes_its_token_along: {
+    clauses.r9_dead_is_dead: {"sent on": [h.DeadRead(COMMIT, 0), h.CommitSent(COMMIT, 0)]},
+    clauses.r10_every_change_takes_its_token_along: {
         "none": [replace(moved(1, FIRST), committed=-1, was="")],
         "another's": [moved(1, FIRST, epoch=4)],
     },
-    checkers.r11_sweeps_end_the_other_epochs: {"one left": [h.Swept(COMMIT, (3,))]},
+    clauses.r11_sweeps_end_the_other_epochs: {"one left": [h.Swept(COMMIT, (3,))]},
 }
 """What each of them must reject, by what is wrong with it."""
 
@@ -256,7 +256,7 @@ def test_a_late_copy_of_an_announcement_is_no_new_claim() -> None:
         h.LedgerMade(TASK, 7, 0, "LIVE", (3,)),
     ]
 
-    assert list(checkers.r6_a_superseded_claim_writes_nothing(story_of(events))) == []
+    assert list(clauses.r6_a_superseded_claim_writes_nothing(story_of(events))) == []
 
 
 def test_a_claim_that_went_and_came_again_was_not_there_when_the_task_looked() -> None:
@@ -267,9 +267,9 @@ def test_a_claim_that_went_and_came_again_was_not_there_when_the_task_looked() -
     ]
     still_there = h.LedgerMade(TASK, 7, 0, "LIVE", (3, 5))
 
-    assert list(checkers.r6_a_superseded_claim_writes_nothing(story_of(events))) == []
+    assert list(clauses.r6_a_superseded_claim_writes_nothing(story_of(events))) == []
     events[-1] = still_there
-    (found,) = checkers.r6_a_superseded_claim_writes_nothing(story_of(events))
+    (found,) = clauses.r6_a_superseded_claim_writes_nothing(story_of(events))
     assert "5 had claimed" in found
 
 

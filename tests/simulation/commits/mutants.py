@@ -91,7 +91,7 @@ Clauses of the protocol by which Spark's writes become visible, broken one by on
 
 *Schedules*: how many of the commit simulation, from seed 0 on, until a promise expected to break did,
 and which were broken then; `-`: not within {SEEDS_MAX}. X1-X10 are what a user would notice, R1-R12 clauses
-whose breach luck often forgives (`tests/simulation/commits/checkers.py`). *Directed schedules* go where
+whose breach luck often forgives (`tests/simulation/commits/checkers.py`, `clauses.py`). *Directed schedules* go where
 chance seldom does (`tests/simulation/commits/directed.py`); each also stands for its clause as a test.
 
 """
