@@ -9,7 +9,8 @@ from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.disk.group import SECTOR_SIZE, is_signed, signed
 
 FORMAT_VERSION = 2
-"""2 has entries that replace damaged ones. An index of format 1 is read, and then written anew."""
+"""2 has entries that replace damaged ones, rows that moved, and tombstones. An index of format 1 is read,
+and then written anew."""
 FILE_MAGIC = b"BKINDX\r\n"
 _HEADER = struct.Struct(">8sIHq16sI")
 
