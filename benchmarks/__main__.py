@@ -1,4 +1,4 @@
-"""``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6``, ``p7``, ``p8``, ``p8-spark``, ``p9``, ``p10``, ``steps`` (P2 runs with P1)."""
+"""``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6``, ``p7``, ``p8``, ``p8-spark``, ``p9``, ``p10``, ``p10-ledgers``, ``p10-optimize``, ``steps`` (P2 runs with P1)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks.figures import Figure, document, environment
 from benchmarks.ledgers import p4, p5, p6
 from benchmarks.loop_steps import loop_steps
+from benchmarks.many_ledgers import p10_ledgers
 from benchmarks.recovery import p9
 from benchmarks.tailing import p8
 
@@ -41,6 +42,12 @@ def p10(seconds: float) -> list[Figure]:
     return planning.p10(seconds)
 
 
+def p10_optimize(seconds: float) -> list[Figure]:
+    from benchmarks import small_batches
+
+    return small_batches.p10_optimize(seconds)
+
+
 BY_SECONDS: dict[str, Callable[[float], list[Figure]]] = {
     "p4": p4,
     "p5": p5,
@@ -49,6 +56,8 @@ BY_SECONDS: dict[str, Callable[[float], list[Figure]]] = {
     "p8-spark": p8_spark,
     "p9": p9,
     "p10": p10,
+    "p10-ledgers": p10_ledgers,
+    "p10-optimize": p10_optimize,
     "steps": loop_steps,
     "p7": p7,
 }
