@@ -13,6 +13,7 @@ from spark_bookkeeper.ledger.errors import DigestMismatchError as DigestMismatch
 from spark_bookkeeper.ledger.errors import EntryTooLargeError as EntryTooLargeError
 from spark_bookkeeper.ledger.errors import EntryUnreadableError as EntryUnreadableError
 from spark_bookkeeper.ledger.errors import LedgerClosedError as LedgerClosedError
+from spark_bookkeeper.ledger.errors import LedgerDeletedError as LedgerDeletedError
 from spark_bookkeeper.ledger.errors import LedgerFencedError as LedgerFencedError
 from spark_bookkeeper.ledger.errors import LedgerInUseError as LedgerInUseError
 from spark_bookkeeper.ledger.errors import LedgerRecoveryError as LedgerRecoveryError

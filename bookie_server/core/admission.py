@@ -308,7 +308,7 @@ class Admission:
         """The status that refuses any request with this key; ``None`` if there is none."""
         if ledger_id in self._durable.tombstones or self._is_being_deleted(ledger_id):
             # A late add must never create a deleted ledger anew (Apache #4462).
-            return Status.FENCED
+            return Status.DELETED
         # A key is bound from its admission on, not only once it is durable.
         state = self._unsettled.get(ledger_id)
         bound = state.master_key if state is not None else None

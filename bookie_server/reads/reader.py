@@ -70,6 +70,8 @@ class Reader:
         # it is applied by now: no ordinary add can raise the last entry any more.
         last_entry = self._contents.last_entry(ledger_id)
         explicit_lac = handle.explicit_lac if handle is not None else None
+        if ledger_id in self._contents.tombstones:
+            return ReadLacReply(Status.DELETED)
         # After a loss, the last entry that is left need not be the last one that was stored.
         if absence is Status.UNKNOWN:
             return ReadLacReply(Status.UNKNOWN)

@@ -21,6 +21,7 @@ class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NOT_REACHED: _ClassVar[Status]
     BUSY: _ClassVar[Status]
     LIMBO: _ClassVar[Status]
+    DELETED: _ClassVar[Status]
 
 class DigestType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -41,6 +42,7 @@ CONFLICT: Status
 NOT_REACHED: Status
 BUSY: Status
 LIMBO: Status
+DELETED: Status
 NONE: DigestType
 CRC32: DigestType
 HMAC: DigestType

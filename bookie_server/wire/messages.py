@@ -32,6 +32,7 @@ class Status(Enum):
     NOT_REACHED = 9
     BUSY = 10
     LIMBO = 11
+    DELETED = 12
     UNREACHABLE = -1
     """No answer: connection lost, deadline passed, or a reply that breaks the protocol."""
 

@@ -242,6 +242,13 @@ EXPLANATIONS: Mapping[str, Explanation] = {
         "Read the log again, or check the ids of the option ledger; a long read needs a "
         "deletedLedgerRetention that is longer still.",
     ),
+    "BK_LEDGER_DELETED": Explanation(
+        "Somebody deleted the ledger that a writer is adding to, or a new one was to have the id of one "
+        "that was deleted.",
+        "What the ledger held is gone; entries of this writer that are not acknowledged were not written.",
+        "Write to a new ledger, without an id of your own choice. If nobody should have deleted it, see "
+        "who did.",
+    ),
     "BK_LEDGER_CLOSED": Explanation(
         "A writer's ledger was closed under it.",
         "Entries acknowledged before are safe; this one was not written.",

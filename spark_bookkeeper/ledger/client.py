@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
+from bookie_server.wire.messages import ReadLacRequest, Status
 from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata
 from bookkeeper_metadata.readonly import ReadonlyWishes
 from spark_bookkeeper.ledger.context import LedgerContext
-from spark_bookkeeper.ledger.errors import LedgerInUseError, UnauthorizedError
+from spark_bookkeeper.ledger.errors import LedgerDeletedError, LedgerInUseError, UnauthorizedError
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.replication import with_held_mark
@@ -67,6 +69,7 @@ class LedgerClient:
             NotEnoughBookiesError: the cluster never had ``write_quorum`` bookies, or fewer than
                 ``ack_quorum`` of them are writable and none came back in time.
             LedgerExistsError: ``ledger_id`` is taken.
+            LedgerDeletedError: ``ledger_id`` was that of a ledger that is deleted.
         """
         if digest_type not in DigestType.__members__:
             known = ", ".join(DigestType.__members__)
@@ -91,10 +94,23 @@ class LedgerClient:
         # Making the clients first: if one cannot be made, no ledger is left behind.
         for bookie_id in first.members:
             self.cluster.client(bookie_id)
+        if ledger_id is not None:
+            await self._require_never_deleted(ledger_id, first.members)
         created_id, versioned = await self.cluster.ledgers.create(
             metadata, ledger_id=ledger_id, extra_operations=extra_operations
         )
         return WriteHandle(self.cluster, created_id, versioned, held=first.held)
+
+    async def _require_never_deleted(self, ledger_id: int, members: Sequence[str]) -> None:
+        """Refuse an id that these bookies take nothing for: the first add would fail.
+
+        Raises:
+            LedgerDeletedError: one of them says so; those that do not answer say nothing.
+        """
+        request = ReadLacRequest(ledger_id)
+        asked = (self.cluster.client(bookie_id).read_lac(request) for bookie_id in members)
+        if any(reply.status is Status.DELETED for reply in await asyncio.gather(*asked)):
+            raise LedgerDeletedError(ledger_id)
 
     async def open_ledger(
         self, ledger_id: int, *, password: bytes = b"", recovery: bool = False

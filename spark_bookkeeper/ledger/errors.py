@@ -15,6 +15,18 @@ class LedgerFencedError(BookKeeperError):
     message = "ledger fenced by a recovering client. ledger_id={ledger_id}"
 
 
+class LedgerDeletedError(BookKeeperError):
+    """The ledger was deleted, and its bookies know it: its id takes no entry any more."""
+
+    name = "BK_LEDGER_DELETED"
+
+    ledger_id: int
+    message = (
+        "ledger was deleted; what it held is gone, and nothing can be written under its id. "
+        "ledger_id={ledger_id}"
+    )
+
+
 class LedgerClosedError(BookKeeperError):
     """The ledger is closed; entries already acknowledged are safe, this one was not written."""
 

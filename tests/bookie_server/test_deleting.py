@@ -46,17 +46,17 @@ async def test_a_deleted_ledger_takes_gives_and_denies_nothing(tmp_path: Path) -
 
     assert list(bookie.held_ledgers) == []
     assert await status_of_read(bookie) is Status.UNKNOWN
-    assert (await bookie.read_lac(ReadLacRequest(LEDGER))).status is Status.UNKNOWN
+    assert (await bookie.read_lac(ReadLacRequest(LEDGER))).status is Status.DELETED
     assert bookie.list_entries(ListRequest(LEDGER, 0, 0)).status is Status.UNKNOWN
     late = section([b"x" * 100], 3, length_before=300)
-    assert await add(bookie, late) is Status.FENCED
-    assert await add(bookie, replace(late, is_recovery=True)) is Status.FENCED
-    assert await bookie.fence(LEDGER, KEY) is Status.FENCED
+    assert await add(bookie, late) is Status.DELETED
+    assert await add(bookie, replace(late, is_recovery=True)) is Status.DELETED
+    assert await bookie.fence(LEDGER, KEY) is Status.DELETED
     await until(lambda: not logs(tmp_path))
     await bookie.stop()
 
     async with running_bookie(tmp_path) as again:
-        assert await add(again, late) is Status.FENCED
+        assert await add(again, late) is Status.DELETED
         assert list(again.held_ledgers) == []
 
 
@@ -105,7 +105,7 @@ async def test_adds_are_refused_from_the_moment_a_deletion_is_on_its_way(tmp_pat
         deleting = asyncio.create_task(bookie.delete([(5, 9), (20, 20)]))
         await asyncio.sleep(0)
         assert not deleting.done()
-        assert await add(bookie, section([b"a"])) is Status.FENCED
+        assert await add(bookie, section([b"a"])) is Status.DELETED
         assert await deleting is Status.OK
         assert list(bookie.held_ledgers) == []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_bookkeeper import BookKeeper, LocalCluster
-from spark_bookkeeper.errors import BookKeeperError
+from spark_bookkeeper.errors import LedgerDeletedError
 from tests.integration.command_line import CommandLine
 from tests.integration.processes import eventually, start_again
 from tests.patience import Deadline
@@ -166,12 +166,17 @@ def test_a_writer_whose_ledger_was_deleted_is_told_and_creates_nothing_anew(
 ) -> None:
     writer = bk.create_ledger()
     writer.append_many([PAYLOAD] * 64)
-    bk.delete_ledger(writer.ledger_id)
+    # Without a fence, which would end it before the bookies have noticed anything.
+    bk.delete_ledger(writer.ledger_id, force=True, unfenced=True)
     waited = Deadline(60)
-    with pytest.raises(BookKeeperError) as told:  # noqa: PT012 - until the bookies have noticed
+    with pytest.raises(LedgerDeletedError) as told:  # noqa: PT012 - until the bookies have noticed
         while not waited.has_passed:
             writer.append(b"late")
-    assert str(writer.ledger_id) in str(told.value)
+    assert told.value.ledger_id == writer.ledger_id
+
+    with pytest.raises(LedgerDeletedError):
+        bk.create_ledger(ledger_id=writer.ledger_id)
+    assert writer.ledger_id not in set(bk.list_ledgers())
 
 
 def test_a_restored_copy_of_the_metadata_deletes_nothing_until_it_is_accepted(

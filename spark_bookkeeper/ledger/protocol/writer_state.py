@@ -18,7 +18,7 @@ undecided.
 A bookie that cannot be replaced is left out while every entry still reaches AQ without it, and its
 replacement tried again later (``retry_change``); when entries cannot reach AQ the writer ends with
 NotEnoughBookies, or waits for bookies if it may: then entries queue up, and nothing new is acknowledged. One that answered LIMBO will refuse this ledger for good, so it is not chosen for it
-again. FENCED or UNAUTHORIZED from any bookie ends it at once: another client decides about
+again. FENCED, DELETED or UNAUTHORIZED from any bookie ends it at once: another client decides about
 this ledger now. Nothing is ever acknowledged after an end.
 
 Because every event is applied whole and effects run afterwards, the pump cannot run inside the
@@ -38,6 +38,7 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.model import NO_ENTRY_ID, LedgerMetadata
 from spark_bookkeeper.ledger.errors import (
+    LedgerDeletedError,
     LedgerFencedError,
     NotEnoughBookiesError,
     UnauthorizedError,
@@ -248,6 +249,8 @@ class WriterState:
         # going on without it would acknowledge what the recovery does not see.
         if status is Status.FENCED:
             return self.end(LedgerFencedError(self.ledger_id))
+        if status is Status.DELETED:
+            return self.end(LedgerDeletedError(self.ledger_id))
         if status is Status.UNAUTHORIZED:
             return self.end(UnauthorizedError(self.ledger_id))
         if status is Status.LIMBO:

@@ -322,7 +322,7 @@ def test_a_deleted_ledger_is_not_created_again_by_a_late_add(scene: Scene) -> No
     scene.add("late recovery", 0, is_recovery=True)
     scene.fence("fence")
 
-    assert {status for _, status in scene.told} == {Status.FENCED}
+    assert {status for _, status in scene.told} == {Status.DELETED}
     assert scene.persists == []
 
 

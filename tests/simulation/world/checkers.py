@@ -284,16 +284,18 @@ def i21_recovery_copies_bytes(story: Story) -> Iterator[str]:
 
 
 def i24_fenced_means_fence(story: Story) -> Iterator[str]:
-    """FENCED ends a writer, so it is said only where a recovery may have asked for a fence."""
+    """FENCED and DELETED end a writer, so they are said only where a recovery may have asked for a
+    fence, and where the bookie deletes the ledger."""
     taken_over: set[int] = set()
     for event in story.history.events:
         match event:
             case h.Committed() if event.metadata.state is not LedgerState.OPEN:
                 taken_over.add(event.ledger)
             case h.AddReplied(status=Status.FENCED) if event.ledger not in taken_over:
-                if story.is_deleting(event.bookie, event.ledger, event.index):
-                    continue  # deleted there, which ends its writer, too
                 yield f"{event}, and nobody has begun to recover it"
+            case h.AddReplied(status=Status.DELETED):
+                if not story.is_deleting(event.bookie, event.ledger, event.index):
+                    yield f"{event}, and the bookie has not deleted it"
             case _:
                 pass
 
