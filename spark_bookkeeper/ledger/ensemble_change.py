@@ -22,11 +22,16 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
-from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
+from bookkeeper_metadata.errors import (
+    MetadataConflictError,
+    MetadataUnavailableError,
+    NoSuchLedgerError,
+)
 from bookkeeper_metadata.foundation.backoff import back_off
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import LedgerMetadata, Stop, Versioned
 from spark_bookkeeper.ledger.context import LedgerContext
+from spark_bookkeeper.ledger.errors import LedgerDeletedError
 from spark_bookkeeper.ledger.protocol.events import ChangeEnsemble
 from spark_bookkeeper.ledger.protocol.placement import Replacement
 from spark_bookkeeper.ledger.protocol.transitions import put_in_force
@@ -44,7 +49,7 @@ async def change_ensemble(
     None of those ``left_alone`` takes a position.
 
     Raises:
-        LedgerFencedError, LedgerClosedError, NoSuchLedgerError: another client ended this ledger.
+        LedgerFencedError, LedgerClosedError, LedgerDeletedError: another client ended this ledger.
         MetadataUnavailableError: no metadata service for ``ensemble_change_timeout_ms``; whether
             the ensemble was changed is not known, so nothing may be acknowledged any more.
     """
@@ -58,9 +63,17 @@ async def change_ensemble(
         # nothing.
         async with asyncio.timeout(cluster.settings.ensemble_change_timeout_ms / 1000):
             replacement = await _choose(cluster, change, change.excluded | left_alone)
-            if replacement is None or not replacement.positions:
+            if replacement is None:
                 return known, unchanged
-            return await _commit(cluster, ledger_id, known, change, replacement), replacement
+            if replacement.positions:
+                return await _commit(cluster, ledger_id, known, change, replacement), replacement
+            # Bookies refuse a ledger that they are about to delete, all of them: then nobody could
+            # replace anybody, and its writer would wait for bookies in vain.
+            with suppress(MetadataUnavailableError):
+                await cluster.ledgers.read(ledger_id)
+            return known, unchanged
+    except NoSuchLedgerError as gone:
+        raise LedgerDeletedError(ledger_id) from gone
     except TimeoutError as cause:
         detail = f"ensemble of ledger {ledger_id} could not be changed in time"
         raise MetadataUnavailableError(cluster.store.service, detail) from cause
