@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import Any
 
@@ -304,4 +305,28 @@ async def test_giving_up_what_was_committed_takes_nothing(world: LogWorld) -> No
     assert (result.groups, result.given_up) == (len(made), 0)
     assert report == SweepReport()
     assert {item.ledger_id for one in made for item in one.made} <= world.ledgers()
+    await check_clean(world)
+
+
+@pytest.mark.full
+async def test_a_log_of_many_commits_leaves_nothing_behind() -> None:
+    """Retention, optimize and collection beside it: after any number of commits as many nodes."""
+    world = await LogWorld.with_log()
+    retention = Retention(size_bytes=400_000)
+    await world.logs.change_retention(world.log_id, "orders", lambda _: retention)
+    nodes, commits = [], int(os.environ.get("BOOKKEEPER_COMMITS", "20000"))
+    for number in range(commits):
+        world.now_ms += 1_000
+        await world.append(Job.of_stream("query", number), 1)
+        if number % 200 == 199:
+            found = await world.logs.optimizer.plan(world.log_id, "orders", LIMITS)
+            if found is not None:
+                await world.logs.optimizer.commit(found, await written(world, found))
+            world.now_ms += 3_600_000
+            await world.collect()
+            nodes.append(len(list(world.tree.paths())))
+
+    quarter = len(nodes) // 4
+    assert max(nodes[-quarter:]) <= 1.1 * max(nodes[quarter : 2 * quarter])
+    assert max(nodes) < 1_000
     await check_clean(world)
