@@ -13,7 +13,7 @@ from spark_bookkeeper.datasource.options.model import TargetOptions
 from spark_bookkeeper.datasource.schema import parse_log_schema
 from spark_bookkeeper.datasource.session import Session, open_session
 from spark_bookkeeper.log.errors import NoSuchLogError
-from spark_bookkeeper.log.format.model import Cursor
+from spark_bookkeeper.log.nodes.reads import CursorAt
 
 _KEYS = ("ledger_id", "first_entry", "last_entry", "first_row", "rows", "size_bytes", "commit_ms")
 """What the document says of each range; its column bounds are left out."""
@@ -89,19 +89,19 @@ def describe_log(session: Session, name: str) -> dict[str, Any]:
 
 
 def describe_consumers(
-    cursors: dict[str, Cursor], next_row: int, now_ms: int
+    cursors: dict[str, CursorAt], next_row: int, now_ms: int
 ) -> list[dict[str, Any]]:
     """Each consumer's cursor with its lag: the committed rows that it has not read yet."""
     return [
         {
             "consumer": consumer,
-            "row": cursor.row,
-            "lag": max(0, next_row - cursor.row),
-            "touched_ms": cursor.touched_ms,
-            "timeout_ms": cursor.timeout_ms,
-            "is_live": cursor.is_live(now_ms),
+            "row": at.cursor.row,
+            "lag": max(0, next_row - at.cursor.row),
+            "touched_ms": at.cursor.touched_ms,
+            "timeout_ms": at.cursor.timeout_ms,
+            "is_live": at.is_live(now_ms),
         }
-        for consumer, cursor in sorted(cursors.items())
+        for consumer, at in sorted(cursors.items())
     ]
 
 

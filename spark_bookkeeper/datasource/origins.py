@@ -5,15 +5,22 @@ A ledger Spark wrote has one origin; one that was rewritten from several has a r
 
 from __future__ import annotations
 
+import re
+
 from bookkeeper_metadata.errors import MetadataCorruptError
 from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.datasource.session import BATCH_ID_KEY, PAYLOAD_KEY, QUERY_ID_KEY
 from spark_bookkeeper.log.format.model import LedgerRange
 from spark_bookkeeper.log.format.runs import RUNS_KEY, Run, Runs, parse_runs
 
+ANY_ROWS = 1 << 62
+"""For a ledger read by id: no log says how many rows it has."""
 
-def origins_of(item: LedgerRange, ledger_id: int, metadata: LedgerMetadata) -> Runs:
-    """The origins of the rows of a range, in order; rows count from the range's first one.
+
+def origins_of(item: LedgerRange, ledger_id: int, metadata: LedgerMetadata, rows: int) -> Runs:
+    """The origins of a ledger's ``rows``, which are those of a log's range ``item``, in order.
+
+    Rows count from the range's first one.
 
     Raises:
         MetadataCorruptError: what the metadata says is not what is ever written there.
@@ -21,16 +28,16 @@ def origins_of(item: LedgerRange, ledger_id: int, metadata: LedgerMetadata) -> R
     custom = metadata.custom_metadata
     if RUNS_KEY in custom:
         runs = parse_runs(ledger_id, custom[RUNS_KEY])
-        if runs.rows < item.rows:
+        if runs.rows < rows != ANY_ROWS:
             raise MetadataCorruptError(
-                f"ledger {ledger_id}", f"{RUNS_KEY} tells of {runs.rows} of {item.rows} rows"
+                f"ledger {ledger_id}", f"{RUNS_KEY} tells of {runs.rows} of {rows} rows"
             )
         return runs
     query_id = custom.get(QUERY_ID_KEY)
     return Runs(
         (
             Run(
-                item.rows,
+                rows,
                 item.commit_ms,
                 _shown_ms(item, metadata),
                 None if query_id is None else query_id.decode(errors="replace"),
@@ -52,9 +59,11 @@ def _shown_ms(item: LedgerRange, metadata: LedgerMetadata) -> int:
 
 
 def _batch_id(ledger_id: int, mark: bytes | None) -> int | None:
-    try:
-        return None if mark is None else int(mark)
-    except ValueError as error:
+    if mark is None:
+        return None
+    # A micro-batch's number has 63 bits. Anybody can write marks into a ledger.
+    if not re.fullmatch(rb"\d{1,19}", mark) or int(mark) >= 1 << 63:
         raise MetadataCorruptError(
             f"ledger {ledger_id}", f"custom metadata {BATCH_ID_KEY} is no number: {mark!r:.50}"
-        ) from error
+        )
+    return int(mark)

@@ -128,11 +128,22 @@ class LogLayer:
         return await truncate_log(self._site, self.nodes(log_id, log), before_row)
 
     async def drop_expired(
-        self, log_id: int, log: str, limits: Retention | None = None, *, is_dry_run: bool = False
+        self,
+        log_id: int,
+        log: str,
+        limits: Retention | None = None,
+        *,
+        before_row: int | None = None,
+        is_dry_run: bool = False,
     ) -> Expired:
         """See :func:`spark_bookkeeper.log.cleaning.retention.drop_expired`."""
-        nodes = self.nodes(log_id, log)
-        return await drop_expired(self._site, nodes, limits, is_dry_run=is_dry_run)
+        return await drop_expired(
+            self._site,
+            self.nodes(log_id, log),
+            limits,
+            before_row=before_row,
+            is_dry_run=is_dry_run,
+        )
 
     async def change_retention(
         self, log_id: int, log: str, wanted: Callable[[Retention], Retention]

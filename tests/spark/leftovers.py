@@ -7,7 +7,8 @@ from collections.abc import Collection
 from spark_bookkeeper import BookKeeper
 from spark_bookkeeper.admin.log_documents import session_with
 from spark_bookkeeper.datasource.session import Session
-from spark_bookkeeper.log.cleaning.sweep import SweepReport, referenced_chunks
+from spark_bookkeeper.log.cleaning.references import referenced_chunks
+from spark_bookkeeper.log.cleaning.sweep import SweepReport
 from spark_bookkeeper.log.layer import clock_ms
 from spark_bookkeeper.log.nodes.reads import LogNodes
 from tests.spark.checkers import check_nothing_orphaned

@@ -31,6 +31,7 @@ _SEQUENCE_MAX = 2**31 - 1
 class _Entry:
     value: bytes
     created_ms: int
+    modified_ms: int
     owner: int | None
     """Session of an ephemeral node."""
     version: int = 0
@@ -40,11 +41,11 @@ class _Entry:
 
 
 class MemoryTree:
-    """The nodes that all sessions share. ``clock_ms`` dates new nodes; by default at the epoch."""
+    """The nodes that all sessions share. ``clock_ms`` dates nodes and changes; by default at the epoch."""
 
     def __init__(self, clock_ms: Callable[[], int] = lambda: 0) -> None:
         self._clock_ms = clock_ms
-        self._entries = {"/": _Entry(b"", 0, None)}
+        self._entries = {"/": _Entry(b"", 0, 0, None)}
         self._listeners: dict[str, dict[int, Callable[[], None]]] = {}
         self._listener_count = 0
         self._session_count = 0
@@ -66,7 +67,7 @@ class MemoryTree:
         if entry is None:
             return None
         is_own = entry.owner is not None and entry.owner == session
-        return Node(entry.value, entry.version, entry.created_ms, is_own)
+        return Node(entry.value, entry.version, entry.created_ms, is_own, entry.modified_ms)
 
     def children(self, path: str) -> list[str] | None:
         """Sorted names, ``None`` without the node."""
@@ -178,7 +179,8 @@ class MemoryTree:
         if parent is None:
             raise NoNodeError(path)
         creations = parent.creations
-        self._entries[path] = _Entry(value, self._clock_ms(), owner)
+        now_ms = self._clock_ms()
+        self._entries[path] = _Entry(value, now_ms, now_ms, owner)
         parent.children.add(path.rpartition("/")[2])
         parent.creations = -_SEQUENCE_MAX - 1 if creations == _SEQUENCE_MAX else creations + 1
 
@@ -186,6 +188,7 @@ class MemoryTree:
         entry = self._entry_at(path, expected_version)
         entry.value = value
         entry.version += 1
+        entry.modified_ms = self._clock_ms()
 
     def _delete(self, path: str, expected_version: int | None) -> None:
         if self._entry_at(path, expected_version).children:

@@ -44,6 +44,8 @@ class Node:
     """Wall clock of the store at creation, milliseconds since the epoch (ZooKeeper's ctime)."""
     is_own: bool = False
     """An ephemeral node made by this very session."""
+    modified_ms: int = 0
+    """The same clock at the last change of the value (ZooKeeper's mtime)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,8 @@ class ZooKeeperStore(MetadataStore):
 
     def _node(self, value: bytes, stat: Any) -> Node:
         owner = stat.owner_session_id
-        return Node(value, stat.version, stat.ctime, bool(owner) and owner == self._session.id)
+        is_own = bool(owner) and owner == self._session.id
+        return Node(value, stat.version, stat.ctime, is_own, stat.mtime)
 
     async def _stat(self, path: str, fire: Callable[[object], None]) -> Any:
         return await self._session.read(path, lambda: self._client.exists_async(path, watch=fire))

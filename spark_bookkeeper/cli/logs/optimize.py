@@ -64,10 +64,15 @@ def optimize(
     limits = GroupLimits(target_bytes=target_bytes, ranges_min=min_ranges)
     if dry_run:
         log_id = session.run(session.catalog.open(log)).log_id
-        groups, _ = session.run(session.optimizer.groups(log_id, log, limits))
-        ranges = sum(len(group) for group in groups)
-        document = {"log": log, "groups": len(groups), "ranges_before": ranges}
-        line = f"{len(groups)} groups of {ranges} ranges of {log} would be rewritten"
+        count = ranges = row = 0
+        while True:
+            groups, row = session.run(session.optimizer.groups(log_id, log, limits, row))
+            if not groups:
+                break
+            count += len(groups)
+            ranges += sum(len(group) for group in groups)
+        document = {"log": log, "groups": count, "ranges_before": ranges}
+        line = f"{count} groups of {ranges} ranges of {log} would be rewritten"
         print_result(document, line, as_json=as_json)
         return 0
     report = optimize_log(session, log, limits, rewrite_here(session, options), _show_progress)

@@ -102,7 +102,8 @@ def truncate(
     """Drop the oldest rows, whole ranges of them. `gc` deletes them later.
 
     Before a row; or by age or size, whichever lets more go, and with --consumed no row that a live
-    consumer needs (a query with the option consumer); with --consumed alone all others.
+    consumer needs (a query with the option consumer); with --consumed alone all others but
+    the newest range.
     """
     from spark_bookkeeper.admin.log_documents import session_with
     from spark_bookkeeper.log.format.model import Retention
@@ -121,6 +122,8 @@ def truncate(
         row = session.run(session.drop_expired(log_id, log, limits, is_dry_run=True)).first_row
     elif row is None:
         row = session.run(session.consumers(log_id, log).consumed_row())
+        # All that no live consumer needs; looked at again when it goes, for one may come meanwhile.
+        limits = replace(limits, size_bytes=0)
     document: dict[str, Any] = {"log": log, "before": row}
     if how["dry_run"]:
         line = f"rows of {log} before row {row} would be dropped, whole ranges of them"
@@ -128,7 +131,9 @@ def truncate(
         return
     confirm(f"Drop the rows of {log} before row {row} for ever?", is_sure)
     if limits.is_bounded:
-        first_row = session.run(session.drop_expired(log_id, log, limits)).first_row
+        # Not beyond what was asked about: more may have expired since.
+        drop = session.drop_expired(log_id, log, limits, before_row=row)
+        first_row = session.run(drop).first_row
     else:
         first_row = session.run(session.truncate(log_id, log, row))
     line = f"first row of {log} is {first_row}"

@@ -38,6 +38,8 @@ from spark_bookkeeper.log.format.runs import RUNS_BYTES_MAX, RUNS_KEY, Runs, enc
 from spark_bookkeeper.log.ledgers import replication_of
 from spark_bookkeeper.log.rules.rewriting import rewritten
 
+PIECES_SHARE = 2
+"""A rewrite leaves at most a half of the ledgers."""
 METADATA_READS_MAX = 16
 """Ledgers of a group whose metadata is read at a time."""
 
@@ -67,8 +69,10 @@ class GroupRewriter:
         self._instalment = instalment
         self._password = options.read_password()
 
-    def rewrite(self, number: int, attempt: int) -> Rewritten:
+    def rewrite(self, number: int, attempt: int) -> Rewritten | None:
         """Rewrite the instalment's group ``number``; every attempt writes ledgers of its own.
+
+        ``None``: its rows have so many origins that as good as as many ledgers would come of it.
 
         Raises:
             EpochFencedError: the instalment was given up; nothing of it becomes visible.
@@ -76,9 +80,12 @@ class GroupRewriter:
         """
         group = self._instalment.groups[number]
         form = self._form(group[0].schema_id)
+        pieces = self._pieces(group)
+        # Else the same ranges would be copied by every optimize, for ever.
+        if PIECES_SHARE * len(pieces) > len(group):
+            return None
         made = [
-            rewritten(piece.sources, self._write(piece, form, number, attempt))
-            for piece in self._pieces(group)
+            rewritten(piece.sources, self._write(piece, form, number, attempt)) for piece in pieces
         ]
         return Rewritten(number, tuple(made))
 
@@ -100,7 +107,7 @@ class GroupRewriter:
         with ThreadPoolExecutor(METADATA_READS_MAX, "bookkeeper-origins") as pool:
             found = list(pool.map(self._session.client.ledger_metadata, ledger_ids))
         origins = [
-            origins_of(item, item.ledger_id, metadata)
+            origins_of(item, item.ledger_id, metadata, item.rows)
             for item, metadata in zip(group, found, strict=True)
         ]
         return list(_cut(group, origins))

@@ -40,7 +40,7 @@ class GroupFailed:
     cause: str
 
 
-Outcome = Rewritten | GroupFailed
+Outcome = Rewritten | GroupFailed | None
 RewriteGroups = Callable[[Instalment, LogSettings], Sequence[Outcome]]
 
 
@@ -96,14 +96,15 @@ def optimize_log(
             return report
         try:
             found = rewrite(instalment, settings)
+            failed = [each for each in found if isinstance(each, GroupFailed)]
+            report.failures += [f"rows from {each.first_row} on: {each.cause}" for each in failed]
+            made = [each for each in found if isinstance(each, Rewritten)]
+            report.add(session.run(optimizer.commit(instalment, made)))
         except BaseException:
-            # Interrupted, perhaps by its user: what was written is of no use to anybody.
+            # Interrupted, perhaps by its user: what was written is of no use to anybody, unless the
+            # commit has happened, and that stays.
             session.run(optimizer.give_up(instalment, SweepReport()))
             raise
-        failed = [each for each in found if isinstance(each, GroupFailed)]
-        report.failures += [f"rows from {each.first_row} on: {each.cause}" for each in failed]
-        made = [each for each in found if isinstance(each, Rewritten)]
-        report.add(session.run(optimizer.commit(instalment, made)))
         on_progress(report)
         row = instalment.next_row
 
@@ -128,13 +129,14 @@ def rewrite_here(session: Session, options: WriteOptions) -> RewriteGroups:
 def rewrite_one(
     rewriter: GroupRewriter, instalment: Instalment, number: int, attempt: int
 ) -> Outcome:
-    """One group; why not, if not."""
+    """One group; why not, if not. One that cannot be read must not hold up the others, ever again."""
     try:
         return rewriter.rewrite(number, attempt)
-    except BookKeeperError as cause:
+    except Exception as cause:  # noqa: BLE001 - whatever it is, it is of this group
         first_row = instalment.groups[number][0].first_row
+        name = cause.name if isinstance(cause, BookKeeperError) else type(cause).__name__
         _log.warning("group not rewritten. first_row=%d cause=%s", first_row, cause)
-        return GroupFailed(number, first_row, f"{cause.name}: {cause}")
+        return GroupFailed(number, first_row, f"{name}: {cause}")
 
 
 async def _wait_for_others(session: Session, log_id: int, log: str) -> None:

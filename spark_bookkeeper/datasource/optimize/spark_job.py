@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from spark_bookkeeper.datasource.errors import OptionsError
 from spark_bookkeeper.datasource.optimize.rewrite import GroupRewriter
 from spark_bookkeeper.datasource.optimize.run import (
     OptimizeReport,
@@ -57,7 +58,10 @@ def optimize(
         BookKeeperError: see :func:`spark_bookkeeper.datasource.optimize.run.optimize_log`.
     """
     given = parse_write_options({"log": log, **options}, os.environ)
-    limits = GroupLimits(target_bytes=parse_size_bytes(target_size), ranges_min=min_ranges)
+    try:
+        limits = GroupLimits(target_bytes=parse_size_bytes(target_size), ranges_min=min_ranges)
+    except ValueError as error:
+        raise OptionsError((f"{error}; {target_size=} {min_ranges=}",)) from error
 
     def rewrite(instalment: Instalment, settings: LogSettings) -> Sequence[Outcome]:
         count = len(instalment.groups)

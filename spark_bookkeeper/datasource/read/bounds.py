@@ -51,7 +51,7 @@ def _range_bounds(of: LedgerRange, name: str, stored: Collection[str]) -> Bounds
         case "_position":
             return Bounds(of.rows, of.first_row, of.next_row - 1, 0)
         case "_timestamp" if of.commit_ms:
-            first = _EPOCH + timedelta(milliseconds=of.first_commit_ms or of.commit_ms)
+            first = _EPOCH + timedelta(milliseconds=of.committed_since_ms)
             last = _EPOCH + timedelta(milliseconds=of.commit_ms)
             return Bounds(of.rows, first, last, 0)
         case _:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from spark_bookkeeper.blocking.read_handle import ReadHandle
 from spark_bookkeeper.datasource.errors import source_errors
 from spark_bookkeeper.datasource.options.model import ReadOptions
-from spark_bookkeeper.datasource.origins import origins_of
+from spark_bookkeeper.datasource.origins import ANY_ROWS, origins_of
 from spark_bookkeeper.datasource.read.decoders import Decoders
 from spark_bookkeeper.datasource.read.partitions import Slice
 from spark_bookkeeper.datasource.read.pruning import ALL_ROWS, Predicate
@@ -78,7 +78,7 @@ def read_slices(
     """
     password = options.read_password()
     names = readable.stored_names(schema)
-    shape = _Shape(schema, names)
+    shape = _Shape(schema, names, is_of_log=readable.log_id is not None)
     decoders = Decoders(session, readable, names)
     fetching = Fetching(predicate, readable.schema.arrow)
     rows_given = 0
@@ -105,7 +105,8 @@ def read_slices(
 class _Shape:
     """Gives rows Spark's schema: stored columns cast, metadata columns made."""
 
-    def __init__(self, schema: StructType, stored: list[str]) -> None:
+    def __init__(self, schema: StructType, stored: list[str], *, is_of_log: bool) -> None:
+        self._is_of_log = is_of_log
         self._target = arrow_schema(schema)
         self._stored = {name: at for at, name in enumerate(stored)}
         self._metadata_column = [name for name in self._target.names if name not in self._stored]
@@ -136,8 +137,13 @@ class _Shape:
     ) -> dict[str, pa.Array]:
         """Where the rows lie, and who wrote them when."""
         if self._origins is None or self._origins[0] is not ledger:
-            self._origins = ledger, origins_of(item.range, rows.ledger_id, ledger.metadata)
-        first = rows.position - item.range.first_row
+            known = item.range.rows if self._is_of_log else ANY_ROWS
+            found = origins_of(item.range, rows.ledger_id, ledger.metadata, known)
+            self._origins = ledger, found
+        # Read by id, the ranges are made up: rows of entries count in their ledger, raw ones are entries.
+        first = rows.position - item.range.first_row if self._is_of_log else rows.position
+        if is_raw and not self._is_of_log:
+            first = rows.entry_id
         count = rows.batch.num_rows
         runs = self._origins[1].between(first, first + count)
         counts = [run.rows for run in runs]

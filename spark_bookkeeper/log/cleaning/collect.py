@@ -7,6 +7,7 @@ to a chunk or a ledger only after nothing can add one any more.
 * A LIVE token dies if its transaction is stored already, else after its writer's ``jobTimeout``.
 * A DEAD token goes with all its ledgers; a COMMITTED one ``job_timeout`` after its commit.
 * Garbage past the retention chosen by its writer goes with the ledgers nothing else names.
+* A cursor goes that lapsed long ago.
 * What the log's retention lets go is dropped, last of all: it is garbage from then on.
 * A chunk goes once its epoch's token was seen not LIVE or gone, and after that, in the same
   session, neither head nor garbage referenced it.
@@ -17,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from bookkeeper_metadata.store.operations import Check, Delete, Operation, StoreConflict
+from spark_bookkeeper.log.cleaning.consumers import forget_lapsed
+from spark_bookkeeper.log.cleaning.references import find_referenced, referenced_chunks
 from spark_bookkeeper.log.cleaning.retention import drop_expired
 from spark_bookkeeper.log.cleaning.sweep import (
     Sweeper,
     SweepReport,
-    find_referenced,
-    referenced_chunks,
     remove_job,
 )
 from spark_bookkeeper.log.format.epoch import StoredTxn, TokenState, Txn
@@ -54,6 +55,8 @@ class Collector:
         await self._tokens(nodes, report, is_dry_run)
         await self._garbage(nodes, report, is_dry_run)
         await self._chunks(nodes, report, is_dry_run)
+        now_ms = self._sweeper.site.clock_ms()
+        report.consumers_forgotten = await forget_lapsed(nodes, now_ms, is_dry_run=is_dry_run)
         # A busy head may refuse it for long, and the rest must not wait for that.
         expired = await drop_expired(self._sweeper.site, nodes, is_dry_run=is_dry_run)
         report.rows_dropped = expired.rows

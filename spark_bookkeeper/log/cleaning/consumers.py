@@ -9,6 +9,7 @@ consumer did not touch for the time it announced itself counts for nothing, unti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from bookkeeper_metadata.errors import MetadataConflictError
 from bookkeeper_metadata.store.operations import Create, NoNodeError, Put, StoreConflict
@@ -16,7 +17,7 @@ from spark_bookkeeper.log.errors import NoConsumerError, NoSuchLogError
 from spark_bookkeeper.log.format.model import Cursor
 from spark_bookkeeper.log.format.serde import encode_cursor
 from spark_bookkeeper.log.nodes.deletes import delete_node
-from spark_bookkeeper.log.nodes.reads import LogNodes
+from spark_bookkeeper.log.nodes.reads import CursorAt, LogNodes
 
 ADVANCE_ATTEMPTS_MAX = 16
 """Attempts to move a cursor while other clients move it too."""
@@ -24,9 +25,27 @@ TOUCHES_PER_TIMEOUT = 8
 """How often within its timeout a cursor that does not move is written again."""
 
 
-def consumed_row(cursors: Iterable[Cursor], now_ms: int) -> int | None:
+FORGOTTEN_AFTER_MS = 30 * 86_400_000
+"""A cursor that lapsed so long ago is removed: 30 days."""
+
+
+def consumed_row(cursors: Iterable[CursorAt], now_ms: int) -> int | None:
     """The first row a live consumer still needs; ``None`` if there is no live consumer."""
-    return min((each.row for each in cursors if each.is_live(now_ms)), default=None)
+    return min((each.cursor.row for each in cursors if each.is_live(now_ms)), default=None)
+
+
+async def forget_lapsed(nodes: LogNodes, now_ms: int, *, is_dry_run: bool = False) -> list[str]:
+    """Remove cursors that lapsed long ago, which every retention would have to look at; their names."""
+    found = []
+    for consumer, at in (await nodes.cursors()).items():
+        if now_ms - at.stored_ms <= at.cursor.timeout_ms + FORGOTTEN_AFTER_MS:
+            continue
+        # Of this version only: its consumer may be back.
+        with suppress(StoreConflict):
+            if not is_dry_run:
+                await nodes.store.delete(nodes.tree.consumer(consumer), at.version)
+            found.append(consumer)
+    return found
 
 
 class Consumers:

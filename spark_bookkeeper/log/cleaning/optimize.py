@@ -23,10 +23,10 @@ from dataclasses import dataclass, field, replace
 from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.store.operations import StoreConflict
+from spark_bookkeeper.log.cleaning.references import find_referenced
 from spark_bookkeeper.log.cleaning.sweep import (
     Sweeper,
     SweepReport,
-    find_referenced,
     leaving_rest,
 )
 from spark_bookkeeper.log.commits.change import change_operations
@@ -46,6 +46,8 @@ OPTIMIZE_TIMEOUT_MS = 4 * 3_600_000
 INSTALMENT_BYTES_MAX = 16 * 1024 * 1024 * 1024
 """Payload bytes of one instalment: minutes of work, at most an hour."""
 INSTALMENT_RANGES_MAX = 50_000
+INSTALMENT_GROUPS_MAX = 2_000
+"""Groups of one instalment: a commit looks at each of them at every try, and its garbage names each."""
 COMMIT_ATTEMPTS_MAX = 30
 PLAN_ATTEMPTS_MAX = 16
 CHUNK_WRITES_MAX = 16
@@ -277,13 +279,14 @@ async def _groups(
     found: list[Group] = []
     size_bytes = ranges = 0
     async for family in _families(nodes, head, from_row):
-        for group in groups_of(family, limits):
-            if group[0].first_row < from_row:
-                continue
+        # What an instalment before has looked at stays; behind it groups begin anew.
+        behind = [item for item in family if item.first_row >= from_row]
+        for group in groups_of(behind, limits):
             size_bytes += sum(item.size_bytes for item in group)
             ranges += len(group)
             found.append(group)
-            if size_bytes >= INSTALMENT_BYTES_MAX or ranges >= INSTALMENT_RANGES_MAX:
+            is_full = len(found) == INSTALMENT_GROUPS_MAX or ranges >= INSTALMENT_RANGES_MAX
+            if is_full or size_bytes >= INSTALMENT_BYTES_MAX:
                 return found, group[-1].next_row
     return found, head.next_row
 

@@ -12,28 +12,24 @@ A sweep never fails a commit: what it could not clean it reports and leaves to
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
 
-from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
+from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.store.operations import StoreConflict
+from spark_bookkeeper.log.cleaning.references import find_referenced
 from spark_bookkeeper.log.commits.commit import CommitOutcome, CommitSummary
 from spark_bookkeeper.log.format.epoch import TaskMessage, TokenChild, TokenState
 from spark_bookkeeper.log.nodes.deletes import delete_node, delete_nodes
 from spark_bookkeeper.log.nodes.paths import job_name
-from spark_bookkeeper.log.nodes.reads import READS_MAX, ChunkMissingError, LogNodes
+from spark_bookkeeper.log.nodes.reads import LogNodes
 from spark_bookkeeper.log.nodes.site import LogSite
 from spark_bookkeeper.log.settings import RetentionSettings
 
-REFERENCE_ATTEMPTS_MAX = 16
-"""How often cleaning reads a log's list of ranges anew when a chunk is missing before it gives up."""
-
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -49,6 +45,8 @@ class SweepReport:
     chunks_deleted: list[str] = field(default_factory=list)
     garbage_removed: list[int] = field(default_factory=list)
     jobs_removed: list[str] = field(default_factory=list)
+    consumers_forgotten: list[str] = field(default_factory=list)
+    """They lapsed long ago."""
     rows_dropped: int = 0
     """By the log's retention."""
 
@@ -204,73 +202,6 @@ async def remove_job(nodes: LogNodes, job: str, report: SweepReport) -> None:
     """Remove a job's index unless an epoch of it is left; a claim makes it again if it must."""
     if await delete_node(nodes.store, nodes.tree.job(job)):
         report.jobs_removed.append(job)
-
-
-async def find_referenced(
-    nodes: LogNodes, ledger_ids: Collection[int], *, besides: int | None = None
-) -> set[int]:
-    """Which of ``ledger_ids`` the log or its garbage names (garbage of ``besides`` aside).
-
-    Reads head, chunks, then garbage, in this order, so that a range that moves from one to the
-    other is seen in at least one; a missing chunk starts it again. The caller has synced, or reads
-    in the session that saw the epoch end.
-
-    Raises:
-        MetadataUnavailableError: chunks went missing every time.
-        NoSuchLogError: the log is gone or being deleted.
-    """
-    wanted = set(ledger_ids)
-
-    async def read() -> set[int]:
-        head = (await nodes.head()).head
-        found = wanted & await nodes.ledger_ids(head)
-        # A ledger has no range before its end is recorded.
-        if head.open_ledger is not None:
-            found |= wanted & {head.open_ledger.ledger_id}
-        for epoch in await nodes.garbage_epochs():
-            if epoch != besides:
-                found |= wanted & await _find_named_by_garbage(nodes, epoch)
-        return found
-
-    return await _read_whole(nodes, "ranges", read)
-
-
-async def referenced_chunks(nodes: LogNodes) -> set[str]:
-    """Names of all chunks the log or its garbage references, index chunks included.
-
-    The same order and errors as :func:`find_referenced`; chunks of ranges stay unread.
-    """
-
-    async def read() -> set[str]:
-        head = (await nodes.head()).head
-        levels = await nodes.levels_below(head.chunks)
-        epochs = await nodes.garbage_epochs()
-        for garbage in await each(nodes.garbage, epochs, concurrency_max=READS_MAX):
-            if garbage is not None:
-                levels += await nodes.levels_below(garbage.chunks)
-        return {ref.name for level in levels for ref in level}
-
-    return await _read_whole(nodes, "chunks", read)
-
-
-async def _read_whole(nodes: LogNodes, what: str, read: Callable[[], Awaitable[T]]) -> T:
-    """Run ``read``; start it over, from the head, when a change took a chunk away meanwhile."""
-    for _ in range(REFERENCE_ATTEMPTS_MAX):
-        try:
-            return await read()
-        except ChunkMissingError:
-            # A chunk goes after the head that named it: a session that lags would read that head
-            # again.
-            await nodes.sync()
-    raise MetadataUnavailableError(
-        nodes.store.service, f"list of {what} changes at every read log={nodes.log}"
-    )
-
-
-async def _find_named_by_garbage(nodes: LogNodes, epoch: int) -> set[int]:
-    garbage = await nodes.garbage(epoch)
-    # Removed since it was listed: its ledgers were deleted before.
-    return set() if garbage is None else await nodes.ledger_ids(garbage)
 
 
 @contextmanager

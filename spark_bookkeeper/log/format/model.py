@@ -124,8 +124,13 @@ class LedgerRange:
     """Commit time, ms since the epoch; never less than that of the range before. Of a range that
     was rewritten from several: the last one's."""
     columns: tuple[ColumnRange, ...] = ()
-    first_commit_ms: int = 0
-    """Of a range that was rewritten from several: commit time of the first. 0: there is only one."""
+    first_commit_ms: int | None = None
+    """Of a range that was rewritten from several: commit time of the first. ``None``: there is one."""
+
+    @property
+    def committed_since_ms(self) -> int:
+        """Commit time of its first row."""
+        return self.commit_ms if self.first_commit_ms is None else self.first_commit_ms
 
     @property
     def next_row(self) -> int:
@@ -257,7 +262,7 @@ class Cursor:
     row: int
     """The rows before it are not needed any more."""
     touched_ms: int
-    """When its consumer last wrote it, ms since the epoch, by the consumer's clock."""
+    """When its consumer last wrote it, ms since the epoch, by the consumer's clock: for people."""
     timeout_ms: int
     """A cursor not written for longer than this is ignored by retention."""
 
@@ -268,10 +273,6 @@ class Cursor:
         if self.timeout_ms < 0:
             found.append("timeout_ms must not be negative")
         raise_all(found, self)
-
-    def is_live(self, now_ms: int) -> bool:
-        """Whether retention has to wait for it."""
-        return now_ms - self.touched_ms <= self.timeout_ms
 
     def advanced(self, row: int, now_ms: int, timeout_ms: int) -> Cursor:
         """The cursor once its consumer has read up to ``row``: never back, neither row nor time."""

@@ -277,7 +277,11 @@ def range_to_pb(item: LedgerRange) -> pb.Range:
 
 
 def _version_of(ranges: Iterable[LedgerRange]) -> int:
-    return REWRITTEN_VERSION if any(item.first_commit_ms for item in ranges) else FORMAT_VERSION
+    return (
+        REWRITTEN_VERSION
+        if any(item.first_commit_ms is not None for item in ranges)
+        else FORMAT_VERSION
+    )
 
 
 def _retention_from_pb(message: pb.Retention) -> Retention:
@@ -313,7 +317,7 @@ def _parts_from_pb(
                 item.schema_id,
                 item.commit_ms,
                 () if no_columns else columns_from_pb(item.columns, columns),
-                item.first_commit_ms,
+                item.first_commit_ms if item.HasField("first_commit_ms") else None,
             )
             for item in message.ranges
         ),

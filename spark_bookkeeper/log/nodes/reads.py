@@ -75,6 +75,16 @@ class CursorAt:
 
     cursor: Cursor
     version: int
+    stored_ms: int
+    """When it was written last, by the store's clock."""
+
+    def is_live(self, now_ms: int) -> bool:
+        """Whether retention has to wait for it, at a time of the store's clock.
+
+        By that clock alone: one host's clock may be ahead by years and would hold rows for years, or
+        behind, and a consumer that has just said that it is there would count for nothing.
+        """
+        return now_ms - self.stored_ms <= self.cursor.timeout_ms
 
 
 class LogNodes:
@@ -128,14 +138,14 @@ class LogNodes:
 
     async def cursor(self, consumer: str) -> CursorAt | None:
         """How far a consumer has read."""
-        return await self._read(self.tree.consumer(consumer), serde.parse_cursor, CursorAt)
+        path = self.tree.consumer(consumer)
+        node = await self.store.get(path)
+        if node is None:
+            return None
+        return CursorAt(serde.parse_cursor(path, node.value), node.version, node.modified_ms)
 
-    async def cursors(self) -> dict[str, Cursor]:
+    async def cursors(self) -> dict[str, CursorAt]:
         """How far every consumer has read, by its name."""
-        return {name: at.cursor for name, at in (await self.cursors_at()).items()}
-
-    async def cursors_at(self) -> dict[str, CursorAt]:
-        """The same, with the versions that guard what relies on them."""
         names = [unescape(name) for name in await self.store.children(self.tree.consumers) or []]
         return await _read_each(self.cursor, names)
 

@@ -282,7 +282,7 @@ class LogView:
 
     async def _row_within(self, found: LedgerRange, timestamp_ms: int) -> int:
         """The first row committed at that time or later, of a range whose last one was."""
-        if timestamp_ms <= (found.first_commit_ms or found.commit_ms):
+        if timestamp_ms <= found.committed_since_ms:
             return found.first_row
         try:
             runs = await self._runs_of(found.ledger_id)

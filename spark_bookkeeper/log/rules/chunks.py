@@ -51,11 +51,6 @@ def fits_inline(sizes: Iterable[int]) -> bool:
     return sum(sizes) <= INLINE_BYTES_MAX
 
 
-def fits_chunk(sizes: Iterable[int]) -> bool:
-    """Whether ranges of these encoded sizes (bytes) fit into one chunk."""
-    return _CHUNK_HEADER_BYTES + sum(sizes) <= CHUNK_BYTES_MAX
-
-
 def fitted(item: LedgerRange) -> tuple[LedgerRange, int]:
     """The range with as many column bounds as it may have, and its encoded size in bytes."""
     size = range_size(item)

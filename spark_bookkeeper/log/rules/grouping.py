@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bookkeeper_metadata.foundation.defects import raise_all
 from spark_bookkeeper.log.format.model import LedgerRange
 
 SPAN_OF_RETENTION = 10
@@ -30,6 +31,14 @@ class GroupLimits:
     """Fewer are not worth a ledger."""
     retention_ms: int | None = None
     """The log's retention by age, if it has one."""
+
+    def __post_init__(self) -> None:
+        found = []
+        if self.target_bytes < 1:
+            found.append("target_bytes must be at least 1")
+        if self.ranges_min < 2:
+            found.append("ranges_min must be at least 2")
+        raise_all(found, self)
 
 
 def groups_of(ranges: Sequence[LedgerRange], limits: GroupLimits) -> list[tuple[LedgerRange, ...]]:
@@ -51,7 +60,7 @@ def _may_join(
     run: Sequence[LedgerRange], size_bytes: int, item: LedgerRange, limits: GroupLimits
 ) -> bool:
     first = run[0]
-    span_ms = item.commit_ms - (first.first_commit_ms or first.commit_ms)
+    span_ms = item.commit_ms - first.committed_since_ms
     retention_ms = limits.retention_ms
     return (
         item.size_bytes < limits.target_bytes

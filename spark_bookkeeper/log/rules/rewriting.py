@@ -11,7 +11,7 @@ what an append's does.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -29,7 +29,6 @@ from spark_bookkeeper.log.format.serde import REWRITTEN_VERSION
 from spark_bookkeeper.log.rules.chunks import (
     FOLD,
     ChunkNames,
-    fits_chunk,
     fitted,
     index_of,
     range_size,
@@ -58,7 +57,10 @@ class Replacement:
 
     def matches(self, ranges: Sequence[LedgerRange]) -> bool:
         """Whether ``ranges``, all that begin between its first and last row, are those planned."""
-        return [_identity(item) for item in ranges] == [_identity(item) for item in self.planned]
+        if len(ranges) != len(self.planned):
+            return False
+        pairs = zip(ranges, self.planned, strict=True)
+        return all(_identity(found) == _identity(planned) for found, planned in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +148,7 @@ class Rewriting:
             ranges, part = self._exchange_ranges([item for one in chunks for item in one.ranges])
             if part is None:
                 return None
-            ranges = _bounded(ranges)
-            leaves = spill(ranges, [range_size(item) for item in ranges], self.names)
+            leaves = self._leaves(ranges, len(cluster))
             refs = tuple(ref for ref, _ in leaves)
             return replace(part, refs=refs, chunks=(*leaves, *part.chunks))
         (chunk,) = chunks
@@ -183,10 +184,23 @@ class Rewriting:
             yield cluster
 
     def _is_wanted(self, ref: ChunkRef) -> bool:
-        return any(
-            ref.first_row < each.next_row and ref.next_row > each.first_row
-            for each in self.replacements
-        )
+        return bool(self._between(ref.first_row, ref.next_row))
+
+    def _between(self, first_row: int, next_row: int) -> range:
+        """Indexes of the replacements that hold some of these rows."""
+        first = bisect_right(self.replacements, first_row, key=_next_row)
+        return range(first, bisect_left(self.replacements, next_row, lo=first, key=_first_row))
+
+    def _leaves(self, ranges: Sequence[LedgerRange], count_max: int) -> tuple[Written, ...]:
+        """The ranges as leaf chunks; rewritten ones have bounds only where those do not make more
+        leaves than there were."""
+        leaves = spill(ranges, [range_size(item) for item in ranges], self.names)
+        if len(leaves) <= count_max:
+            return leaves
+        bare = [
+            item if item.first_commit_ms is None else replace(item, columns=()) for item in ranges
+        ]
+        return spill(bare, [range_size(item) for item in bare], self.names)
 
     def _exchange_ranges(
         self, ranges: Sequence[LedgerRange]
@@ -195,7 +209,10 @@ class Rewriting:
         kept = list(ranges)
         removed: list[list[LedgerRange]] = []
         installed: list[int] = []
-        for number, wanted in enumerate(self.replacements):
+        if not ranges:
+            return (), None
+        for number in self._between(ranges[0].first_row, ranges[-1].next_row):
+            wanted = self.replacements[number]
             first = bisect_left(kept, wanted.first_row, key=_first_row)
             end = bisect_left(kept, wanted.next_row, key=_first_row)
             if not wanted.matches(kept[first:end]):
@@ -233,13 +250,17 @@ def rewritten(sources: Sequence[LedgerRange], written: LedgerWritten) -> LedgerR
         first.schema_id,
         last.commit_ms,
         tuple(column.bounded() for column in written.columns),
-        first.first_commit_ms or first.commit_ms,
+        first.committed_since_ms,
     )
     return fitted(made)[0]
 
 
-def _first_row(item: LedgerRange) -> int:
+def _first_row(item: LedgerRange | Replacement) -> int:
     return item.first_row
+
+
+def _next_row(item: Replacement) -> int:
+    return item.next_row
 
 
 def _identity(item: LedgerRange) -> tuple[int, ...]:
@@ -251,10 +272,3 @@ def _identity(item: LedgerRange) -> tuple[int, ...]:
         item.rows,
         item.schema_id,
     )
-
-
-def _bounded(ranges: tuple[LedgerRange, ...]) -> tuple[LedgerRange, ...]:
-    """The ranges as one chunk can hold them: rewritten ones have bounds only where there is room."""
-    if fits_chunk(map(range_size, ranges)):
-        return ranges
-    return tuple(replace(item, columns=()) if item.first_commit_ms else item for item in ranges)

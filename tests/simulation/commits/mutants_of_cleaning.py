@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_bookkeeper.log.cleaning import collect, sweep
+from spark_bookkeeper.log.cleaning import collect, references
 from spark_bookkeeper.log.cleaning.collect import Collector
 from spark_bookkeeper.log.cleaning.sweep import Sweeper, SweepReport
 from spark_bookkeeper.log.commits.change import HeadChange
@@ -90,13 +90,14 @@ planted(
 
 planted(
     "garbage_not_looked_at", "only what the log names is spared, not what its garbage does", "X7"
-).edit(sweep._find_named_by_garbage, {"garbage = await ": "return set()\ngarbage = await "})
+).edit(references._find_named_by_garbage, {"garbage = await ": "return set()\ngarbage = await "})
 
 _HEAD, _EPOCHS = "head = (await nodes.head()).head", "await nodes.garbage_epochs()"
 planted(
     "garbage_read_before_head", "a range that moves to the garbage meanwhile is seen nowhere", "X7"
 ).edit(
-    sweep.find_referenced, {f"in {_EPOCHS}:": "in epochs:", _HEAD: f"epochs = {_EPOCHS}\n{_HEAD}"}
+    references.find_referenced,
+    {f"in {_EPOCHS}:": "in epochs:", _HEAD: f"epochs = {_EPOCHS}\n{_HEAD}"},
 )
 
 _FORGETS_CHILD = "await delete_node(nodes.store, nodes.tree.token_child(epoch, child))\n"
@@ -121,7 +122,7 @@ def _garbage_never_kept(patch: Patch) -> None:
 
 
 planted("shared_garbage", "garbage takes a ledger that other garbage names", "X7").edit(
-    sweep.find_referenced, {"if epoch != besides:": "if besides is None:"}
+    references.find_referenced, {"if epoch != besides:": "if besides is None:"}
 )
 
 planted(
@@ -143,7 +144,7 @@ planted("chunks_read_before_tokens", "references are read before the tokens are"
 )
 
 planted("chunks_of_garbage_forgotten", "only the head keeps chunks, not garbage", "X7").edit(
-    sweep.referenced_chunks, {"epochs = await nodes.garbage_epochs()": "epochs = []"}
+    references.referenced_chunks, {"epochs = await nodes.garbage_epochs()": "epochs = []"}
 )
 
 # -- changes of the head outside Spark ---------------------------------------------------------------

@@ -21,7 +21,12 @@ planted(
     "P",
     "X6",
     "X10",
-).edit(Replacement.matches, {"[_identity(item) for item in ranges] ==": "bool(ranges) or"})
+).edit(
+    Replacement.matches,
+    {
+        "if len(ranges) != len(self.planned):": "if ranges:\n    return True\nif len(ranges) != len(self.planned):"
+    },
+)
 
 planted(
     "rewrite_forgets_neighbours", "of what is taken out only the first range is written down", "R5"

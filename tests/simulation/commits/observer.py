@@ -23,6 +23,7 @@ from spark_bookkeeper.log.format.serde import (
     parse_txn,
 )
 from spark_bookkeeper.log.nodes.paths import LogPaths, LogTree, parse_child_name, parse_job_name
+from spark_bookkeeper.log.nodes.reads import CursorAt
 from spark_bookkeeper.log.settings import RetentionSettings
 from tests.simulation.commits.history import (
     Actor,
@@ -283,7 +284,11 @@ class Observer:
         names = self._tree.children(self._log.consumers) or []
         paths = [f"{self._log.consumers}/{name}" for name in names]
         nodes = [(path, self._tree.node(path)) for path in paths]
-        cursors = [parse_cursor(path, node.value) for path, node in nodes if node is not None]
+        cursors = [
+            CursorAt(parse_cursor(path, node.value), node.version, node.modified_ms)
+            for path, node in nodes
+            if node is not None
+        ]
         row = consumed_row(cursors, self._clock_ms())
         return -1 if row is None else row
 

@@ -22,7 +22,12 @@ def log(world: FakeSpark) -> None:
 
 
 def cursor(world: FakeSpark, consumer: str = "report") -> Cursor | None:
-    return world.client.run(world.nodes().cursors()).get(consumer)
+    found = world.client.run(world.nodes().cursors()).get(consumer)
+    return None if found is None else found.cursor
+
+
+def is_live(world: FakeSpark) -> bool:
+    return world.client.run(world.nodes().cursors())["report"].is_live(world.now_ms)
 
 
 def test_a_cursor_is_there_before_anything_is_read(world: FakeSpark) -> None:
@@ -101,14 +106,10 @@ def test_a_query_that_finds_nothing_new_keeps_its_cursor_alive(world: FakeSpark)
     for _ in range(48):
         world.now_ms += 450_000
         assert query.trigger() is None
-        found = cursor(world)
-        assert found is not None
-        assert found.is_live(world.now_ms)
+        assert is_live(world)
 
     world.now_ms += 3_600_001
-    found = cursor(world)
-    assert found is not None
-    assert not found.is_live(world.now_ms)
+    assert not is_live(world)
 
 
 @pytest.mark.parametrize("fault", list(Fault))

@@ -76,7 +76,7 @@ class Schedule:
         nodes = self.world.nodes()
         cursors = self.world.client.run(nodes.cursors())
         if cursors:
-            row = cursors["me"].row
+            row = cursors["me"].cursor.row
             self.world.session.run(self.world.session.truncate(nodes.log_id, "orders", row))
 
     def plan(self) -> None:

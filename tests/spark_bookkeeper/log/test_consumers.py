@@ -32,7 +32,8 @@ async def test_a_cursor_is_made_moves_forward_and_never_back(
     world.now_ms -= 3  # another host's clock
     await consumers.advance("report/1", 20, 7)
 
-    assert await world.nodes().cursors() == {"report/1": Cursor(30, 1_000_005, 7)}
+    (found,) = (await world.nodes().cursors()).items()
+    assert (found[0], found[1].cursor) == ("report/1", Cursor(30, 1_000_005, 7))
 
 
 async def test_retention_waits_for_the_slowest_live_consumer(
@@ -69,7 +70,7 @@ async def test_a_lost_reply_moves_a_cursor_once_or_not_at_all(
 
     await consumers.advance("report", 20, DAY_MS)
 
-    assert (await world.nodes().cursors())["report"].row == 20
+    assert (await world.nodes().cursors())["report"].cursor.row == 20
 
 
 async def test_consumers_of_one_name_share_the_cursor_of_the_faster(
@@ -77,7 +78,7 @@ async def test_consumers_of_one_name_share_the_cursor_of_the_faster(
 ) -> None:
     await asyncio.gather(*(consumers.advance("shared", row, DAY_MS) for row in range(30, 0, -2)))
 
-    assert (await world.nodes().cursors())["shared"].row == 30
+    assert (await world.nodes().cursors())["shared"].cursor.row == 30
 
 
 async def test_a_cursor_that_others_move_every_time_is_given_up_in_words(
@@ -146,4 +147,4 @@ async def test_a_holder_writes_only_what_moves_or_is_about_to_expire(
     world.store.fault = None
 
     assert writes == ["multi", "put", "put"]
-    assert (await world.nodes().cursors())["report"] == Cursor(20, world.now_ms, 8_000)
+    assert (await world.nodes().cursors())["report"].cursor == Cursor(20, world.now_ms, 8_000)
