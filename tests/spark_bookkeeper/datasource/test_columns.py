@@ -108,3 +108,23 @@ def test_rows_of_a_range_without_a_commit_time_have_no_timestamp(world: FakeSpar
 
     assert found.to_pydict() == {"_timestamp": [None, None]}
     assert wanted["_timestamp"].dataType == TimestampType()
+
+
+@pytest.mark.parametrize("ledgers", ["0", "1", "0,1", "1,0"])
+def test_ledgers_by_id_say_where_their_rows_lie_and_who_wrote_them(
+    world: FakeSpark, ledgers: str
+) -> None:
+    """More rows than entries: entries were taken for rows, and the read failed."""
+    for number in range(2):
+        plan = world.plan(SCHEMA)
+        message = world.stream_attempt(plan, 0, [batch(100 * number, 100)], "query", number)
+        world.stream_commit([message], number)
+    wanted = [int(each) for each in ledgers.split(",")]
+
+    found = world.read(ledger=ledgers, includemetadata="true").to_pydict()
+
+    assert found["id"] == [row for each in wanted for row in range(100 * each, 100 * each + 100)]
+    assert found["_ledger"] == found["_batch_id"] == [each for each in wanted for _ in range(100)]
+    assert found["_position"] == list(range(100)) * len(wanted)
+    assert set(found["_query_id"]) == {"query"}
+    assert set(found["_timestamp"]) == {None}

@@ -16,7 +16,7 @@ from spark_bookkeeper.datasource.options.parse import parse_write_options
 from spark_bookkeeper.datasource.read.batch import plan_read
 from spark_bookkeeper.datasource.read.pruning import ALL_ROWS
 from spark_bookkeeper.datasource.read.task import read_slices
-from spark_bookkeeper.log.cleaning.optimize import Instalment
+from spark_bookkeeper.log.cleaning.optimize import Instalment, Optimizer
 from spark_bookkeeper.log.errors import DataLossError
 from spark_bookkeeper.log.format import runs as runs_format
 from spark_bookkeeper.log.format.model import LogSettings
@@ -280,6 +280,67 @@ def test_interrupted_it_leaves_nothing(world: FakeSpark) -> None:
     assert len(world.client.ledgers) == 3
     assert world.tokens() == []
     assert ids(world.read()) == list(range(30))
+
+
+def test_a_ledger_with_odd_marks_fails_its_group_and_no_other(world: FakeSpark) -> None:
+    """A batch number of seventy digits ended every optimize of the log."""
+    for first in range(0, 60, 10):
+        append(world, first, 10)
+    odd = world.client.ledgers[next(iter(world.client.ledgers))]
+    marks = {**odd.metadata.custom_metadata, "sparkBatchId": b"9" * 70}
+    odd.metadata = replace(odd.metadata, custom_metadata=marks)
+    limits = GroupLimits(ranges_min=2, target_bytes=1_400)
+
+    report = optimize(world, limits)
+
+    assert report.groups >= 1
+    assert len(report.failures) == 1
+    assert ids(world.read()) == list(range(60))
+
+
+def test_interrupted_while_it_commits_it_leaves_nothing(
+    world: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in range(0, 30, 10):
+        append(world, first, 10)
+
+    async def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Optimizer, "commit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        optimize(world)
+
+    assert len(world.client.ledgers) == 3
+    assert world.tokens() == []
+
+
+def test_what_would_not_become_half_as_many_ledgers_is_not_copied(
+    world: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranges whose origins fill the metadata were copied by every run, for ever."""
+    monkeypatch.setattr("spark_bookkeeper.datasource.optimize.rewrite.RUNS_BYTES_MAX", 1)
+    stream(world, "q1", 6)
+    entries = len(world.client.entries_read)
+
+    report = optimize(world)
+
+    assert (report.groups, report.given_up, report.failures) == (0, 1, [])
+    assert len(world.client.ledgers) == 6
+    assert len(world.client.entries_read) == entries
+
+
+def test_rows_committed_at_the_beginning_of_time_are_found_by_time(world: FakeSpark) -> None:
+    world.now_ms = 0
+    append(world, 0, 10)
+    for first in (10, 20):
+        world.now_ms += 10
+        append(world, first, 10)
+    before = [ids(world.read(endingtimestamp=str(at))) for at in (1, 10, 11, 20)]
+
+    assert optimize(world).groups == 1
+
+    assert [ids(world.read(endingtimestamp=str(at))) for at in (1, 10, 11, 20)] == before
 
 
 def test_another_password_fails_the_group(world: FakeSpark) -> None:

@@ -128,6 +128,24 @@ async def test_retention_keeps_groups_short(world: LogWorld) -> None:
         assert group[-1].commit_ms - group[0].commit_ms <= 2 * DAY_MS
 
 
+async def test_instalments_of_one_run_leave_no_group_between_them(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group that lay on both sides of where the next instalment begins was left for another run."""
+    monkeypatch.setattr(optimize, "INSTALMENT_GROUPS_MAX", 1)
+    await append_small(world, 15)
+    row, groups = 0, 0
+    while True:
+        found = await world.logs.optimizer.plan(world.log_id, "orders", LIMITS, row)
+        if found is None:
+            break
+        groups += (await world.logs.optimizer.commit(found, await written(world, found))).groups
+        row = found.next_row
+
+    assert groups == 4
+    assert len(await world.visible()) == 4
+
+
 async def test_groups_whose_task_failed_stay_as_they_are(world: LogWorld) -> None:
     await append_small(world, 20)
     instalment = await planned(world)

@@ -306,3 +306,65 @@ async def test_a_head_of_an_older_format_with_a_retention_is_damage(world: LogWo
 
     with pytest.raises(MetadataCorruptError, match="format version 2"):
         await world.head()
+
+
+async def test_nothing_goes_beyond_the_row_that_was_asked_about(world: LogWorld) -> None:
+    """What a command asked its user about was found again, with what had expired since."""
+    await append_daily(world, 10)
+    plan = await retain(world, WEEK, is_dry_run=True)
+    world.now_ms += 3 * DAY_MS
+
+    found = await world.logs.drop_expired(world.log_id, "orders", WEEK, before_row=plan.first_row)
+
+    assert found == Expired(20, 20)
+
+
+async def test_one_hosts_clock_neither_holds_rows_for_years_nor_lets_them_go(
+    world: LogWorld,
+) -> None:
+    """Whether a consumer is live, the store's clock says alone."""
+    world.now_ms += 100 * DAY_MS
+    await append_daily(world, 6)
+    for name, ahead_ms in (("ahead", 3_000 * DAY_MS), ("behind", -30 * DAY_MS)):
+        consumers = Consumers(world.nodes(), lambda ahead=ahead_ms: world.now_ms + ahead)  # type: ignore[misc]
+        await consumers.advance(name, 10 if name == "behind" else 20, DAY_MS)
+
+    assert await retain(world, CONSUMED) == Expired(10, 10)
+    world.now_ms += 2 * DAY_MS
+    assert await retain(world, CONSUMED) == Expired(50, 40)
+
+
+async def test_cursors_that_lapsed_long_ago_are_removed(world: LogWorld) -> None:
+    """Every retention looked at each of them in its multi: ten thousand would not fit into one."""
+    consumers = world.logs.consumers(world.log_id, "orders")
+    await consumers.advance("gone", 0, DAY_MS)
+    await consumers.advance("lapsed", 0, 20 * DAY_MS)
+    world.now_ms += 31 * DAY_MS
+
+    assert (await world.collect(is_dry_run=True)).consumers_forgotten == []
+    world.now_ms += 1
+    assert (await world.collect(is_dry_run=True)).consumers_forgotten == ["gone"]
+    assert (await world.collect()).consumers_forgotten == ["gone"]
+    assert list(await world.nodes().cursors()) == ["lapsed"]
+
+
+async def test_a_chunk_that_goes_while_ranges_are_looked_at_is_looked_for_again(
+    world: LogWorld, small_chunks: None
+) -> None:
+    """The error behind it is none of ours and went through `logs gc` as a traceback."""
+    await append_daily(world, 40)
+    store = ScriptedStore(world.tree)
+    acted: list[str] = []
+
+    async def overwrite_meanwhile(operation: str, path: str) -> None:
+        if operation == "get" and "/chunks/" in path and not acted:
+            acted.append(path)
+            await world.append(Job.of_batch("all"), 1, is_overwrite=True)
+            world.now_ms += DAY_MS
+            await world.collect()
+
+    store.before = overwrite_meanwhile
+    found = await retain(world, Retention(time_ms=20 * DAY_MS), layer=world.client(store))
+
+    assert acted
+    assert found == Expired(400)

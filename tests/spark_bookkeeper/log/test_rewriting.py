@@ -13,6 +13,7 @@ from spark_bookkeeper.log.format.columns import ColumnRange
 from spark_bookkeeper.log.format.epoch import LedgerWritten
 from spark_bookkeeper.log.format.model import Chunk, ChunkRef, GarbageReason, LedgerRange
 from spark_bookkeeper.log.rules import chunks
+from spark_bookkeeper.log.rules import rewriting as rewriting_rules
 from spark_bookkeeper.log.rules.chunks import ChunkNames
 from spark_bookkeeper.log.rules.grouping import GroupLimits, groups_of
 from spark_bookkeeper.log.rules.rewriting import Exchanged, Replacement, Rewriting, rewritten
@@ -205,7 +206,14 @@ def test_a_rewritten_range_holds_its_sources_rows_and_times() -> None:
         rewritten((one, two), LedgerWritten(9, 0, 29, 77, 3))
 
 
-async def test_a_chunk_too_full_for_bounds_has_its_rewritten_ranges_without(
+def with_bounds(group: Group, ledger_id: int, text: str = "a") -> Replacement:
+    bounds = tuple(ColumnRange(f"column {at}", text * 60, "z" * 60) for at in range(20))
+    rows = sum(item.rows for item in group)
+    written = LedgerWritten(ledger_id, 3, rows, rows, group[0].schema_id, bounds)
+    return Replacement(group, (rewritten(group, written),))
+
+
+async def test_rewritten_ranges_that_would_need_more_leaves_have_no_bounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(chunks, "INLINE_BYTES_MAX", 1)
@@ -213,13 +221,8 @@ async def test_a_chunk_too_full_for_bounds_has_its_rewritten_ranges_without(
     tree.append(ledgers(1, 400))
     (ref,) = tree.head.chunks
     monkeypatch.setattr(chunks, "CHUNK_BYTES_MAX", len(tree.chunks[ref.name]) + 16)
-    bounds = tuple(ColumnRange(f"column {at}", "a" * 60, "z" * 60) for at in range(20))
-    ranges, wanted = tree.ranges(), []
-    for at in range(0, 400, 4):
-        group = tuple(ranges[at : at + 4])
-        rows = sum(item.rows for item in group)
-        written = LedgerWritten(9_000 + at, 3, rows, rows, group[0].schema_id, bounds)
-        wanted.append(Replacement(group, (rewritten(group, written),)))
+    ranges = tree.ranges()
+    wanted = [with_bounds(tuple(ranges[at : at + 4]), 9_000 + at) for at in range(0, 400, 4)]
 
     found = await Rewriting(wanted, ChunkNames(10_000)).exchange(tree.head, Reader(tree), 7)
 
@@ -230,6 +233,57 @@ async def test_a_chunk_too_full_for_bounds_has_its_rewritten_ranges_without(
         sum(item.rows for item in each.planned) for each in wanted
     ]
     assert {item.columns for item in tree.ranges()} == {()}
+
+
+async def test_bounds_stay_where_leaves_have_room_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All that one parent lists had to fit into one leaf, or every rewritten range lost its bounds."""
+    monkeypatch.setattr(chunks, "INLINE_BYTES_MAX", 1)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES_MAX", 4_096)
+    tree = Tree()
+    for number in range(40):
+        tree.append(ledgers(number, 40))
+    ranges = tree.ranges()
+    wanted = [with_bounds(tuple(ranges[at : at + 80]), 9_000 + at) for at in range(0, 1_600, 80)]
+    assert sum(chunks.range_size(each.made[0]) for each in wanted) > 8_192
+
+    found = await Rewriting(wanted, ChunkNames(10_000)).exchange(tree.head, Reader(tree), 7)
+
+    assert found is not None
+    tree.apply(found.transition)
+    assert all(item.columns for item in tree.ranges() if item.first_commit_ms is not None)
+
+
+async def test_a_try_with_nothing_to_do_is_cheap_however_many_groups_there_are() -> None:
+    """Each try looked at every range that was ever planned: a second, while the head moves on."""
+    tree = Tree()
+    tree.append(ledgers(1, 3_000))
+    ranges = tree.ranges()
+    wanted = [replacement(tuple(ranges[at : at + 2]), 9_000 + at) for at in range(0, 2_000, 2)]
+    rewriting, reader = Rewriting(wanted, ChunkNames(10_000)), Reader(tree)
+    first = await rewriting.exchange(tree.head, reader, 7)
+    assert first is not None
+    rewriting.keep()
+    looked: list[LedgerRange] = []
+    identity = rewriting_rules._identity
+
+    def counting(item: LedgerRange) -> tuple[int, ...]:
+        looked.append(item)
+        return identity(item)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rewriting_rules, "_identity", counting)
+        again = await rewriting.exchange(tree.head, reader, 7)
+
+    assert again is not None
+    assert looked == []
+
+
+@pytest.mark.parametrize("limits", [{"target_bytes": 0}, {"ranges_min": 1}])
+def test_limits_that_make_no_group_are_refused(limits: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(limits))):
+        GroupLimits(**limits)
 
 
 # -- groups -------------------------------------------------------------------------------------------
