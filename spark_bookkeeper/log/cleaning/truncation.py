@@ -35,7 +35,7 @@ async def truncate_log(site: LogSite, nodes: LogNodes, before_row: int) -> int:
         transition = await cut_before(nodes, head, before_row, change.names, change.now_ms)
         if transition is None:
             return head.base_row
-        await change.apply(found, transition)
+        await change.apply(found, transition.kept_for(site.garbage_retention_ms))
         return transition.head.base_row
 
     return await change_head(nodes, attempt, clock_ms=site.clock_ms, pause=site.pause)

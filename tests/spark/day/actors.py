@@ -18,6 +18,7 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.admin.log_documents import session_with
 from spark_bookkeeper.datasource.optimize.run import optimize_log, rewrite_here
+from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.options.parse import parse_write_options
 from spark_bookkeeper.datasource.session import Session, open_session
 from spark_bookkeeper.errors import LogFencedError
@@ -26,6 +27,17 @@ from tests.integration.processes import start_again
 
 DELETED_RETENTION = "10s"
 GROUPS = GroupLimits(target_bytes=1024 * 1024, ranges_min=8)
+
+
+def short_lived_options(uri: str, log: str) -> WriteOptions:
+    """What drops rows of a log and keeps them no longer than a day of ten minutes allows."""
+    given = {"log": log, "metadataServiceUri": uri, "deletedLedgerRetention": DELETED_RETENTION}
+    return parse_write_options(given, {})
+
+
+def short_lived_session(cluster: LocalCluster, log: str) -> Session:
+    """The log layer with those options."""
+    return open_session(short_lived_options(cluster.metadata_service_uri, log))
 
 
 class Cast:
@@ -153,6 +165,7 @@ class Outside:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._bk = BookKeeper(cluster.metadata_service_uri)
+        self._session = short_lived_session(cluster, self.LOG)
         self._log = self._bk.create_log(self.LOG)
         self._written = self._read = 0
 
@@ -172,7 +185,8 @@ class Outside:
     def truncate(self) -> None:
         """Drop what was read."""
         if self._read:
-            self._log.truncate(self._read)
+            truncate = self._session.truncate(self._log.log_id, self.LOG, self._read)
+            self._session.run(truncate)
 
     def finish(self) -> None:
         """Read the rest."""
@@ -204,9 +218,8 @@ class Upkeep:
         self._session.run(self._session.collector.collect(log_id, log=log))
 
     def _optimize(self, log: str) -> None:
-        given = {"log": log, "metadataServiceUri": self._uri}
-        options = parse_write_options({**given, "deletedLedgerRetention": DELETED_RETENTION}, {})
-        session: Session = open_session(options)
+        options = short_lived_options(self._uri, log)
+        session = open_session(options)
         report = optimize_log(session, log, GROUPS, rewrite_here(session, options))
         self.rewritten += report.ranges_before
 
