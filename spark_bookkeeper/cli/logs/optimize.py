@@ -34,6 +34,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="Fewer neighbouring ranges are not worth a rewrite.",
 )
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0),
+    default=60,
+    show_default=True,
+    help="Seconds to wait for another optimize of the log; one that was killed counts for 4 h.",
+)
 @click.option("--dry-run", is_flag=True, help="Change nothing, print what would be rewritten.")
 @click.option("--password", default="", envvar="BOOKKEEPER_PASSWORD", help="Of the log's ledgers.")
 @cluster_options
@@ -42,6 +50,7 @@ def optimize(
     *,
     target_bytes: int,
     min_ranges: int,
+    wait_s: float,
     dry_run: bool,
     password: str,
     uri: str,
@@ -75,7 +84,8 @@ def optimize(
         line = f"{count} groups of {ranges} ranges of {log} would be rewritten"
         print_result(document, line, as_json=as_json)
         return 0
-    report = optimize_log(session, log, limits, rewrite_here(session, options), _show_progress)
+    rewrite = rewrite_here(session, options)
+    report = optimize_log(session, log, limits, rewrite, _show_progress, wait_s=wait_s)
     line = (
         f"rewrote {report.ranges_before} ranges of {log} into {report.ranges_after}, "
         f"{report.rows} rows, {report.size_bytes} bytes"

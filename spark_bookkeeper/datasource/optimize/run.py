@@ -24,7 +24,6 @@ from spark_bookkeeper.log.rules.grouping import GroupLimits
 WORKERS = 2
 """Groups this process rewrites at a time: one waits for bookies while the other encodes."""
 OTHERS_WAIT_S = 60.0
-"""How long to wait for another optimizer of the log; two at once only do some work in vain."""
 
 OTHERS_POLL_S = 1.0
 
@@ -77,8 +76,13 @@ def optimize_log(
     limits: GroupLimits,
     rewrite: RewriteGroups,
     on_progress: Callable[[OptimizeReport], None] = lambda report: None,
+    *,
+    wait_s: float = OTHERS_WAIT_S,
 ) -> OptimizeReport:
     """Optimize all of a log; ``on_progress`` is told after every instalment.
+
+    Another optimizer of the log is waited for at most ``wait_s``: two at once only do some work in
+    vain, and one that was killed counts as at work until its token expires.
 
     Raises:
         NoSuchLogError: there is no such log.
@@ -88,7 +92,7 @@ def optimize_log(
     nodes = session.run(session.catalog.open(log))
     settings = session.run(nodes.head()).head.settings
     optimizer, report = session.optimizer, OptimizeReport(log)
-    session.run(_wait_for_others(session, nodes.log_id, log))
+    session.run(_wait_for_others(session, nodes.log_id, log, wait_s))
     row = 0
     while True:
         instalment = session.run(optimizer.plan(nodes.log_id, log, limits, row))
@@ -139,10 +143,13 @@ def rewrite_one(
         return GroupFailed(number, first_row, f"{name}: {cause}")
 
 
-async def _wait_for_others(session: Session, log_id: int, log: str) -> None:
+async def _wait_for_others(session: Session, log_id: int, log: str, wait_s: float) -> None:
     loop = asyncio.get_running_loop()
-    until_s = loop.time() + OTHERS_WAIT_S
+    until_s, has_said = loop.time() + wait_s, False
     while epochs := await session.optimizer.others(log_id, log):
+        if not has_said:
+            _log.warning("waiting for another optimize. log=%s seconds_max=%g", log, wait_s)
+            has_said = True
         if loop.time() >= until_s:
             _log.warning("another optimize is at work; going on beside it. epochs=%s", epochs)
             return
