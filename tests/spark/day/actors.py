@@ -16,7 +16,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper import BookKeeper, LocalCluster
-from spark_bookkeeper.admin.log_documents import session_with
 from spark_bookkeeper.datasource.optimize.run import optimize_log, rewrite_here
 from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.options.parse import parse_write_options
@@ -199,7 +198,8 @@ class Upkeep:
     """Collects and optimizes, as a cron job of an operator does."""
 
     def __init__(self, cluster: LocalCluster) -> None:
-        self._session = session_with(cluster.metadata_service_uri)
+        # Retention drops rows here, and what it drops is to go soon after.
+        self._session = short_lived_session(cluster, Stream.LOG)
         self._uri = cluster.metadata_service_uri
         self.rewritten = 0
         """Ranges."""

@@ -32,7 +32,7 @@ class Reading:
     znodes: float
 
 
-SLACK = Reading(64, 40, 48, 96, 60, 200)
+SLACK = Reading(64, 40, 48, 96, 60, 80)
 """What a gauge may differ by though nothing grows: a checkpoint, a file, a garbage collection."""
 
 
