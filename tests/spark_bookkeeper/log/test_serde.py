@@ -1,4 +1,4 @@
-"""Bytes of a log's znodes: version 1 as released, for ever."""
+"""Bytes of a log's znodes: versions 1 and 2 as released, for ever."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from spark_bookkeeper.log.format.model import (
     LogHead,
     LogSettings,
     OpenLedger,
+    Retention,
 )
 from spark_bookkeeper.log.nodes.paths import (
     LogPaths,
@@ -38,6 +39,7 @@ from spark_bookkeeper.log.nodes.paths import (
 )
 
 GOLDEN = Path("tests/golden/v1/log")
+GOLDEN_2 = Path("tests/golden/v2/log")
 
 COLUMNS = (
     ColumnRange("flag", False, True),
@@ -84,6 +86,21 @@ VALUES: dict[str, object] = {
     "name": 2**62 + 1,
     "schema": b"\x00schema",
 }
+REWRITTEN = replace(RANGE, first_commit_ms=1_600_000_000_000)
+VALUES_2: dict[str, object] = {
+    "head": LogHead(
+        name="orders",
+        settings=LogSettings(),
+        base_row=30,
+        next_row=42,
+        ranges=(REWRITTEN,),
+        retention=Retention(time_ms=604_800_000, size_bytes=0, is_consumed_kept=True),
+        format_version=2,
+    ),
+    "head_that_keeps_all_again": LogHead(name="o", settings=LogSettings(), format_version=2),
+    "chunk": Chunk(0, ranges=(RANGE, replace(REWRITTEN, first_row=42, first_commit_ms=0))),
+    "garbage": Garbage(GarbageReason.REWRITE, 1_700_000_000_000, (REF,), (REWRITTEN,), 0),
+}
 CODECS: dict[type, tuple[Callable[..., bytes], Callable[[str, bytes], object]]] = {
     LogHead: (serde.encode_head, serde.parse_head),
     Chunk: (serde.encode_chunk, serde.parse_chunk),
@@ -103,6 +120,17 @@ def test_version_1_is_written_and_read_as_released(kind: str) -> None:
     encode, parse = CODECS[type(value)]
     golden = bytes.fromhex((GOLDEN / f"{kind}.hex").read_text())
 
+    assert encode(value) == golden
+    assert parse("/node", golden) == value
+
+
+@pytest.mark.parametrize("kind", VALUES_2)
+def test_version_2_is_written_and_read_as_released(kind: str) -> None:
+    value = VALUES_2[kind]
+    encode, parse = CODECS[type(value)]
+    golden = bytes.fromhex((GOLDEN_2 / f"{kind}.hex").read_text())
+
+    assert golden[:2] == b"\x08\x02"
     assert encode(value) == golden
     assert parse("/node", golden) == value
 
