@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType
 
-from bookkeeper_metadata.errors import MetadataCorruptError, NoSuchLedgerError
+from bookkeeper_metadata.errors import NoSuchLedgerError
 from spark_bookkeeper.datasource.errors import SnapshotExpiredError
 from spark_bookkeeper.datasource.optimize.run import OptimizeReport, optimize_log, rewrite_here
 from spark_bookkeeper.datasource.options.parse import parse_write_options
@@ -18,9 +18,8 @@ from spark_bookkeeper.datasource.read.pruning import ALL_ROWS
 from spark_bookkeeper.datasource.read.task import read_slices
 from spark_bookkeeper.log.cleaning.optimize import Instalment, Optimizer
 from spark_bookkeeper.log.errors import DataLossError
-from spark_bookkeeper.log.format import runs as runs_format
 from spark_bookkeeper.log.format.model import LogSettings
-from spark_bookkeeper.log.format.runs import RUNS_KEY, Run, Runs, encode_runs, merged, parse_runs
+from spark_bookkeeper.log.format.runs import RUNS_KEY
 from spark_bookkeeper.log.rules.grouping import GroupLimits
 from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch, columns, ids
 from tests.spark_bookkeeper.datasource.streaming import StreamQuery, append, overwrite, rows
@@ -352,52 +351,6 @@ def test_another_password_fails_the_group(world: FakeSpark) -> None:
     assert ids(world.read(password="one")) == list(range(30))
 
 
-# -- origins ------------------------------------------------------------------------------------------
-
-RUNS = [
-    Run(3, 1_000, 1_000, "q1", 0),
-    Run(5, 2_000, 2_000, "q1", 1),
-    Run(1, 2_000, 1_500),
-    Run(2, 3_000, 3_000, None, None),
-    Run(4, 9_000, 9_000, "q2", 17),
-]
-
-
-def test_runs_are_read_as_they_were_written() -> None:
-    found = parse_runs(7, encode_runs(RUNS))
-
-    assert list(found.runs) == RUNS
-    assert found.rows == 15
-    assert found.between(0, 15) == RUNS
-    assert found.between(2, 9) == [replace(RUNS[0], rows=1), RUNS[1], RUNS[2]]
-    assert found.between(9, 9) == []
-    times = {0: 0, 1_000: 0, 1_001: 3, 2_000: 3, 2_001: 9, 3_001: 11, 9_001: 15}
-    assert {at: found.first_row_since(at) for at in times} == times
-    assert merged([RUNS[0], RUNS[0], RUNS[1]]) == [replace(RUNS[0], rows=6), RUNS[1]]
-
-
-def test_micro_batches_take_few_bytes_a_run() -> None:
-    runs = [Run(1_000 + n % 7, n * 10_003, n * 10_003, "q" * 36, n) for n in range(4_000)]
-
-    assert len(encode_runs(runs)) < 6 * len(runs)
-
-
-@pytest.mark.parametrize(
-    "value", [b"", b"\x02abc", b"\x01abc", encode_runs(RUNS)[:-3], encode_runs([])]
-)
-def test_runs_that_are_none_are_damage(value: bytes) -> None:
-    with pytest.raises(MetadataCorruptError, match="ledger 7, sparkRuns"):
-        parse_runs(7, value)
-
-
-def test_runs_are_no_bomb(monkeypatch: pytest.MonkeyPatch) -> None:
-    value = encode_runs(RUNS * 1_000)
-    monkeypatch.setattr(runs_format, "_DECODED_BYTES_MAX", 100)
-
-    with pytest.raises(MetadataCorruptError):
-        parse_runs(7, value)
-
-
 def test_more_origins_than_fit_make_more_ledgers(
     world: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,4 +366,3 @@ def test_more_origins_than_fit_make_more_ledgers(
     assert everything(world).equals(before)
     for ledger in list(world.client.ledgers.values())[12:]:
         assert len(ledger.metadata.custom_metadata[RUNS_KEY]) <= 80
-    assert isinstance(parse_runs(1, encode_runs(RUNS)), Runs)
