@@ -296,6 +296,7 @@ CONTROLS: dict[Checker, dict[str, Sequence[h.Event]]] = {
     },
     space_checkers.i26_full_ends_no_writer: {
         "fenced by nobody": [committed(0, OPEN), h.WriterEnded("w", 7, "LedgerFencedError")],
+        "deleted by nobody": [committed(0, OPEN), h.WriterEnded("w", 7, "LedgerDeletedError")],
         "ran out": [s.Gentle(), h.WriterEnded("w", 7, "NotEnoughBookiesError")],
     },
     collection_checkers.i23_collection_is_safe: {

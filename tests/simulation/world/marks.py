@@ -157,7 +157,7 @@ def _of_space(story: Story) -> Iterator[str]:
                     yield "bookie takes entries again"
                 if low.get(event.bookie) == Band.RECOVERY and event.is_recovery:
                     yield "recovery add on the reserve"
-            case h.FenceDurable() if low.get(event.bookie) == Band.FENCES:
+            case h.FenceDurable() if low.get(event.bookie) in (Band.FEW_FENCES, Band.FENCES):
                 yield "fence on the reserve"
             case h.LacReplied(status=Status.READ_ONLY):
                 yield "fence refused, exhausted"

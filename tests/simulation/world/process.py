@@ -53,11 +53,13 @@ class Band(IntEnum):
 
     NOTHING = 0
     """Not even for fences."""
-    FENCES = 1
-    RECOVERY = 2
-    MARGIN = 3
+    FEW_FENCES = 1
+    """What a bookie promises to those that it takes between two looks may use it up."""
+    FENCES = 2
+    RECOVERY = 3
+    MARGIN = 4
     """A bookie that was read-only stays so."""
-    PLENTY = 4
+    PLENTY = 5
 
 
 def band_of(free_bytes: int, settings: BookieSettings) -> Band:
@@ -65,7 +67,7 @@ def band_of(free_bytes: int, settings: BookieSettings) -> Band:
     fences = settings.reserve_for_fences_bytes
     recovery = settings.reserve_for_recovery_bytes
     margin = settings.writable_margin_bytes
-    limits = fences // 4, fences, fences + recovery, fences + recovery + margin
+    limits = fences // 4, fences // 2, fences, fences + recovery, fences + recovery + margin
     return Band(sum(free_bytes >= limit for limit in limits))
 
 

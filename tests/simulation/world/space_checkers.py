@@ -14,7 +14,7 @@ from spark_bookkeeper.ledger.protocol.replication import HELD_MARK
 from tests.simulation.world import history as h
 from tests.simulation.world import space_history as s
 from tests.simulation.world.process import Band
-from tests.simulation.world.story import Story
+from tests.simulation.world.story import NEVER, Story
 
 _RECENT_US = 6_000_000
 """The longest that a client's operation takes from its choice of bookies to its commit."""
@@ -107,9 +107,9 @@ def s9_fences_are_taken(story: Story) -> Iterator[str]:
                 lowest.pop(event.bookie, None)
             case h.LacReplied(status=Status.READ_ONLY):
                 # One that was exhausted takes fences again when all of their part is free.
-                has_room = lowest.get(event.bookie, Band.NOTHING) > Band.NOTHING
+                has_room = lowest.get(event.bookie, Band.NOTHING) > Band.FEW_FENCES
                 if event.is_fencing and has_room and not processes[event.bookie].is_sealed:
-                    yield f"{event}, and its disk was never exhausted"
+                    yield f"{event}, and its disk had room for many"
             case _:
                 pass
 
@@ -163,7 +163,7 @@ def _held(event: h.Committed, recent: list[s.Listed]) -> list[str]:
 
 
 def i26_full_ends_no_writer(story: Story) -> Iterator[str]:
-    """A writer loses its ledger to a recovery only; and while nothing but disks gives in, and enough of them
+    """A writer loses its ledger to a recovery or a deletion only; and while nothing but disks gives in, and enough of them
     never do, it does not run out of bookies.
     """
     is_gentle = bool(story.history.of(s.Gentle))
@@ -175,6 +175,9 @@ def i26_full_ends_no_writer(story: Story) -> Iterator[str]:
                 is_over = end is not None and end.index < event.index
                 if not is_taken_over and not is_over and event.ledger not in story.deleted:
                     yield f"{event}, and nobody has begun to recover it"
+            case "LedgerDeletedError":
+                if story.deleted.get(event.ledger, NEVER) > event.index:
+                    yield f"{event}, and nobody has deleted it"
             case "AddQuorumTimeoutError":
                 pass  # a bookie that ends to start on its full disk may answer too late
             case _:
