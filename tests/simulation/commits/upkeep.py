@@ -76,7 +76,7 @@ class Optimization:
         name = f"rewrite {self.name} g{number} a{attempt}"
         task = self.world.process(Actor(name, "rewrite", "", epoch, number, attempt))
         if task.stream.one_in(self.swarm.task_dies):
-            task.kill_in(1_000 * task.stream.below(60))
+            task.kill_in(500 * task.stream.below(20))
         return await task.run(self._rewrite(task, instalment, number, attempt))
 
     async def _rewrite(
