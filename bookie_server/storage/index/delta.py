@@ -7,8 +7,9 @@ it, spread over several groups.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field
+from itertools import chain
 
 from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.logs.id_pattern import IdPattern, patterns_of
@@ -86,11 +87,14 @@ def encode_delta(delta: IndexDelta) -> list[Buffer]:
     return list(_items(delta))
 
 
-def encode_snapshot(delta: IndexDelta) -> Iterator[list[Buffer]]:
-    """Encode a delta as the bodies of several groups of bounded size."""
+def encode_snapshot(
+    delta: IndexDelta, rows: Iterable[tuple[int, bytes]] = ()
+) -> Iterator[list[Buffer]]:
+    """Encode a delta, and further ``rows`` behind it, as the bodies of several groups of bounded size."""
     body: list[Buffer] = []
     size = 0
-    for item in _items(delta):
+    further = (_item(_ROWS_TAG, _LEDGER.pack(ledger_id) + packed) for ledger_id, packed in rows)
+    for item in chain(_items(delta), further):
         if body and size + len(item) > _GROUP_BODY_SIZE:
             yield body
             body, size = [], 0

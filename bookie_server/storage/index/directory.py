@@ -15,8 +15,9 @@ checkpoint. That thread copies the rows for a snapshot, so they change by single
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from bookie_server.core.ledger_ranges import LedgerRanges, within
 from bookie_server.storage.disk.damage import Damage
@@ -328,27 +329,21 @@ class DirectoryIndex:
             everything = IndexDelta(
                 delta.state,
                 self.marks | delta.marks,
-                self.handles | delta.handles,
+                self.handles,
                 [*self.tombstones, *delta.tombstones],
             )
-            # Safe beside the loop thread: rows are added in ``add_rows`` only, for a checkpoint that
-            # has ended. That is also why this delta's own rows come as a part of their own, and those
-            # of a checkpoint that found no room in another directory. Rows that are forgotten
-            # meanwhile are replaced, or buried, by a record behind this delta's marks.
-            everything.rows = {
-                ledger: packed
-                for ledger, rows in list(self.rows.items())
-                if (packed := rows.packed())
-            }
+            # This delta's own rows come as a part of their own, and those of a checkpoint that found no
+            # room in another directory: ``rows`` has them only when their checkpoint has ended. Its
+            # handles replace those before them.
             hidden = [self._hidden_rows] if self._hidden_rows else []
             parts = [IndexDelta(delta.state, {}, rows=rows) for rows in (*hidden, delta.rows)]
             # Behind all rows: what is moved may be among them.
-            parts[-1].moved = delta.moved
-            for part in (everything, *parts):
-                for body in encode_snapshot(part):
-                    buffers, size = encode_group(self._format, generation, end, body)
-                    file.write_at(end.offset, buffers)
-                    end = GroupEnd(generation, end.offset + size, end.sequence + 1)
+            parts[-1].handles, parts[-1].moved = delta.handles, delta.moved
+            bodies = encode_snapshot(everything, self._packed_rows())
+            for body in chain(bodies, *map(encode_snapshot, parts)):
+                buffers, size = encode_group(self._format, generation, end, body)
+                file.write_at(end.offset, buffers)
+                end = GroupEnd(generation, end.offset + size, end.sequence + 1)
             # It says how many groups ``load`` must find, so it comes last.
             header = IndexHeader(
                 FILE_MAGIC, FORMAT_VERSION, self.index, generation, self._instance_id, end.sequence
@@ -360,6 +355,17 @@ class DirectoryIndex:
             file.close()
             raise
         return file, end
+
+    def _packed_rows(self) -> Iterator[tuple[int, bytes]]:
+        """All rows, one ledger at a time: to copy those of all would double their memory.
+
+        Safe beside the loop thread: rows are added for a checkpoint that has ended only. Those that are
+        forgotten meanwhile are replaced, or buried, by a record behind the marks of the delta.
+        """
+        for ledger_id in tuple(self.rows):
+            rows = self.rows.get(ledger_id)
+            if rows is not None and (packed := rows.packed()):
+                yield ledger_id, packed
 
     def mark_as_new(self, marks: dict[int, GroupEnd], state: IndexState) -> None:
         """Start as a new directory: everything up to ``marks`` is stored in the others."""
