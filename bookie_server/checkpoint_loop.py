@@ -1,5 +1,8 @@
 """When a bookie's checkpoints are written: when they are due, and again when a full disk stopped one.
 
+Each writes a file and a delta to every directory, however little there is. So one of next to nothing waits
+for a few intervals: a trickle of entries would leave thousands of files a day for compaction to merge.
+
 A checkpoint that was begun is finished, whatever else happens: without its rows no reader would find
 the entries of its snapshot again. One that finds no room keeps snapshot and journal as they are. It is
 tried again, the same one, once there is room, and until then the bookie takes no adds.
@@ -22,6 +25,7 @@ from bookie_server.settings import BookieSettings
 from bookie_server.storage.burial import BurialPlan, BurialResult
 from bookie_server.storage.checkpoint import CheckpointPlan, CheckpointResult
 from bookie_server.storage.disk.errors import NoRoomError
+from bookie_server.storage.disk.group import GroupEnd
 from bookie_server.storage.engine import Storage
 from bookie_server.workers import Workers
 from bookkeeper_metadata.foundation.tasks import end_tasks
@@ -30,6 +34,30 @@ _LOGGER = logging.getLogger(__name__)
 _LOOK_S = 0.2
 """How often the write cache's size and age are checked."""
 _TRY_AGAIN_S = 1.0
+_LITTLE_SHARE = 64
+"""Less than this part of the write cache is little: 1 MiB by default."""
+_LITTLE_JOURNAL_BYTES = 16 * 1024 * 1024
+"""As long as a start would not have more to replay: single small adds take a block of the journal each."""
+_WAITS_OF_LITTLE = 6
+
+
+def is_due(
+    settings: BookieSettings, since_s: float, cached_bytes: int, journal_bytes: int | None
+) -> bool:
+    """Whether it is time for a checkpoint.
+
+    ``journal_bytes`` were written since the last one began, into the journal that has most of them; ``None`` where
+    that is not known, or a journal has gone on to another file.
+    """
+    if cached_bytes >= settings.write_cache_size_bytes:
+        return True
+    interval_s = settings.checkpoint_interval_ms / 1000
+    is_little = (
+        cached_bytes < settings.write_cache_size_bytes // _LITTLE_SHARE
+        and journal_bytes is not None
+        and journal_bytes < _LITTLE_JOURNAL_BYTES
+    )
+    return since_s >= (_WAITS_OF_LITTLE * interval_s if is_little else interval_s)
 
 
 class CheckpointLoop:
@@ -55,6 +83,8 @@ class CheckpointLoop:
         self._compaction = CompactionLoop(storage, settings, workers, space)
         self._without_room: CheckpointPlan | None = None
         """The checkpoint that a full disk stopped; no other can begin before it is written."""
+        self._marks: dict[int, GroupEnd] = {}
+        """Up to where the checkpoint begun last has the journals."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -91,14 +121,24 @@ class CheckpointLoop:
                 continue
             # At once: the space of what is deleted waits for no checkpoint.
             await self._bury()
-            is_due = since_s >= self._settings.checkpoint_interval_ms / 1000
-            if is_due or self._contents.cached_bytes >= self._settings.write_cache_size_bytes:
+            cached_bytes = self._contents.cached_bytes
+            if is_due(self._settings, since_s, cached_bytes, self._journal_bytes()):
                 last_s = loop.time()
                 plan = self._contents.begin_checkpoint()
                 if plan is not None:
+                    self._marks = plan.marks
                     await self._write(plan)
             if self._may_compact(loop.time()):
                 await self._compaction.step()
+
+    def _journal_bytes(self) -> int | None:
+        most = 0
+        for journal, end in self._contents.applied.items():
+            mark = self._marks.get(journal)
+            if mark is None or mark.file_id != end.file_id:
+                return None
+            most = max(most, end.offset - mark.offset)
+        return most
 
     def _may_compact(self, now_s: float) -> bool:
         # What one directory has committed of a checkpoint without room is not among its rows yet.

@@ -142,7 +142,8 @@ class BookieSettings(LayoutSettings, PlaceSettings):
     group_bytes_max: int = setting(4 * _MIB, minimum=4096)
     """Bytes one journal write takes at most. Larger: more throughput, longer waits behind a group."""
     checkpoint_interval_ms: int = 10_000
-    """Longest time between checkpoints when something changed (Apache's flushInterval is 10 s)."""
+    """Longest time between checkpoints when something changed (Apache's flushInterval is 10 s). One of next to nothing,
+    below a 64th of `write_cache_size_bytes`, waits six times as long."""
     gc_interval_ms: int = setting(30_000, minimum=100)
     """Time between two looks for deleted ledgers (Apache's gcWaitTime); what two find gone is deleted."""
     minor_compaction_interval_ms: int = 60_000

@@ -14,7 +14,7 @@ from tests.doubles.records import add, section
 from tests.doubles.storage import running_bookie
 from tests.doubles.waits import until
 
-OFTEN = {"checkpoint_interval_ms": 50, "minor_compaction_interval_ms": 50}
+OFTEN = {"checkpoint_interval_ms": 10, "minor_compaction_interval_ms": 50}
 
 
 def logs(place: Path) -> list[str]:
