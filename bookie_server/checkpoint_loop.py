@@ -163,6 +163,8 @@ class CheckpointLoop:
         elif error is None:
             result = burying.result()
             self._contents.finish_burial(result)
+            if plan.tombstones:
+                self._compaction.on_deleted()
             deleted, emptied = (sum(map(len, logs)) for logs in (result.deleted, result.emptied))
             if deleted or emptied:
                 text = "entry logs deleted. of_deleted_ledgers=%d rewritten=%d"

@@ -1,7 +1,8 @@
 """When entry logs are rewritten, and how fast: small steps between checkpoints, in the checkpoints' thread.
 
 A *minor* round, often, rewrites the logs of which next to nothing lives, and merges small ones. A *major*
-one, seldom, takes those of which a good part is dead. After each step as much time passes as its bytes
+one, seldom, takes those of which a good part is dead. It comes at once where that much of all logs together is
+dead: the emptiest go first, until it is less. After each step as much time passes as its bytes
 take at the pace that is set. On a disk that is short of
 room every partly dead log is worth a step, the emptiest first, as long as the copy leaves what is kept for
 fences: it needs room before it gives any back.
@@ -16,7 +17,7 @@ from functools import partial
 
 from bookie_server.core.space import Mode, Space
 from bookie_server.settings import BookieSettings
-from bookie_server.storage.compaction.rules import choose_logs
+from bookie_server.storage.compaction.rules import choose_logs, is_wasteful
 from bookie_server.storage.disk.errors import NoRoomError
 from bookie_server.storage.engine import Storage
 from bookie_server.workers import Workers
@@ -43,6 +44,8 @@ class CompactionLoop:
         self._space = space
         now_s = asyncio.get_running_loop().time()
         self._minor_at_s = now_s + settings.minor_compaction_interval_ms / 1000
+        self._earliest_s = now_s
+        """When the last step's bytes have taken the time that the pace gives them."""
         # Soon: a bookie that is often started would make none.
         self._major_at_s = self._minor_at_s
         self._first = -1
@@ -55,6 +58,10 @@ class CompactionLoop:
     def is_due(self, now_s: float) -> bool:
         """Whether the next step may be made; never while the pace is 0."""
         return bool(self._settings.compaction_bytes_per_second) and now_s >= self._minor_at_s
+
+    def on_deleted(self) -> None:
+        """Ledgers were deleted: what they leave in logs that others keep is looked for at once."""
+        self._minor_at_s = min(self._minor_at_s, self._earliest_s)
 
     async def step(self) -> None:
         """Rewrite a few logs of one directory, if any ought to be.
@@ -81,6 +88,7 @@ class CompactionLoop:
             self._major_at_s = now_s + self._settings.major_compaction_interval_ms / 1000
         interval_s = self._settings.minor_compaction_interval_ms / 1000
         pace_s = copied_bytes / max(self._settings.compaction_bytes_per_second, 1)
+        self._earliest_s = now_s + pace_s
         self._minor_at_s = now_s + (pace_s if copied_bytes else interval_s)
 
     async def _choose(self, number: int) -> list[int]:
@@ -91,14 +99,13 @@ class CompactionLoop:
             _LOGGER.warning("entry logs not looked at. detail=%s", error)
             return []
         is_short = self._space.mode is not Mode.WRITABLE
-        # The emptiest come first, so each step on a short disk gives back more than it takes.
-        is_major = self._is_major or is_short
         open_shares = [share for share in shares if share.log_id not in self._pinned[number]]
+        major_percent = settings.major_compaction_live_percent
+        # The emptiest come first, so each step on a short disk gives back more than it takes.
+        is_major = self._is_major or is_short or is_wasteful(open_shares, major_percent)
         chosen = choose_logs(
             open_shares,
-            settings.major_compaction_live_percent
-            if is_major
-            else settings.minor_compaction_live_percent,
+            major_percent if is_major else settings.minor_compaction_live_percent,
             settings.compaction_merge_count,
             self._room_bytes(is_short),
         )

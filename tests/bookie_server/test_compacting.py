@@ -78,6 +78,22 @@ async def test_a_sparse_log_is_rewritten_on_a_disk_that_is_short_of_room(tmp_pat
         assert len(logs(tmp_path)) == 1
 
 
+async def test_a_log_that_is_half_dead_waits_for_no_major_round(tmp_path: Path) -> None:
+    """Merging puts a ledger that stays among those that go: its log was kept for an hour."""
+    async with running_bookie(tmp_path, checkpoint_interval_ms=10) as bookie:
+        for ledger_id in range(1, 11):
+            part = section([bytes(2000)], ledger_id=ledger_id)
+            assert await add(bookie, part) is Status.OK
+        await until(lambda: len(logs(tmp_path)) == 1)
+        (first,) = logs(tmp_path)
+        compaction = bookie._checkpoints._compaction
+        compaction._minor_at_s += 3_600
+        compaction._major_at_s = compaction._minor_at_s
+        assert await bookie.delete([(2, 6)]) is Status.OK
+        await until(lambda: first not in logs(tmp_path))
+        assert len(logs(tmp_path)) == 1
+
+
 async def test_without_room_at_all_nothing_is_rewritten(tmp_path: Path) -> None:
     async with running_bookie(tmp_path, **OFTEN, compaction_bytes_per_second=0) as before:
         await trickle(before, tmp_path, 9)

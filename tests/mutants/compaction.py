@@ -88,6 +88,12 @@ mutant(
     "test_a_trickle_keeps_few_logs_however_long_it_lasts",
 ).edit(choose_logs, {"len(few) < merge_count": "True"})
 mutant(
+    "half_dead_for_an_hour",
+    "a log that a living ledger keeps among deleted ones waits for the next major round",
+    _COMPACTING,
+    "test_a_log_that_is_half_dead_waits_for_no_major_round",
+).edit(CompactionLoop._choose, {" or is_wasteful(open_shares, major_percent)": ""})
+mutant(
     "unpaced",
     "one step follows the other as fast as the disk can",
     _COMPACTING,

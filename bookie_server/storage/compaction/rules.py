@@ -38,6 +38,15 @@ class LogShare:
         return self.live_bytes + self.live_blocks * _ROWS_BYTES
 
 
+def is_wasteful(logs: Sequence[LogShare], live_percent: int) -> bool:
+    """Whether less than ``live_percent`` of all logs together lives.
+
+    A ledger that stays among others that go keeps a part of each log, and no log need be nearly empty.
+    """
+    size_bytes = sum(log.size_bytes for log in logs)
+    return sum(log.live_bytes for log in logs) * 100 < live_percent * size_bytes
+
+
 def choose_logs(
     logs: Sequence[LogShare],
     live_percent: int,

@@ -337,8 +337,9 @@ class DirectoryIndex:
             # handles replace those before them.
             hidden = [self._hidden_rows] if self._hidden_rows else []
             parts = [IndexDelta(delta.state, {}, rows=rows) for rows in (*hidden, delta.rows)]
+            parts[-1].handles = delta.handles
             # Behind all rows: what is moved may be among them.
-            parts[-1].handles, parts[-1].moved = delta.handles, delta.moved
+            parts[-1].moved = delta.moved
             bodies = encode_snapshot(everything, self._packed_rows())
             for body in chain(bodies, *map(encode_snapshot, parts)):
                 buffers, size = encode_group(self._format, generation, end, body)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bookie_server.core.presence import Presence
 from bookie_server.core.records import Add, Replace, Tombstone
-from bookie_server.storage.compaction.rules import LogShare, choose_logs
+from bookie_server.storage.compaction.rules import LogShare, choose_logs, is_wasteful
 from bookie_server.storage.disk.errors import NoRoomError
 from bookie_server.storage.logs.entry_log import log_ids
 from bookie_server.storage.logs.id_pattern import IdPattern
@@ -175,6 +175,16 @@ def test_the_emptiest_logs_go_first_and_only_as_many_as_one_step_may_copy() -> N
     assert choose_logs(shares, 5, _MERGED_AT) == []
     large = [LogShare(n, 1000 * mib, 300 * mib) for n in range(3)]
     assert choose_logs(large, 50, _MERGED_AT) == [0]
+
+
+def test_dead_shares_that_are_small_in_each_log_add_up() -> None:
+    half = [LogShare(n, 100, 50) for n in range(3)]
+    whole = [LogShare(n, 100, 100) for n in range(3, 9)]
+    assert is_wasteful(half, 80)
+    assert is_wasteful([*half, *whole[:4]], 80)
+    assert not is_wasteful([*half, *whole], 80)
+    assert not is_wasteful(half, 0)
+    assert not is_wasteful([], 80)
 
 
 def test_logs_of_one_size_are_merged_when_there_are_several() -> None:
