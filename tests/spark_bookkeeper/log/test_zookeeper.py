@@ -23,6 +23,8 @@ from tests.spark_bookkeeper.log.world import DAY_MS, LogSession, create_metadata
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
 
+SESSION_MS = 60_000
+
 
 @pytest.fixture(scope="module")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
@@ -57,8 +59,8 @@ class Client(LogSession):
 
 @asynccontextmanager
 async def client(zookeeper: ZooKeeperProcess, root: str, seed: int = 1) -> AsyncIterator[Client]:
-    """A session; the first one's cluster is new and has a log."""
-    store = await ZooKeeperStore.connect([zookeeper.service])
+    """A session; the first one's cluster is new and has a log. A slow disk of the machine ends none."""
+    store = await ZooKeeperStore.connect([zookeeper.service], session_timeout_ms=SESSION_MS)
     found = Client(store, root, seed)
     try:
         if seed == 1:

@@ -1,0 +1,98 @@
+"""P10: what compaction takes of those who write meanwhile, how soon it gives space back, and what a bookie writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.figures import Figure
+from spark_bookkeeper import BookKeeper, LocalCluster
+
+LEDGERS = 8
+"""Side by side in every entry log; one of them stays."""
+PAYLOAD = bytes(64 * 1024)
+BATCH = 64
+SETTINGS = {"gc_interval_ms": 1_000}
+BACK_WITHIN_S = 120.0
+WINDOW_S = 20.0
+"""How long somebody writes, at least: a fraction of a minute, in which a GiB is to be given back."""
+MIB = 1024 * 1024
+
+
+def p10_compaction(seconds: float) -> list[Figure]:
+    """Stores 100 MiB a bookie for each of ``seconds``, deletes seven of eight ledgers, and writes meanwhile."""
+    with (
+        LocalCluster(bookies=3, bookie_settings=SETTINGS) as cluster,
+        BookKeeper(cluster.metadata_service_uri) as bk,
+    ):
+        written = _written_bytes(cluster)
+        dead = _fill(bk, rounds=max(1, round(100 * seconds * MIB / LEDGERS / BATCH / len(PAYLOAD))))
+        # All that was written rests in entry logs then, as far as it is more than a cache's worth.
+        time.sleep(12)
+        stored = _log_bytes(cluster)
+        amplification = (_written_bytes(cluster) - written) / stored
+        alone = _write(bk, lambda taken_s, _: taken_s < WINDOW_S)
+        full = _log_bytes(cluster)
+        for ledger_id in dead:
+            bk.delete_ledger(ledger_id)
+        wanted = stored * (LEDGERS - 1) / LEDGERS * 0.9
+        back_s = 0.0
+
+        def goes_on(taken_s: float, added: int) -> bool:
+            nonlocal back_s
+            if not back_s and full + added - _log_bytes(cluster) >= wanted:
+                back_s = taken_s
+            return taken_s < (WINDOW_S if back_s else BACK_WITHIN_S)
+
+        beside = _write(bk, goes_on)
+    notes = {
+        "freed_mib": wanted / MIB,
+        "space_back_after_s": back_s,
+        "written_a_stored_byte": amplification,
+        # Every byte of a journal is filled with a zero ahead of its use.
+        "without_zeros": (amplification + 1) / 2,
+    }
+    name = "64 KiB append_many while 7 of 8 ledgers are deleted and their logs rewritten"
+    return [Figure("P10", name, beside, "MB/s", alone, "with nothing to rewrite", notes)]
+
+
+def _fill(bk: BookKeeper, rounds: int) -> list[int]:
+    """Ids of the ledgers that are to go."""
+    writers = [bk.create_ledger() for _ in range(LEDGERS)]
+    for _ in range(rounds):
+        for writer in writers:
+            writer.append_many([PAYLOAD] * BATCH)
+    for writer in writers:
+        writer.close()
+    return [writer.ledger_id for writer in writers[1:]]
+
+
+def _write(bk: BookKeeper, goes_on: Callable[[float, int], bool]) -> float:
+    """MB a second of a writer, until ``goes_on`` of the seconds and the bytes on all bookies says no."""
+    added, began = 0, time.perf_counter()
+    with bk.create_ledger() as writer:
+        while goes_on(time.perf_counter() - began, 3 * added):
+            writer.append_many([PAYLOAD] * BATCH)
+            added += BATCH * len(PAYLOAD)
+        return added / (time.perf_counter() - began) / 1e6
+
+
+def _log_bytes(cluster: LocalCluster) -> int:
+    found = 0
+    for bookie in cluster.bookies:
+        for path in (bookie.directory / "ledgers").glob("*.log"):
+            try:
+                found += path.stat().st_size
+            except FileNotFoundError:
+                continue
+    return found
+
+
+def _written_bytes(cluster: LocalCluster) -> int:
+    """What all bookies have sent to the disk so far."""
+    found = 0
+    for bookie in cluster.bookies:
+        lines = Path(f"/proc/{bookie.pid}/io").read_text().splitlines()
+        found += int(next(line for line in lines if line.startswith("write_bytes")).split()[1])
+    return found
