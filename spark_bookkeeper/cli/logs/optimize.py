@@ -42,6 +42,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Seconds to wait for another optimize of the log; one that was killed counts for 4 h.",
 )
+@click.option(
+    "--bytes-per-second",
+    type=size,
+    default="0",
+    help="Copy no faster, to leave writers and readers their share: 16m, say. As fast as can be by default.",
+)
 @click.option("--dry-run", is_flag=True, help="Change nothing, print what would be rewritten.")
 @click.option("--password", default="", envvar="BOOKKEEPER_PASSWORD", help="Of the log's ledgers.")
 @cluster_options
@@ -51,6 +57,7 @@ def optimize(
     target_bytes: int,
     min_ranges: int,
     wait_s: float,
+    bytes_per_second: int,
     dry_run: bool,
     password: str,
     uri: str,
@@ -84,7 +91,7 @@ def optimize(
         line = f"{count} groups of {ranges} ranges of {log} would be rewritten"
         print_result(document, line, as_json=as_json)
         return 0
-    rewrite = rewrite_here(session, options)
+    rewrite = rewrite_here(session, options, bytes_per_second)
     report = optimize_log(session, log, limits, rewrite, _show_progress, wait_s=wait_s)
     line = (
         f"rewrote {report.ranges_before} ranges of {log} into {report.ranges_after}, "

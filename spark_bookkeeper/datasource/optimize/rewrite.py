@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from spark_bookkeeper.blocking.read_handle import ReadHandle
+from spark_bookkeeper.datasource.optimize.pace import Pace
 from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.origins import origins_of
 from spark_bookkeeper.datasource.payload.codec import decoder_of
@@ -62,11 +63,13 @@ class GroupRewriter:
         options: WriteOptions,
         settings: LogSettings,
         instalment: Instalment,
+        pace: Pace | None = None,
     ) -> None:
         self._session = session
         self._options = options
         self._settings = settings
         self._instalment = instalment
+        self._pace = pace or Pace()
         self._password = options.read_password()
 
     def rewrite(self, number: int, attempt: int) -> Rewritten | None:
@@ -153,6 +156,7 @@ class GroupRewriter:
             # Its rows may lie elsewhere by now. Then the log says so, and the group is given up.
             if isinstance(opened, NoSuchLedgerError):
                 raise opened
+            self._pace.take(item.size_bytes)
             yield item, opened
 
 

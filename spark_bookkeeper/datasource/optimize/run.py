@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from spark_bookkeeper.datasource.optimize.pace import Pace
 from spark_bookkeeper.datasource.optimize.rewrite import GroupRewriter
 from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.session import Session
@@ -113,11 +114,14 @@ def optimize_log(
         row = instalment.next_row
 
 
-def rewrite_here(session: Session, options: WriteOptions) -> RewriteGroups:
-    """Groups are rewritten by threads of this process."""
+def rewrite_here(
+    session: Session, options: WriteOptions, bytes_per_second: int = 0
+) -> RewriteGroups:
+    """Groups are rewritten by threads of this process, at that pace together; 0: as fast as can be."""
+    pace = Pace(bytes_per_second)
 
     def rewrite(instalment: Instalment, settings: LogSettings) -> Sequence[Outcome]:
-        rewriter = GroupRewriter(session, options, settings, instalment)
+        rewriter = GroupRewriter(session, options, settings, instalment, pace)
         with ThreadPoolExecutor(WORKERS, "bookkeeper-optimize") as pool:
             numbers = range(len(instalment.groups))
             futures = [pool.submit(rewrite_one, rewriter, instalment, at, 0) for at in numbers]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from dataclasses import replace
 
 import pyarrow as pa
@@ -366,3 +367,22 @@ def test_more_origins_than_fit_make_more_ledgers(
     assert everything(world).equals(before)
     for ledger in list(world.client.ledgers.values())[12:]:
         assert len(ledger.metadata.custom_metadata[RUNS_KEY]) <= 80
+
+
+def test_a_pace_is_kept_over_all_that_is_copied(world: FakeSpark) -> None:
+    stream(world, "query", 8)
+    before = everything(world)
+    given = parse_write_options({"log": "orders"}, HERE)
+    view = world.session.view(world.nodes().log_id, "orders")
+    size_bytes = sum(
+        item.size_bytes for item in world.session.run(view.ranges(columns=None)).ranges
+    )
+    began = time.monotonic()
+
+    rewrite = rewrite_here(world.session, given, bytes_per_second=2 * size_bytes)
+    report = optimize_log(world.session, "orders", LIMITS, rewrite)
+
+    # All but the last range have had their time, half a second's worth of bytes in all.
+    assert time.monotonic() - began >= 0.5 * 7 / 8 * 0.9
+    assert report.ranges_before == 8
+    assert everything(world) == before
