@@ -79,10 +79,12 @@ def optimize(
     session = open_session(options)
     limits = GroupLimits(target_bytes=target_bytes, ranges_min=min_ranges)
     if dry_run:
-        log_id = session.run(session.catalog.open(log)).log_id
+        nodes = session.run(session.catalog.open(log))
+        end_row = session.run(nodes.head()).head.next_row
         count = ranges = row = 0
         while True:
-            groups, row = session.run(session.optimizer.groups(log_id, log, limits, row))
+            planned = session.optimizer.groups(nodes.log_id, log, limits, row, end_row)
+            groups, row = session.run(planned)
             if not groups:
                 break
             count += len(groups)

@@ -15,6 +15,7 @@ from itertools import chain
 import pyarrow as pa
 
 from bookkeeper_metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.foundation.invariant import invariant
 from spark_bookkeeper.blocking.read_handle import ReadHandle
 from spark_bookkeeper.datasource.optimize.pace import Pace
 from spark_bookkeeper.datasource.options.model import WriteOptions
@@ -41,6 +42,8 @@ from spark_bookkeeper.log.rules.rewriting import rewritten
 
 PIECES_SHARE = 2
 """A rewrite leaves at most a half of the ledgers."""
+_UNPACKED_AT_ONCE_BYTES = 8 * RUNS_BYTES_MAX
+"""Of stored origins: a quarter of a million of them, for which a process needs about 130 MiB."""
 METADATA_READS_MAX = 16
 """Ledgers of a group whose metadata is read at a time."""
 
@@ -85,7 +88,7 @@ class GroupRewriter:
         form = self._form(group[0].schema_id)
         pieces = self._pieces(group)
         # Else the same ranges would be copied by every optimize, for ever.
-        if PIECES_SHARE * len(pieces) > len(group):
+        if pieces is None or PIECES_SHARE * len(pieces) > len(group):
             return None
         made = [
             rewritten(piece.sources, self._write(piece, form, number, attempt)) for piece in pieces
@@ -104,16 +107,26 @@ class GroupRewriter:
             self._session.clock_ms,
         )
 
-    def _pieces(self, group: Group) -> list[_Piece]:
-        """The group, cut where more origins come together than one ledger's metadata may hold."""
+    def _pieces(self, group: Group) -> list[_Piece] | None:
+        """The group, cut where more origins come together than one ledger's metadata may hold.
+
+        ``None``: into too many pieces, as the sizes of what is stored say already.
+        """
         ledger_ids = [item.ledger_id for item in group]
         with ThreadPoolExecutor(METADATA_READS_MAX, "bookkeeper-origins") as pool:
             found = list(pool.map(self._session.client.ledger_metadata, ledger_ids))
-        origins = [
-            origins_of(item, item.ledger_id, metadata, item.rows)
-            for item, metadata in zip(group, found, strict=True)
-        ]
-        return list(_cut(group, origins))
+        stored = [len(metadata.custom_metadata.get(RUNS_KEY, b"")) for metadata in found]
+        if are_origins_too_many(stored):
+            return None
+        pieces: list[_Piece] = []
+        # In parts: unpacked, the origins of thousands of ledgers would take gigabytes.
+        for part in parts_of(stored):
+            origins = [
+                origins_of(item, item.ledger_id, metadata, item.rows)
+                for item, metadata in zip(group[part], found[part], strict=True)
+            ]
+            pieces += _cut(group[part], origins)
+        return pieces
 
     def _write(self, piece: _Piece, form: RowForm, number: int, attempt: int) -> LedgerWritten:
         claim = self._session.optimizer.claim(self._instalment, number, attempt)
@@ -160,6 +173,25 @@ class GroupRewriter:
             yield item, opened
 
 
+def are_origins_too_many(stored: Sequence[int]) -> bool:
+    """Whether ranges whose stored origins have these bytes would become more than a half as many ledgers.
+
+    Origins are cut in halves until they fit, which leaves ledgers three quarters full.
+    """
+    return PIECES_SHARE * 4 * sum(stored) > 3 * RUNS_BYTES_MAX * len(stored)
+
+
+def parts_of(stored: Sequence[int]) -> Iterator[slice]:
+    """Neighbouring ranges whose stored origins are unpacked at once; the bytes of each are given."""
+    first = size_bytes = 0
+    for at, each in enumerate(stored):
+        if size_bytes and size_bytes + each > _UNPACKED_AT_ONCE_BYTES:
+            yield slice(first, at)
+            first, size_bytes = at, 0
+        size_bytes += each
+    yield slice(first, len(stored))
+
+
 def _cut(group: Sequence[LedgerRange], origins: Sequence[Runs]) -> Iterator[_Piece]:
     runs = merged(
         list(
@@ -168,10 +200,12 @@ def _cut(group: Sequence[LedgerRange], origins: Sequence[Runs]) -> Iterator[_Pie
             )
         )
     )
-    value = encode_runs(runs)
-    if len(value) <= RUNS_BYTES_MAX or len(group) == 1:
+    # Of one ledger alone they are what was stored before, whatever size another zlib packs them to.
+    bytes_max = RUNS_BYTES_MAX if len(group) > 1 else 1 << 20
+    if (value := encode_runs(runs, bytes_max)) is not None:
         yield _Piece(tuple(group), value)
         return
+    invariant(len(group) > 1, "what was stored of one ledger can be stored again")
     half = len(group) // 2
     yield from _cut(group[:half], origins[:half])
     yield from _cut(group[half:], origins[half:])

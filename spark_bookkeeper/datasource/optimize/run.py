@@ -80,7 +80,7 @@ def optimize_log(
     *,
     wait_s: float = OTHERS_WAIT_S,
 ) -> OptimizeReport:
-    """Optimize all of a log; ``on_progress`` is told after every instalment.
+    """Optimize all that a log has now; ``on_progress`` is told after every instalment.
 
     Another optimizer of the log is waited for at most ``wait_s``: two at once only do some work in
     vain, and one that was killed counts as at work until its token expires.
@@ -94,9 +94,10 @@ def optimize_log(
     settings = session.run(nodes.head()).head.settings
     optimizer, report = session.optimizer, OptimizeReport(log)
     session.run(_wait_for_others(session, nodes.log_id, log, wait_s))
-    row = 0
+    # What is committed meanwhile is the next run's: this one would go on for as long as others write.
+    row, end_row = 0, session.run(nodes.head()).head.next_row
     while True:
-        instalment = session.run(optimizer.plan(nodes.log_id, log, limits, row))
+        instalment = session.run(optimizer.plan(nodes.log_id, log, limits, row, end_row))
         if instalment is None:
             return report
         try:

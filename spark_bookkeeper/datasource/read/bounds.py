@@ -50,7 +50,8 @@ def _range_bounds(of: LedgerRange, name: str, stored: Collection[str]) -> Bounds
             return Bounds(of.rows, of.first_entry, of.last_entry, 0)
         case "_position":
             return Bounds(of.rows, of.first_row, of.next_row - 1, 0)
-        case "_timestamp" if of.commit_ms:
+        # Rows without a time may be among them: it is null then.
+        case "_timestamp" if of.commit_ms and of.committed_since_ms:
             first = _EPOCH + timedelta(milliseconds=of.committed_since_ms)
             last = _EPOCH + timedelta(milliseconds=of.commit_ms)
             return Bounds(of.rows, first, last, 0)

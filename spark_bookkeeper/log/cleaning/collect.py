@@ -55,8 +55,7 @@ class Collector:
         await self._tokens(nodes, report, is_dry_run)
         await self._garbage(nodes, report, is_dry_run)
         await self._chunks(nodes, report, is_dry_run)
-        now_ms = self._sweeper.site.clock_ms()
-        report.consumers_forgotten = await forget_lapsed(nodes, now_ms, is_dry_run=is_dry_run)
+        report.consumers_forgotten = await forget_lapsed(nodes, is_dry_run=is_dry_run)
         # A busy head may refuse it for long, and the rest must not wait for that.
         expired = await drop_expired(self._sweeper.site, nodes, is_dry_run=is_dry_run)
         report.rows_dropped = expired.rows

@@ -34,10 +34,16 @@ def consumed_row(cursors: Iterable[CursorAt], now_ms: int) -> int | None:
     return min((each.cursor.row for each in cursors if each.is_live(now_ms)), default=None)
 
 
-async def forget_lapsed(nodes: LogNodes, now_ms: int, *, is_dry_run: bool = False) -> list[str]:
+async def forget_lapsed(nodes: LogNodes, *, is_dry_run: bool = False) -> list[str]:
     """Remove cursors that lapsed long ago, which every retention would have to look at; their names."""
     found = []
-    for consumer, at in (await nodes.cursors()).items():
+    cursors = await nodes.cursors()
+    head = await nodes.store.get(nodes.tree.head)
+    # By the store's clock, as far as it is known to have come: this host's may be ahead by years, and
+    # what is taken from a live consumer here no retention sees any more.
+    written_ms = [at.stored_ms for at in cursors.values()]
+    now_ms = max([*written_ms, head.modified_ms if head is not None else 0])
+    for consumer, at in cursors.items():
         if now_ms - at.stored_ms <= at.cursor.timeout_ms + FORGOTTEN_AFTER_MS:
             continue
         # Of this version only: its consumer may be back.
@@ -138,13 +144,17 @@ class CursorHolder:
         self._timeout_ms = timeout_ms
         self._clock_ms = clock_ms
         self._cursor: Cursor | None = None
+        self._wrote_ms = 0
+        """When this holder wrote it last, by its own clock: what the cursor says may be another host's time."""
 
     async def advance(self, row: int) -> None:
         """The rows before ``row`` are not needed any more; raises as :meth:`Consumers.advance`."""
         # Called with every batch: only what moves the cursor, or is due, is worth a write.
         if self._cursor is not None and row <= self._cursor.row and not self._is_due():
             return
+        began_ms = self._clock_ms()
         self._cursor = await self._consumers.advance(self._consumer, row, self._timeout_ms)
+        self._wrote_ms = began_ms
 
     async def heartbeat(self, row: int) -> None:
         """As :meth:`advance` of the first call; later ones only keep the cursor from expiring."""
@@ -152,6 +162,6 @@ class CursorHolder:
         await self.advance(row if self._cursor is None else self._cursor.row)
 
     def _is_due(self) -> bool:
-        assert self._cursor is not None
-        age_ms = self._clock_ms() - self._cursor.touched_ms
-        return age_ms * TOUCHES_PER_TIMEOUT >= self._timeout_ms
+        age_ms = self._clock_ms() - self._wrote_ms
+        # A clock that was set back says nothing of how long ago it was.
+        return age_ms < 0 or age_ms * TOUCHES_PER_TIMEOUT >= self._timeout_ms

@@ -48,6 +48,8 @@ INSTALMENT_BYTES_MAX = 16 * 1024 * 1024 * 1024
 INSTALMENT_RANGES_MAX = 50_000
 INSTALMENT_GROUPS_MAX = 2_000
 """Groups of one instalment: a commit looks at each of them at every try, and its garbage names each."""
+NO_END = 1 << 63
+"""More rows than a log has."""
 COMMIT_ATTEMPTS_MAX = 30
 PLAN_ATTEMPTS_MAX = 16
 CHUNK_WRITES_MAX = 16
@@ -99,9 +101,9 @@ class Optimizer:
         self._site = sweeper.site
 
     async def groups(
-        self, log_id: int, log: str, limits: GroupLimits, from_row: int = 0
+        self, log_id: int, log: str, limits: GroupLimits, from_row: int = 0, until_row: int = NO_END
     ) -> tuple[list[Group], int]:
-        """What an instalment from ``from_row`` on would rewrite, and where the next one goes on.
+        """What an instalment from ``from_row`` to before ``until_row`` would rewrite, and where the next one goes on.
 
         Raises:
             NoSuchLogError: the log is gone.
@@ -111,19 +113,20 @@ class Optimizer:
         for _ in range(PLAN_ATTEMPTS_MAX):
             await nodes.sync()
             try:
-                return await _groups(nodes, (await nodes.head()).head, limits, from_row)
+                head = (await nodes.head()).head
+                return await _groups(nodes, head, limits, from_row, until_row)
             except ChunkMissingError:
                 continue
         raise MetadataUnavailableError(nodes.store.service, f"log {log} changes at every read")
 
     async def plan(
-        self, log_id: int, log: str, limits: GroupLimits, from_row: int = 0
+        self, log_id: int, log: str, limits: GroupLimits, from_row: int = 0, until_row: int = NO_END
     ) -> Instalment | None:
         """The next instalment, with its token drawn; ``None``: nothing is worth rewriting.
 
         Raises: as :meth:`groups`.
         """
-        groups, next_row = await self.groups(log_id, log, limits, from_row)
+        groups, next_row = await self.groups(log_id, log, limits, from_row, until_row)
         if not groups:
             return None
         now_ms = self._site.clock_ms()
@@ -273,14 +276,16 @@ async def _installed(nodes: LogNodes, rewriting: Rewriting) -> frozenset[int]:
 
 
 async def _groups(
-    nodes: LogNodes, head: LogHead, limits: GroupLimits, from_row: int
+    nodes: LogNodes, head: LogHead, limits: GroupLimits, from_row: int, until_row: int
 ) -> tuple[list[Group], int]:
     limits = replace(limits, retention_ms=head.retention.time_ms)
     found: list[Group] = []
     size_bytes = ranges = 0
     async for family in _families(nodes, head, from_row):
         # What an instalment before has looked at stays; behind it groups begin anew.
-        behind = [item for item in family if item.first_row >= from_row]
+        behind = [
+            item for item in family if from_row <= item.first_row and item.next_row <= until_row
+        ]
         for group in groups_of(behind, limits):
             size_bytes += sum(item.size_bytes for item in group)
             ranges += len(group)

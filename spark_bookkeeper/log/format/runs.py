@@ -51,8 +51,8 @@ def merged(runs: Sequence[Run]) -> list[Run]:
     return found
 
 
-def encode_runs(runs: Sequence[Run]) -> bytes:
-    """The stored value; equal runs are equal bytes."""
+def encode_runs(runs: Sequence[Run], bytes_max: int = RUNS_BYTES_MAX) -> bytes | None:
+    """The stored value; equal runs are equal bytes. ``None``: it has more bytes, or is more than a reader takes."""
     query_ids = sorted({run.query_id for run in runs if run.query_id is not None})
     number = {query_id: at + 1 for at, query_id in enumerate(query_ids)}
     batches = [0 if run.batch_id is None else run.batch_id + 1 for run in runs]
@@ -64,8 +64,11 @@ def encode_runs(runs: Sequence[Run]) -> bytes:
         query=[0 if run.query_id is None else number[run.query_id] for run in runs],
         batch_id=_differences(batches),
     )
+    # What packs well may still be more than a reader unpacks.
+    if message.ByteSize() > _DECODED_BYTES_MAX:
+        return None
     packed = zlib.compress(message.SerializeToString(deterministic=True), 9)
-    return bytes([RUNS_VERSION]) + packed
+    return bytes([RUNS_VERSION]) + packed if len(packed) < bytes_max else None
 
 
 def parse_runs(ledger_id: int, value: bytes) -> Runs:

@@ -340,9 +340,13 @@ async def test_cursors_that_lapsed_long_ago_are_removed(world: LogWorld) -> None
     await consumers.advance("gone", 0, DAY_MS)
     await consumers.advance("lapsed", 0, 20 * DAY_MS)
     world.now_ms += 31 * DAY_MS
+    await world.append(Job.of_batch("first"), 1)
 
     assert (await world.collect(is_dry_run=True)).consumers_forgotten == []
     world.now_ms += 1
+    assert (await world.collect(is_dry_run=True)).consumers_forgotten == []
+    # The store has told of this time by now.
+    await world.append(Job.of_batch("second"), 1)
     assert (await world.collect(is_dry_run=True)).consumers_forgotten == ["gone"]
     assert (await world.collect()).consumers_forgotten == ["gone"]
     assert list(await world.nodes().cursors()) == ["lapsed"]

@@ -19,8 +19,14 @@ RUNS = [
 ]
 
 
+def stored(runs: list[Run]) -> bytes:
+    value = encode_runs(runs)
+    assert value is not None
+    return value
+
+
 def test_runs_are_read_as_they_were_written() -> None:
-    found = parse_runs(7, encode_runs(RUNS))
+    found = parse_runs(7, stored(RUNS))
 
     assert list(found.runs) == RUNS
     assert found.rows == 15
@@ -35,20 +41,26 @@ def test_runs_are_read_as_they_were_written() -> None:
 def test_micro_batches_take_few_bytes_a_run() -> None:
     runs = [Run(1_000 + n % 7, n * 10_003, n * 10_003, "q" * 36, n) for n in range(4_000)]
 
-    assert len(encode_runs(runs)) < 6 * len(runs)
+    assert len(stored(runs)) < 6 * len(runs)
 
 
-@pytest.mark.parametrize(
-    "value", [b"", b"\x02abc", b"\x01abc", encode_runs(RUNS)[:-3], encode_runs([])]
-)
+@pytest.mark.parametrize("value", [b"", b"\x02abc", b"\x01abc", stored(RUNS)[:-3], stored([])])
 def test_runs_that_are_none_are_damage(value: bytes) -> None:
     with pytest.raises(MetadataCorruptError, match="ledger 7, sparkRuns"):
         parse_runs(7, value)
 
 
 def test_runs_are_no_bomb(monkeypatch: pytest.MonkeyPatch) -> None:
-    value = encode_runs(RUNS * 1_000)
+    value = stored(RUNS * 1_000)
     monkeypatch.setattr(runs_format, "_DECODED_BYTES_MAX", 100)
 
     with pytest.raises(MetadataCorruptError):
         parse_runs(7, value)
+
+
+def test_what_a_reader_would_not_take_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two million runs of one commit time fit into 10 KiB, and no reader unpacked them again."""
+    assert encode_runs(RUNS, 40) is None
+    monkeypatch.setattr(runs_format, "_DECODED_BYTES_MAX", 100)
+
+    assert encode_runs([Run(1, 5, 5, "q", number) for number in range(1_000)]) is None

@@ -207,8 +207,9 @@ class LogWorld(LogSession):
         *,
         fault: FaultHook | None = None,
         retention: RetentionSettings | None = None,
+        ahead_ms: int = 0,
     ) -> LogLayer:
-        """The log layer over a session; over one of its own by default."""
+        """The log layer over a session; over one of its own by default. Its host's clock may be ahead."""
 
         async def pause(_retry: int) -> None:
             await asyncio.sleep(0)
@@ -218,7 +219,7 @@ class LogWorld(LogSession):
             ROOT,
             fence=self.fence,
             delete_ledger=self.delete_ledger,
-            clock_ms=lambda: self.now_ms,
+            clock_ms=lambda: self.now_ms + ahead_ms,
             random=Random(self.random.getrandbits(32)),
             retention=retention,
             pause=pause,
