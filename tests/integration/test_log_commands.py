@@ -97,6 +97,8 @@ def test_logs_are_truncated_recovered_and_deleted_by_command(
 
     err = bookkeeper.refused("logs", "truncate", "operated", "--before", 10**6, "--yes", code=2)
     assert "has no row 1000000" in err
+    err = bookkeeper.refused("logs", "truncate", "operated", "--before", 10**6, "--dry-run", code=2)
+    assert "has no row 1000000" in err
     assert bookkeeper("logs", "delete", "operated", "--yes") == "deleted log operated\n"
     bookkeeper.refused("logs", "tail", "operated")
 
@@ -140,6 +142,9 @@ def test_retention_is_set_by_command_and_what_it_lets_go_is_dropped(
     )
     for wrong in ((), ("--retention-time", "soon"), ("--retention-size", 0)):
         bookkeeper.refused(*set_to, *wrong, code=2)
+    err = bookkeeper.refused(*set_to, "--retention-size", "9999999999g", code=2)
+    assert "--retention-size" in err
+    assert "9999999999g" in err
     shown = bookkeeper.json("logs", "show", "retained")
     assert {"log": "retained", **shown["retention"]} == with_consumers
     assert bk.open_log("retained").retention.size_bytes == 2
@@ -244,7 +249,7 @@ def test_ranges_are_rewritten_by_command(bookkeeper: CommandLine, bk: BookKeeper
     assert "not rewritten: rows from 0 on: BK_UNAUTHORIZED" in err
     bookkeeper.refused("logs", "optimize", "no such log")
 
-    report = bookkeeper.json("logs", "optimize", "many")
+    report = bookkeeper.json("logs", "optimize", "many", "--bytes-per-second", "64m")
 
     assert (report["ranges_before"], report["ranges_after"], report["rows"]) == (6, 1, 6)
     assert bookkeeper("logs", "read", "many") == before

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 @click.option(
     "--bytes-per-second",
     type=size,
-    default="0",
     help="Copy no faster, to leave writers and readers their share: 16m, say. As fast as can be by default.",
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing, print what would be rewritten.")
@@ -57,7 +56,7 @@ def optimize(
     target_bytes: int,
     min_ranges: int,
     wait_s: float,
-    bytes_per_second: int,
+    bytes_per_second: int | None,
     dry_run: bool,
     password: str,
     uri: str,
@@ -93,7 +92,7 @@ def optimize(
         line = f"{count} groups of {ranges} ranges of {log} would be rewritten"
         print_result(document, line, as_json=as_json)
         return 0
-    rewrite = rewrite_here(session, options, bytes_per_second)
+    rewrite = rewrite_here(session, options, bytes_per_second or 0)
     report = optimize_log(session, log, limits, rewrite, _show_progress, wait_s=wait_s)
     line = (
         f"rewrote {report.ranges_before} ranges of {log} into {report.ranges_after}, "

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from spark_bookkeeper.cli.options import cluster_options, confirm, yes_option
 from spark_bookkeeper.cli.output import print_result
 
+_LARGEST = (1 << 63) - 1
 NONE = "none"
 """Takes a bound away."""
 
@@ -106,6 +107,7 @@ def truncate(
     the newest range.
     """
     from spark_bookkeeper.admin.log_documents import session_with
+    from spark_bookkeeper.log.cleaning.truncation import require_row
     from spark_bookkeeper.log.format.model import Retention
 
     limits = Retention(
@@ -116,8 +118,8 @@ def truncate(
     if (before is None) == (not limits.is_bounded and not limits.is_consumed_kept):
         raise click.UsageError("give --before, or some of --older-than, --keep-bytes, --consumed")
     session = session_with(uri)
-    log_id = session.run(session.catalog.open(log)).log_id
-    row = before
+    nodes = session.run(session.catalog.open(log))
+    log_id, row = nodes.log_id, before
     if limits.is_bounded:
         row = session.run(session.drop_expired(log_id, log, limits, is_dry_run=True)).first_row
     elif row is None:
@@ -126,6 +128,7 @@ def truncate(
         limits = replace(limits, size_bytes=0)
     document: dict[str, Any] = {"log": log, "before": row}
     if how["dry_run"]:
+        require_row(session.run(nodes.head()).head, row)
         line = f"rows of {log} before row {row} would be dropped, whole ranges of them"
         print_result({**document, "first_row": None}, line, as_json=as_json)
         return
@@ -142,6 +145,9 @@ def truncate(
 
 def _parsed(parse: Callable[[str], int], value: str) -> int:
     try:
-        return parse(value)
+        found = parse(value)
+        if found > _LARGEST:
+            raise ValueError("is more than can be stored")
+        return found
     except ValueError as error:
         raise click.BadParameter(f"{value!r} {error}.") from error

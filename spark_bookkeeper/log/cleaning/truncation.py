@@ -26,12 +26,7 @@ async def truncate_log(site: LogSite, nodes: LogNodes, before_row: int) -> int:
     async def attempt(change: HeadChange) -> int:
         found = await nodes.head()
         head = found.head
-        # Rows of an open ledger lie beyond the end that the head knows.
-        if before_row < 0 or (before_row > head.next_row and head.open_ledger is None):
-            raise ValueError(
-                f"the log has no row {before_row}; first_row={head.base_row} "
-                f"next_row={head.next_row}"
-            )
+        require_row(head, before_row)
         transition = await cut_before(nodes, head, before_row, change.names, change.now_ms)
         if transition is None:
             return head.base_row
@@ -39,6 +34,19 @@ async def truncate_log(site: LogSite, nodes: LogNodes, before_row: int) -> int:
         return transition.head.base_row
 
     return await change_head(nodes, attempt, clock_ms=site.clock_ms, pause=site.pause)
+
+
+def require_row(head: LogHead, before_row: int) -> None:
+    """Refuse to drop what is before a row that the log cannot have.
+
+    Raises:
+        ValueError: the log has no such row, and no writer.
+    """
+    # Rows of an open ledger lie beyond the end that the head knows.
+    if before_row < 0 or (before_row > head.next_row and head.open_ledger is None):
+        raise ValueError(
+            f"the log has no row {before_row}; first_row={head.base_row} next_row={head.next_row}"
+        )
 
 
 async def cut_before(
