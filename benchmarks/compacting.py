@@ -1,7 +1,9 @@
-"""P10: what compaction takes of those who write meanwhile, how soon it gives space back, and what a bookie writes."""
+"""P10: what compaction and optimize take of those who write meanwhile, how soon space is back, what bookies write."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,9 @@ LEDGERS = 8
 """Side by side in every entry log; one of them stays."""
 PAYLOAD = bytes(64 * 1024)
 BATCH = 64
+COPIES = 3
+RANGE_ENTRIES = 16
+"""A MiB."""
 SETTINGS = {"gc_interval_ms": 1_000}
 BACK_WITHIN_S = 120.0
 WINDOW_S = 20.0
@@ -55,6 +60,38 @@ def p10_compaction(seconds: float) -> list[Figure]:
     }
     name = "64 KiB append_many while 7 of 8 ledgers are deleted and their logs rewritten"
     return [Figure("P10", name, beside, "MB/s", alone, "with nothing to rewrite", notes)]
+
+
+def p10_optimize_beside(seconds: float) -> list[Figure]:
+    """Rewrites ranges of a MiB, 20 for each of ``seconds``, and writes meanwhile; at a pace that frees a GiB of
+    the bookies' disks a minute."""
+    with (
+        LocalCluster(bookies=3, bookie_settings=SETTINGS) as cluster,
+        BookKeeper(cluster.metadata_service_uri) as bk,
+    ):
+        ranges = max(32, round(20 * seconds))
+        log = bk.create_log("small")
+        for _ in range(ranges):
+            with log.writer() as writer:
+                writer.append_many([PAYLOAD] * RANGE_ENTRIES)
+        alone = _write(bk, lambda taken_s, _: taken_s < WINDOW_S)
+        began = time.perf_counter()
+        with _optimize(cluster.metadata_service_uri) as optimize:
+            beside = _write(bk, lambda _, __: optimize.poll() is None)
+            failed = optimize.wait()
+        taken_s = time.perf_counter() - began
+        left = len(log.ledgers())
+    if failed:
+        raise RuntimeError(f"optimize ended with {failed}")
+    notes = {"ranges": ranges, "left": left, "mib_a_s": ranges / taken_s}
+    name = "64 KiB append_many while optimize frees a GiB of disk a minute"
+    return [Figure("P10", name, beside, "MB/s", alone, "with nothing to rewrite", notes)]
+
+
+def _optimize(uri: str) -> subprocess.Popen[bytes]:
+    script = Path(sys.executable).with_name("bookkeeper")
+    command = [script, "logs", "optimize", "small", "--metadata-service-uri", uri]
+    return subprocess.Popen([*command, "--bytes-per-second", str(1024 * MIB // COPIES // 60)])
 
 
 def _fill(bk: BookKeeper, rounds: int) -> list[int]:
