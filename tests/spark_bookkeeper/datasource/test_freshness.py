@@ -7,6 +7,12 @@ import pytest
 from tests.spark_bookkeeper.datasource.lag import Lag
 from tests.spark_bookkeeper.datasource.rows import RAW, raw_batch
 from tests.spark_bookkeeper.datasource.streaming import EARLIEST, StreamQuery, ends, values
+from tests.spark_bookkeeper.datasource.test_optimize import (
+    collect,
+    optimize,
+    planned_before,
+    read_later,
+)
 from tests.spark_bookkeeper.datasource.world import FakeSpark
 
 OLD, NEW = [b"0", b"1"], [b"2", b"3"]
@@ -88,3 +94,18 @@ def test_a_stream_that_has_found_its_log_asks_again_where_it_begins_and_ends(
 
     assert values(query.trigger()) == ([*OLD, *NEW] if start == "earliest" else [])
     assert ends(query)[0]["row"] == 4
+
+
+def test_a_task_that_lags_behind_an_optimize_and_its_collection_finds_its_rows(
+    world: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for value in (*OLD, *NEW):
+        world.write([[raw_batch(value)]], RAW, payloadformat="raw")
+    planned = planned_before(world)
+    lag = Lag(world, monkeypatch)
+    assert optimize(world).ranges_after == 1
+    collect(world)
+    lag.begin()
+
+    assert values(read_later(world, planned)) == [*OLD, *NEW]
+    assert lag.is_over

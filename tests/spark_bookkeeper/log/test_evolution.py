@@ -174,6 +174,23 @@ async def test_an_overwrite_adds_columns_and_conflicts_as_any_overwrite(world: L
     await check(world)
 
 
+async def test_an_overwrite_planned_before_columns_came_without_rows_conflicts(
+    world: LogWorld,
+) -> None:
+    await commit(world, await ready(world))
+    late = await ready(world, job=Job.of_batch("late"), is_overwrite=True)
+    evolving = Job.of_batch("evolving")
+    epoch = await world.plan(evolving, schema=PlannedSchema(0, b"ab"))
+    await commit(world, [message_of(epoch, evolving)])
+
+    with pytest.raises(LogConflictError):
+        await commit(world, late)
+
+    assert (await world.head()).schema_id == epoch.schema_id
+    assert await world.rows() == 20
+    await check(world)
+
+
 async def test_a_write_without_rows_adds_its_columns(world: LogWorld) -> None:
     epoch = await world.plan(schema=PlannedSchema(0, b"ab"))
 

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
+from bookkeeper_metadata.errors import (
+    MetadataConflictError,
+    MetadataUnavailableError,
+    NoSuchLedgerError,
+)
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.store.memory import Fault
 from spark_bookkeeper.log.cleaning import optimize
@@ -22,9 +26,12 @@ from spark_bookkeeper.log.cleaning.sweep import SweepReport
 from spark_bookkeeper.log.errors import CommitRefusedError, EpochFencedError
 from spark_bookkeeper.log.format.epoch import Job, LedgerWritten, TokenState
 from spark_bookkeeper.log.format.model import Retention
+from spark_bookkeeper.log.format.runs import Run, Runs
 from spark_bookkeeper.log.layer import LogLayer
+from spark_bookkeeper.log.reading.view import LogView
 from spark_bookkeeper.log.rules.grouping import GroupLimits
 from spark_bookkeeper.log.rules.rewriting import rewritten
+from spark_bookkeeper.log.settings import RetentionSettings
 from tests.doubles.stores import LoseNth, ScriptedStore, every_mutation
 from tests.spark_bookkeeper.log.world import DAY_MS, LogWorld
 
@@ -324,6 +331,49 @@ async def test_giving_up_what_was_committed_takes_nothing(world: LogWorld) -> No
     assert report == SweepReport()
     assert {item.ledger_id for one in made for item in one.made} <= world.ledgers()
     await check_clean(world)
+
+
+@pytest.mark.parametrize("kept_ms", [60_000, 2 * DAY_MS], ids=["shorter", "longer"])
+async def test_an_optimize_says_how_long_its_garbage_is_kept(world: LogWorld, kept_ms: int) -> None:
+    await append_small(world, 20)
+    old = await world.visible_ledgers()
+    retention = RetentionSettings(deleted_ledger_retention_ms=kept_ms)
+    layer = world.client(retention=retention)
+    instalment = await planned(world, layer)
+    await layer.optimizer.commit(instalment, await written(world, instalment, layer))
+
+    early = await world.collect_after(kept_ms - 1)
+    late = await world.collect_after(1)
+
+    assert early.ledgers_deleted == []
+    assert set(late.ledgers_deleted) == old - await world.visible_ledgers()
+    assert late.ledgers_deleted
+
+
+async def test_a_search_by_time_looks_again_if_its_range_was_rewritten_and_collected(
+    world: LogWorld,
+) -> None:
+    await append_small(world, 4)
+    second_ms = world.now_ms - 2
+    await optimized(world)
+    await append_small(world, 4)
+    asked: list[int] = []
+
+    async def runs_of(ledger_id: int) -> Runs:
+        asked.append(ledger_id)
+        if len(asked) == 1:
+            await optimized(world, limits=GroupLimits(target_bytes=10**6, ranges_min=2))
+            await world.collect_after(3_600_000)
+        if ledger_id not in world.ledgers():
+            raise NoSuchLedgerError(ledger_id)
+        return Runs(tuple(Run(20, second_ms + at, second_ms + at) for at in range(-1, 7)))
+
+    found = await LogView(world.nodes(), runs_of).row_at_time(second_ms)
+
+    assert found.row == 20
+    first, second = asked
+    assert first not in world.ledgers()
+    assert second in await world.visible_ledgers()
 
 
 @pytest.mark.full

@@ -186,6 +186,64 @@ async def test_chunks_of_a_try_that_failed_are_not_relied_on(small_chunks: None)
     assert referenced.isdisjoint(names[0])
 
 
+def store_chunks(tree: Tree, rewriting: Rewriting, tried: Exchanged) -> None:
+    """What a commit does before its multi, which is then refused."""
+    tree.chunks.update({ref.name: value for ref, value in tried.transition.chunks})
+    rewriting.keep()
+
+
+async def test_a_retry_takes_nothing_of_inline_groups_that_went_meanwhile() -> None:
+    tree = Tree()
+    tree.append(ledgers(0, 12))
+    ranges = tree.ranges()
+    wanted = [replacement(tuple(ranges[at : at + 4]), 9_000 + at) for at in (0, 4, 8)]
+    rewriting, reader = Rewriting(wanted, ChunkNames(10_000)), Reader(tree)
+    first = await rewriting.exchange(tree.head, reader, 7)
+    assert first is not None
+    assert first.installed == {0, 1, 2}
+    store_chunks(tree, rewriting, first)
+    cut = truncate(tree.head, ranges[4].first_row, {}, ChunkNames(9_000), 1)
+    assert cut is not None
+    tree.apply(cut)
+    before = tree.ranges()
+
+    second = await rewriting.exchange(tree.head, reader, 7)
+
+    assert second is not None
+    assert second.installed == {1, 2}
+    tree.apply(second.transition)
+    assert tree.ranges() == dumb(before, wanted[1:])
+    check(tree, before, second)
+
+
+async def test_what_was_made_of_leaves_is_used_again_below_the_index_they_fold_into(
+    small_chunks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewriting_rules, "FOLD", chunks.FOLD)
+    tree = Tree()
+    while len(tree.head.chunks) < chunks.REFS_MAX:
+        tree.append(ledgers(tree.epoch, 1))
+    wanted = [
+        replacement(tuple(tree.below(ref)), 9_000 + at) for at, ref in enumerate(tree.head.chunks)
+    ]
+    rewriting, reader = Rewriting(wanted, ChunkNames(10_000)), Reader(tree)
+    first = await rewriting.exchange(tree.head, reader, 7)
+    assert first is not None
+    assert reader.opened == chunks.REFS_MAX
+    store_chunks(tree, rewriting, first)
+    while tree.head.chunks[0].level == 0:
+        tree.append(ledgers(tree.epoch, 1))
+    reader.opened = 0
+
+    second = await rewriting.exchange(tree.head, reader, 7)
+
+    # The index is opened and written anew; of the leaves, below it and beside it, none is.
+    assert second is not None
+    assert second.installed == first.installed
+    assert reader.opened == 1
+    assert [ref.level for ref, _ in second.transition.chunks] == [1]
+
+
 def test_a_rewritten_range_holds_its_sources_rows_and_times() -> None:
     columns = tuple(ColumnRange(f"column {at} {'x' * 200}", 1, 9) for at in range(40))
     one = LedgerRange(1, 0, 4, 100, 10, 5, 3, 1_000)
