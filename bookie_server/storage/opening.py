@@ -47,7 +47,7 @@ def open_storage(
         if len(instance_id) != 16:
             raise ValueError(f"an instance id has 16 bytes; size_bytes={len(instance_id)}")
         indexes = [
-            DirectoryIndex(files, directory, number, instance_id)
+            DirectoryIndex(files, directory, number, instance_id, settings.read_only_below_bytes)
             for number, directory in enumerate(settings.ledger_directories)
         ]
         for index in indexes:

@@ -30,6 +30,7 @@ from bookie_server.storage.disk.group import (
     encode_group,
 )
 from bookie_server.storage.disk.group_reader import GroupReader, Place, PlaceKind
+from bookie_server.storage.index.debris import clear
 from bookie_server.storage.index.delta import (
     IndexDelta,
     IndexState,
@@ -62,8 +63,12 @@ _NO_STATE = IndexState(0, 0, 0, 0, False)
 class DirectoryIndex:
     """One directory's index; ``load`` first, then ``commit`` as often as there are checkpoints."""
 
-    def __init__(self, files: FileSystem, directory: str, index: int, instance_id: bytes) -> None:
+    def __init__(
+        self, files: FileSystem, directory: str, index: int, instance_id: bytes, kept_bytes: int = 0
+    ) -> None:
+        """``kept_bytes`` of the disk stay free when it is written anew only to be smaller."""
         self._files = files
+        self._kept_bytes = kept_bytes
         self.directory = directory
         self.index = index
         self._instance_id = instance_id
@@ -75,7 +80,7 @@ class DirectoryIndex:
         self._end = GroupEnd(0, 0, 0)
         self._snapshot_end = 0
         self._written_until = 0
-        """Where the last attempt to append a delta was to end, had there been room."""
+        """Up to where there may be what attempts left that a crash, or a full disk, cut short."""
         self.is_new = True
         """No index file was found."""
         self.state = _NO_STATE
@@ -148,6 +153,7 @@ class DirectoryIndex:
             if place.kind is not PlaceKind.VALID:
                 behind = reader.next_valid(self._end.offset + 1)
                 if behind is None:
+                    self._written_until = reader.size_bytes
                     return self._classify_tail(place, snapshot_groups)
                 self.report(place.offset, f"deltas behind a broken one: {place.detail}")
                 place = behind
@@ -162,9 +168,8 @@ class DirectoryIndex:
             self.report(broken.offset, f"snapshot incomplete: {broken.detail or 'missing groups'}")
         elif broken.kind is PlaceKind.AMBIGUOUS:
             self.report(broken.offset, f"last delta: {broken.detail}")
-        # Behind a torn delta nothing is appended: its debris
-        # would stand between sound ones for good.
-        return broken.kind is PlaceKind.END and not self.damage
+        # What a torn delta left is taken away before anything is appended.
+        return broken.kind is not PlaceKind.AMBIGUOUS and not self.damage
 
     def _apply_group(self, place: Place) -> None:
         header = place.header
@@ -283,6 +288,10 @@ class DirectoryIndex:
 
     def _try_snapshot(self, delta: IndexDelta) -> bool:
         """Write a snapshot if there is room for one: it saves room later, and can wait."""
+        # It replaces all of this file, so it is hardly larger.
+        needed_bytes = self._end.offset + self._kept_bytes
+        if self._files.free_space(self.directory).free_bytes < needed_bytes:
+            return False
         try:
             self._write_snapshot(delta)
         except NoRoomError:
@@ -294,10 +303,8 @@ class DirectoryIndex:
             self._format, self._end.file_id, self._end, encode_delta(delta)
         )
         end = self._end.offset + size
-        if end < self._written_until:
-            # What an attempt without room left behind would stand behind this delta for good.
-            self._write_snapshot(delta)
-            return
+        # Else it would stand behind this delta for good, or a crash would mix the two.
+        clear(file, self.path, self._end.offset, self._written_until)
         self._written_until = end
         with repeatable(self.path):
             file.write_at(self._end.offset, buffers)

@@ -217,9 +217,8 @@ async def test_a_retry_takes_nothing_of_inline_groups_that_went_meanwhile() -> N
 
 
 async def test_what_was_made_of_leaves_is_used_again_below_the_index_they_fold_into(
-    small_chunks: None, monkeypatch: pytest.MonkeyPatch
+    small_chunks: None,
 ) -> None:
-    monkeypatch.setattr(rewriting_rules, "FOLD", chunks.FOLD)
     tree = Tree()
     while len(tree.head.chunks) < chunks.REFS_MAX:
         tree.append(ledgers(tree.epoch, 1))

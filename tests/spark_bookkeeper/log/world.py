@@ -17,6 +17,7 @@ from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from bookkeeper_metadata.store.memory import FaultHook, MemoryStore
 from bookkeeper_metadata.store.memory_tree import MemoryTree
 from bookkeeper_metadata.store.operations import Create
+from spark_bookkeeper.log.cleaning import optimize
 from spark_bookkeeper.log.cleaning.sweep import SweepReport
 from spark_bookkeeper.log.commits.commit import CommitSummary
 from spark_bookkeeper.log.commits.jobs import Claim
@@ -26,7 +27,7 @@ from spark_bookkeeper.log.format.model import LedgerRange, LogHead, LogSettings
 from spark_bookkeeper.log.layer import LogLayer
 from spark_bookkeeper.log.nodes.reads import LogNodes
 from spark_bookkeeper.log.reading.view import LogView
-from spark_bookkeeper.log.rules import chunks
+from spark_bookkeeper.log.rules import chunks, rewriting
 from spark_bookkeeper.log.settings import RetentionSettings
 
 T = TypeVar("T")
@@ -47,7 +48,8 @@ def shrink_chunks(
     patch.setattr(chunks, "INLINE_BYTES_MAX", inline)
     patch.setattr(chunks, "CHUNK_BYTES_MAX", chunk)
     patch.setattr(chunks, "REFS_MAX", refs)
-    patch.setattr(chunks, "FOLD", fold)
+    for module in (chunks, rewriting, optimize):
+        patch.setattr(module, "FOLD", fold)
 
 
 async def create_metadata(ledgers: LedgerStore, claim: Claim) -> int:
