@@ -17,14 +17,12 @@ from functools import partial
 
 from bookie_server.core.space import Mode, Space
 from bookie_server.settings import BookieSettings
-from bookie_server.storage.compaction.rules import choose_logs, is_wasteful
+from bookie_server.storage.compaction.rules import choose_logs, is_wasteful, steps_of
 from bookie_server.storage.disk.errors import NoRoomError
 from bookie_server.storage.engine import Storage
 from bookie_server.workers import Workers
 
 _LOGGER = logging.getLogger(__name__)
-_MOVED_AT_ONCE = 100
-"""Ledgers whose rows are moved in one step of the event loop."""
 _OVERHEAD_BYTES = 64 * 1024
 
 
@@ -139,8 +137,8 @@ class CompactionLoop:
         self._pinned[number] |= result.pinned
         contents = self._storage.contents
         moved = list(result.moved.items())
-        for at in range(0, len(moved), _MOVED_AT_ONCE):
-            contents.move_rows(number, dict(moved[at : at + _MOVED_AT_ONCE]))
+        for step in steps_of(contents.row_counts(number, result.moved)):
+            contents.move_rows(number, dict(moved[step]))
             await asyncio.sleep(0)  # adds and reads go on
         contents.finish_compaction(result)
         _LOGGER.info(

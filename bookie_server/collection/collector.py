@@ -101,9 +101,9 @@ class Collector:
         comparison = Comparison(held, await self._ledgers.ids_being_created())
         async for ledger_id in self._ledgers.list_ids():
             comparison.see(ledger_id)
-        self._gone = comparison.finish()
+        self._gone = await asyncio.to_thread(comparison.finish)
         deleted = 0
-        candidates = still_gone(self._gone, before, bound)
+        candidates = await asyncio.to_thread(still_gone, self._gone, before, bound)
         try:
             for at in range(0, len(candidates), _BATCH):
                 deleted += await self._delete(candidates[at : at + _BATCH])

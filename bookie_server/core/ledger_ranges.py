@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator
+
+_FEW_IDS = 64
+"""So many are looked up sooner than all known ones are sorted."""
 
 
 class LedgerRanges:
@@ -51,3 +54,20 @@ def within(first: int, last: int, known: Collection[int]) -> list[int]:
     if last - first < len(known):
         return [ledger_id for ledger_id in range(first, last + 1) if ledger_id in known]
     return [ledger_id for ledger_id in known if first <= ledger_id <= last]
+
+
+class IdsBetween:
+    """Looks for many ranges among the same ids, which may go meanwhile, and to which none may come."""
+
+    def __init__(self, known: Collection[int]) -> None:
+        self._known = known
+        self._ascending: list[int] | None = None
+
+    def __call__(self, first: int, last: int) -> list[int]:
+        """Those of the ids that are in ``first..last``."""
+        if last - first < _FEW_IDS:
+            return within(first, last, self._known)
+        if self._ascending is None:
+            self._ascending = sorted(self._known)
+        begin, end = bisect_left(self._ascending, first), bisect_right(self._ascending, last)
+        return [ledger_id for ledger_id in self._ascending[begin:end] if ledger_id in self._known]

@@ -56,9 +56,11 @@ class UnusedLogs:
         """Those whose living entries were copied elsewhere."""
         self._kept: list[set[int]] = [set() for _ in indexes]
         """Those that hold ledgers which are not deleted yet."""
+        self._unread: list[set[int]] = [set() for _ in indexes]
+        """Those that could not be looked at."""
 
     def on_compacted(self, directory_index: int, log_ids: Collection[int]) -> None:
-        """These logs are emptied, and no row names them any more."""
+        """What could be read of these logs lies elsewhere now: they may go once no row names them."""
         self._compacted[directory_index].update(log_ids)
 
     def plan_burial(self, tombstones: Sequence[tuple[int, int]]) -> BurialPlan | None:
@@ -79,11 +81,16 @@ class UnusedLogs:
 
     def finish_burial(self, result: BurialResult) -> None:
         """Keep what is to be tried again."""
-        self._note(result.unread)
         for number in range(len(self._indexes)):
+            self._unread[number].update(result.unread[number])
             self._kept[number].update(result.kept[number])
             self._kept[number].difference_update(result.deleted[number])
             self._compacted[number].difference_update(result.emptied[number])
+
+    def try_unread_again(self) -> None:
+        """Look again at what could not be looked at; now and then, for a disk that fails fails again."""
+        self._note(self._unread)
+        self._unread = [set() for _ in self._indexes]
 
     def return_burial(self, plan: BurialPlan) -> None:
         """Nothing of it was done."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from bookie_server.core.explicit_lac import take_over
 from bookie_server.core.handle_state import UNASSIGNED, LedgerHandleState
-from bookie_server.core.ledger_ranges import LedgerRanges, within
+from bookie_server.core.ledger_ranges import IdsBetween, LedgerRanges
 from bookie_server.core.records import (
     Add,
     ExplicitLac,
@@ -99,11 +99,16 @@ class Contents:
         invariant(before is None or before < position.end, "groups complete in order")
         # Of the group as a whole, since it mostly has all of a frame.
         kept = iter(detached([record.run for record in records if isinstance(record, Add)]))
+        between: IdsBetween | None = None
         for record in records:
+            if isinstance(record, Tombstone):
+                # Hundreds come in a row: to look through all ledgers for each takes seconds.
+                between = between or IdsBetween(self.ledgers)
+                self._bury(record, between(record.first_ledger, record.last_ledger))
+                continue
+            between = None
             if isinstance(record, Add):
                 self._apply_add(*next(kept), position.journal_index)
-            elif isinstance(record, Tombstone):
-                self._bury(record.first_ledger, record.last_ledger)
             else:
                 self._apply(record, position.journal_index)
         self.applied[position.journal_index] = position.end
@@ -111,8 +116,7 @@ class Contents:
     def _apply_add(self, run: Run, held_bytes: int, journal_index: int) -> None:
         if self._is_deleted(run.ledger_id):
             return
-        # A replay starts at the slowest directory's mark, so it meets
-        # records whose entries another one stores already.
+        # A replay starts at the slowest mark: another directory may store some already.
         for part in self.missing(run):
             self._cache.insert(part, held_bytes)
             held_bytes = 0  # the first part holds it for all
@@ -148,11 +152,10 @@ class Contents:
         self._placement.forget(ledger_id, None)
         return True
 
-    def _bury(self, first_ledger: int, last_ledger: int) -> None:
-        """Forget deleted ledgers, for good."""
-        self.tombstones.add(first_ledger, last_ledger)
-        self._new_tombstones.append((first_ledger, last_ledger))
-        buried = within(first_ledger, last_ledger, self.ledgers)
+    def _bury(self, record: Tombstone, buried: Sequence[int]) -> None:
+        """Forget deleted ledgers, for good; ``buried``: those of them that are known."""
+        self.tombstones.add(record.first_ledger, record.last_ledger)
+        self._new_tombstones.append((record.first_ledger, record.last_ledger))
         for ledger_id in buried:
             self._placement.forget(ledger_id, self.ledgers.pop(ledger_id))
             self._cache.forget(ledger_id)
@@ -294,6 +297,7 @@ class Contents:
         for index, rows in zip(self._indexes, result.rows_by_directory, strict=True):
             index.add_rows(rows, self.tombstones)
         self._snapshot = None
+        self._unused.try_unread_again()
 
     def begin_burial(self) -> BurialPlan | None:
         """What of the deleted ledgers is left on the disks; ``None`` if that is nothing."""
@@ -313,9 +317,13 @@ class Contents:
         """Have readers find copies, of some ledgers of a compaction or of all."""
         self._indexes[directory_index].move_rows(moved)
 
+    def row_counts(self, directory_index: int, ledger_ids: Iterable[int]) -> list[int]:
+        """How many rows each of the ledgers has there."""
+        return [len(self._indexes[directory_index].rows.get(id, ())) for id in ledger_ids]
+
     def finish_compaction(self, result: Rewritten) -> None:
-        """All of its rows are moved: those of its logs that are unused now are buried next."""
-        self._unused.on_compacted(result.directory_index, set(result.log_ids) - result.pinned)
+        """All of its rows are moved: its logs are buried once no row names them, pinned ones later."""
+        self._unused.on_compacted(result.directory_index, result.log_ids)
 
     def last_entry(self, ledger_id: int) -> int | None:
         """The highest entry id stored of the ledger, ``None`` when there is none."""
@@ -372,7 +380,7 @@ class Contents:
 
     def _find_stored(self, ledger_id: int, first: int, last: int) -> Iterator[Stored]:
         """Every stored id of ``first..last`` and its place, ascending, each once."""
-        # Of a ledger that was deleted since a checkpoint began, the snapshot has entries.
+        # The snapshot may have entries of a ledger that is deleted.
         if ledger_id not in self.ledgers:
             return iter(())
         sources: list[Iterator[Stored]] = []

@@ -70,6 +70,8 @@ async def change_ensemble(
             # Bookies refuse a ledger that they are about to delete, all of them: then nobody could
             # replace anybody, and its writer would wait for bookies in vain.
             with suppress(MetadataUnavailableError):
+                # A new session's server may lag behind the ledger's creation.
+                await cluster.ledgers.sync()
                 await cluster.ledgers.read(ledger_id)
             return known, unchanged
     except NoSuchLedgerError as gone:

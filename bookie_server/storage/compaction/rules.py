@@ -8,7 +8,7 @@ are merged when there are several: so an entry is copied once for each step in s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 MERGED_BELOW_BYTES = 32 * 1024 * 1024
@@ -19,6 +19,8 @@ _STEP_BLOCKS_MAX = 10_000
 _STEP_LOGS_MAX = 64
 """Bytes, blocks and logs copied at once, unless one log has more."""
 _ROWS_BYTES = 160
+_MOVED_LEDGERS_MAX = 100
+_MOVED_ROWS_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,18 @@ def choose_logs(
         if len(chosen) > 1:
             return chosen
     return []
+
+
+def steps_of(row_counts: Sequence[int]) -> Iterator[slice]:
+    """The ledgers whose rows are moved in one step of the event loop, by how many rows each has."""
+    first = rows = 0
+    for at, count in enumerate(row_counts):
+        if at > first and (rows + count > _MOVED_ROWS_MAX or at - first == _MOVED_LEDGERS_MAX):
+            yield slice(first, at)
+            first, rows = at, 0
+        rows += count
+    if first < len(row_counts):
+        yield slice(first, len(row_counts))
 
 
 def _tier(live_bytes: int) -> int:

@@ -123,8 +123,7 @@ class LedgerRows:
     def shares(self) -> Iterator[tuple[int, int, int]]:
         """Log, bytes and number of the blocks that rows name, in pieces; for any thread.
 
-        An estimate: the rows may change meanwhile, and where rows of other blocks stand between two of
-        one, that counts twice.
+        An estimate: the rows may change meanwhile, and a block that two pieces name counts twice.
         """
         for at in range(0, len(self._packed), _PIECE_SIZE):
             piece = bytes(self._packed[at : at + _PIECE_SIZE])
@@ -137,6 +136,9 @@ class LedgerRows:
                 continue
             rows = np.frombuffer(piece, _LAYOUT)
             logs, places = (rows[name].astype(np.int64) for name in ("log_id", "offset"))
+            # By place: of a ledger with interleaved ids rows of other blocks stand between two of one.
+            order = np.lexsort((places, logs))
+            rows, logs, places = rows[order], logs[order], places[order]
             is_first = np.ones(len(rows), bool)
             is_first[1:] = (logs[1:] != logs[:-1]) | (places[1:] != places[:-1])
             found, of_log = np.unique(logs[is_first], return_inverse=True)

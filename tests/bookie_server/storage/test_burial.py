@@ -60,8 +60,10 @@ def test_a_dead_log_that_cannot_be_read_is_tried_again() -> None:
     model.files.unreadable.add(f"{_LEDGERS}/{2:016x}.log")
     model.bury()
     assert logs(model) == [1, 2]
+    assert model.storage.contents.begin_burial() is None, "not at every look"
 
     model.files.unreadable.clear()
+    model.checkpoint()
     model.bury()
 
     assert logs(model) == [1]
