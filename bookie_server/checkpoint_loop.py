@@ -85,6 +85,8 @@ class CheckpointLoop:
         """The checkpoint that a full disk stopped; no other can begin before it is written."""
         self._marks: dict[int, GroupEnd] = {}
         """Up to where the checkpoint begun last has the journals."""
+        self._bury_at_s = 0.0
+        """A burial that found no room is not tried again before."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -145,6 +147,8 @@ class CheckpointLoop:
         return self._without_room is None and self._compaction.is_due(now_s)
 
     async def _bury(self) -> None:
+        if asyncio.get_running_loop().time() < self._bury_at_s:
+            return
         plan = self._contents.begin_burial()
         if plan is None:
             return
@@ -159,6 +163,7 @@ class CheckpointLoop:
         error = burying.exception()
         if isinstance(error, NoRoomError):
             self._contents.return_burial(plan)
+            self._bury_at_s = asyncio.get_running_loop().time() + _TRY_AGAIN_S
             _LOGGER.error("deleted ledgers not buried, to be tried again. detail=%s", error)
         elif error is None:
             result = burying.result()
