@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.figures import Figure
+from benchmarks.stored import log_bytes
 from spark_bookkeeper import BookKeeper, LocalCluster
 
 LEDGERS = 8
@@ -35,10 +36,10 @@ def p10_compaction(seconds: float) -> list[Figure]:
         dead = _fill(bk, rounds=max(1, round(100 * seconds * MIB / LEDGERS / BATCH / len(PAYLOAD))))
         # All that was written rests in entry logs then, as far as it is more than a cache's worth.
         time.sleep(12)
-        stored = _log_bytes(cluster)
+        stored = log_bytes(cluster)
         amplification = (_written_bytes(cluster) - written) / stored
         alone = _write(bk, lambda taken_s, _: taken_s < WINDOW_S)
-        full = _log_bytes(cluster)
+        full = log_bytes(cluster)
         for ledger_id in dead:
             bk.delete_ledger(ledger_id)
         wanted = stored * (LEDGERS - 1) / LEDGERS * 0.9
@@ -46,7 +47,7 @@ def p10_compaction(seconds: float) -> list[Figure]:
 
         def goes_on(taken_s: float, added: int) -> bool:
             nonlocal back_s
-            if not back_s and full + added - _log_bytes(cluster) >= wanted:
+            if not back_s and full + added - log_bytes(cluster) >= wanted:
                 back_s = taken_s
             return taken_s < (WINDOW_S if back_s else BACK_WITHIN_S)
 
@@ -109,21 +110,10 @@ def _write(bk: BookKeeper, goes_on: Callable[[float, int], bool]) -> float:
     """MB a second of a writer, until ``goes_on`` of the seconds and the bytes on all bookies says no."""
     added, began = 0, time.perf_counter()
     with bk.create_ledger() as writer:
-        while goes_on(time.perf_counter() - began, 3 * added):
+        while goes_on(time.perf_counter() - began, COPIES * added):
             writer.append_many([PAYLOAD] * BATCH)
             added += BATCH * len(PAYLOAD)
         return added / (time.perf_counter() - began) / 1e6
-
-
-def _log_bytes(cluster: LocalCluster) -> int:
-    found = 0
-    for bookie in cluster.bookies:
-        for path in (bookie.directory / "ledgers").glob("*.log"):
-            try:
-                found += path.stat().st_size
-            except FileNotFoundError:
-                continue
-    return found
 
 
 def _written_bytes(cluster: LocalCluster) -> int:

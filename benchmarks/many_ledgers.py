@@ -10,6 +10,7 @@ from statistics import median
 from typing import TypeVar
 
 from benchmarks.figures import Figure
+from benchmarks.stored import log_bytes
 from spark_bookkeeper import LocalCluster, aio
 
 T = TypeVar("T")
@@ -94,16 +95,11 @@ async def _probe(bk: aio.BookKeeper, ids: list[int]) -> float:
 
 async def _space_back(cluster: LocalCluster) -> float:
     """Seconds until the bookies' entry logs take a tenth of what they did."""
-    began, full = time.perf_counter(), _log_bytes(cluster)
+    began, full = time.perf_counter(), log_bytes(cluster)
     # Nothing tells when files are gone.
-    while _log_bytes(cluster) > full // 10 and time.perf_counter() - began < DELETED_WITHIN_S:  # noqa: ASYNC110
+    while log_bytes(cluster) > full // 10 and time.perf_counter() - began < DELETED_WITHIN_S:  # noqa: ASYNC110
         await asyncio.sleep(0.2)
     return time.perf_counter() - began
-
-
-def _log_bytes(cluster: LocalCluster) -> int:
-    logs = [path for b in cluster.bookies for path in (b.directory / "ledgers").glob("*.log")]
-    return sum(path.stat().st_size for path in logs if path.exists())
 
 
 def _rss_kib(cluster: LocalCluster) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.stored import log_bytes
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.errors import LedgerDeletedError
 from tests.integration.command_line import CommandLine
@@ -49,18 +50,6 @@ def is_whole(bk: BookKeeper, ledger_id: int, entries: int = ENTRIES) -> bool:
         return [bytes(entry.payload) for entry in reader.read(0, entries - 1)] == (
             [PAYLOAD] * entries
         )
-
-
-def log_bytes(cluster: LocalCluster) -> int:
-    """What the entry logs of all bookies take."""
-    found = 0
-    for bookie in cluster.bookies:
-        for path in (bookie.directory / "ledgers").glob("*.log"):
-            try:
-                found += path.stat().st_size
-            except FileNotFoundError:
-                continue
-    return found
 
 
 def disk_bytes(cluster: LocalCluster) -> int:

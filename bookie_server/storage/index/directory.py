@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from bookie_server.core.ledger_ranges import LedgerRanges, within
+from bookie_server.core.ledger_ranges import IdsBetween, LedgerRanges
 from bookie_server.storage.disk.damage import Damage
 from bookie_server.storage.disk.errors import NoRoomError, repeatable
 from bookie_server.storage.disk.files import File, FileSystem
@@ -194,9 +194,10 @@ class DirectoryIndex:
         self.state = delta.state
         self.marks.update(delta.marks)
         self.handles.update(delta.handles)
+        between = IdsBetween(self.handles)
         for first, last in delta.tombstones:
             self.tombstones.add(first, last)
-            for ledger_id in within(first, last, self.handles):
+            for ledger_id in between(first, last):
                 del self.handles[ledger_id]
         # What a checkpoint began to write before its ledger was deleted.
         for ledger_id in self.tombstones.members(delta.handles):

@@ -91,11 +91,11 @@ def optimize_log(
             committed, or nobody knows; those before it are.
     """
     nodes = session.run(session.catalog.open(log))
-    settings = session.run(nodes.head()).head.settings
     optimizer, report = session.optimizer, OptimizeReport(log)
     session.run(_wait_for_others(session, nodes.log_id, log, wait_s))
     # What is committed meanwhile is the next run's: this one would go on for as long as others write.
-    row, end_row = 0, session.run(nodes.head()).head.next_row
+    head = session.run(nodes.head()).head
+    settings, row, end_row = head.settings, 0, head.next_row
     while True:
         instalment = session.run(optimizer.plan(nodes.log_id, log, limits, row, end_row))
         if instalment is None:

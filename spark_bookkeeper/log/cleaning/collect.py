@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from bookkeeper_metadata.store.operations import Check, Delete, Operation, StoreConflict
-from spark_bookkeeper.log.cleaning.consumers import forget_lapsed
+from spark_bookkeeper.log.cleaning.consumers import remove_lapsed_cursors
 from spark_bookkeeper.log.cleaning.references import find_referenced, referenced_chunks
 from spark_bookkeeper.log.cleaning.retention import drop_expired
 from spark_bookkeeper.log.cleaning.sweep import (
@@ -55,7 +55,7 @@ class Collector:
         await self._tokens(nodes, report, is_dry_run)
         await self._garbage(nodes, report, is_dry_run)
         await self._chunks(nodes, report, is_dry_run)
-        report.consumers_forgotten = await forget_lapsed(nodes, is_dry_run=is_dry_run)
+        report.consumers_forgotten = await remove_lapsed_cursors(nodes, is_dry_run=is_dry_run)
         # A busy head may refuse it for long, and the rest must not wait for that.
         expired = await drop_expired(self._sweeper.site, nodes, is_dry_run=is_dry_run)
         report.rows_dropped = expired.rows

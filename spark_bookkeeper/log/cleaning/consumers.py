@@ -34,7 +34,7 @@ def consumed_row(cursors: Iterable[CursorAt], now_ms: int) -> int | None:
     return min((each.cursor.row for each in cursors if each.is_live(now_ms)), default=None)
 
 
-async def forget_lapsed(nodes: LogNodes, *, is_dry_run: bool = False) -> list[str]:
+async def remove_lapsed_cursors(nodes: LogNodes, *, is_dry_run: bool = False) -> list[str]:
     """Remove cursors that lapsed long ago, which every retention would have to look at; their names."""
     found = []
     cursors = await nodes.cursors()

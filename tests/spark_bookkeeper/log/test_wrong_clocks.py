@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_bookkeeper.log.cleaning.consumers import Consumers, CursorHolder, forget_lapsed
+from spark_bookkeeper.log.cleaning.consumers import Consumers, CursorHolder, remove_lapsed_cursors
 from spark_bookkeeper.log.format.epoch import Job
 from spark_bookkeeper.log.format.model import Retention
 from tests.doubles.stores import ScriptedStore
@@ -92,5 +92,5 @@ async def test_a_consumer_that_is_back_while_it_is_forgotten_stays(daily: LogWor
     store.before = touch
     nodes = daily.client(store).nodes(daily.log_id, "orders")
 
-    assert await forget_lapsed(nodes) == []
+    assert await remove_lapsed_cursors(nodes) == []
     assert list(await daily.nodes().cursors()) == ["c"]
