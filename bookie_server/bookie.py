@@ -256,7 +256,9 @@ class Bookie:
             effect.to(Status.UNKNOWN)
             return
         # Without an await in between: what was found to be damaged is so still.
-        if isinstance(found, Status):
+        if effect.run.ledger_id in self._contents.tombstones:
+            effect.to(Status.DELETED)
+        elif isinstance(found, Status):
             effect.to(found)
         else:
             self._run(self._admission.replace(effect, found))

@@ -55,6 +55,9 @@ async def compare_with_stored(
                 for chunk in outcome.chunks
             ):
                 return Status.CONFLICT
+            if any(rest.between(*span) is not None for span in outcome.of(Presence.ABSENT)):
+                # It was stored when the add came; whatever became of it, nothing vouches for it now.
+                return Status.UNKNOWN
             spans = outcome.of(Presence.DAMAGED)
             if spans and (effect.recovery_key is None or outcome.is_short):
                 return Status.UNKNOWN

@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from bookie_server.bookie import Bookie
 from bookie_server.core.space import Mode
 from bookie_server.reads.fetching import Fetcher
@@ -110,25 +112,42 @@ async def test_adds_are_refused_from_the_moment_a_deletion_is_on_its_way(tmp_pat
         assert list(bookie.held_ledgers) == []
 
 
-async def test_a_read_planned_before_goes_on_behind_the_deletion_of_its_log(tmp_path: Path) -> None:
-    """It plans anew: nothing of it is damage, and nothing is denied."""
-    bookie = await with_entries(tmp_path, checkpoint_interval_ms=100)
+def delete_under_first_fetch(bookie: Bookie, place: Path) -> list[object]:
+    """The ledger is deleted, and its log, when the first plan is about to be read; returns the plans then."""
     fetcher: Fetcher = bookie._fetcher
-    execute, met = fetcher._execute, 0
+    execute = fetcher._execute
+    plans: list[object] = []
 
     async def delayed(plan: object) -> object:
-        nonlocal met
-        met += 1
-        if met == 1:
+        plans.append(plan)
+        if len(plans) == 1:
             await bookie.delete([(LEDGER, LEDGER)])
-            await until(lambda: not logs(tmp_path))
+            await until(lambda: not logs(place))
         return await execute(plan)  # type: ignore[arg-type]
 
     fetcher._execute = delayed  # type: ignore[method-assign, assignment]
+    return plans
+
+
+async def test_a_read_planned_before_goes_on_behind_the_deletion_of_its_log(tmp_path: Path) -> None:
+    """It plans anew: nothing of it is damage, and nothing is denied."""
+    bookie = await with_entries(tmp_path, checkpoint_interval_ms=100)
+    plans = delete_under_first_fetch(bookie, tmp_path)
 
     assert await status_of_read(bookie) is Status.UNKNOWN
-    assert met == 2
+    assert len(plans) == 2
     assert bookie.damage_log.count == 0
+    await bookie.stop()
+
+
+@pytest.mark.parametrize("is_recovery", [False, True])
+async def test_an_add_that_is_compared_meanwhile_is_told(tmp_path: Path, is_recovery: bool) -> None:
+    """With nothing left to compare with, nothing differed: it was answered OK."""
+    bookie = await with_entries(tmp_path, checkpoint_interval_ms=100)
+    delete_under_first_fetch(bookie, tmp_path)
+    again = replace(section([b"x" * 100] * 3), is_recovery=is_recovery)
+
+    assert await add(bookie, again) is Status.DELETED
     await bookie.stop()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -187,8 +188,14 @@ def test_a_continuous_query_commits_nothing_and_names_the_reason_in_sparks_log(
     query = writer.start()
     try:
         sparks_log, reason = spark_directory / "spark.log", "BK_CONTINUOUS_UNSUPPORTED"
-        wait_until(lambda: reason in sparks_log.read_text(), reason)
+        wait_until(
+            lambda: reason in sparks_log.read_text(),
+            f"{reason} in {sparks_log}",
+            lambda: str(query.exception() or ""),
+        )
     finally:
+        # Shown if the test fails: another error of Spark's would be there.
+        logging.warning("%s %s", query.status, sparks_log.read_text()[-10_000:])
         query.stop()
 
     assert not list((tmp_path / "commits").glob("[0-9]*"))

@@ -65,6 +65,9 @@ class BookKeeperStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc,
     @source_errors()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make the micro-batch visible once, also if it is a replay (on the driver)."""
+        if not any(messages):
+            # Before anything that can fail in another way: Spark calls once and only logs the error.
+            raise ContinuousUnsupportedError(self._log, batchId)
         session = open_session(self._options)
         commit_stream(session, self._log, task_messages(messages), batchId)
 
@@ -87,13 +90,9 @@ def commit_stream(
     """Commit one micro-batch.
 
     Raises:
-        ContinuousUnsupportedError: no task sent a message, as in Spark's continuous trigger, which
-            drops the rows.
         CommitRefusedError: the messages are of another batch.
         BookKeeperError: as :meth:`spark_bookkeeper.log.commits.commit.Committer.commit`.
     """
-    if not any(messages):
-        raise ContinuousUnsupportedError(log, batch_id)
     for message in messages:
         txn = None if message is None else message.job.txn
         # The number in the messages is the one that is stored. Were it another than Spark's, a

@@ -174,3 +174,18 @@ async def test_a_copy_that_another_recovery_replaced_meanwhile_is_compared_not_r
 
     assert found is Status.CONFLICT
     assert looks == 2
+
+
+async def test_what_is_gone_when_it_is_looked_at_vouches_for_nothing() -> None:
+    """The same is not said of entries of which there are none."""
+    model = started(directories=1)
+    run = run_of(1, [1, 4], size=900)
+    model.write([Add(run_of(1, [4], size=900))])
+
+    async def fetch(make_plan: Callable[[], ReadPlan]) -> ReadOutcome:
+        return model.storage.execute(make_plan())
+
+    compare = Compare(run, 4, lambda _: None, b"key")
+    found = await compare_with_stored(compare, model.storage.contents.plan_compare, fetch)
+
+    assert found is Status.UNKNOWN
