@@ -6,15 +6,17 @@ tries others; the long suite runs thousands of new ones. A seed that fails print
 
 from __future__ import annotations
 
+import asyncio
 import time
 from functools import cache
 
 import pytest
 
+from bookkeeper_metadata.foundation.invariant import InvariantViolation
 from tests.simulation.kit.campaigns import Share, outputs_of, shares, source_number
 from tests.simulation.world.campaign import run_campaign, run_seeds
 from tests.simulation.world.marks import REACHABLE
-from tests.simulation.world.run import run_seed
+from tests.simulation.world.run import Run, run_seed
 
 SEEDS = 640
 SEEDS_FULL = 3_000
@@ -29,6 +31,7 @@ PINNED = (
     661,
     704,
     1128,
+    2000261,
     5001896,
     5003551,
     10000217,
@@ -67,11 +70,26 @@ def test_a_seed_that_once_failed_passes(seed: int) -> None:
 
 
 @pytest.mark.slow
+def test_a_run_that_ends_early_leaves_nothing_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was ended when Python collected it, in the middle of another test, with errors of its own."""
+    loops = []
+
+    async def stop(run: Run) -> None:
+        loops.append(run.loop)
+        raise InvariantViolation("as a planted bug may")
+
+    monkeypatch.setattr(Run, "_heal", stop)
+    with pytest.raises(InvariantViolation):
+        run_seed(0)
+
+    assert [asyncio.all_tasks(loop) for loop in loops] == [set()]
+
+
 def test_a_seed_is_the_same_run_in_every_process() -> None:
     """Neither the hash seed of strings nor addresses nor the clock leak into a run."""
     program = (
         "import logging; logging.disable(logging.CRITICAL)\n"
-        "from tests.simulation.world.run import run_seed\n"
+        "from tests.simulation.world.run import Run, run_seed\n"
         "for seed in range(500, 520): print(run_seed(seed).history.hash())\n"
     )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.settings import ClientSettings
-from tests.simulation.kit.loop import STEPS_MAX, NothingLeftError, SimLoop
+from tests.simulation.kit.loop import NothingLeftError, SimLoop
 from tests.simulation.world.checkers import violations_of
 from tests.simulation.world.cluster import SimClient, World, fork
 from tests.simulation.world.faults import Nemesis, Swarm, draw_swarm
@@ -30,6 +30,8 @@ _LIVENESS_S_MAX = 90
 """Virtual time the healed cluster has for everything; actors' own limits are seconds."""
 _SETTLED_S_MAX = 30
 """The same for its bookies; one that was sealed looks every five seconds whether it may start."""
+_LAST_ROUNDS = 100
+"""Of the loop, within which every task ends that is cancelled."""
 
 
 @dataclass(slots=True)
@@ -67,11 +69,23 @@ def run_seed(seed: int) -> Outcome:
         except NothingLeftError as error:
             stuck = f"L3 EveryOperationEnds: {error}"
         outcome = run.outcome(stuck)
-        run.clear()
     finally:
+        _end_everything(loop)
         asyncio.set_event_loop(None)
         loop.close()
     return outcome
+
+
+def _end_everything(loop: SimLoop) -> None:
+    """Leave nothing pending in the loop, whatever ended the run: Python would do so at a later time, and complain."""
+    loop.steps_max *= 2
+    for _ in range(_LAST_ROUNDS):
+        for task in (pending := asyncio.all_tasks(loop)):
+            task.cancel()
+        if not pending:
+            return
+        loop.run_until_complete(asyncio.sleep(0))
+    raise AssertionError(f"cancelled in vain: {pending}")
 
 
 class Run:
@@ -121,18 +135,6 @@ class Run:
             self.loop.steps,
             self.loop.now_us,
         )
-
-    def clear(self) -> None:
-        """End every process, so that nothing is left pending in the loop."""
-        self.loop.steps_max = 2 * STEPS_MAX
-        owners = [client.owner for client in self.world.clients]
-        owners += [bookie.owner for bookie in self.world.bookies.values()]
-        for owner in owners:
-            owner.kill()
-        for task in asyncio.all_tasks(self.loop):
-            task.cancel()
-        self.loop.run_until_complete(asyncio.sleep(0))
-        self.loop.run_until_complete(asyncio.sleep(0))
 
     # -- phases -----------------------------------------------------------------------------------------
 
