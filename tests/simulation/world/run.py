@@ -85,7 +85,7 @@ def _end_everything(loop: SimLoop) -> None:
         if not pending:
             return
         loop.run_until_complete(asyncio.sleep(0))
-    raise AssertionError(f"cancelled in vain: {pending}")
+    raise AssertionError(f"cancelled in vain: {asyncio.all_tasks(loop)}")
 
 
 class Run:
