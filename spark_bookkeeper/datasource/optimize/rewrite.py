@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.invariant import invariant
+from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.blocking.read_handle import ReadHandle
 from spark_bookkeeper.datasource.optimize.pace import Pace
 from spark_bookkeeper.datasource.options.model import WriteOptions
@@ -57,6 +59,24 @@ class _Piece:
     """What the ledger's metadata says of its rows."""
 
 
+class SourceFailedError(Exception):
+    """A ledger that should have been copied cannot be read."""
+
+    def __init__(self, source: LedgerRange, cause: Exception) -> None:
+        super().__init__(f"rows from {source.first_row} on cannot be read: {cause}")
+        self.source = source
+        self.cause = cause
+
+
+@contextmanager
+def _reading(source: LedgerRange) -> Iterator[None]:
+    """Whatever goes wrong meanwhile is this ledger's fault."""
+    try:
+        yield
+    except Exception as cause:
+        raise SourceFailedError(source, cause) from cause
+
+
 class GroupRewriter:
     """Rewrites groups of one instalment, as one task of it."""
 
@@ -81,6 +101,7 @@ class GroupRewriter:
         ``None``: its rows have so many origins that as good as as many ledgers would come of it.
 
         Raises:
+            SourceFailedError: one of its ledgers cannot be read. The group stays as it is.
             EpochFencedError: the instalment was given up; nothing of it becomes visible.
             BookKeeperError: the group cannot be rewritten, and stays as it is.
         """
@@ -112,21 +133,24 @@ class GroupRewriter:
 
         ``None``: into too many pieces, as the sizes of what is stored say already.
         """
-        ledger_ids = [item.ledger_id for item in group]
         with ThreadPoolExecutor(METADATA_READS_MAX, "bookkeeper-origins") as pool:
-            found = list(pool.map(self._session.client.ledger_metadata, ledger_ids))
+            found = list(pool.map(self._metadata, group))
         stored = [len(metadata.custom_metadata.get(RUNS_KEY, b"")) for metadata in found]
         if are_origins_too_many(stored):
             return None
         pieces: list[_Piece] = []
         # In parts: unpacked, the origins of thousands of ledgers would take gigabytes.
         for part in parts_of(stored):
-            origins = [
-                origins_of(item, item.ledger_id, metadata, item.rows)
-                for item, metadata in zip(group[part], found[part], strict=True)
-            ]
+            origins = []
+            for item, metadata in zip(group[part], found[part], strict=True):
+                with _reading(item):
+                    origins.append(origins_of(item, item.ledger_id, metadata, item.rows))
             pieces += _cut(group[part], origins)
         return pieces
+
+    def _metadata(self, source: LedgerRange) -> LedgerMetadata:
+        with _reading(source):
+            return self._session.client.ledger_metadata(source.ledger_id)
 
     def _write(self, piece: _Piece, form: RowForm, number: int, attempt: int) -> LedgerWritten:
         claim = self._session.optimizer.claim(self._instalment, number, attempt)
@@ -151,26 +175,31 @@ class GroupRewriter:
     def _batches(self, piece: _Piece, form: RowForm) -> Iterator[pa.RecordBatch]:
         decoder = decoder_of(form.settings.payload_format, form.schema)
         fetching = Fetching(ALL_ROWS, form.schema)
-        for item, ledger in self._opened(piece):
-            # Checks that the ledger holds the range's rows, each of them once.
-            for rows in read_log(ledger, item, decoder, fetching):
-                yield rows.batch
+        for source, item, ledger in self._opened(piece):
+            with _reading(source):
+                # Checks that the ledger holds the range's rows, each of them once.
+                for rows in read_log(ledger, item, decoder, fetching):
+                    yield rows.batch
 
     def _values(self, piece: _Piece) -> Iterator[memoryview]:
         fetching = Fetching(ALL_ROWS, pa.schema([]))
-        for item, ledger in self._opened(piece):
-            for entry in fetching.read(ledger, item.first_entry, item.last_entry):
-                yield entry.payload
+        for source, item, ledger in self._opened(piece):
+            with _reading(source):
+                for entry in fetching.read(ledger, item.first_entry, item.last_entry):
+                    yield entry.payload
 
-    def _opened(self, piece: _Piece) -> Iterator[tuple[Slice, ReadHandle]]:
+    def _opened(self, piece: _Piece) -> Iterator[tuple[LedgerRange, Slice, ReadHandle]]:
         is_raw = self._settings.payload_format == RAW
         slices = tuple(_whole(item, is_raw=is_raw) for item in piece.sources)
-        for item, opened in open_ahead(self._session, self._password, slices):
-            # Its rows may lie elsewhere by now. Then the log says so, and the group is given up.
-            if isinstance(opened, NoSuchLedgerError):
-                raise opened
-            self._pace.take(item.size_bytes)
-            yield item, opened
+        with closing(open_ahead(self._session, self._password, slices)) as ahead:
+            for source in piece.sources:
+                with _reading(source):
+                    item, opened = next(ahead)
+                    # Its rows may lie elsewhere by now. Then the log says so, and the group is given up.
+                    if isinstance(opened, NoSuchLedgerError):
+                        raise opened
+                self._pace.take(item.size_bytes)
+                yield source, item, opened
 
 
 def are_origins_too_many(stored: Sequence[int]) -> bool:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.datasource.optimize.pace import Pace
-from spark_bookkeeper.datasource.optimize.rewrite import GroupRewriter
+from spark_bookkeeper.datasource.optimize.rewrite import GroupRewriter, SourceFailedError
 from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.session import Session
 from spark_bookkeeper.log.cleaning.optimize import Instalment, Optimized, Rewritten
@@ -28,6 +29,9 @@ OTHERS_WAIT_S = 60.0
 
 OTHERS_POLL_S = 1.0
 
+UNREADABLE_MAX = 100
+"""Ledgers that a run groups the ranges around because they cannot be read. Each may cost a time-out."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -37,7 +41,10 @@ class GroupFailed:
 
     group: int
     first_row: int
+    """Of what failed: of the group, or of the one ledger in it that could not be read."""
     cause: str
+    unreadable: int | None = None
+    """That ledger."""
 
 
 Outcome = Rewritten | GroupFailed | None
@@ -95,13 +102,14 @@ def optimize_log(
     session.run(_wait_for_others(session, nodes.log_id, log, wait_s))
     # What is committed meanwhile is the next run's: this one would go on for as long as others write.
     head = session.run(nodes.head()).head
-    settings, row, end_row = head.settings, 0, head.next_row
-    while True:
+    spans = deque([(0, head.next_row)])
+    while spans:
+        row, end_row = spans.popleft()
         instalment = session.run(optimizer.plan(nodes.log_id, log, limits, row, end_row))
         if instalment is None:
-            return report
+            continue
         try:
-            found = rewrite(instalment, settings)
+            found = rewrite(instalment, head.settings)
             failed = [each for each in found if isinstance(each, GroupFailed)]
             report.failures += [f"rows from {each.first_row} on: {each.cause}" for each in failed]
             made = [each for each in found if isinstance(each, Rewritten)]
@@ -112,7 +120,14 @@ def optimize_log(
             session.run(optimizer.give_up(instalment, SweepReport()))
             raise
         on_progress(report)
-        row = instalment.next_row
+        spans.appendleft((instalment.next_row, end_row))
+        for each in failed:
+            # One ledger that cannot be read must not keep its neighbours as they are, for good.
+            if each.unreadable is not None and len(limits.unreadable) < UNREADABLE_MAX:
+                limits = replace(limits, unreadable=limits.unreadable | {each.unreadable})
+                group = instalment.groups[each.group]
+                spans.appendleft((group[0].first_row, group[-1].next_row))
+    return report
 
 
 def rewrite_here(
@@ -141,11 +156,19 @@ def rewrite_one(
     """One group; why not, if not. One that cannot be read must not hold up the others, ever again."""
     try:
         return rewriter.rewrite(number, attempt)
+    except SourceFailedError as failed:
+        source = failed.source
+        return _failed(number, source.first_row, failed.cause, source.ledger_id)
     except Exception as cause:  # noqa: BLE001 - whatever it is, it is of this group
-        first_row = instalment.groups[number][0].first_row
-        name = cause.name if isinstance(cause, BookKeeperError) else type(cause).__name__
-        _log.warning("group not rewritten. first_row=%d cause=%s", first_row, cause)
-        return GroupFailed(number, first_row, f"{name}: {cause}")
+        return _failed(number, instalment.groups[number][0].first_row, cause)
+
+
+def _failed(
+    group: int, first_row: int, cause: Exception, unreadable: int | None = None
+) -> GroupFailed:
+    name = cause.name if isinstance(cause, BookKeeperError) else type(cause).__name__
+    _log.warning("group not rewritten. first_row=%d cause=%s", first_row, cause)
+    return GroupFailed(group, first_row, f"{name}: {cause}", unreadable)
 
 
 async def _wait_for_others(session: Session, log_id: int, log: str, wait_s: float) -> None:

@@ -9,7 +9,7 @@ the place.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from bookkeeper_metadata.errors import NoSuchLedgerError
@@ -31,7 +31,7 @@ Opened = ReadHandle | NoSuchLedgerError
 
 def open_ahead(
     session: Session, password: bytes, slices: tuple[Slice, ...]
-) -> Iterator[tuple[Slice, Opened]]:
+) -> Generator[tuple[Slice, Opened], None, None]:
     """The slices with their ledgers, or that these are gone, in order.
 
     Raises:

@@ -31,6 +31,8 @@ class GroupLimits:
     """Fewer are not worth a ledger."""
     retention_ms: int | None = None
     """The log's retention by age, if it has one."""
+    unreadable: frozenset[int] = frozenset()
+    """Ledgers that could not be read: their ranges are left alone, and part their neighbours."""
 
     def __post_init__(self) -> None:
         found = []
@@ -50,10 +52,14 @@ def groups_of(ranges: Sequence[LedgerRange], limits: GroupLimits) -> list[tuple[
         if run and not _may_join(run, size_bytes, item, limits):
             groups += _worth_it(run, limits)
             run, size_bytes = [], 0
-        if item.size_bytes < limits.target_bytes:
+        if _is_small(item, limits):
             run.append(item)
             size_bytes += item.size_bytes
     return [*groups, *_worth_it(run, limits)]
+
+
+def _is_small(item: LedgerRange, limits: GroupLimits) -> bool:
+    return item.size_bytes < limits.target_bytes and item.ledger_id not in limits.unreadable
 
 
 def _may_join(
@@ -63,7 +69,7 @@ def _may_join(
     span_ms = item.commit_ms - first.committed_since_ms
     retention_ms = limits.retention_ms
     return (
-        item.size_bytes < limits.target_bytes
+        _is_small(item, limits)
         and item.schema_id == first.schema_id
         and size_bytes + item.size_bytes <= limits.target_bytes
         and (retention_ms is None or span_ms * SPAN_OF_RETENTION <= retention_ms)

@@ -233,37 +233,6 @@ def test_a_ledger_that_is_lost_is_no_ledger_whose_rows_moved(world: FakeSpark) -
 # -- what goes wrong ----------------------------------------------------------------------------------
 
 
-def test_a_group_without_one_of_its_ledgers_stays_as_it_is(world: FakeSpark) -> None:
-    for first in range(0, 40, 10):
-        append(world, first, 10)
-    lost = list(world.client.ledgers)[1]
-    kept = world.client.ledgers.pop(lost)
-    head = world.client.run(world.nodes().head()).head
-
-    report = optimize(world)
-
-    assert (report.groups, report.given_up) == (0, 1)
-    assert report.failures == [f"rows from 0 on: BK_NO_SUCH_LEDGER: {NoSuchLedgerError(lost)}"]
-    assert world.client.run(world.nodes().head()).head == head
-    assert len(world.client.ledgers) == 3
-    world.client.ledgers[lost] = kept
-    assert optimize(world).groups == 1
-    assert ids(world.read()) == list(range(40))
-
-
-def test_a_ledger_short_of_rows_fails_its_group(world: FakeSpark) -> None:
-    for first in range(0, 30, 10):
-        append(world, first, 10)
-    ledger = world.client.ledgers[next(iter(world.client.ledgers))]
-    ledger.payloads.pop(0)
-
-    report = optimize(world)
-
-    assert report.groups == 0
-    assert len(report.failures) == 1
-    assert len(world.client.ledgers) == 3
-
-
 def test_interrupted_it_leaves_nothing(world: FakeSpark) -> None:
     for first in range(0, 30, 10):
         append(world, first, 10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -338,7 +339,7 @@ async def test_a_try_with_nothing_to_do_is_cheap_however_many_groups_there_are()
 
 
 @pytest.mark.parametrize("limits", [{"target_bytes": 0}, {"ranges_min": 1}])
-def test_limits_that_make_no_group_are_refused(limits: dict[str, int]) -> None:
+def test_limits_that_make_no_group_are_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(limits))):
         GroupLimits(**limits)
 
@@ -353,7 +354,7 @@ def sized(*sizes: int, schema_id: int = 0, gap_ms: int = 1) -> list[LedgerRange]
     ]
 
 
-def grouped(ranges: Sequence[LedgerRange], **limits: int) -> list[list[int]]:
+def grouped(ranges: Sequence[LedgerRange], **limits: Any) -> list[list[int]]:
     groups = groups_of(ranges, GroupLimits(**{"target_bytes": 100, "ranges_min": 2, **limits}))
     return [[item.ledger_id for item in group] for group in groups]
 

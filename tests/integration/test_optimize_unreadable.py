@@ -1,0 +1,50 @@
+"""A bookie is away with the only copy of some ledgers: optimize rewrites the others, and those later."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper.log.format.model import LogSettings
+from tests.integration.command_line import CommandLine
+
+pytestmark = [pytest.mark.integration, pytest.mark.full]
+
+LOG = "single-copies"
+RANGES = 12
+
+
+def test_ledgers_that_nobody_serves_keep_no_others_from_a_rewrite(
+    bookkeeper: CommandLine, bk: BookKeeper, cluster: LocalCluster
+) -> None:
+    single = LogSettings(ensemble_size=1, write_quorum=1, ack_quorum=1, payload_format="raw")
+    log = bk.create_log(LOG, settings=single)
+    for number in range(RANGES):
+        with log.writer() as writer:
+            writer.append(b"%d" % number)
+    before = [(position.row, bytes(entry.payload)) for position, entry in log.reader()]
+    away = cluster.bookies[0]
+    held = {
+        item.ledger_id
+        for item in log.ledgers()
+        if away.bookie_id in bk.ledger_metadata(item.ledger_id).fragments[0].ensemble
+    }
+    assert 0 < len(held) < RANGES
+
+    away.stop()
+    code, out, err = bookkeeper.outcome("logs", "optimize", LOG, "--min-ranges", 2, "--json")
+
+    assert code == 1, err
+    report = json.loads(out)
+    assert len(report["failures"]) == len(held)
+    assert all("BK_ENTRY_UNREADABLE" in line for line in report["failures"])
+    left = {item.ledger_id for item in log.ledgers()}
+    assert held < left
+    assert len(left) < RANGES
+
+    away.start()
+    assert bookkeeper.json("logs", "optimize", LOG, "--min-ranges", 2)["failures"] == []
+    assert len(log.ledgers()) < len(held)
+    assert [(position.row, bytes(entry.payload)) for position, entry in log.reader()] == before
