@@ -30,6 +30,7 @@ from bookkeeper_metadata.ids import Drawn, LedgerIds
 from bookkeeper_metadata.model import LedgerMetadata, Stop, Transform, Versioned
 from bookkeeper_metadata.paths import LEDGER_ID_MAX, LedgerLayout, Paths
 from bookkeeper_metadata.serde import encode_metadata
+from bookkeeper_metadata.store.folders import delete_empty_folders
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import (
     BadVersionError,
@@ -38,7 +39,6 @@ from bookkeeper_metadata.store.operations import (
     Node,
     NodeExistsError,
     NoNodeError,
-    NotEmptyError,
     Operation,
 )
 from bookkeeper_metadata.update import LedgerNode, T, fresh_token, read_back, update_metadata
@@ -153,7 +153,7 @@ class LedgerStore:
                     break
         else:
             raise MetadataUnavailableError(self._store.service, "every reply to a delete was lost")
-        await self._delete_empty_parents(path)
+        await delete_empty_folders(self._store, path.rpartition("/")[0], self._paths.root)
 
     async def sync(self) -> None:
         """Have what is read from now on be as new as anything that was written before this call."""
@@ -289,14 +289,6 @@ class LedgerStore:
         # The creation that follows finds out whether this worked, and comes back here if not.
         with contextlib.suppress(NodeExistsError, MetadataUnavailableError):
             await self._store.create(path.rpartition("/")[0], b"", make_parents=True)
-
-    async def _delete_empty_parents(self, path: str) -> None:
-        """Delete the parents that became empty, as far as that works: an empty folder does no harm."""
-        parent = path.rpartition("/")[0]
-        with contextlib.suppress(NotEmptyError, NoNodeError, MetadataUnavailableError):
-            while parent != self._paths.root:
-                await self._store.delete(parent)
-                parent = parent.rpartition("/")[0]
 
     async def _walk(self, path: str, depth: int) -> AsyncIterator[int]:
         """Ids below a folder that has ``depth`` levels of folders below it, leaves excluded."""

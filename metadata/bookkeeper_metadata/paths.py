@@ -24,6 +24,7 @@ _URI = re.compile(r"zk(?:\+(?P<layout>[a-z]+))?://(?P<servers>[^/]+)(?P<root>/.*
 _SERVER = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?")
 _ROOT = re.compile(r"(?:/[^/\s]+)+")
 _SHORT_PATH = re.compile(r"(\d{2})/(\d{4})/L(\d{4})")
+_MARK = re.compile(r"urL(\d{10,19})")
 _LONG_PATH = re.compile(r"(\d{3})/(\d{4})/(\d{4})/(\d{4})/L(\d{4})")
 
 
@@ -33,6 +34,29 @@ class LedgerLayout(Enum):
 
     HIERARCHICAL = "hierarchical"
     LONG_HIERARCHICAL = "longhierarchical"
+
+
+@unique
+class PeriodicCheck(Enum):
+    """What an auditor looks at now and then; the value is the name of the node that says when it did."""
+
+    ALL_LEDGERS = "checkallledgersctime"
+    """First and last entry of each fragment, on each of its bookies."""
+    PLACEMENT = "placementpolicycheckctime"
+    REPLICAS = "replicascheckctime"
+    """Every bookie's list of entries."""
+
+
+def mark_name(ledger_id: int) -> str:
+    """The name of a ledger's mark, and of the lock on it."""
+    return f"urL{ledger_id:010d}"
+
+
+def marked_ledger(name: str) -> int | None:
+    """The inverse of ``mark_name``; ``None`` for any other name."""
+    match = _MARK.fullmatch(name)
+    ledger_id = int(match[1]) if match else -1
+    return ledger_id if 0 <= ledger_id <= LEDGER_ID_MAX and mark_name(ledger_id) == name else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +133,8 @@ class Paths:
     underreplication_layout = _Below("underreplication/LAYOUT")
     underreplicated_ledgers = _Below("underreplication/ledgers")
     underreplication_locks = _Below("underreplication/locks")
+    underreplication_disable = _Below("underreplication/disable")
+    lost_bookie_delay = _Below("underreplication/lostBookieRecoveryDelay")
 
     def bookie(self, bookie_id: str, *, readonly: bool = False) -> str:
         """The registration of a bookie, under ``readonly`` if it only serves reads."""
@@ -125,6 +151,21 @@ class Paths:
     def readonly_wish(self, bookie_id: str) -> str:
         """Exists while an operator wants the bookie to take no new entries; beside its start counter."""
         return f"{self.root}-bookies/{bookie_id}/readonly"
+
+    def mark(self, ledger_id: int) -> str:
+        """The mark that a ledger lacks copies: the id in hexadecimal, a folder for each 16 bits."""
+        invariant(0 <= ledger_id <= LEDGER_ID_MAX, "a ledger id has 63 bits")
+        digits = f"{ledger_id:016x}"
+        folders = "/".join(digits[at : at + 4] for at in range(0, 16, 4))
+        return f"{self.underreplicated_ledgers}/{folders}/{mark_name(ledger_id)}"
+
+    def mark_lock(self, ledger_id: int) -> str:
+        """Exists while somebody mends this ledger."""
+        return f"{self.underreplication_locks}/{mark_name(ledger_id)}"
+
+    def last_check(self, check: PeriodicCheck) -> str:
+        """When such a check was made last."""
+        return f"{self.underreplication}/{check.value}"
 
     def ledger(self, ledger_id: int, layout: LedgerLayout = LedgerLayout.HIERARCHICAL) -> str:
         """The node of a ledger's metadata."""

@@ -1,0 +1,289 @@
+"""Under-replication: which ledgers lack copies, who mends them, and whether anybody shall.
+
+A *mark* is a node that names a ledger and the bookies whose copies of it are missing. Whoever mends the
+ledger holds the mark's *lock* meanwhile, and deletes the mark at the version that was read before:
+what was marked in between is not lost, for every marking changes the version, one that says
+nothing new as well. A lock is advice, as all locks are; the ledger's metadata is changed by
+compare-and-set. Paths and texts are Apache's, whose auto-recovery may work on the same marks.
+
+Source: Apache ``ZkLedgerUnderreplicationManager``, whose marking leaves a mark as it is that says
+nothing new: a worker that has looked at the ledger before then deletes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+
+from bookkeeper_metadata.bookies import check_bookie_id
+from bookkeeper_metadata.errors import (
+    MetadataConflictError,
+    MetadataCorruptError,
+    MetadataUnavailableError,
+)
+from bookkeeper_metadata.foundation.backoff import back_off
+from bookkeeper_metadata.paths import Paths, PeriodicCheck, marked_ledger
+from bookkeeper_metadata.proto.underreplication_pb2 import (
+    CheckTimeFormat,
+    LockDataFormat,
+    UnderreplicatedLedgerFormat,
+)
+from bookkeeper_metadata.store.folders import delete_empty_folders
+from bookkeeper_metadata.store.interface import MetadataStore, Registration
+from bookkeeper_metadata.store.operations import BadVersionError, Node, NodeExistsError, NoNodeError
+from bookkeeper_metadata.update import read_back
+
+ATTEMPTS_MAX = 20
+"""Attempts of one change; losing all of them means that others change the mark without pause."""
+_LEVELS = 4
+_FOLDER = re.compile(r"[0-9a-f]{4}")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """That a ledger lacks copies."""
+
+    bookie_ids: tuple[str, ...]
+    """Whose copies are missing; in Apache's words the replicas."""
+    marked_ms: int | None = None
+    """Wall clock when it was said last, milliseconds since the epoch, if that was written down."""
+    version: int = -1
+    """Of the node it was read from."""
+
+
+def encode_mark(mark: Mark) -> bytes:
+    """The text that Apache's tools read."""
+    message = UnderreplicatedLedgerFormat(replica=mark.bookie_ids)
+    if mark.marked_ms is not None:
+        message.ctime = mark.marked_ms
+    return text_format.MessageToString(message).encode()
+
+
+def parse_mark(node: Node, path: str) -> Mark:
+    """The inverse of ``encode_mark``, for Apache's own marks, too.
+
+    Raises:
+        MetadataCorruptError: it is no mark.
+    """
+    try:
+        message = text_format.Parse(
+            node.value.decode(), UnderreplicatedLedgerFormat(), allow_unknown_field=True
+        )
+    except (ValueError, text_format.ParseError) as cause:
+        raise MetadataCorruptError(path, f"not a mark of a ledger: {cause}") from cause
+    marked_ms = message.ctime if message.HasField("ctime") else None
+    return Mark(tuple(message.replica), marked_ms, node.version)
+
+
+class MarkLock:
+    """The right to mend one ledger; it may be lost with the session."""
+
+    def __init__(self, registration: Registration) -> None:
+        self._registration = registration
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether somebody else may hold it by now."""
+        return self._registration.keeper.done()
+
+    async def release(self) -> None:
+        """Let others mend the ledger."""
+        await self._registration.withdraw()
+
+
+class Underreplication:
+    """The marks of one cluster; owns neither the store nor ``random``."""
+
+    def __init__(self, store: MetadataStore, root: str, *, random: Random) -> None:
+        self._store = store
+        self._paths = Paths(root)
+        self._random = random
+
+    # -- marks ------------------------------------------------------------------------------------
+
+    async def mark(self, ledger_id: int, bookie_ids: Collection[str], *, now_ms: int) -> Mark:
+        """Say that the copies of these bookies are missing, beside those that are said to be already.
+
+        Raises:
+            MetadataCorruptError: there is a mark that cannot be understood; it is left as it is.
+            MetadataConflictError: others changed the mark at every attempt.
+            MetadataUnavailableError: unknown whether it is marked; marking twice does no harm.
+        """
+        path = self._paths.mark(ledger_id)
+        for bookie_id in bookie_ids:
+            check_bookie_id(bookie_id)
+        for attempt in range(ATTEMPTS_MAX):
+            await back_off(attempt, self._random)
+            node = await self._store.get(path)
+            before = () if node is None else parse_mark(node, path).bookie_ids
+            wanted = Mark(tuple(dict.fromkeys((*before, *bookie_ids))), now_ms)
+            # Whoever mends the ledger may empty folders and delete them between the two.
+            with suppress(NodeExistsError, NoNodeError, BadVersionError):
+                if node is None:
+                    await self._store.create(path, encode_mark(wanted), make_parents=True)
+                    return Mark(wanted.bookie_ids, now_ms, 0)
+                version = await self._store.put(path, encode_mark(wanted), node.version)
+                return Mark(wanted.bookie_ids, now_ms, version)
+        raise MetadataConflictError(path, f"lost {ATTEMPTS_MAX} races in a row")
+
+    async def read(self, ledger_id: int) -> Mark | None:
+        """What is said of the ledger.
+
+        Raises:
+            MetadataCorruptError: it cannot be understood.
+        """
+        path = self._paths.mark(ledger_id)
+        node = await self._store.get(path)
+        return None if node is None else parse_mark(node, path)
+
+    async def clear(self, ledger_id: int, version: int) -> bool:
+        """Delete the mark, the ledger being whole; false if it says something else by now.
+
+        Raises:
+            MetadataUnavailableError: unknown whether it is deleted.
+        """
+        path = self._paths.mark(ledger_id)
+        for attempt in range(ATTEMPTS_MAX):
+            await back_off(attempt, self._random)
+            try:
+                await self._store.delete(path, version)
+            except NoNodeError:
+                return True
+            except BadVersionError:
+                return False
+            except MetadataUnavailableError as lost:
+                node = await read_back(self._store, path, self._random, lost)
+                if node is not None and node.version != version:
+                    return False
+                if node is not None:
+                    continue
+            folder = path.rpartition("/")[0]
+            await delete_empty_folders(self._store, folder, self._paths.underreplicated_ledgers)
+            return True
+        raise MetadataUnavailableError(self._store.service, "every reply to a delete was lost")
+
+    async def marked(self, random: Random | None = None) -> AsyncIterator[int]:
+        """The marked ledgers, ascending; in some other order with ``random``, which many workers
+        want who begin at the same moment. Marks made or deleted meanwhile may or may not appear.
+        """
+        async for ledger_id in self._walk(self._paths.underreplicated_ledgers, _LEVELS, random):
+            yield ledger_id
+
+    async def _walk(self, path: str, depth: int, random: Random | None) -> AsyncIterator[int]:
+        names = await self._store.children(path) or []
+        if random is not None:
+            random.shuffle(names)
+        for name in names:
+            if depth and _FOLDER.fullmatch(name):
+                async for ledger_id in self._walk(f"{path}/{name}", depth - 1, random):
+                    yield ledger_id
+            elif not depth and (found := marked_ledger(name)) is not None:
+                yield found
+
+    # -- locks ------------------------------------------------------------------------------------
+
+    async def locked(self) -> set[int]:
+        """The ledgers that somebody mends."""
+        names = await self._store.children(self._paths.underreplication_locks) or []
+        return {ledger_id for name in names if (ledger_id := marked_ledger(name)) is not None}
+
+    async def try_lock(self, ledger_id: int, holder: str) -> MarkLock | None:
+        """The right to mend the ledger; ``None`` while anybody has it. ``holder`` is for people to read."""
+        path = self._paths.mark_lock(ledger_id)
+        # Asked first: a node of another session is waited for, as its session may be dead.
+        if await self._store.get(path) is not None:
+            return None
+        value = text_format.MessageToString(LockDataFormat(bookieId=holder)).encode()
+        try:
+            return MarkLock(await self._store.ephemeral(path, value))
+        except NodeExistsError:
+            return None
+
+    # -- whether, and when ------------------------------------------------------------------------
+
+    async def set_enabled(self, is_enabled: bool) -> bool:
+        """Have auditor and workers of the cluster go on or pause; returns whether that is a change."""
+        path = self._paths.underreplication_disable
+        try:
+            if is_enabled:
+                await self._store.delete(path)
+            else:
+                await self._store.create(path, b"", make_parents=True)
+        except (NodeExistsError, NoNodeError):
+            return False
+        return True
+
+    async def is_enabled(self) -> bool:
+        """Whether they shall work."""
+        return await self._store.get(self._paths.underreplication_disable) is None
+
+    async def watch_enabled(self, changed: Callable[[bool], None]) -> Callable[[], None]:
+        """Call ``changed`` with that now, before this returns, and after every change."""
+        path = self._paths.underreplication_disable
+        return await self._store.watch(path, lambda node: changed(node is None))
+
+    async def set_lost_bookie_delay(self, seconds: int) -> None:
+        """How long a single lost bookie is waited for before its ledgers are marked.
+
+        Writing it, the same value too, has the auditor look at once.
+        """
+        path, value = self._paths.lost_bookie_delay, b"%d" % seconds
+        for attempt in range(ATTEMPTS_MAX):
+            await back_off(attempt, self._random)
+            node = await self._store.get(path)
+            with suppress(NodeExistsError, NoNodeError, BadVersionError):
+                if node is None:
+                    await self._store.create(path, value, make_parents=True)
+                else:
+                    await self._store.put(path, value, node.version)
+                return
+        raise MetadataConflictError(path, f"lost {ATTEMPTS_MAX} races in a row")
+
+    async def watch_lost_bookie_delay(
+        self, changed: Callable[[int | None], None]
+    ) -> Callable[[], None]:
+        """Call ``changed`` with the seconds now, before this returns, and whenever they are written.
+
+        ``None``: nobody ever wrote any, or nothing that is a number.
+        """
+
+        def parse(node: Node | None) -> None:
+            text = b"" if node is None else node.value
+            changed(int(text) if text.isdigit() else None)
+
+        return await self._store.watch(self._paths.lost_bookie_delay, parse)
+
+    async def last_check_ms(self, check: PeriodicCheck) -> int | None:
+        """When such a check was finished last, in milliseconds since the epoch; ``None``: never.
+
+        Raises:
+            MetadataCorruptError: the node says something else.
+        """
+        path = self._paths.last_check(check)
+        node = await self._store.get(path)
+        if node is None:
+            return None
+        try:
+            return CheckTimeFormat.FromString(node.value).ctime
+        except DecodeError as cause:
+            raise MetadataCorruptError(path, f"not the time of a check: {cause}") from cause
+
+    async def note_check(self, check: PeriodicCheck, now_ms: int) -> None:
+        """Have the next auditor know when such a check was finished."""
+        path, value = (
+            self._paths.last_check(check),
+            CheckTimeFormat(ctime=now_ms).SerializeToString(),
+        )
+        node = await self._store.get(path)
+        # There is one auditor; should another write at the same moment, its time is as good.
+        with suppress(NodeExistsError, NoNodeError, BadVersionError):
+            if node is None:
+                await self._store.create(path, value, make_parents=True)
+            else:
+                await self._store.put(path, value, node.version)
