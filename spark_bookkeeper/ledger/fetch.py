@@ -101,8 +101,11 @@ class FragmentFetcher:
         self, fragment: Fragment, first_entry: int, last_entry: int, turn: int
     ) -> Fetched:
         """As :meth:`fetch`, but entries that no replica returned are listed in the result, not raised."""
+        return await self.fetch_ids(fragment, range(first_entry, last_entry + 1), turn)
+
+    async def fetch_ids(self, fragment: Fragment, wanted: Sequence[int], turn: int) -> Fetched:
+        """As :meth:`fetch_some`, for whichever ``wanted`` entries of the fragment, ascending."""
         await self._cluster.prepare(fragment.ensemble)
-        wanted = range(first_entry, last_entry + 1)
         groups = split_by_write_set(self._quorum, wanted)
         if len(groups) == 1:
             return await self._fetch_group(fragment, groups[0], turn)

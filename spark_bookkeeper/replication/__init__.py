@@ -1,0 +1,1 @@
+"""Auto-recovery: finds what lost copies, and has it copied again."""
