@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from spark_bookkeeper.admin.replication import describe_short_ledgers
-from spark_bookkeeper.datasource.options.model import TargetOptions
+from spark_bookkeeper.datasource.options.model import TargetOptions, WriteOptions
 from spark_bookkeeper.datasource.schema import parse_log_schema
 from spark_bookkeeper.datasource.session import Session, open_session
 from spark_bookkeeper.log.errors import NoSuchLogError
@@ -21,9 +21,17 @@ REPLICATION_LEDGERS_MAX = 1_000
 """Ledgers, the newest ones, whose replication the document tells: each costs a read of metadata."""
 
 
-def session_with(uri: str) -> Session:
-    """The log layer of the cluster at ``uri``, over this process's client."""
-    return open_session(TargetOptions(metadata_service_uri=uri))
+def session_with(uri: str, deleted_ledger_retention_ms: int | None = None) -> Session:
+    """The log layer of the cluster at ``uri``, over this process's client.
+
+    ``deleted_ledger_retention_ms``: how long what it drops is kept; by default each collection decides.
+    """
+    if deleted_ledger_retention_ms is None:
+        return open_session(TargetOptions(metadata_service_uri=uri))
+    kept = WriteOptions(
+        metadata_service_uri=uri, deleted_ledger_retention_ms=deleted_ledger_retention_ms
+    )
+    return open_session(kept)
 
 
 def list_logs(session: Session) -> list[dict[str, Any]]:

@@ -15,7 +15,9 @@ from spark_bookkeeper.log.errors import iso8601
 
 LINE_WIDTH_WITHOUT_TERMINAL = 200
 """Wide enough that nothing folds when a table is piped into another program."""
-TIME_KEYS = frozenset(("commit_ms", "created_ms", "last_commit_ms", "touched_ms"))
+TIME_KEYS = frozenset(
+    ("commit_ms", "created_ms", "last_commit_ms", "touched_ms", "waiting_until_ms")
+)
 """Keys of documents whose numbers are points in time; others in ms are durations."""
 
 
@@ -72,6 +74,13 @@ def printable_time(time_ms: int) -> str:
     return iso8601(time_ms) if time_ms > 0 else ""
 
 
+def printable_duration(duration_ms: int) -> str:
+    """As options take it: ``7d``, ``90s``."""
+    units = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+    unit = next(name for name, ms in units.items() if duration_ms % ms == 0)
+    return f"{duration_ms // units[unit]}{unit}"
+
+
 def printable_fields(document: Mapping[str, Any]) -> dict[str, Any]:
     """A document for people: its keys as words, its points in time in ISO 8601."""
     return {
@@ -83,7 +92,7 @@ def printable_fields(document: Mapping[str, Any]) -> dict[str, Any]:
 def _for_people(key: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    return printable_time(value) if key in TIME_KEYS else value
+    return printable_time(value or 0) if key in TIME_KEYS else value
 
 
 def printable(value: bytes) -> str:

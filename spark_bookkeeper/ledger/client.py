@@ -69,7 +69,7 @@ class LedgerClient:
             NotEnoughBookiesError: the cluster never had ``write_quorum`` bookies, or fewer than
                 ``ack_quorum`` of them are writable and none came back in time.
             LedgerExistsError: ``ledger_id`` is taken.
-            LedgerDeletedError: ``ledger_id`` was that of a ledger that is deleted.
+            LedgerDeletedError: ``ledger_id`` is that of a ledger that was deleted.
         """
         if digest_type not in DigestType.__members__:
             known = ", ".join(DigestType.__members__)
@@ -95,22 +95,31 @@ class LedgerClient:
         for bookie_id in first.members:
             self.cluster.client(bookie_id)
         if ledger_id is not None:
-            await self._require_never_deleted(ledger_id, first.members)
+            await self._require_unused(ledger_id, first.members)
         created_id, versioned = await self.cluster.ledgers.create(
             metadata, ledger_id=ledger_id, extra_operations=extra_operations
         )
         return WriteHandle(self.cluster, created_id, versioned, held=first.held)
 
-    async def _require_never_deleted(self, ledger_id: int, members: Sequence[str]) -> None:
-        """Refuse an id that these bookies take nothing for: the first add would fail.
+    async def _require_unused(self, ledger_id: int, members: Sequence[str]) -> None:
+        """Refuse an id under which there has been a ledger, as far as these bookies know.
+
+        One they take nothing for would fail at its first add. Under one whose entries they have not
+        deleted yet, these would be read as the new ledger's.
 
         Raises:
             LedgerDeletedError: one of them says so; those that do not answer say nothing.
         """
         request = ReadLacRequest(ledger_id)
         asked = (self.cluster.client(bookie_id).read_lac(request) for bookie_id in members)
-        if any(reply.status is Status.DELETED for reply in await asyncio.gather(*asked)):
+        statuses = {reply.status for reply in await asyncio.gather(*asked)}
+        # OK: it has entries. A ledger that is alive is found when it is created.
+        if not statuses.isdisjoint((Status.OK, Status.DELETED)) and await self._is_gone(ledger_id):
             raise LedgerDeletedError(ledger_id)
+
+    async def _is_gone(self, ledger_id: int) -> bool:
+        await self._sync()
+        return await self.cluster.ledgers.is_gone(ledger_id)
 
     async def open_ledger(
         self, ledger_id: int, *, password: bytes = b"", recovery: bool = False

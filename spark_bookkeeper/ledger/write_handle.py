@@ -21,7 +21,7 @@ from bookie_server.wire.messages import Status
 from bookie_server.wire.record import HEADER_SIZE
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.closing import AsyncClosing
-from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
 from bookkeeper_metadata.foundation.tasks import has_failed
 from bookkeeper_metadata.model import LedgerMetadata, Stop, Versioned
 from spark_bookkeeper.ledger.context import LedgerContext
@@ -312,7 +312,9 @@ class WriteHandle(AsyncClosing):
         self._explicit_lac.stop()
         self._deadline.cancel()
         self._pending.fail(error)
-        _LOGGER.warning(
+        # Closing the client is what its user did.
+        _LOGGER.log(
+            logging.DEBUG if isinstance(error, ClientClosedError) else logging.WARNING,
             "writer ended; ledger_id=%d last_add_confirmed=%d error=%s",
             self.ledger_id,
             self.last_add_confirmed,

@@ -20,9 +20,9 @@ from spark_bookkeeper.log.cleaning.collect import Collector
 from spark_bookkeeper.log.cleaning.consumers import Consumers
 from spark_bookkeeper.log.cleaning.deletion import LogDeletion
 from spark_bookkeeper.log.cleaning.optimize import Optimizer
-from spark_bookkeeper.log.cleaning.retention import Expired, change_retention, drop_expired
+from spark_bookkeeper.log.cleaning.retention import change_retention, drop_expired
 from spark_bookkeeper.log.cleaning.sweep import Sweeper
-from spark_bookkeeper.log.cleaning.truncation import truncate_log
+from spark_bookkeeper.log.cleaning.truncation import Dropped, truncate_log, would_drop
 from spark_bookkeeper.log.commits.commit import Committer
 from spark_bookkeeper.log.commits.jobs import Jobs
 from spark_bookkeeper.log.format.model import Retention
@@ -127,6 +127,10 @@ class LogLayer:
         """See :func:`spark_bookkeeper.log.cleaning.truncation.truncate_log`."""
         return await truncate_log(self._site, self.nodes(log_id, log), before_row)
 
+    async def would_drop(self, log_id: int, log: str, before_row: int) -> Dropped:
+        """See :func:`spark_bookkeeper.log.cleaning.truncation.would_drop`."""
+        return await would_drop(self.nodes(log_id, log), before_row)
+
     async def drop_expired(
         self,
         log_id: int,
@@ -135,7 +139,7 @@ class LogLayer:
         *,
         before_row: int | None = None,
         is_dry_run: bool = False,
-    ) -> Expired:
+    ) -> Dropped:
         """See :func:`spark_bookkeeper.log.cleaning.retention.drop_expired`."""
         return await drop_expired(
             self._site,

@@ -122,8 +122,16 @@ def test_rows_every_live_consumer_has_read_are_dropped_by_command(
         ("slow", 3, 2, True),
     ]
     assert "slow" in bookkeeper("logs", "show", "consumed")
+    planned = bookkeeper.json("logs", "truncate", "consumed", "--consumed", "--dry-run")
     dropped = bookkeeper.json("logs", "truncate", "consumed", "--consumed", "--yes")
-    assert dropped == {"log": "consumed", "before": 3, "first_row": 2}
+    assert dropped == planned
+    assert dropped == {
+        "log": "consumed",
+        "before": 3,
+        "rows": 2,
+        "size_bytes": 2,
+        "first_row": 2,
+    }
     for wrong in ((), ("--consumed", "--before", 1)):
         bookkeeper.refused("logs", "truncate", "consumed", *wrong, "--yes", code=2)
 
@@ -140,7 +148,12 @@ def test_retention_is_set_by_command_and_what_it_lets_go_is_dropped(
     assert (
         bookkeeper.json(*set_to, "--retention-time", "none", "--retain-consumed") == with_consumers
     )
-    for wrong in ((), ("--retention-time", "soon"), ("--retention-size", 0)):
+    for wrong in (
+        (),
+        ("--retention-time", "soon"),
+        ("--retention-time", "0s"),
+        ("--retention-size", 0),
+    ):
         bookkeeper.refused(*set_to, *wrong, code=2)
     err = bookkeeper.refused(*set_to, "--retention-size", "9999999999g", code=2)
     assert "--retention-size" in err
@@ -169,14 +182,44 @@ def test_rows_are_dropped_by_age_and_size_by_command(
     for wrong in (("--older-than", "1d", "--before", 1), ("--keep-bytes", "some")):
         bookkeeper.refused(*truncate, *wrong, code=2)
     assert bookkeeper.json(*truncate, "--older-than", "1d")["first_row"] == 0
+    err = bookkeeper.refused(*truncate, "--older-than", "1d", "--consumed")
+    assert err.startswith("BK_NO_CONSUMER: ")
+    # Whole ranges go: row 3 is in the middle of one.
+    within = bookkeeper.json(*truncate, "--before", 3, "--dry-run")
+    assert (within["rows"], within["first_row"]) == (2, 2)
     planned = bookkeeper.json(*truncate, "--keep-bytes", 1, "--dry-run")
-    assert planned == {"log": "aged", "before": 4, "first_row": None}
+    all_but_one = {"log": "aged", "before": 4, "rows": 4, "size_bytes": 4, "first_row": 4}
+    assert planned == all_but_one
     assert bk.open_log("aged").row_count == 5
+    line = bookkeeper(*truncate, "--keep-bytes", 1, "--dry-run")
+    assert line == "4 rows, 4 bytes of aged would be dropped; its first row would be 4\n"
 
     dropped = bookkeeper.json(*truncate, "--keep-bytes", 1, "--older-than", "1d")
 
-    assert dropped == {"log": "aged", "before": 4, "first_row": 4}
+    assert dropped == all_but_one
     assert bk.open_log("aged").row_count == 1
+
+
+def test_what_is_dropped_stays_for_readers_as_long_as_was_said(
+    bookkeeper: CommandLine, bk: BookKeeper
+) -> None:
+    for text in (b"0\n", b"1\n", b"2\n"):
+        bookkeeper("logs", "append", "waiting", stdin=text)
+    ledgers = set(bk.list_ledgers())
+    truncate = ("logs", "truncate", "waiting", "--yes", "--before")
+    bookkeeper(*truncate, 1)
+    kept = bookkeeper.json("logs", "gc", "waiting")
+    assert kept["waiting_bytes"] == 1
+    assert kept["waiting_until_ms"] > kept["rows_dropped"]
+    assert "waiting bytes" in bookkeeper("logs", "gc", "waiting")
+    assert set(bk.list_ledgers()) == ledgers
+
+    bookkeeper(*truncate, 2, "--deleted-ledger-retention", "0s")
+    assert len(bookkeeper.json("logs", "gc", "waiting")["ledgers_deleted"]) == 1
+    # What was dropped without a time of its own goes by the collection's.
+    done = bookkeeper.json("logs", "gc", "waiting", "--deleted-ledger-retention", "0s")
+    assert len(done["ledgers_deleted"]) == 1
+    assert (done["waiting_bytes"], done["waiting_until_ms"]) == (0, None)
 
 
 def test_consumers_are_listed_and_forgotten_by_command(

@@ -16,6 +16,7 @@ from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from spark_bookkeeper import optimize
 from tests.patience import seconds
 from tests.spark.held_source import FORMAT, HeldSource
 
@@ -84,6 +85,12 @@ def forget_the_last_commit(checkpoint: Path) -> None:
     last = noted_batches(checkpoint)[-1]
     (checkpoint / "commits" / str(last)).unlink()
     (checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+
+
+def optimize_log(spark: SparkSession, *, log: str, **options: str) -> tuple[int, int]:
+    """Optimize as a Spark job; ranges before and after."""
+    report = optimize(spark, log, min_ranges=2, **options)
+    return report.ranges_before, report.ranges_after
 
 
 def read_ids(spark: SparkSession, log: str) -> list[int]:

@@ -36,6 +36,19 @@ def test_the_servers_environment_names_the_cluster(
 
 
 @pytest.mark.full
+def test_a_connect_client_optimizes(connected: Driver, cluster: LocalCluster, log: str) -> None:
+    uri = cluster.metadata_service_uri
+    for _ in range(6):
+        connected.call(calls.append_ids, log=log, rows=10, metadataServiceUri=uri)
+
+    before, after = connected.call(calls.optimize_log, log=log, metadataServiceUri=uri)
+
+    assert before >= 6
+    assert after == 1
+    assert connected.call(calls.read_ids, log=log) == sorted(list(range(10)) * 6)
+
+
+@pytest.mark.full
 def test_a_connect_clients_transaction_is_written_once(
     connected: Driver, bk: BookKeeper, log: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,11 @@ def test_small_batches_become_one_ledger_and_every_row_stays(
 
 
 def test_a_log_of_both_spark_and_python_keeps_values_and_times(
-    spark: SparkSession, bk: BookKeeper, log: str, cluster: LocalCluster
+    spark: SparkSession,
+    bk: BookKeeper,
+    log: str,
+    cluster: LocalCluster,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     raw = RawLog(spark, bk, log)
     raw.by_spark(3, payloadFormat="raw")
@@ -70,9 +75,12 @@ def test_a_log_of_both_spark_and_python_keeps_values_and_times(
     before = rows(raw.read(includeMetadata=True).drop(*PLACES))
     values = [(row, value) for row, _, _, value in raw.seen_by_python()]
 
-    report = optimize(
-        spark, log, metadataServiceUri=cluster.metadata_service_uri, deletedLedgerRetention="0s"
-    )
+    with monkeypatch.context() as installed:
+        # It is not among what an installation brings.
+        installed.setitem(sys.modules, "pandas", None)
+        report = optimize(
+            spark, log, metadataServiceUri=cluster.metadata_service_uri, deletedLedgerRetention="0s"
+        )
     collect(cluster, log)
 
     assert (report.ranges_before, report.ranges_after, report.rows) == (7, 1, 19)

@@ -15,7 +15,7 @@ from spark_bookkeeper.cli import options, output
 from spark_bookkeeper.cli.logs.consumers import COLUMNS, consumers
 from spark_bookkeeper.cli.logs.gc import gc
 from spark_bookkeeper.cli.logs.optimize import optimize
-from spark_bookkeeper.cli.logs.retention import set_retention, truncate
+from spark_bookkeeper.cli.logs.retention import retention_line, set_retention, truncate
 from spark_bookkeeper.cli.logs.transactions import txns
 from spark_bookkeeper.cli.records import (
     length_prefixed_option,
@@ -75,8 +75,8 @@ def show(log: str, uri: str, as_json: bool) -> None:
     transactions, readers = document.pop("transactions"), document.pop("consumers")
     opened, settings = document.pop("open_ledger"), document.pop("settings")
     short, retention = document.pop("under_replicated"), document.pop("retention")
-    kept = {f"retention_{name}": value for name, value in retention.items()}
-    output.print_fields(output.printable_fields({**document, **settings, **kept}))
+    fields = {**document, **settings, "retention": retention_line(retention)}
+    output.print_fields(output.printable_fields(fields))
     output.print_documents({"column": "column", "type": "type"}, columns)
     places = {"ledger": "ledger_id", "first entry": "first_entry", "last entry": "last_entry"}
     sizes = {"first row": "first_row", "rows": "rows", "bytes": "size_bytes"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from spark_bookkeeper.cli.logs.retention import size
+from spark_bookkeeper.cli.logs.retention import deleted_ledger_retention_option, size
 from spark_bookkeeper.cli.options import cluster_options
 from spark_bookkeeper.cli.output import print_result
 
@@ -48,7 +48,13 @@ if TYPE_CHECKING:
     help="Copy no faster, to leave writers and readers their share: 16m, say. As fast as can be by default.",
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing, print what would be rewritten.")
-@click.option("--password", default="", envvar="BOOKKEEPER_PASSWORD", help="Of the log's ledgers.")
+@deleted_ledger_retention_option
+@click.option(
+    "--password",
+    default="",
+    envvar="BOOKKEEPER_PASSWORD",
+    help="Of the log's ledgers; or in the environment as BOOKKEEPER_PASSWORD.",
+)
 @cluster_options
 def optimize(
     log: str,
@@ -58,6 +64,7 @@ def optimize(
     wait_s: float,
     bytes_per_second: int | None,
     dry_run: bool,
+    deleted_ledger_retention_ms: int | None,
     password: str,
     uri: str,
     as_json: bool,
@@ -65,7 +72,7 @@ def optimize(
     """Rewrite ranges of small ledgers into few large ones; reads and writes go on meanwhile.
 
     Rows keep their numbers and what they say of themselves. The old ledgers are deleted by gc, an hour
-    later. Interrupted, it leaves nothing half done, and a next run goes on. For much data run it as a
+    later. A group spans a tenth of the log's retention at most, in time and in bytes. Interrupted, it leaves nothing half done, and a next run goes on. For much data run it as a
     Spark job: spark_bookkeeper.optimize(spark, LOG).
     """
     from spark_bookkeeper.datasource.optimize.run import optimize_log, rewrite_here
@@ -74,6 +81,8 @@ def optimize(
     from spark_bookkeeper.log.rules.grouping import GroupLimits
 
     given = {"log": log, "metadataServiceUri": uri, "password": password}
+    if deleted_ledger_retention_ms is not None:
+        given["deletedLedgerRetention"] = f"{deleted_ledger_retention_ms}ms"
     options = parse_write_options(given, os.environ)
     session = open_session(options)
     limits = GroupLimits(target_bytes=target_bytes, ranges_min=min_ranges)

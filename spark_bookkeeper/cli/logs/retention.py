@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from spark_bookkeeper.cli.options import cluster_options, confirm, yes_option
-from spark_bookkeeper.cli.output import print_result
+from spark_bookkeeper.cli.output import print_result, printable_duration
 
 _LARGEST = (1 << 63) - 1
 NONE = "none"
@@ -18,7 +18,14 @@ NONE = "none"
 
 
 def duration(value: str) -> int:
-    """Milliseconds; click shows this function's name as the kind of value."""
+    """Milliseconds, above 0; click shows this function's name as the kind of value."""
+    from spark_bookkeeper.datasource.options.values import positive_duration_ms
+
+    return _parsed(positive_duration_ms, value)
+
+
+def any_duration(value: str) -> int:
+    """Milliseconds."""
     from spark_bookkeeper.datasource.options.values import parse_duration_ms
 
     return _parsed(parse_duration_ms, value)
@@ -39,6 +46,14 @@ def duration_or_none(value: str) -> int | None:
 def size_or_none(value: str) -> int | None:
     """Bytes, or no bound."""
     return None if value == NONE else size(value)
+
+
+deleted_ledger_retention_option = click.option(
+    "--deleted-ledger-retention",
+    "deleted_ledger_retention_ms",
+    type=any_duration,
+    help="How long ledgers stay for readers that planned before, 1h if not given; 0s on a full disk.",
+)
 
 
 @click.command("set")
@@ -84,8 +99,19 @@ def set_retention(log: str, *, uri: str, as_json: bool, **wanted: Any) -> None:
     log_id = session.run(session.catalog.open(log)).log_id
     change = session.change_retention(log_id, log, lambda kept: replace(kept, **given))
     retention = asdict(session.run(change))
-    line = ", ".join(f"{name}={value}" for name, value in retention.items())
-    print_result({"log": log, **retention}, f"retention of {log}: {line}", as_json=as_json)
+    line = f"of {log} {retention_line(retention)}"
+    print_result({"log": log, **retention}, line, as_json=as_json)
+
+
+def retention_line(retention: Mapping[str, Any]) -> str:
+    """What goes by itself, for people; the keys are those of the document."""
+    time_ms, size_bytes = retention["time_ms"], retention["size_bytes"]
+    bounds = [] if time_ms is None else [f"rows older than {printable_duration(time_ms)}"]
+    bounds += [] if size_bytes is None else [f"rows before the newest {size_bytes} bytes"]
+    if not bounds:
+        return "no row goes by itself"
+    kept = ", but for those that a live consumer needs" if retention["is_consumed_kept"] else ""
+    return f"{' and '.join(bounds)} go{kept}"
 
 
 @click.command()
@@ -95,10 +121,18 @@ def set_retention(log: str, *, uri: str, as_json: bool, **wanted: Any) -> None:
 @click.option("--keep-bytes", type=size, help="Keep at least the newest so many payload bytes.")
 @click.option("--consumed", is_flag=True, help="Keep what a live consumer has not read yet.")
 @click.option("--dry-run", is_flag=True, help="Change nothing, print what would be dropped.")
+@deleted_ledger_retention_option
 @yes_option
 @cluster_options
 def truncate(
-    log: str, *, before: int | None, is_sure: bool, uri: str, as_json: bool, **how: Any
+    log: str,
+    *,
+    before: int | None,
+    deleted_ledger_retention_ms: int | None,
+    is_sure: bool,
+    uri: str,
+    as_json: bool,
+    **how: Any,
 ) -> None:
     """Drop the oldest rows, whole ranges of them. `gc` deletes them later.
 
@@ -107,7 +141,6 @@ def truncate(
     the newest range.
     """
     from spark_bookkeeper.admin.log_documents import session_with
-    from spark_bookkeeper.log.cleaning.truncation import require_row
     from spark_bookkeeper.log.format.model import Retention
 
     limits = Retention(
@@ -117,22 +150,30 @@ def truncate(
     )
     if (before is None) == (not limits.is_bounded and not limits.is_consumed_kept):
         raise click.UsageError("give --before, or some of --older-than, --keep-bytes, --consumed")
-    session = session_with(uri)
-    nodes = session.run(session.catalog.open(log))
-    log_id, row = nodes.log_id, before
+    session = session_with(uri, deleted_ledger_retention_ms)
+    log_id, row = session.run(session.catalog.open(log)).log_id, before
+    if limits.is_consumed_kept:
+        # Refused without a live one: what nobody needs is not what somebody was promised.
+        row = session.run(session.consumers(log_id, log).consumed_row())
     if limits.is_bounded:
         row = session.run(session.drop_expired(log_id, log, limits, is_dry_run=True)).first_row
-    elif row is None:
-        row = session.run(session.consumers(log_id, log).consumed_row())
+    elif limits.is_consumed_kept:
         # All that no live consumer needs; looked at again when it goes, for one may come meanwhile.
         limits = replace(limits, size_bytes=0)
-    document: dict[str, Any] = {"log": log, "before": row}
+    assert row is not None
+    planned = session.run(session.would_drop(log_id, log, row))
+    document: dict[str, Any] = {
+        "log": log,
+        "before": row,
+        "rows": planned.rows,
+        "size_bytes": planned.size_bytes,
+    }
+    what = f"{planned.rows} rows, {planned.size_bytes} bytes"
     if how["dry_run"]:
-        require_row(session.run(nodes.head()).head, row)
-        line = f"rows of {log} before row {row} would be dropped, whole ranges of them"
-        print_result({**document, "first_row": None}, line, as_json=as_json)
+        line = f"{what} of {log} would be dropped; its first row would be {planned.first_row}"
+        print_result({**document, "first_row": planned.first_row}, line, as_json=as_json)
         return
-    confirm(f"Drop the rows of {log} before row {row} for ever?", is_sure)
+    confirm(f"Drop {what} of {log}, those before row {planned.first_row}, for ever?", is_sure)
     if limits.is_bounded:
         # Not beyond what was asked about: more may have expired since.
         drop = session.drop_expired(log_id, log, limits, before_row=row)

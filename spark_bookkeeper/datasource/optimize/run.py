@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from spark_bookkeeper.datasource.optimize.pace import Pace
+from spark_bookkeeper.datasource.optimize.pace import Pace, StoppedError
 from spark_bookkeeper.datasource.optimize.rewrite import GroupRewriter, SourceFailedError
 from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.session import Session
@@ -144,6 +144,8 @@ def rewrite_here(
             try:
                 return [future.result() for future in futures]
             except BaseException:
+                # Leaving the pool waits for its threads, which may have hours to go.
+                pace.stop()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
@@ -156,6 +158,8 @@ def rewrite_one(
     """One group; why not, if not. One that cannot be read must not hold up the others, ever again."""
     try:
         return rewriter.rewrite(number, attempt)
+    except StoppedError:
+        raise
     except SourceFailedError as failed:
         source = failed.source
         return _failed(number, source.first_row, failed.cause, source.ledger_id)

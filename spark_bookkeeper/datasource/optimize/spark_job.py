@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
 
 from spark_bookkeeper.datasource.errors import OptionsError
 from spark_bookkeeper.datasource.optimize.rewrite import GroupRewriter
@@ -35,7 +35,7 @@ def optimize(
     spark: SparkSession,
     log: str,
     *,
-    target_size: str = "128m",
+    target_size: str | int = "128m",
     min_ranges: int = 4,
     **options: str,
 ) -> OptimizeReport:
@@ -48,8 +48,8 @@ def optimize(
     Args:
         spark: The session whose tasks do the work.
         log: Name of the log.
-        target_size: Payload bytes of a rewritten ledger at most, ``128m`` say; ranges of this size
-            are left alone.
+        target_size: Payload bytes of a rewritten ledger at most, a number or ``128m`` say; ranges of
+            this size are left alone.
         min_ranges: Fewer neighbouring ranges are not worth a rewrite.
         options: As of a batch write: ``metadataServiceUri``, ``password``, and so on.
 
@@ -59,22 +59,23 @@ def optimize(
     """
     given = parse_write_options({"log": log, **options}, os.environ)
     try:
-        limits = GroupLimits(target_bytes=parse_size_bytes(target_size), ranges_min=min_ranges)
+        limits = GroupLimits(target_bytes=parse_size_bytes(str(target_size)), ranges_min=min_ranges)
     except ValueError as error:
         raise OptionsError((f"{error}; {target_size=} {min_ranges=}",)) from error
 
     def rewrite(instalment: Instalment, settings: LogSettings) -> Sequence[Outcome]:
         count = len(instalment.groups)
         tasks = spark.range(0, count, 1, numPartitions=min(count, TASKS_MAX))
-        work = _Work(given, settings, instalment)
-        rows = tasks.mapInArrow(work, "outcome binary").collect()
+        # Not mapInArrow, which wants pandas on the driver. Not deterministic: called once for each.
+        work = udf(_Work(given, settings, instalment), "binary", useArrow=False)
+        rows = tasks.select(work.asNondeterministic()("id").alias("outcome")).collect()
         return [pickle.loads(bytes(row.outcome)) for row in rows]
 
     return optimize_log(open_session(given), log, limits, rewrite)
 
 
 class _Work:
-    """What a task does with the numbers of its groups."""
+    """What a task does with the number of a group."""
 
     def __init__(
         self, options: WriteOptions, settings: LogSettings, instalment: Instalment
@@ -83,14 +84,10 @@ class _Work:
         self._settings = settings
         self._instalment = instalment
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, number: int) -> bytes:
         session = open_session(self._options)
         rewriter = GroupRewriter(session, self._options, self._settings, self._instalment)
         context: Any = TaskContext.get()
-        attempt = context.taskAttemptId()
-        for batch in batches:
-            outcomes = [
-                pickle.dumps(rewrite_one(rewriter, self._instalment, number, attempt))
-                for number in batch.column(0).to_pylist()
-            ]
-            yield pa.RecordBatch.from_arrays([pa.array(outcomes, pa.binary())], ["outcome"])
+        return pickle.dumps(
+            rewrite_one(rewriter, self._instalment, number, context.taskAttemptId())
+        )

@@ -56,7 +56,9 @@ def parse_size_bytes(value: str) -> int:
     """
     found = re.fullmatch(r"\s*(\d{1,12})\s*([kmg]?)(?:i?b)?\s*", value.lower())
     if found is None or int(found[1]) == 0:
-        raise ValueError("must be a size above 0 such as 131072, 128k, 64m or 1g")
+        raise ValueError(
+            "must be a size above 0 such as 131072, 128k, 64m or 1g, of at most 12 digits"
+        )
     return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2]]
 
 
@@ -68,7 +70,9 @@ def parse_duration_ms(value: str) -> int:
     """
     found = re.fullmatch(r"\s*(\d{1,9})\s*(ms|s|m|h|d)\s*", value.lower())
     if found is None:
-        raise ValueError("must be a duration such as 500ms, 30s, 15m, 1h or 7d")
+        raise ValueError(
+            "must be a duration such as 500ms, 30s, 15m, 1h or 7d, of at most 9 digits"
+        )
     return (
         int(found[1]) * {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}[found[2]]
     )

@@ -115,7 +115,10 @@ class Collector:
         # One entry at a time: of two that name one ledger, only the second deletes it.
         for epoch in await nodes.garbage_epochs():
             garbage = await nodes.garbage(epoch)
-            if garbage is None or not self._is_expired(garbage):
+            if garbage is None:
+                continue
+            if (due_ms := self._due_ms(garbage)) > self._sweeper.site.clock_ms():
+                report.note_waiting(garbage, due_ms)
                 continue
             ledger_ids = await _ledgers_of(nodes, garbage)
             if ledger_ids is None:
@@ -135,11 +138,12 @@ class Collector:
                 continue
             report.garbage_removed.append(epoch)
 
-    def _is_expired(self, garbage: Garbage) -> bool:
+    def _due_ms(self, garbage: Garbage) -> int:
+        """From when on it may be deleted."""
         retention_ms = garbage.retention_ms
         if retention_ms is None:
             retention_ms = self._sweeper.settings.deleted_ledger_retention_ms
-        return self._sweeper.site.clock_ms() - garbage.dropped_ms >= retention_ms
+        return garbage.dropped_ms + retention_ms
 
     async def _chunks(self, nodes: LogNodes, report: SweepReport, is_dry_run: bool) -> None:
         names = await nodes.store.children(nodes.tree.chunks) or []

@@ -18,7 +18,7 @@ planned before go on.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from bookkeeper_metadata.errors import MetadataConflictError, MetadataUnavailableError
 from bookkeeper_metadata.foundation.bounded import each
@@ -278,7 +278,7 @@ async def _installed(nodes: LogNodes, rewriting: Rewriting) -> frozenset[int]:
 async def _groups(
     nodes: LogNodes, head: LogHead, limits: GroupLimits, from_row: int, until_row: int
 ) -> tuple[list[Group], int]:
-    limits = replace(limits, retention_ms=head.retention.time_ms)
+    limits = limits.within(head.retention)
     found: list[Group] = []
     size_bytes = ranges = 0
     async for family in _families(nodes, head, from_row):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from bookkeeper_metadata.store.operations import Check, NoNodeError, Operation
 from spark_bookkeeper.log.cleaning.references import read_whole
-from spark_bookkeeper.log.cleaning.truncation import cut_before
+from spark_bookkeeper.log.cleaning.truncation import Dropped, cut_before
 from spark_bookkeeper.log.commits.change import HeadChange, change_head
 from spark_bookkeeper.log.format.model import LogHead, Retention
 from spark_bookkeeper.log.nodes.reads import LogNodes
@@ -23,16 +23,6 @@ from spark_bookkeeper.log.nodes.site import LogSite
 from spark_bookkeeper.log.rules.chunks import ChunkNames
 from spark_bookkeeper.log.rules.retention import first_row_kept
 from spark_bookkeeper.log.rules.transitions import Transition, with_retention
-
-
-@dataclass(frozen=True, slots=True)
-class Expired:
-    """What was dropped, or would be."""
-
-    first_row: int
-    """The first row that is left."""
-    rows: int = 0
-    """Rows that went."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +40,7 @@ async def drop_expired(
     *,
     before_row: int | None = None,
     is_dry_run: bool = False,
-) -> Expired:
+) -> Dropped:
     """Drop what ``limits`` let go (``None``: what the log's own retention does), only before a row.
 
     Raises:
@@ -67,15 +57,15 @@ async def drop_expired(
     # Looked at first without a token: mostly nothing goes, and a token costs two writes.
     head, plan = await read_whole(nodes, "ranges", look)
     if plan is None or is_dry_run:
-        return _expired(head, plan)
+        return Dropped.by(head, plan)
 
-    async def attempt(change: HeadChange) -> Expired:
+    async def attempt(change: HeadChange) -> Dropped:
         found = await nodes.head()
         times = await _times_ms(change, nodes)
         transition, checks = await _cut(nodes, found.head, wanted, change.names, times)
         if transition is not None:
             await change.apply(found, transition.kept_for(site.garbage_retention_ms), checks)
-        return _expired(found.head, transition)
+        return Dropped.by(found.head, transition)
 
     return await change_head(nodes, attempt, clock_ms=site.clock_ms, pause=site.pause)
 
@@ -134,8 +124,3 @@ async def _cut(
     if row is None or row <= head.base_row:
         return None, []
     return await cut_before(nodes, head, row, names, now_ms), checks
-
-
-def _expired(head: LogHead, transition: Transition | None) -> Expired:
-    first_row = head.base_row if transition is None else transition.head.base_row
-    return Expired(first_row, first_row - head.base_row)

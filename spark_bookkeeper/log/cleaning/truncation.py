@@ -7,12 +7,52 @@ writer goes on undisturbed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from spark_bookkeeper.log.cleaning.references import read_whole
 from spark_bookkeeper.log.commits.change import HeadChange, change_head
 from spark_bookkeeper.log.format.model import Chunk, LogHead
 from spark_bookkeeper.log.nodes.reads import LogNodes
 from spark_bookkeeper.log.nodes.site import LogSite
 from spark_bookkeeper.log.rules.chunks import ChunkNames
 from spark_bookkeeper.log.rules.transitions import Transition, chunk_to_cut, truncate
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What was dropped of a log, or would be: whole ranges."""
+
+    first_row: int
+    """The first row that is left."""
+    rows: int = 0
+    size_bytes: int = 0
+    """Payload bytes of one copy."""
+
+    @classmethod
+    def by(cls, head: LogHead, transition: Transition | None) -> Dropped:
+        """What a change of the head drops; ``None``: nothing."""
+        if transition is None:
+            return cls(head.base_row)
+        first_row, garbage = transition.head.base_row, transition.garbage
+        size_bytes = 0 if garbage is None else garbage.size_bytes
+        return cls(first_row, first_row - head.base_row, size_bytes)
+
+
+async def would_drop(nodes: LogNodes, before_row: int) -> Dropped:
+    """What :func:`truncate_log` would drop now.
+
+    Raises:
+        ValueError: the log has no such row, and no writer.
+        NoSuchLogError, MetadataUnavailableError: the log is gone, or nobody knows.
+    """
+
+    async def look() -> Dropped:
+        head = (await nodes.head()).head
+        require_row(head, before_row)
+        return Dropped.by(head, await cut_before(nodes, head, before_row, ChunkNames(0), 0))
+
+    await nodes.sync()
+    return await read_whole(nodes, "ranges", look)
 
 
 async def truncate_log(site: LogSite, nodes: LogNodes, before_row: int) -> int:

@@ -254,6 +254,13 @@ class Garbage:
     retention_ms: int | None = None
     """How long the writer that dropped it wants it kept; ``None``: as long as the collector does."""
 
+    @property
+    def size_bytes(self) -> int:
+        """Payload bytes of one copy."""
+        return sum(ref.size_bytes for ref in self.chunks) + sum(
+            item.size_bytes for item in self.ranges
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Cursor:

@@ -9,13 +9,14 @@ copied about as often as its range doubles.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bookkeeper_metadata.foundation.defects import raise_all
-from spark_bookkeeper.log.format.model import LedgerRange
+from spark_bookkeeper.log.format.model import LedgerRange, Retention
 
 SPAN_OF_RETENTION = 10
-"""A group spans at most this part of the retention's time: its first rows stay so much longer."""
+"""A group spans at most this part of the retention's time, and of its size: whole ranges go, so its first
+rows stay so much longer."""
 RANGES_MAX = 10_000
 """Ranges of one group: bounds what one task reads metadata of."""
 
@@ -41,6 +42,13 @@ class GroupLimits:
         if self.ranges_min < 2:
             found.append("ranges_min must be at least 2")
         raise_all(found, self)
+
+    def within(self, retention: Retention) -> GroupLimits:
+        """These limits for a log of which some rows go by themselves."""
+        target_bytes = self.target_bytes
+        if retention.size_bytes is not None:
+            target_bytes = max(1, min(target_bytes, retention.size_bytes // SPAN_OF_RETENTION))
+        return replace(self, target_bytes=target_bytes, retention_ms=retention.time_ms)
 
 
 def groups_of(ranges: Sequence[LedgerRange], limits: GroupLimits) -> list[tuple[LedgerRange, ...]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -14,6 +17,7 @@ from spark_bookkeeper.log.cleaning.optimize import Instalment
 from spark_bookkeeper.log.format.model import LogSettings
 from spark_bookkeeper.log.format.runs import RUNS_BYTES_MAX
 from spark_bookkeeper.log.rules.grouping import GroupLimits
+from tests.patience import seconds
 from tests.spark_bookkeeper.datasource.rows import SCHEMA, batch
 from tests.spark_bookkeeper.datasource.streaming import append
 from tests.spark_bookkeeper.datasource.world import HERE, FakeSpark
@@ -78,3 +82,23 @@ def test_rows_without_a_time_are_found_behind_a_rewrite(world: FakeSpark) -> Non
     report = optimize_log(world.session, "orders", limits, rewrite_here(world.session, given))
     assert report.ranges_after == 1
     assert without_time() == [0, 1]
+
+
+def test_an_interrupted_one_does_not_keep_its_pace(world: FakeSpark) -> None:
+    """At a byte a second it would have gone on for as long as the group takes, hours."""
+    for first in range(0, 40, 10):
+        append(world, first, 10)
+    here = rewrite_here(world.session, parse_write_options({"log": "orders"}, HERE), 1)
+    main = threading.main_thread().ident
+    assert main is not None
+    interrupt = threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT))
+    interrupt.daemon = True
+    began = time.monotonic()
+    interrupt.start()
+
+    with pytest.raises(KeyboardInterrupt):
+        optimize_log(world.session, "orders", GroupLimits(ranges_min=2), here)
+
+    assert time.monotonic() - began < seconds(60)
+    assert len(world.client.ledgers) == 4
+    assert world.tokens() == []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from spark_bookkeeper.datasource.optimize.pace import Pace
+from spark_bookkeeper.datasource.optimize.pace import Pace, StoppedError
+from tests.patience import seconds
 
 
 class Clock:
@@ -48,3 +51,24 @@ def test_no_pace_waits_for_nothing() -> None:
     pace.take(1 << 40)
 
     assert clock.now_s == 100
+
+
+def test_who_is_stopped_waits_no_longer_and_begins_nothing_more() -> None:
+    pace = Pace(1)
+    pace.take(3_600)
+    ended: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            pace.take(1)
+        except StoppedError as stopped:
+            ended.append(stopped)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    pace.stop()
+    waiter.join(seconds(10))
+
+    assert len(ended) == 1
+    with pytest.raises(StoppedError):
+        pace.take(0)

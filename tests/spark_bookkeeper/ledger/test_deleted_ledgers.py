@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bookie_server.wire.messages import Status
-from bookkeeper_metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.errors import LedgerExistsError, NoSuchLedgerError
 from bookkeeper_metadata.ledgers import Versioned
 from spark_bookkeeper.ledger.errors import LedgerDeletedError, NotEnoughBookiesError
 from tests.spark_bookkeeper.ledger.scene import Scene
@@ -62,3 +62,22 @@ async def test_an_id_that_was_deleted_is_not_taken_again(scene: Scene) -> None:
         await scene.client.create_ledger(ledger_id=chosen)
     async with await scene.client.create_ledger(ledger_id=chosen + 1) as other:
         await other.append(b"0")
+
+
+async def test_an_id_whose_ledger_is_not_deleted_yet_is_not_taken_again(scene: Scene) -> None:
+    """The metadata is gone, bookies find out later: a recovery read old entries as the new ledger's."""
+    await scene.writer.append(b"old")
+    await scene.client.cluster.ledgers.delete(scene.ledger_id)
+
+    with pytest.raises(LedgerDeletedError):
+        await scene.client.create_ledger(ledger_id=scene.ledger_id)
+
+    with pytest.raises(NoSuchLedgerError):
+        await scene.metadata()
+
+
+async def test_an_id_whose_ledger_is_alive_is_said_to_be_taken(scene: Scene) -> None:
+    await scene.writer.append(b"0")
+
+    with pytest.raises(LedgerExistsError):
+        await scene.client.create_ledger(ledger_id=scene.ledger_id)

@@ -13,7 +13,7 @@ import pytest
 from bookkeeper_metadata.errors import MetadataCorruptError, MetadataUnavailableError
 from bookkeeper_metadata.store.memory import Fault, MemoryStore
 from spark_bookkeeper.log.cleaning.consumers import Consumers
-from spark_bookkeeper.log.cleaning.retention import Expired
+from spark_bookkeeper.log.cleaning.truncation import Dropped
 from spark_bookkeeper.log.format.epoch import Job
 from spark_bookkeeper.log.format.model import KEEP_ALL, Chunk, ChunkRef, LedgerRange, Retention
 from spark_bookkeeper.log.layer import LogLayer
@@ -28,7 +28,7 @@ WEEK = Retention(time_ms=7 * DAY_MS)
 
 async def retain(
     world: LogWorld, limits: Retention, *, layer: LogLayer | None = None, is_dry_run: bool = False
-) -> Expired:
+) -> Dropped:
     layer = layer or world.logs
     return await layer.drop_expired(world.log_id, "orders", limits, is_dry_run=is_dry_run)
 
@@ -115,21 +115,21 @@ def test_bounds_that_are_none_are_refused(bounds: dict[str, Any]) -> None:
 async def test_old_ranges_go_and_the_newest_stays(world: LogWorld) -> None:
     await append_daily(world, 10)
 
-    assert await retain(world, WEEK, is_dry_run=True) == Expired(20, 20)
+    assert await retain(world, WEEK, is_dry_run=True) == Dropped(20, 20, 2_000)
     assert (await world.head()).base_row == 0
-    assert await retain(world, WEEK) == Expired(20, 20)
-    assert await retain(world, WEEK) == Expired(20)
+    assert await retain(world, WEEK) == Dropped(20, 20, 2_000)
+    assert await retain(world, WEEK) == Dropped(20)
     world.now_ms += 100 * DAY_MS
-    assert await retain(world, WEEK) == Expired(90, 70)
+    assert await retain(world, WEEK) == Dropped(90, 70, 7_000)
     assert await world.rows() == 10
 
 
 async def test_rows_are_dropped_to_the_size_that_stays_at_least(world: LogWorld) -> None:
     await append_daily(world, 10)
 
-    assert await retain(world, Retention(size_bytes=3_001)) == Expired(60, 60)
-    assert await retain(world, Retention(size_bytes=3_000)) == Expired(70, 10)
-    assert await retain(world, Retention(size_bytes=0)) == Expired(90, 20)
+    assert await retain(world, Retention(size_bytes=3_001)) == Dropped(60, 60, 6_000)
+    assert await retain(world, Retention(size_bytes=3_000)) == Dropped(70, 10, 1_000)
+    assert await retain(world, Retention(size_bytes=0)) == Dropped(90, 20, 2_000)
 
 
 async def test_collection_drops_what_the_logs_own_retention_lets_go(world: LogWorld) -> None:
@@ -183,7 +183,7 @@ async def test_a_clock_in_the_future_empties_no_log(world: LogWorld) -> None:
 
     found = await retain(world, WEEK, layer=layer)
 
-    assert found == Expired(20, 20)
+    assert found == Dropped(20, 20, 2_000)
 
 
 async def _never(ledger_id: int) -> None:
@@ -223,12 +223,12 @@ async def test_rows_a_live_consumer_has_not_passed_stay(world: LogWorld) -> None
     await consumers.advance("fast", 40, 9 * DAY_MS)
     world.now_ms += DAY_MS
 
-    assert await retain(world, CONSUMED) == Expired(20, 20)
-    assert await retain(world, Retention(is_consumed_kept=True)) == Expired(20)
+    assert await retain(world, CONSUMED) == Dropped(20, 20, 2_000)
+    assert await retain(world, Retention(is_consumed_kept=True)) == Dropped(20)
     world.now_ms += 3 * DAY_MS
-    assert await retain(world, CONSUMED) == Expired(40, 20)
+    assert await retain(world, CONSUMED) == Dropped(40, 20, 2_000)
     world.now_ms += 9 * DAY_MS
-    assert await retain(world, CONSUMED) == Expired(50, 10)
+    assert await retain(world, CONSUMED) == Dropped(50, 10, 1_000)
 
 
 async def test_a_cursor_made_since_cursors_were_read_holds_its_rows(world: LogWorld) -> None:
@@ -238,7 +238,7 @@ async def test_a_cursor_made_since_cursors_were_read_holds_its_rows(world: LogWo
         world, lambda consumers: consumers.advance("new", 10, DAY_MS), before="multi"
     )
 
-    assert found == Expired(10, 10)
+    assert found == Dropped(10, 10, 1_000)
 
 
 async def test_a_cursor_touched_since_it_was_found_expired_holds_its_rows(
@@ -253,7 +253,7 @@ async def test_a_cursor_touched_since_it_was_found_expired_holds_its_rows(
         world, lambda consumers: consumers.advance("slow", 10, DAY_MS), before="multi"
     )
 
-    assert found == Expired(10, 10)
+    assert found == Dropped(10, 10, 1_000)
 
 
 async def test_a_cursor_forgotten_and_made_again_holds_its_rows(world: LogWorld) -> None:
@@ -265,12 +265,12 @@ async def test_a_cursor_forgotten_and_made_again_holds_its_rows(world: LogWorld)
         await consumers.forget("slow")
         await consumers.advance("slow", 10, DAY_MS)
 
-    assert await _meanwhile(world, begin_again, before="multi") == Expired(10, 10)
+    assert await _meanwhile(world, begin_again, before="multi") == Dropped(10, 10, 1_000)
 
 
 async def _meanwhile(
     world: LogWorld, act: Callable[[Consumers], Awaitable[object]], *, before: str
-) -> Expired:
+) -> Dropped:
     """What retention drops if ``act`` happens right before its operation of that name."""
     store = ScriptedStore(world.tree)
     consumers = world.logs.consumers(world.log_id, "orders")
@@ -316,7 +316,7 @@ async def test_nothing_goes_beyond_the_row_that_was_asked_about(world: LogWorld)
 
     found = await world.logs.drop_expired(world.log_id, "orders", WEEK, before_row=plan.first_row)
 
-    assert found == Expired(20, 20)
+    assert found == Dropped(20, 20, 2_000)
 
 
 async def test_one_hosts_clock_neither_holds_rows_for_years_nor_lets_them_go(
@@ -329,9 +329,9 @@ async def test_one_hosts_clock_neither_holds_rows_for_years_nor_lets_them_go(
         consumers = Consumers(world.nodes(), lambda ahead=ahead_ms: world.now_ms + ahead)  # type: ignore[misc]
         await consumers.advance(name, 10 if name == "behind" else 20, DAY_MS)
 
-    assert await retain(world, CONSUMED) == Expired(10, 10)
+    assert await retain(world, CONSUMED) == Dropped(10, 10, 1_000)
     world.now_ms += 2 * DAY_MS
-    assert await retain(world, CONSUMED) == Expired(50, 40)
+    assert await retain(world, CONSUMED) == Dropped(50, 40, 4_000)
 
 
 async def test_cursors_that_lapsed_long_ago_are_removed(world: LogWorld) -> None:
@@ -371,4 +371,4 @@ async def test_a_chunk_that_goes_while_ranges_are_looked_at_is_looked_for_again(
     found = await retain(world, Retention(time_ms=20 * DAY_MS), layer=world.client(store))
 
     assert acted
-    assert found == Expired(400)
+    assert found == Dropped(400)

@@ -12,7 +12,13 @@ import pytest
 from bookkeeper_metadata.foundation.invariant import InvariantViolation
 from spark_bookkeeper.log.format.columns import ColumnRange
 from spark_bookkeeper.log.format.epoch import LedgerWritten
-from spark_bookkeeper.log.format.model import Chunk, ChunkRef, GarbageReason, LedgerRange
+from spark_bookkeeper.log.format.model import (
+    Chunk,
+    ChunkRef,
+    GarbageReason,
+    LedgerRange,
+    Retention,
+)
 from spark_bookkeeper.log.rules import chunks
 from spark_bookkeeper.log.rules import rewriting as rewriting_rules
 from spark_bookkeeper.log.rules.chunks import ChunkNames
@@ -381,3 +387,14 @@ def test_groups_are_of_one_schema_and_of_a_tenth_of_the_retention() -> None:
     spanning = [replace(item, first_commit_ms=item.commit_ms - 15) for item in sized(*[10] * 4)]
     assert grouped(spanning, retention_ms=200) == [[0, 1, 2, 3]]
     assert grouped(spanning, retention_ms=150) == []
+
+
+def test_groups_are_small_beside_what_a_retention_keeps() -> None:
+    """Whole ranges go: with one range of all rows a retention by size would let nothing go, ever."""
+    limits = GroupLimits(target_bytes=1_000, ranges_min=2)
+
+    assert limits.within(Retention(size_bytes=2_000)).target_bytes == 200
+    assert limits.within(Retention(size_bytes=1 << 40)).target_bytes == 1_000
+    assert limits.within(Retention(size_bytes=3)).target_bytes == 1
+    assert limits.within(Retention(time_ms=7)).retention_ms == 7
+    assert limits.within(Retention()) == limits
