@@ -1,0 +1,31 @@
+"""What auto-recovery may be told; every default says where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bookkeeper_metadata.foundation.settings import Settings, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationSettings(Settings):
+    """Numbers of one process of auto-recovery; validated on construction."""
+
+    open_ledger_grace_ms: int = setting(30_000, minimum=0)
+    """How long a writer has to replace a bookie that is gone by itself, before its ledger is taken from it
+    (Apache's openLedgerRereplicationGracePeriod). An idle writer does not notice that a bookie is gone."""
+    retry_ms_min: int = 5_000
+    """How long a ledger waits that could not be mended (Apache's rwRereplicateBackoffMs); twice as long
+    after each try."""
+    retry_ms_max: int = 300_000
+    """At most so long (Apache's lockReleaseOfFailedLedgerGracePeriod)."""
+    poll_ms: int = 10_000
+    """Time between two looks for marked ledgers, where the one before found nothing to do."""
+    bytes_per_second: int = setting(32 * 1024 * 1024, minimum=0)
+    """How fast copies are made, to leave writers and readers their share; 0: as fast as can be."""
+
+    def defects(self) -> list[str]:
+        """What is wrong with these settings together."""
+        if self.retry_ms_max < self.retry_ms_min:
+            return ["retry_ms_max must not be below retry_ms_min"]
+        return []

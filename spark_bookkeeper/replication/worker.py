@@ -1,0 +1,162 @@
+"""Replication worker: takes marked ledgers, one at a time, has them mended and clears their marks.
+
+Per ledger, under the lock of its mark:
+
+1. read the mark - before anything else, so that what is marked later is not cleared;
+2. mend what no writer adds to any more;
+3. if a member of the last fragment of an unclosed ledger is away, leave its writer time to replace it,
+   then recover the ledger - which ends the writer - and mend what is closed then. Only where another
+   bookie is writable: else the writer would be ended, and nothing gained;
+4. clear the mark, if the ledger is whole and the mark still says what was read.
+
+What fails is tried again, later each time; others may try meanwhile. Source: Apache ``ReplicationWorker``,
+which holds the lock of what failed instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.model import Fragment
+from bookkeeper_metadata.underreplication import Underreplication
+from spark_bookkeeper.ledger.context import LedgerContext
+from spark_bookkeeper.ledger.recovery import recover_ledger
+from spark_bookkeeper.replication.mending import LedgerMender, Mended
+from spark_bookkeeper.replication.settings import ReplicationSettings
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A ledger that is not to be tried now."""
+
+    until_s: float
+    delay_ms: int = 0
+    """That it waited last for a failure; 0: there was none."""
+    fragment: Fragment | None = None
+    """The last one of a ledger that is written, which its writer may still change by itself."""
+
+
+class ReplicationWorker:
+    """One per process, on its event loop."""
+
+    def __init__(
+        self,
+        cluster: LedgerContext,
+        marks: Underreplication,
+        mender: LedgerMender,
+        *,
+        holder: str,
+        settings: ReplicationSettings,
+    ) -> None:
+        """``holder`` names this process in its locks, for people to read."""
+        self._cluster = cluster
+        self._marks = marks
+        self._mender = mender
+        self._holder = holder
+        self._settings = settings
+        self._waiting: dict[int, _Waiting] = {}
+
+    async def run(self) -> None:
+        """Mend whatever is marked, for ever, but for while auto-recovery is disabled."""
+        while True:
+            try:
+                mended = await self.look() if await self._marks.is_enabled() else 0
+            except BookKeeperError as error:
+                _LOGGER.warning("marked ledgers are not mended now. detail=%s", error)
+                mended = 0
+            if not mended:
+                await asyncio.sleep(self._settings.poll_ms / 1000)
+
+    async def look(self) -> int:
+        """One walk through the marks; returns how many of them were cleared.
+
+        Raises:
+            MetadataUnavailableError, MetadataCorruptError: what is marked, and may be mended, is not known.
+        """
+        locked = await self._marks.locked()
+        seen: set[int] = set()
+        cleared = 0
+        async for ledger_id in self._marks.marked(self._cluster.random):
+            seen.add(ledger_id)
+            if ledger_id in locked or self._must_wait(ledger_id):
+                continue
+            if not await self._marks.is_enabled():
+                return cleared
+            lock = await self._marks.try_lock(ledger_id, self._holder)
+            if lock is None:
+                continue
+            try:
+                cleared += await self._work(ledger_id)
+            finally:
+                await lock.release()
+        self._waiting = {each: kept for each, kept in self._waiting.items() if each in seen}
+        return cleared
+
+    async def _work(self, ledger_id: int) -> bool:
+        """Mend one ledger; whether its mark is cleared."""
+        mark = await self._marks.read(ledger_id)
+        if mark is None:
+            return False
+        try:
+            mended = await self._mender.mend(ledger_id)
+            if mended.open_fragment is not None and await self._may_take_over(mended):
+                metadata = (await self._cluster.ledgers.read(ledger_id)).metadata
+                await recover_ledger(self._cluster, ledger_id, metadata.password)
+                _LOGGER.warning("ledger taken from its writer; ledger_id=%d", ledger_id)
+                mended = await self._mender.mend(ledger_id)
+        except BookKeeperError as error:
+            self._wait_after(ledger_id, f"{error.name}: {error}")
+            return False
+        if mended.left:
+            self._wait_after(ledger_id, "; ".join(mended.left))
+        if not mended.is_whole or not await self._marks.clear(ledger_id, mark.version):
+            return False
+        self._waiting.pop(ledger_id, None)
+        _LOGGER.info(
+            "ledger is whole; ledger_id=%d copied_bytes=%d replaced=%d",
+            ledger_id,
+            mended.copied_bytes,
+            len(mended.replaced),
+        )
+        return True
+
+    async def _may_take_over(self, mended: Mended) -> bool:
+        """Whether the writer has had its time, and a bookie is there to take the place."""
+        ledger_id, fragment = mended.ledger_id, mended.open_fragment
+        assert fragment is not None
+        known = self._waiting.get(ledger_id)
+        if known is None or known.fragment != fragment:
+            grace_s = self._settings.open_ledger_grace_ms / 1000
+            self._waiting[ledger_id] = _Waiting(self._now_s() + grace_s, fragment=fragment)
+            return False
+        if await self._cluster.usable_bookies() - set(fragment.ensemble):
+            return True
+        mended.left.append("no bookie is writable that could take the place of one that is away")
+        return False
+
+    def _must_wait(self, ledger_id: int) -> bool:
+        known = self._waiting.get(ledger_id)
+        return known is not None and known.until_s > self._now_s()
+
+    def _wait_after(self, ledger_id: int, why: str) -> None:
+        """It failed: try it again after twice the time."""
+        settings, known = self._settings, self._waiting.get(ledger_id)
+        before_ms, fragment = (known.delay_ms, known.fragment) if known else (0, None)
+        delay_ms = min(settings.retry_ms_max, max(settings.retry_ms_min, 2 * before_ms))
+        until_s = self._now_s() + delay_ms / 1000
+        self._waiting[ledger_id] = _Waiting(until_s, delay_ms, fragment)
+        _LOGGER.warning(
+            "ledger still lacks copies; ledger_id=%d retry_ms=%d reason=%s",
+            ledger_id,
+            delay_ms,
+            why,
+        )
+
+    @staticmethod
+    def _now_s() -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,222 @@
+"""Marked ledgers are mended and their marks cleared; what is marked meanwhile stays marked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import pytest
+
+from bookie_server.wire.messages import Status
+from bookkeeper_metadata.underreplication import Underreplication
+from spark_bookkeeper.ledger.errors import LedgerFencedError
+from spark_bookkeeper.replication.mending import LedgerMender
+from spark_bookkeeper.replication.settings import ReplicationSettings
+from spark_bookkeeper.replication.worker import ReplicationWorker
+from tests.doubles.cluster import ROOT
+from tests.spark_bookkeeper.ledger.scene import Scene, numbers
+from tests.spark_bookkeeper.replication.test_mending import assert_whole, lose
+
+AT_ONCE = ReplicationSettings(open_ledger_grace_ms=0, retry_ms_min=1, retry_ms_max=1, poll_ms=1)
+FIVE = pytest.mark.cluster(bookies=5)
+
+
+async def no_pace(_: int) -> None:
+    """As fast as can be."""
+
+
+def marks_of(scene: Scene, seed: int = 3) -> Underreplication:
+    return Underreplication(scene.cluster.store, ROOT, random=Random(seed))
+
+
+def worker_of(
+    scene: Scene,
+    settings: ReplicationSettings = AT_ONCE,
+    *,
+    seed: int = 7,
+    pace: Callable[[int], Awaitable[None]] = no_pace,
+) -> ReplicationWorker:
+    context = scene.cluster.client(seed).cluster
+    return ReplicationWorker(
+        context,
+        Underreplication(context.store, ROOT, random=Random(seed)),
+        LedgerMender(context, pace),
+        holder=f"worker{seed}",
+        settings=settings,
+    )
+
+
+async def marked(scene: Scene) -> list[int]:
+    return [ledger_id async for ledger_id in marks_of(scene).marked()]
+
+
+async def lose_and_mark(scene: Scene, position: int = 0) -> str:
+    """A member of the present ensemble is gone for good, and somebody has noticed."""
+    lost = scene.ensemble[position]
+    await lose(scene, lost)
+    await marks_of(scene).mark(scene.ledger_id, [lost], now_ms=1)
+    return lost
+
+
+@pytest.mark.conformance("A8")
+@FIVE
+async def test_a_marked_ledger_is_mended_and_its_mark_cleared(scene: Scene) -> None:
+    await scene.writer.append_many(numbers(50))
+    await scene.writer.close()
+    lost = await lose_and_mark(scene)
+
+    assert await worker_of(scene).look() == 1
+
+    assert lost not in (await scene.metadata()).last_fragment.ensemble
+    await assert_whole(scene)
+    assert await marked(scene) == []
+    assert await marks_of(scene).locked() == set()
+    assert await worker_of(scene).look() == 0
+
+
+@pytest.mark.conformance("A9")
+@FIVE
+async def test_what_is_marked_while_it_is_mended_stays_marked(scene: Scene) -> None:
+    await scene.writer.append_many(numbers(50))
+    await scene.writer.close()
+    lost = await lose_and_mark(scene)
+
+    async def mark_again(_: int) -> None:
+        await marks_of(scene).mark(scene.ledger_id, [lost], now_ms=2)
+
+    assert await worker_of(scene, pace=mark_again).look() == 0
+    assert await marked(scene) == [scene.ledger_id]
+    # Behind it nothing lacks, and the mark goes.
+    assert await worker_of(scene).look() == 1
+
+
+@pytest.mark.conformance("A9")
+@FIVE
+async def test_two_workers_take_turns(scene: Scene) -> None:
+    await scene.writer.append_many(numbers(50))
+    await scene.writer.close()
+    await lose_and_mark(scene)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(_: int) -> None:
+        begun.set()
+        await go_on.wait()
+
+    first = asyncio.create_task(worker_of(scene, pace=slowly).look())
+    await begun.wait()
+    assert await marks_of(scene).locked() == {scene.ledger_id}
+    assert await worker_of(scene, seed=8).look() == 0
+    go_on.set()
+
+    assert await first == 1
+    await assert_whole(scene)
+
+
+@pytest.mark.conformance("A9")
+@FIVE
+async def test_a_writer_has_its_time_before_its_ledger_is_taken_from_it(scene: Scene) -> None:
+    """IsNotUR: it replaces the bookie by itself, and goes on."""
+    await scene.writer.append_many(numbers(5))
+    lost = await lose_and_mark(scene)
+    worker = worker_of(scene)
+
+    assert await worker.look() == 0
+    assert not (await scene.metadata()).is_closed
+    await scene.writer.append_many(numbers(5))
+    assert lost not in scene.ensemble
+    await asyncio.sleep(0.01)
+
+    assert await worker.look() == 1
+    await scene.writer.append(b"on")
+    assert not (await scene.metadata()).is_closed
+    await assert_whole(scene, last_entry=4)
+
+
+@pytest.mark.conformance("A9")
+@FIVE
+async def test_an_idle_writer_that_did_not_notice_is_ended_after_its_time(scene: Scene) -> None:
+    """IsUR: what it had acknowledged gets its copies."""
+    await scene.writer.append_many(numbers(5))
+    await lose_and_mark(scene)
+    worker = worker_of(scene)
+
+    assert await worker.look() == 0
+    await asyncio.sleep(0.01)
+    assert await worker.look() == 1
+
+    assert (await scene.metadata()).last_entry == 4
+    await assert_whole(scene)
+    with pytest.raises(LedgerFencedError):
+        await scene.writer.append(b"late")
+
+
+@pytest.mark.conformance("A9")
+async def test_no_writer_is_ended_where_nobody_could_take_the_place(scene: Scene) -> None:
+    await scene.writer.append_many(numbers(5))
+    await lose_and_mark(scene)
+    worker = worker_of(scene)
+
+    for _ in range(4):
+        assert await worker.look() == 0
+        await asyncio.sleep(0.01)
+
+    assert await scene.writer.append(b"on") == 5
+    assert await marked(scene) == [scene.ledger_id]
+
+
+@pytest.mark.conformance("A9")
+@FIVE
+async def test_the_mark_of_a_deleted_ledger_goes(scene: Scene) -> None:
+    await scene.writer.append_many(numbers(5))
+    await scene.writer.close()
+    await lose_and_mark(scene)
+    await scene.client.cluster.ledgers.delete(scene.ledger_id)
+
+    assert await worker_of(scene).look() == 1
+    assert await marked(scene) == []
+
+
+@FIVE
+async def test_what_cannot_be_mended_is_tried_again_later_each_time(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    await scene.writer.append_many(numbers(5))
+    await scene.writer.close()
+    lost = await lose_and_mark(scene)
+    others = [each for each in scene.ensemble if each != lost]
+    scene.cluster.set_faults(*others, read_status=Status.UNKNOWN)
+    settings = ReplicationSettings(retry_ms_min=10, retry_ms_max=40)
+    worker = worker_of(scene, settings)
+
+    for _ in range(4):
+        assert await worker.look() == 0
+        assert await worker.look() == 0, "not at once"
+        await asyncio.sleep(0.05)
+
+    delays = [record.args[1] for record in caplog.records if "still lacks" in record.msg]  # type: ignore[index]
+    assert delays == [10, 20, 40, 40]
+    scene.cluster.set_faults(*others, read_status=None)
+    assert await worker.look() == 1
+
+
+@pytest.mark.conformance("A4")
+@FIVE
+async def test_nothing_is_mended_while_auto_recovery_is_disabled(scene: Scene) -> None:
+    await scene.writer.append_many(numbers(5))
+    await scene.writer.close()
+    await lose_and_mark(scene)
+    await marks_of(scene).set_enabled(False)
+    running = asyncio.create_task(worker_of(scene).run())
+    await asyncio.sleep(0.05)
+    assert await marked(scene) == [scene.ledger_id]
+
+    await marks_of(scene).set_enabled(True)
+    for _ in range(500):
+        if not await marked(scene):
+            break
+        await asyncio.sleep(0.01)
+    running.cancel()
+
+    assert await marked(scene) == []
+    await assert_whole(scene)
