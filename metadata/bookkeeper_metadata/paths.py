@@ -134,6 +134,7 @@ class Paths:
     underreplicated_ledgers = _Below("underreplication/ledgers")
     underreplication_locks = _Below("underreplication/locks")
     underreplication_disable = _Below("underreplication/disable")
+    auditor_election = _Below("underreplication/auditorelection")
     lost_bookie_delay = _Below("underreplication/lostBookieRecoveryDelay")
 
     def bookie(self, bookie_id: str, *, readonly: bool = False) -> str:

@@ -11,6 +11,13 @@ from bookkeeper_metadata.foundation.settings import Settings, setting
 class ReplicationSettings(Settings):
     """Numbers of one process of auto-recovery; validated on construction."""
 
+    lost_bookie_delay_ms: int = setting(0, minimum=0)
+    """How long a single bookie that is lost is waited for before its ledgers are marked; two at once are not
+    waited for (Apache's lostBookieRecoveryDelay, 0 too). Longer than a restart takes, nothing is copied
+    for one. What is written in the metadata counts instead."""
+    bookie_check_interval_ms: int = 86_400_000
+    """Time between two looks for ledgers of lost bookies, whatever the registrations say meanwhile (Apache's
+    auditorPeriodicBookieCheckInterval)."""
     open_ledger_grace_ms: int = setting(30_000, minimum=0)
     """How long a writer has to replace a bookie that is gone by itself, before its ledger is taken from it
     (Apache's openLedgerRereplicationGracePeriod). An idle writer does not notice that a bookie is gone."""

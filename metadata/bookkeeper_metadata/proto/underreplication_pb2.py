@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0bookkeeper_metadata/proto/underreplication.proto\x12\x13\x62ookkeeper.metadata\"=\n\x1bUnderreplicatedLedgerFormat\x12\x0f\n\x07replica\x18\x01 \x03(\t\x12\r\n\x05\x63time\x18\x02 \x01(\x03\"\"\n\x0eLockDataFormat\x12\x10\n\x08\x62ookieId\x18\x01 \x01(\t\" \n\x0f\x43heckTimeFormat\x12\r\n\x05\x63time\x18\x01 \x01(\x03')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0bookkeeper_metadata/proto/underreplication.proto\x12\x13\x62ookkeeper.metadata\"=\n\x1bUnderreplicatedLedgerFormat\x12\x0f\n\x07replica\x18\x01 \x03(\t\x12\r\n\x05\x63time\x18\x02 \x01(\x03\"\"\n\x0eLockDataFormat\x12\x10\n\x08\x62ookieId\x18\x01 \x01(\t\"%\n\x11\x41uditorVoteFormat\x12\x10\n\x08\x62ookieId\x18\x01 \x01(\t\" \n\x0f\x43heckTimeFormat\x12\r\n\x05\x63time\x18\x01 \x01(\x03')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UNDERREPLICATEDLEDGERFORMAT']._serialized_end=134
   _globals['_LOCKDATAFORMAT']._serialized_start=136
   _globals['_LOCKDATAFORMAT']._serialized_end=170
-  _globals['_CHECKTIMEFORMAT']._serialized_start=172
-  _globals['_CHECKTIMEFORMAT']._serialized_end=204
+  _globals['_AUDITORVOTEFORMAT']._serialized_start=172
+  _globals['_AUDITORVOTEFORMAT']._serialized_end=209
+  _globals['_CHECKTIMEFORMAT']._serialized_start=211
+  _globals['_CHECKTIMEFORMAT']._serialized_end=243
 # @@protoc_insertion_point(module_scope)

@@ -20,6 +20,12 @@ class LockDataFormat(_message.Message):
     bookieId: str
     def __init__(self, bookieId: _Optional[str] = ...) -> None: ...
 
+class AuditorVoteFormat(_message.Message):
+    __slots__ = ("bookieId",)
+    BOOKIEID_FIELD_NUMBER: _ClassVar[int]
+    bookieId: str
+    def __init__(self, bookieId: _Optional[str] = ...) -> None: ...
+
 class CheckTimeFormat(_message.Message):
     __slots__ = ("ctime",)
     CTIME_FIELD_NUMBER: _ClassVar[int]

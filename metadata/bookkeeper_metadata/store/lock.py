@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
@@ -31,7 +32,7 @@ async def acquire_lock(store: MetadataStore, path: str, mark: str) -> Callable[[
     Raises:
         MetadataUnavailableError: the store did not answer; the lock is not held.
     """
-    waiter = _Waiter(store, path, mark)
+    waiter = _Marked(store, path, f"{mark}-")
     try:
         await waiter.wait()
     except BaseException:
@@ -42,13 +43,22 @@ async def acquire_lock(store: MetadataStore, path: str, mark: str) -> Callable[[
     return waiter.release
 
 
-class _Waiter:
-    def __init__(self, store: MetadataStore, path: str, mark: str) -> None:
+class Waiter(ABC):
+    """One place in a queue of ephemeral sequential nodes; the first in it has what all wait for."""
+
+    def __init__(self, store: MetadataStore, path: str, prefix: str, value: bytes = b"") -> None:
+        """``prefix``: of the names of its nodes, before the number."""
         self._store = store
         self._path = path
-        self._prefix = f"{mark}-"
+        self._prefix = prefix
+        self._value = value
+
+    @abstractmethod
+    async def _is_mine(self, name: str) -> bool:
+        """Whether this waiter made the node of that name."""
 
     async def wait(self) -> None:
+        """Return once this is the first of the queue."""
         while True:
             mine, before = await self._place()
             # At the first look, and again whenever the session was lost: its node went with it.
@@ -64,22 +74,29 @@ class _Waiter:
     async def release(self) -> None:
         """Delete every node of this waiter; idempotent."""
         for name in await self._store.children(self._path) or []:
-            if name.startswith(self._prefix):
+            if await self._is_mine(name):
                 with contextlib.suppress(NoNodeError):
                     await self._store.delete(f"{self._path}/{name}")
+
+    async def is_first(self) -> bool:
+        """Whether it still is, as far as the store says now; losing the session is not noticed else."""
+        mine, before = await self._place()
+        return mine is not None and before is None
 
     async def _place(self) -> tuple[str | None, str | None]:
         """This waiter's node and the one before it in the queue."""
         names = sorted(await self._store.children(self._path) or [], key=_number)
         for index, name in enumerate(names):
-            if name.startswith(self._prefix):
+            if await self._is_mine(name):
                 return name, names[index - 1] if index else None
         return None, None
 
     async def _enqueue(self) -> None:
         for attempt in range(1, _LOST_REPLIES_MAX + 1):
             try:
-                await self._store.sequence(f"{self._path}/{self._prefix}", b"", ephemeral=True)
+                await self._store.sequence(
+                    f"{self._path}/{self._prefix}", self._value, ephemeral=True
+                )
                 return
             except NoNodeError:
                 with contextlib.suppress(NodeExistsError):
@@ -101,6 +118,13 @@ class _Waiter:
             stop()
 
 
+class _Marked(Waiter):
+    """One whose mark no other uses."""
+
+    async def _is_mine(self, name: str) -> bool:
+        return name.startswith(self._prefix)
+
+
 def _number(name: str) -> int:
-    """A node's place in the queue: the number that the store appended to its name."""
-    return int(name.rpartition("-")[2])
+    """A node's place in the queue: the ten digits that the store appended to its name."""
+    return int(name[-10:])
