@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import click
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from spark_bookkeeper.cli.autorecovery import autorecovery, underreplicated
 from spark_bookkeeper.cli.bookie import bookie
 from spark_bookkeeper.cli.bookies import bookies
 from spark_bookkeeper.cli.cluster import cluster
@@ -36,7 +37,18 @@ def commands() -> None:
     """Run and look after BookKeeper ledgers, logs and bookies."""
 
 
-for command in (bookie, bookies, cluster, cookies, demo, ledgers, local, logs):
+for command in (
+    autorecovery,
+    bookie,
+    bookies,
+    cluster,
+    cookies,
+    demo,
+    ledgers,
+    local,
+    logs,
+    underreplicated,
+):
     commands.add_command(command)
 
 

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from bookkeeper_metadata.foundation import pace
+
 
 class StoppedError(Exception):
     """The work was given up; nothing more is copied."""
@@ -21,13 +23,11 @@ class Pace:
         clock_s: Callable[[], float] = time.monotonic,
         wait_s: Callable[[float], object] | None = None,
     ) -> None:
-        self._bytes_per_second = bytes_per_second
         self._clock_s = clock_s
         self._stopped = threading.Event()
         self._wait_s = wait_s or self._stopped.wait
         self._lock = threading.Lock()
-        self._free_s = clock_s()
-        """When what was begun so far has had its time."""
+        self._schedule = pace.Pace(bytes_per_second, clock_s())
 
     def stop(self) -> None:
         """Let nobody begin anything more, whoever waits included."""
@@ -39,11 +39,9 @@ class Pace:
         Raises:
             StoppedError: the work was given up meanwhile.
         """
-        if self._bytes_per_second:
-            with self._lock:
-                begin_s = max(self._free_s, self._clock_s())
-                self._free_s = begin_s + size_bytes / self._bytes_per_second
-            if (left_s := begin_s - self._clock_s()) > 0:
-                self._wait_s(left_s)
+        with self._lock:
+            delay_s = self._schedule.delay_s(size_bytes, self._clock_s())
+        if delay_s > 0:
+            self._wait_s(delay_s)
         if self._stopped.is_set():
             raise StoppedError

@@ -53,7 +53,7 @@ async def until_marked(scene: Scene, *ledger_ids: int) -> None:
 
 async def other_ledgers(scene: Scene, without: str) -> list[int]:
     """Ledgers on none of whose places this bookie is."""
-    found = []
+    found: list[int] = []
     while len(found) < 3:
         ledger = await scene.client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
         if without not in ledger.metadata.last_fragment.ensemble:

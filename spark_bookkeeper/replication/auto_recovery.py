@@ -1,0 +1,50 @@
+"""Auto-recovery of one process: it stands for auditor, and mends what is marked, whoever marked it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from bookkeeper_metadata.election import AuditorElection
+from bookkeeper_metadata.foundation.pace import Pace
+from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.underreplication import Underreplication
+from spark_bookkeeper.ledger.context import LedgerContext
+from spark_bookkeeper.replication.auditor import Auditor
+from spark_bookkeeper.replication.mending import LedgerMender
+from spark_bookkeeper.replication.settings import ReplicationSettings
+from spark_bookkeeper.replication.worker import ReplicationWorker
+
+
+async def run_auto_recovery(
+    cluster: LedgerContext, settings: ReplicationSettings, *, holder: str, own: str | None = None
+) -> None:
+    """Audit if elected, and mend, until cancelled; every error but a defect is logged and got over.
+
+    ``holder`` is the name of this process in votes and locks; ``own`` the bookie beside which it runs.
+    """
+    loop = asyncio.get_running_loop()
+    pace = Pace(settings.bytes_per_second, loop.time())
+
+    async def take_pace(size_bytes: int) -> None:
+        await asyncio.sleep(pace.delay_s(size_bytes, loop.time()))
+
+    marks = Underreplication(cluster.store, cluster.root, random=cluster.random)
+    auditor = Auditor(
+        cluster,
+        marks,
+        AuditorElection(cluster.store, cluster.root, holder),
+        settings=settings,
+        clock_ms=lambda: int(time.time() * 1000),
+    )
+    mender = LedgerMender(cluster, take_pace, own)
+    worker = ReplicationWorker(cluster, marks, mender, holder=holder, settings=settings)
+    tasks = [
+        asyncio.create_task(auditor.run(), name="auditor"),
+        asyncio.create_task(worker.run(), name="replication-worker"),
+    ]
+    try:
+        # Neither ends but by a defect, and then the process does, for somebody to notice.
+        await asyncio.gather(*tasks)
+    finally:
+        await end_tasks(tasks)
