@@ -52,6 +52,7 @@ deleted_ledger_retention_option = click.option(
     "--deleted-ledger-retention",
     "deleted_ledger_retention_ms",
     type=any_duration,
+    metavar="DURATION",
     help="How long ledgers stay for readers that planned before, 1h if not given; 0s on a full disk.",
 )
 
