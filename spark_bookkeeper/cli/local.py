@@ -41,6 +41,7 @@ spark.read.format("bookkeeper").options(**numbers).load().show(5)
     metavar="BOOKIE",
     help="The missing directories of this bookie (its id) are lost: take new ones. For one start.",
 )
+@click.option("--autorecovery", is_flag=True, help="Copy again what lost bookies held.")
 @click.option("--json", "as_json", is_flag=True, help="Say what runs as one JSON document.")
 @debug_option
 def local(
@@ -49,6 +50,7 @@ def local(
     port: int | None,
     *,
     replaced: tuple[str, ...],
+    autorecovery: bool,
     as_json: bool,
 ) -> None:
     """Run ZooKeeper and bookies on this machine until Ctrl-C; a bookie that dies is started again."""
@@ -60,6 +62,7 @@ def local(
         directory=directory,
         port=port,
         restart_bookies=True,
+        autorecovery=autorecovery,
         replace_lost_directories=replaced,
     )
     ended = threading.Event()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bookkeeper_metadata.foundation.invariant import invariant
+from spark_bookkeeper.local.auto_recovery import LocalAutoRecovery
 from spark_bookkeeper.local.bookie import LocalBookie, wait_until_serving
 from spark_bookkeeper.local.errors import LocalDirectoryInUseError, directory_refusals
 from spark_bookkeeper.local.guard import Guard
@@ -37,6 +38,7 @@ class LocalCluster:
     ``bookie_settings`` go into every bookie's configuration file, by their names there.
     ``replace_lost_directories`` names bookies by their ids whose missing directories are lost for good.
     ``restart_bookies`` starts a bookie again that died, but none that was stopped or killed here.
+    ``autorecovery`` runs the process that copies again what lost bookies held.
 
     Raises:
         ValueError: the arguments do not make a cluster.
@@ -50,6 +52,7 @@ class LocalCluster:
         port: int | None = None,
         bookie_settings: Mapping[str, Any] | None = None,
         restart_bookies: bool = False,
+        autorecovery: bool = False,
         replace_lost_directories: Collection[str] = (),
     ) -> None:
         defects = []
@@ -72,6 +75,8 @@ class LocalCluster:
         self._owner_pid = os.getpid()
         self._replaced = frozenset(replace_lost_directories)
         self._restarts = Restarts() if restart_bookies else None
+        self._heals = autorecovery
+        self._auto_recovery: LocalAutoRecovery | None = None
 
     def __enter__(self) -> LocalCluster:
         self.start()
@@ -122,6 +127,8 @@ class LocalCluster:
             for bookie in down:
                 bookie.spawn(replace_lost_directories=bookie.bookie_id in self._replaced)
             wait_until_serving(down)
+            if self._auto_recovery is not None:
+                self._auto_recovery.start()
             if self._restarts is not None:
                 self._restarts.begin(lambda: self.bookies)
         except BaseException:
@@ -152,6 +159,9 @@ class LocalCluster:
             return  # a forked child must not stop its parent's cluster
         if self._restarts is not None:
             self._restarts.end()
+        # First, or it would take the bookies that stop for lost ones.
+        if self._auto_recovery is not None:
+            self._auto_recovery.stop()
         # All drain at the same time, and while ZooKeeper is there to take back their registrations.
         for bookie in self._bookies:
             bookie.begin_stop()
@@ -163,6 +173,7 @@ class LocalCluster:
         if self._lock is not None:
             self._lock.close()
         self._guard = self._zookeeper = self._directory = self._lock = None
+        self._auto_recovery = None
         self._bookies = []
         self._ports_taken = set()
 
@@ -188,6 +199,12 @@ class LocalCluster:
         self._zookeeper = ZooKeeperProcess(
             self._directory / "zookeeper", port, popen=self._guard.popen
         )
+        if self._heals:
+            self._auto_recovery = LocalAutoRecovery(
+                self._guard,
+                directory=self._directory,
+                metadata_service_uri=self.metadata_service_uri,
+            )
         ports = list(state["bookies"])
         while len(ports) < self._bookie_count_min:
             ports.append(free_port(self._ports_taken))

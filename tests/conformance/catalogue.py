@@ -1,7 +1,7 @@
 """The protocol's conformance list: every rule, and which test proves it or why none is needed.
 
-The ids R, F, W, D, S and M group what Apache BookKeeper's own test suite asserts about recovery,
-fencing, writing, reading, the bookie's storage and the metadata; T are the actions of the TLA+ specification (BookKeeperProtocol.tla in
+The ids R, F, W, D, S, M and A group what Apache BookKeeper's own test suite asserts about recovery,
+fencing, writing, reading, the bookie's storage, the metadata and auto-recovery; T are the actions of the TLA+ specification (BookKeeperProtocol.tla in
 Vanlightly/bookkeeper-tlaplus). A test names the rules it proves with ``@pytest.mark.conformance``;
 ``tests/test_conformance.py`` makes docs/conformance.md of both and fails where a rule is left over.
 """
@@ -100,6 +100,16 @@ RULES = {
     "M1": "ledger metadata of every version round-trips; junk and newer versions are refused",
     "M2": "ledger ids: short and long, holes in the tree, contention for the next one",
     "M3": "a stale writer cannot overwrite a closed ledger",
+    "A1": "the ledgers of a lost bookie are marked, those of one that restarts are not",
+    "A2": "a read-only bookie is not lost until it dies",
+    "A3": "a single lost bookie is waited for, two are not; writing the delay triggers what waits",
+    "A4": "auto-recovery is switched off and on for the whole cluster",
+    "A5": "there is one auditor, and another when it goes",
+    "A8": "what a lost bookie held of closed ledgers, and of open ones, is copied again",
+    "A9": "a writer has its time; two workers, deleted ledgers and marks made meanwhile do no harm",
+    "A10": "marks are merged, never lost, and one at a time holds their lock",
+    "A11": "fragments of every length are mended, those of a short one, too",
+    "A13": "no bookie stands twice in an ensemble; without another bookie nothing changes",
     "ClientCreatesLedger": "a ledger is created with an ensemble of its own",
     "ClientSendsAddEntryRequests": "an add goes to its whole write set, with the writer's LAC",
     "BookieSendsAddConfirmedResponse": "an add to an unfenced ledger is stored, then answered",
@@ -125,8 +135,6 @@ RULES = {
 """By id: the rule. The last ones are the specification's actions, by its own names."""
 
 NOT_APPLICABLE = {
-    "F6": "there is no re-replication yet; it comes with auto-recovery",
-    "F11": "there is no re-replication yet; it comes with auto-recovery",
     "W12": "the change cannot be switched off: a writer that must not change would only stand still",
     "W13": "there is no limit to ensemble changes; quarantine keeps them apart",
     "W16": "callers cannot choose entry ids",

@@ -45,7 +45,7 @@ def daemon(cluster: LocalCluster) -> Iterator[subprocess.Popen[bytes]]:
 
 def wait_until_healed(bookkeeper: CommandLine, bk: BookKeeper, lost: str) -> None:
     """No ledger names the bookie, and none is marked."""
-    waited = Deadline(120)
+    waited, named, marked = Deadline(120), [0], []
     while not waited.has_passed:
         named = [
             ledger_id
@@ -73,9 +73,7 @@ def test_a_bookie_that_is_lost_for_good_is_healed(
     idle = bk.create_ledger()
     idle.append_many(PAYLOADS)
     lost = next(
-        each
-        for each in cluster.bookies
-        if each.bookie_id in idle.metadata.last_fragment.ensemble
+        each for each in cluster.bookies if each.bookie_id in idle.metadata.last_fragment.ensemble
     )
 
     lost.kill()

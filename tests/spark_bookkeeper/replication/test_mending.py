@@ -46,6 +46,7 @@ async def lose(scene: Scene, bookie_id: str) -> None:
     await scene.cluster.take_away(bookie_id)
 
 
+@pytest.mark.conformance("A11")
 @SHAPES
 @pytest.mark.parametrize("count", [0, 1, 2, 50, 2_500])
 @FIVE
@@ -142,6 +143,7 @@ async def test_a_bookie_that_refuses_is_passed_over(scene: Scene) -> None:
     await assert_whole(scene)
 
 
+@pytest.mark.conformance("A13")
 async def test_without_another_bookie_it_says_so_and_changes_nothing(scene: Scene) -> None:
     await scene.writer.append_many(numbers(3))
     await scene.writer.close()
@@ -266,6 +268,21 @@ async def test_a_place_that_somebody_else_filled_meanwhile_is_not_taken_away(sce
     assert mended.replaced == []
     assert second in (await scene.metadata()).last_fragment.ensemble
     await assert_whole(scene)
+
+
+@pytest.mark.conformance("F6")
+@FIVE
+async def test_copies_that_were_made_again_unfence_nothing(scene: Scene) -> None:
+    await scene.writer.append_many(numbers(3))
+    (late, *_) = scene.faults[1].writes_seen
+    await scene.recover()
+    lost = scene.ensemble[0]
+    await lose(scene, lost)
+
+    assert (await mend(scene)).is_whole
+
+    answers = await scene.answers_to(late)
+    assert answers == [Status.UNREACHABLE, Status.FENCED, Status.FENCED]
 
 
 def test_what_is_whole_says_nothing_is_left() -> None:

@@ -11,6 +11,7 @@ import pytest
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.errors import LedgerFencedError
+from spark_bookkeeper.ledger.protocol.transitions import marked_in_recovery
 from spark_bookkeeper.replication.mending import LedgerMender
 from spark_bookkeeper.replication.settings import ReplicationSettings
 from spark_bookkeeper.replication.worker import ReplicationWorker
@@ -149,6 +150,22 @@ async def test_an_idle_writer_that_did_not_notice_is_ended_after_its_time(scene:
     await assert_whole(scene)
     with pytest.raises(LedgerFencedError):
         await scene.writer.append(b"late")
+
+
+@pytest.mark.conformance("F11")
+@FIVE
+async def test_a_recovery_that_was_left_half_done_is_finished(scene: Scene) -> None:
+    await scene.writer.append_many(numbers(5))
+    await scene.change(marked_in_recovery)
+    await lose_and_mark(scene)
+    worker = worker_of(scene)
+
+    assert await worker.look() == 0
+    await asyncio.sleep(0.01)
+    assert await worker.look() == 1
+
+    assert (await scene.metadata()).last_entry == 4
+    await assert_whole(scene)
 
 
 @pytest.mark.conformance("A9")

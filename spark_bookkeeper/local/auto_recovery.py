@@ -1,0 +1,32 @@
+"""The auto-recovery of a local cluster: the process that an operator would run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from spark_bookkeeper.local.environment import child_environment
+from spark_bookkeeper.local.guard import Guard
+from spark_bookkeeper.local.process import LocalProcess
+
+STOP_TIMEOUT_S = 15.0
+"""Longest it may take to end after SIGTERM; what it was copying then is copied again."""
+LOST_BOOKIE_DELAY = "10s"
+"""A local cluster starts bookies again that die, within seconds."""
+
+
+class LocalAutoRecovery(LocalProcess):
+    """Made by :class:`spark_bookkeeper.local.cluster.LocalCluster`, which owns the guard."""
+
+    def __init__(self, guard: Guard, *, directory: Path, metadata_service_uri: str) -> None:
+        log_path = directory / "autorecovery.log"
+        super().__init__("auto-recovery", log_path, STOP_TIMEOUT_S, guard.popen)
+        self._metadata_service_uri = metadata_service_uri
+
+    def start(self) -> None:
+        """Start it; nothing if it runs. It needs nothing but the metadata service, whenever that comes."""
+        if self.is_running:
+            return
+        command = [sys.executable, "-m", "spark_bookkeeper.cli", "autorecovery"]
+        command += ["--metadata-service-uri", self._metadata_service_uri]
+        self._spawn([*command, "--lost-bookie-delay", LOST_BOOKIE_DELAY], env=child_environment())
