@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
 from bookie_server.wire.messages import ReadLacRequest, Status
 from bookkeeper_metadata.cookies import CookieStore
+from bookkeeper_metadata.errors import LedgerExistsError
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.model import DigestType, Fragment, LedgerMetadata
 from bookkeeper_metadata.readonly import ReadonlyWishes
@@ -95,31 +96,37 @@ class LedgerClient:
         for bookie_id in first.members:
             self.cluster.client(bookie_id)
         if ledger_id is not None:
-            await self._require_unused(ledger_id, first.members)
+            await self._require_unused(ledger_id)
         created_id, versioned = await self.cluster.ledgers.create(
             metadata, ledger_id=ledger_id, extra_operations=extra_operations
         )
         return WriteHandle(self.cluster, created_id, versioned, held=first.held)
 
-    async def _require_unused(self, ledger_id: int, members: Sequence[str]) -> None:
-        """Refuse an id under which there has been a ledger, as far as these bookies know.
+    async def _require_unused(self, ledger_id: int) -> None:
+        """Refuse an id under which there has been a ledger, as far as any bookie knows.
 
         One they take nothing for would fail at its first add. Under one whose entries they have not
-        deleted yet, these would be read as the new ledger's.
+        deleted yet, these would be read as the new ledger's, also by an ensemble change later. Bookies
+        that are away, or do not answer, say nothing.
 
         Raises:
-            LedgerDeletedError: one of them says so; those that do not answer say nothing.
+            LedgerExistsError: there is a ledger of this id.
+            LedgerDeletedError: there was one.
         """
+        registry = self.cluster.registry
+        bookie_ids = (*await registry.writable(), *await registry.readonly())
+        await self.cluster.prepare(bookie_ids)
         request = ReadLacRequest(ledger_id)
-        asked = (self.cluster.client(bookie_id).read_lac(request) for bookie_id in members)
+        asked = (self.cluster.client(bookie_id).read_lac(request) for bookie_id in bookie_ids)
         statuses = {reply.status for reply in await asyncio.gather(*asked)}
-        # OK: it has entries. A ledger that is alive is found when it is created.
-        if not statuses.isdisjoint((Status.OK, Status.DELETED)) and await self._is_gone(ledger_id):
-            raise LedgerDeletedError(ledger_id)
-
-    async def _is_gone(self, ledger_id: int) -> bool:
+        # OK: it has entries.
+        if statuses.isdisjoint((Status.OK, Status.DELETED)):
+            return
         await self._sync()
-        return await self.cluster.ledgers.is_gone(ledger_id)
+        # Not left to the creation: the ledger that is alive now may be deleted by then.
+        if await self.cluster.ledgers.is_gone(ledger_id):
+            raise LedgerDeletedError(ledger_id)
+        raise LedgerExistsError(ledger_id)
 
     async def open_ledger(
         self, ledger_id: int, *, password: bytes = b"", recovery: bool = False

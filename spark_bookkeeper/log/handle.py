@@ -125,7 +125,7 @@ class Log:
             NoSuchLogError, MetadataConflictError, MetadataUnavailableError: try again.
         """
         row = before.row if isinstance(before, Position) else before
-        return await self._layer.truncate(self.log_id, self.name, row)
+        return (await self._layer.truncate(self.log_id, self.name, row)).first_row
 
     async def _head(self) -> LogHead:
         """The head with everything in it that was committed before this call, in any session."""

@@ -123,7 +123,7 @@ class LogLayer:
         nodes = self.nodes(log_id, log)
         return LogTail(nodes, recover, clock_ms=site.clock_ms, pause=site.pause)
 
-    async def truncate(self, log_id: int, log: str, before_row: int) -> int:
+    async def truncate(self, log_id: int, log: str, before_row: int) -> Dropped:
         """See :func:`spark_bookkeeper.log.cleaning.truncation.truncate_log`."""
         return await truncate_log(self._site, self.nodes(log_id, log), before_row)
 

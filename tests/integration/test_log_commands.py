@@ -127,11 +127,16 @@ def test_rows_every_live_consumer_has_read_are_dropped_by_command(
     assert dropped == planned
     assert dropped == {
         "log": "consumed",
-        "before": 3,
+        "before": 2,
         "rows": 2,
         "size_bytes": 2,
         "first_row": 2,
     }
+    # Also where everything is read: the newest range stays.
+    session.run(consumers.advance("slow", 5, 3_600_000))
+    planned = bookkeeper.json("logs", "truncate", "consumed", "--consumed", "--dry-run")
+    assert (planned["rows"], planned["first_row"]) == (2, 4)
+    assert bookkeeper.json("logs", "truncate", "consumed", "--consumed", "--yes") == planned
     for wrong in ((), ("--consumed", "--before", 1)):
         bookkeeper.refused("logs", "truncate", "consumed", *wrong, "--yes", code=2)
 
@@ -203,23 +208,31 @@ def test_rows_are_dropped_by_age_and_size_by_command(
 def test_what_is_dropped_stays_for_readers_as_long_as_was_said(
     bookkeeper: CommandLine, bk: BookKeeper
 ) -> None:
-    for text in (b"0\n", b"1\n", b"2\n"):
+    for text in (b"0\n", b"1\n", b"2\n", b"3\n"):
         bookkeeper("logs", "append", "waiting", stdin=text)
     ledgers = set(bk.list_ledgers())
     truncate = ("logs", "truncate", "waiting", "--yes", "--before")
     bookkeeper(*truncate, 1)
     kept = bookkeeper.json("logs", "gc", "waiting")
     assert kept["waiting_bytes"] == 1
+    bookkeeper(*truncate, 2, "--deleted-ledger-retention", "30d")
+    both = bookkeeper.json("logs", "gc", "waiting")
+    assert both["waiting_bytes"] == 2
+    assert both["waiting_until_ms"] == kept["waiting_until_ms"], "of the first that is due"
     assert kept["waiting_until_ms"] > kept["rows_dropped"]
     assert "waiting bytes" in bookkeeper("logs", "gc", "waiting")
     assert set(bk.list_ledgers()) == ledgers
 
-    bookkeeper(*truncate, 2, "--deleted-ledger-retention", "0s")
+    bookkeeper(*truncate, 3, "--deleted-ledger-retention", "0s")
     assert len(bookkeeper.json("logs", "gc", "waiting")["ledgers_deleted"]) == 1
     # What was dropped without a time of its own goes by the collection's.
     done = bookkeeper.json("logs", "gc", "waiting", "--deleted-ledger-retention", "0s")
     assert len(done["ledgers_deleted"]) == 1
-    assert (done["waiting_bytes"], done["waiting_until_ms"]) == (0, None)
+    assert done["waiting_bytes"] == 1
+    # What retention drops now waits from now on, and is counted at once.
+    bookkeeper("logs", "append", "waiting", stdin=b"4\n")
+    bookkeeper("logs", "set", "waiting", "--retention-size", 1)
+    assert bookkeeper.json("logs", "gc", "waiting")["waiting_bytes"] == 2
 
 
 def test_consumers_are_listed_and_forgotten_by_command(

@@ -69,7 +69,6 @@ def test_a_seed_that_once_failed_passes(seed: int) -> None:
     assert run_seeds(seed, 1).failures == []
 
 
-@pytest.mark.slow
 def test_a_run_that_ends_early_leaves_nothing_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was ended when Python collected it, in the middle of another test, with errors of its own."""
     loops = []
@@ -85,11 +84,12 @@ def test_a_run_that_ends_early_leaves_nothing_pending(monkeypatch: pytest.Monkey
     assert [asyncio.all_tasks(loop) for loop in loops] == [set()]
 
 
+@pytest.mark.slow
 def test_a_seed_is_the_same_run_in_every_process() -> None:
     """Neither the hash seed of strings nor addresses nor the clock leak into a run."""
     program = (
         "import logging; logging.disable(logging.CRITICAL)\n"
-        "from tests.simulation.world.run import Run, run_seed\n"
+        "from tests.simulation.world.run import run_seed\n"
         "for seed in range(500, 520): print(run_seed(seed).history.hash())\n"
     )
 

@@ -289,7 +289,7 @@ def test_a_consumer_follows_one_batch_behind_and_retention_follows_it(
     consumers = session.consumers(log_id, streams.log)
 
     row = session.run(consumers.consumed_row())
-    first_row = session.run(session.truncate(log_id, streams.log, row))
+    first_row = session.run(session.truncate(log_id, streams.log, row)).first_row
 
     assert (row, first_row) == (20, 20)
     assert streams.ids() == list(range(20, 30))

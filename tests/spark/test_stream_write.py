@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -178,8 +179,14 @@ def test_what_no_stream_can_serve_fails_the_query(
         stream.run(**option)
 
 
+def sparks_log() -> Path:
+    """Where the JVM prints to: if an earlier test of this process began it, into the file of that test."""
+    gateway: Any = SparkContext._gateway
+    return Path(f"/proc/{gateway.proc.pid}/fd/2")
+
+
 def test_a_continuous_query_commits_nothing_and_names_the_reason_in_sparks_log(
-    logs: Logs, tmp_path: Path, spark_directory: Path
+    logs: Logs, tmp_path: Path
 ) -> None:
     """Spark 4.3 swallows the error of a continuous commit, so the query itself goes on idly."""
     rate = logs.spark.readStream.format("rate").option("numPartitions", 1).load()
@@ -187,15 +194,15 @@ def test_a_continuous_query_commits_nothing_and_names_the_reason_in_sparks_log(
     writer = writer.option("checkpointLocation", str(tmp_path)).trigger(continuous="1 second")
     query = writer.start()
     try:
-        sparks_log, reason = spark_directory / "spark.log", "BK_CONTINUOUS_UNSUPPORTED"
+        reason = "BK_CONTINUOUS_UNSUPPORTED"
         wait_until(
-            lambda: reason in sparks_log.read_text(),
-            f"{reason} in {sparks_log}",
+            lambda: reason in sparks_log().read_text(),
+            f"{reason} in {sparks_log()}",
             lambda: str(query.exception() or ""),
         )
     finally:
         # Shown if the test fails: another error of Spark's would be there.
-        logging.warning("%s %s", query.status, sparks_log.read_text()[-10_000:])
+        logging.warning("%s %s", query.status, sparks_log().read_text()[-10_000:])
         query.stop()
 
     assert not list((tmp_path / "commits").glob("[0-9]*"))

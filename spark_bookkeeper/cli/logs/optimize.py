@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -81,9 +81,9 @@ def optimize(
     from spark_bookkeeper.log.rules.grouping import GroupLimits
 
     given = {"log": log, "metadataServiceUri": uri, "password": password}
-    if deleted_ledger_retention_ms is not None:
-        given["deletedLedgerRetention"] = f"{deleted_ledger_retention_ms}ms"
     options = parse_write_options(given, os.environ)
+    if deleted_ledger_retention_ms is not None:
+        options = replace(options, deleted_ledger_retention_ms=deleted_ledger_retention_ms)
     session = open_session(options)
     limits = GroupLimits(target_bytes=target_bytes, ranges_min=min_ranges)
     if dry_run:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from spark_bookkeeper.cli.options import cluster_options, confirm, yes_option
 from spark_bookkeeper.cli.output import print_result, printable_duration
+
+if TYPE_CHECKING:
+    from spark_bookkeeper.log.cleaning.truncation import Dropped
 
 _LARGEST = (1 << 63) - 1
 NONE = "none"
@@ -152,37 +155,39 @@ def truncate(
     if (before is None) == (not limits.is_bounded and not limits.is_consumed_kept):
         raise click.UsageError("give --before, or some of --older-than, --keep-bytes, --consumed")
     session = session_with(uri, deleted_ledger_retention_ms)
-    log_id, row = session.run(session.catalog.open(log)).log_id, before
-    if limits.is_consumed_kept:
-        # Refused without a live one: what nobody needs is not what somebody was promised.
-        row = session.run(session.consumers(log_id, log).consumed_row())
-    if limits.is_bounded:
-        row = session.run(session.drop_expired(log_id, log, limits, is_dry_run=True)).first_row
-    elif limits.is_consumed_kept:
-        # All that no live consumer needs; looked at again when it goes, for one may come meanwhile.
-        limits = replace(limits, size_bytes=0)
-    assert row is not None
-    planned = session.run(session.would_drop(log_id, log, row))
-    document: dict[str, Any] = {
-        "log": log,
-        "before": row,
-        "rows": planned.rows,
-        "size_bytes": planned.size_bytes,
-    }
-    what = f"{planned.rows} rows, {planned.size_bytes} bytes"
+    log_id = session.run(session.catalog.open(log)).log_id
+    if before is not None:
+        row, planned = before, session.run(session.would_drop(log_id, log, before))
+    else:
+        if limits.is_consumed_kept:
+            # Refused without a live one: what nobody needs is not what somebody was promised.
+            session.run(session.consumers(log_id, log).consumed_row())
+            # With nothing else all that no live consumer needs goes, but for the newest range.
+            limits = limits if limits.is_bounded else replace(limits, size_bytes=0)
+        planned = session.run(session.drop_expired(log_id, log, limits, is_dry_run=True))
+        row = planned.first_row
     if how["dry_run"]:
-        line = f"{what} of {log} would be dropped; its first row would be {planned.first_row}"
-        print_result({**document, "first_row": planned.first_row}, line, as_json=as_json)
+        line = f"{_what(planned)} of {log} would be dropped; its first row would be {planned.first_row}"
+        _print_dropped(log, row, planned, line, as_json=as_json)
         return
-    confirm(f"Drop {what} of {log}, those before row {planned.first_row}, for ever?", is_sure)
-    if limits.is_bounded:
+    confirm(
+        f"Drop {_what(planned)} of {log}, those before row {planned.first_row}, for ever?", is_sure
+    )
+    if before is not None:
+        done = session.run(session.truncate(log_id, log, before))
+    else:
         # Not beyond what was asked about: more may have expired since.
         drop = session.drop_expired(log_id, log, limits, before_row=row)
-        first_row = session.run(drop).first_row
-    else:
-        first_row = session.run(session.truncate(log_id, log, row))
-    line = f"first row of {log} is {first_row}"
-    print_result({**document, "first_row": first_row}, line, as_json=as_json)
+        done = session.run(drop)
+    _print_dropped(log, row, done, f"first row of {log} is {done.first_row}", as_json=as_json)
+
+
+def _what(dropped: Dropped) -> str:
+    return f"{dropped.rows} rows, {dropped.size_bytes} bytes"
+
+
+def _print_dropped(log: str, row: int, dropped: Dropped, line: str, *, as_json: bool) -> None:
+    print_result({"log": log, "before": row, **asdict(dropped)}, line, as_json=as_json)
 
 
 def _parsed(parse: Callable[[str], int], value: str) -> int:

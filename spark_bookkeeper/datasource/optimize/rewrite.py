@@ -15,7 +15,8 @@ from itertools import chain
 
 import pyarrow as pa
 
-from bookkeeper_metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.errors import MetadataUnavailableError, NoSuchLedgerError
+from bookkeeper_metadata.foundation.errors import ClientClosedError
 from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.blocking.read_handle import ReadHandle
@@ -34,6 +35,7 @@ from spark_bookkeeper.datasource.write.ledger_rows import (
     write_batches,
     write_values,
 )
+from spark_bookkeeper.ledger.errors import NotEnoughBookiesError, UnauthorizedError
 from spark_bookkeeper.log.cleaning.optimize import Group, Instalment, Rewritten
 from spark_bookkeeper.log.format.epoch import LedgerWritten
 from spark_bookkeeper.log.format.model import LedgerRange, LogSettings
@@ -59,22 +61,32 @@ class _Piece:
     """What the ledger's metadata says of its rows."""
 
 
-class SourceFailedError(Exception):
-    """A ledger that should have been copied cannot be read."""
+class SourcesFailedError(Exception):
+    """Ledgers that should have been copied cannot be read; why, by where their rows lie."""
 
-    def __init__(self, source: LedgerRange, cause: Exception) -> None:
-        super().__init__(f"rows from {source.first_row} on cannot be read: {cause}")
-        self.source = source
-        self.cause = cause
+    def __init__(self, causes: Sequence[tuple[LedgerRange, Exception]]) -> None:
+        super().__init__(f"{len(causes)} ledgers cannot be read")
+        self.causes = tuple(causes)
+
+
+_OF_ALL_LEDGERS = (
+    UnauthorizedError,
+    MetadataUnavailableError,
+    NotEnoughBookiesError,
+    ClientClosedError,
+)
+"""Errors that the next ledger would meet as well: no group is made around those."""
 
 
 @contextmanager
 def _reading(source: LedgerRange) -> Iterator[None]:
-    """Whatever goes wrong meanwhile is this ledger's fault."""
+    """What goes wrong meanwhile is this ledger's fault, unless it would be any other's."""
     try:
         yield
+    except _OF_ALL_LEDGERS:
+        raise
     except Exception as cause:
-        raise SourceFailedError(source, cause) from cause
+        raise SourcesFailedError([(source, cause)]) from cause
 
 
 class GroupRewriter:
@@ -101,7 +113,7 @@ class GroupRewriter:
         ``None``: its rows have so many origins that as good as as many ledgers would come of it.
 
         Raises:
-            SourceFailedError: one of its ledgers cannot be read. The group stays as it is.
+            SourcesFailedError: some of its ledgers cannot be read. The group stays as it is.
             EpochFencedError: the instalment was given up; nothing of it becomes visible.
             BookKeeperError: the group cannot be rewritten, and stays as it is.
         """
@@ -134,7 +146,16 @@ class GroupRewriter:
         ``None``: into too many pieces, as the sizes of what is stored say already.
         """
         with ThreadPoolExecutor(METADATA_READS_MAX, "bookkeeper-origins") as pool:
-            found = list(pool.map(self._metadata, group))
+            answers = list(pool.map(self._metadata, group))
+        gone = [
+            (item, each)
+            for item, each in zip(group, answers, strict=True)
+            if isinstance(each, Exception)
+        ]
+        if gone:
+            # All of them at once: each try reads the metadata of the whole group again.
+            raise SourcesFailedError(gone)
+        found = [each for each in answers if not isinstance(each, Exception)]
         stored = [len(metadata.custom_metadata.get(RUNS_KEY, b"")) for metadata in found]
         if are_origins_too_many(stored):
             return None
@@ -148,9 +169,11 @@ class GroupRewriter:
             pieces += _cut(group[part], origins)
         return pieces
 
-    def _metadata(self, source: LedgerRange) -> LedgerMetadata:
-        with _reading(source):
+    def _metadata(self, source: LedgerRange) -> LedgerMetadata | NoSuchLedgerError:
+        try:
             return self._session.client.ledger_metadata(source.ledger_id)
+        except NoSuchLedgerError as gone:
+            return gone
 
     def _write(self, piece: _Piece, form: RowForm, number: int, attempt: int) -> LedgerWritten:
         claim = self._session.optimizer.claim(self._instalment, number, attempt)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.datasource.optimize.pace import Pace, StoppedError
-from spark_bookkeeper.datasource.optimize.rewrite import GroupRewriter, SourceFailedError
+from spark_bookkeeper.datasource.optimize.rewrite import GroupRewriter, SourcesFailedError
 from spark_bookkeeper.datasource.options.model import WriteOptions
 from spark_bookkeeper.datasource.session import Session
 from spark_bookkeeper.log.cleaning.optimize import Instalment, Optimized, Rewritten
@@ -30,7 +30,8 @@ OTHERS_WAIT_S = 60.0
 OTHERS_POLL_S = 1.0
 
 UNREADABLE_MAX = 100
-"""Ledgers that a run groups the ranges around because they cannot be read. Each may cost a time-out."""
+"""Ledgers in a row that cannot be read, without anything rewritten in between, that ranges are grouped
+around. Each may cost a time-out, and where nothing can be read that is all there is to find out."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,11 +41,10 @@ class GroupFailed:
     """Why a group stays as it is."""
 
     group: int
-    first_row: int
-    """Of what failed: of the group, or of the one ledger in it that could not be read."""
-    cause: str
-    unreadable: int | None = None
-    """That ledger."""
+    causes: tuple[str, ...]
+    """A line each, beginning with the rows of what failed: of the group, or of ledgers in it."""
+    unreadable: frozenset[int] = frozenset()
+    """Those ledgers, if they could not be read."""
 
 
 Outcome = Rewritten | GroupFailed | None
@@ -59,7 +59,8 @@ class OptimizeReport:
     groups: int = 0
     """Groups of ranges that are rewritten."""
     given_up: int = 0
-    """Groups that changed meanwhile, or failed; they stay as they are."""
+    """Groups that changed meanwhile, or failed; they stay as they are, but for what is grouped anew around a
+    ledger that cannot be read."""
     ranges_before: int = 0
     ranges_after: int = 0
     """Of the groups that are rewritten."""
@@ -102,7 +103,7 @@ def optimize_log(
     session.run(_wait_for_others(session, nodes.log_id, log, wait_s))
     # What is committed meanwhile is the next run's: this one would go on for as long as others write.
     head = session.run(nodes.head()).head
-    spans = deque([(0, head.next_row)])
+    spans, in_a_row = deque([(0, head.next_row)]), 0
     while spans:
         row, end_row = spans.popleft()
         instalment = session.run(optimizer.plan(nodes.log_id, log, limits, row, end_row))
@@ -111,7 +112,7 @@ def optimize_log(
         try:
             found = rewrite(instalment, head.settings)
             failed = [each for each in found if isinstance(each, GroupFailed)]
-            report.failures += [f"rows from {each.first_row} on: {each.cause}" for each in failed]
+            report.failures += [cause for each in failed for cause in each.causes]
             made = [each for each in found if isinstance(each, Rewritten)]
             report.add(session.run(optimizer.commit(instalment, made)))
         except BaseException:
@@ -121,10 +122,12 @@ def optimize_log(
             raise
         on_progress(report)
         spans.appendleft((instalment.next_row, end_row))
+        in_a_row = 0 if made else in_a_row
         for each in failed:
+            in_a_row += len(each.unreadable)
             # One ledger that cannot be read must not keep its neighbours as they are, for good.
-            if each.unreadable is not None and len(limits.unreadable) < UNREADABLE_MAX:
-                limits = replace(limits, unreadable=limits.unreadable | {each.unreadable})
+            if each.unreadable and in_a_row < UNREADABLE_MAX:
+                limits = replace(limits, unreadable=limits.unreadable | each.unreadable)
                 group = instalment.groups[each.group]
                 spans.appendleft((group[0].first_row, group[-1].next_row))
     return report
@@ -140,8 +143,8 @@ def rewrite_here(
         rewriter = GroupRewriter(session, options, settings, instalment, pace)
         with ThreadPoolExecutor(WORKERS, "bookkeeper-optimize") as pool:
             numbers = range(len(instalment.groups))
-            futures = [pool.submit(rewrite_one, rewriter, instalment, at, 0) for at in numbers]
             try:
+                futures = [pool.submit(rewrite_one, rewriter, instalment, at, 0) for at in numbers]
                 return [future.result() for future in futures]
             except BaseException:
                 # Leaving the pool waits for its threads, which may have hours to go.
@@ -160,19 +163,17 @@ def rewrite_one(
         return rewriter.rewrite(number, attempt)
     except StoppedError:
         raise
-    except SourceFailedError as failed:
-        source = failed.source
-        return _failed(number, source.first_row, failed.cause, source.ledger_id)
+    except SourcesFailedError as failed:
+        lines = tuple(_line(source.first_row, cause) for source, cause in failed.causes)
+        return GroupFailed(number, lines, frozenset(each.ledger_id for each, _ in failed.causes))
     except Exception as cause:  # noqa: BLE001 - whatever it is, it is of this group
-        return _failed(number, instalment.groups[number][0].first_row, cause)
+        return GroupFailed(number, (_line(instalment.groups[number][0].first_row, cause),))
 
 
-def _failed(
-    group: int, first_row: int, cause: Exception, unreadable: int | None = None
-) -> GroupFailed:
+def _line(first_row: int, cause: Exception) -> str:
     name = cause.name if isinstance(cause, BookKeeperError) else type(cause).__name__
-    _log.warning("group not rewritten. first_row=%d cause=%s", first_row, cause)
-    return GroupFailed(group, first_row, f"{name}: {cause}", unreadable)
+    _log.warning("not rewritten. first_row=%d cause=%s", first_row, cause)
+    return f"rows from {first_row} on: {name}: {cause}"
 
 
 async def _wait_for_others(session: Session, log_id: int, log: str, wait_s: float) -> None:

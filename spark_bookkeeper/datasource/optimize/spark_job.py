@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
 from spark_bookkeeper.datasource.errors import OptionsError
@@ -67,11 +67,20 @@ def optimize(
         count = len(instalment.groups)
         tasks = spark.range(0, count, 1, numPartitions=min(count, TASKS_MAX))
         # Not mapInArrow, which wants pandas on the driver. Not deterministic: called once for each.
-        work = udf(_Work(given, settings, instalment), "binary", useArrow=False)
+        work = _udf_of(tasks)(_Work(given, settings, instalment), "binary", useArrow=False)
         rows = tasks.select(work.asNondeterministic()("id").alias("outcome")).collect()
         return [pickle.loads(bytes(row.outcome)) for row in rows]
 
     return optimize_log(open_session(given), log, limits, rewrite)
+
+
+def _udf_of(frame: DataFrame) -> Callable[..., Any]:
+    """The ``udf`` of the frame's kind: PySpark's own asks the environment, which may know no session."""
+    if type(frame).__module__.startswith("pyspark.sql.connect."):
+        from pyspark.sql.connect.functions import udf as connect_udf
+
+        return connect_udf
+    return udf
 
 
 class _Work:

@@ -59,6 +59,9 @@ class Collector:
         # A busy head may refuse it for long, and the rest must not wait for that.
         expired = await drop_expired(self._sweeper.site, nodes, is_dry_run=is_dry_run)
         report.rows_dropped = expired.rows
+        if expired.rows and not is_dry_run:
+            now_ms, kept_ms = self._sweeper.site.clock_ms(), self._sweeper.site.garbage_retention_ms
+            report.note_waiting(expired.size_bytes, now_ms + self._retention_ms(kept_ms))
         return report
 
     async def _tokens(self, nodes: LogNodes, report: SweepReport, is_dry_run: bool) -> None:
@@ -118,7 +121,7 @@ class Collector:
             if garbage is None:
                 continue
             if (due_ms := self._due_ms(garbage)) > self._sweeper.site.clock_ms():
-                report.note_waiting(garbage, due_ms)
+                report.note_waiting(garbage.size_bytes, due_ms)
                 continue
             ledger_ids = await _ledgers_of(nodes, garbage)
             if ledger_ids is None:
@@ -140,10 +143,13 @@ class Collector:
 
     def _due_ms(self, garbage: Garbage) -> int:
         """From when on it may be deleted."""
-        retention_ms = garbage.retention_ms
-        if retention_ms is None:
-            retention_ms = self._sweeper.settings.deleted_ledger_retention_ms
-        return garbage.dropped_ms + retention_ms
+        return garbage.dropped_ms + self._retention_ms(garbage.retention_ms)
+
+    def _retention_ms(self, wanted_ms: int | None) -> int:
+        """What whoever dropped something wanted, or what counts where nobody wanted anything."""
+        return (
+            self._sweeper.settings.deleted_ledger_retention_ms if wanted_ms is None else wanted_ms
+        )
 
     async def _chunks(self, nodes: LogNodes, report: SweepReport, is_dry_run: bool) -> None:
         names = await nodes.store.children(nodes.tree.chunks) or []

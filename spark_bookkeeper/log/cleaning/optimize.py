@@ -282,6 +282,8 @@ async def _groups(
     found: list[Group] = []
     size_bytes = ranges = 0
     async for family in _families(nodes, head, from_row):
+        if family and family[0].first_row >= until_row:
+            break
         # What an instalment before has looked at stays; behind it groups begin anew.
         behind = [
             item for item in family if from_row <= item.first_row and item.next_row <= until_row

@@ -24,7 +24,6 @@ from bookkeeper_metadata.store.operations import StoreConflict
 from spark_bookkeeper.log.cleaning.references import find_referenced
 from spark_bookkeeper.log.commits.commit import CommitOutcome, CommitSummary
 from spark_bookkeeper.log.format.epoch import TaskMessage, TokenChild, TokenState
-from spark_bookkeeper.log.format.model import Garbage
 from spark_bookkeeper.log.nodes.deletes import delete_node, delete_nodes
 from spark_bookkeeper.log.nodes.paths import job_name
 from spark_bookkeeper.log.nodes.reads import LogNodes
@@ -55,9 +54,9 @@ class SweepReport:
     waiting_until_ms: int | None = None
     """When the first of them may be deleted, ms since the epoch; by this host's clock."""
 
-    def note_waiting(self, garbage: Garbage, due_ms: int) -> None:
+    def note_waiting(self, size_bytes: int, due_ms: int) -> None:
         """Count what may be deleted from then on only."""
-        self.waiting_bytes += garbage.size_bytes
+        self.waiting_bytes += size_bytes
         until_ms = due_ms if self.waiting_until_ms is None else self.waiting_until_ms
         self.waiting_until_ms = min(until_ms, due_ms)
 

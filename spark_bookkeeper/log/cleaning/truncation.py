@@ -55,23 +55,22 @@ async def would_drop(nodes: LogNodes, before_row: int) -> Dropped:
     return await read_whole(nodes, "ranges", look)
 
 
-async def truncate_log(site: LogSite, nodes: LogNodes, before_row: int) -> int:
-    """Drop every range that ends at or below ``before_row``; returns the first row still there.
+async def truncate_log(site: LogSite, nodes: LogNodes, before_row: int) -> Dropped:
+    """Drop every range that ends at or below ``before_row``.
 
     Raises:
         ValueError: the log has no such row, and no writer.
         NoSuchLogError, MetadataConflictError, MetadataUnavailableError: see ``change_head``.
     """
 
-    async def attempt(change: HeadChange) -> int:
+    async def attempt(change: HeadChange) -> Dropped:
         found = await nodes.head()
         head = found.head
         require_row(head, before_row)
         transition = await cut_before(nodes, head, before_row, change.names, change.now_ms)
-        if transition is None:
-            return head.base_row
-        await change.apply(found, transition.kept_for(site.garbage_retention_ms))
-        return transition.head.base_row
+        if transition is not None:
+            await change.apply(found, transition.kept_for(site.garbage_retention_ms))
+        return Dropped.by(head, transition)
 
     return await change_head(nodes, attempt, clock_ms=site.clock_ms, pause=site.pause)
 

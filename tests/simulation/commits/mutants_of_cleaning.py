@@ -118,7 +118,7 @@ planted("own_epoch_only", "a sweep leaves the job's other epochs alone", "R11").
 
 @planted("garbage_never_kept", "garbage goes at once, with readers still at it", "X7")
 def _garbage_never_kept(patch: Patch) -> None:
-    patch.constant(Collector, "_is_expired", True)
+    patch.constant(Collector, "_due_ms", 0)
 
 
 planted("shared_garbage", "garbage takes a ledger that other garbage names", "X7").edit(

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 from pyspark.sql.datasource import IsNull
@@ -84,8 +85,13 @@ def test_rows_without_a_time_are_found_behind_a_rewrite(world: FakeSpark) -> Non
     assert without_time() == [0, 1]
 
 
-def test_an_interrupted_one_does_not_keep_its_pace(world: FakeSpark) -> None:
+def test_an_interrupted_one_does_not_keep_its_pace(
+    world: FakeSpark, request: pytest.FixtureRequest
+) -> None:
     """At a byte a second it would have gone on for as long as the group takes, hours."""
+    # Ignored by whatever a shell began in the background.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, before))
     for first in range(0, 40, 10):
         append(world, first, 10)
     here = rewrite_here(world.session, parse_write_options({"log": "orders"}, HERE), 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bookkeeper_metadata.errors import NoSuchLedgerError
@@ -86,13 +88,50 @@ def test_a_log_of_which_everything_is_lost_is_not_tried_range_by_range(
     world: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "UNREADABLE_MAX", 3)
-    fill(world, 12)
-    world.client.ledgers.clear()
+    for ledger_id in fill(world, 12):
+        world.client.ledgers[ledger_id].payloads.pop(0)
 
     report = optimize(world)
 
     assert sizes(world) == [10] * 12
-    assert len(report.failures) == 4
+    assert len(report.failures) == 3
+
+
+def test_any_number_is_grouped_around_as_long_as_something_is_rewritten(
+    world: FakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next runs would begin with the same ledgers again, and never come further."""
+    monkeypatch.setattr(run, "UNREADABLE_MAX", 2)
+    ledgers = fill(world, 24)
+    for at in range(3, 24, 4):
+        world.client.ledgers[ledgers[at]].payloads.pop(0)
+
+    report = optimize(world)
+
+    assert sizes(world) == [30, 10] * 6
+    assert len(report.failures) == 6
+
+
+def test_a_wrong_password_is_no_ledgers_fault(world: FakeSpark) -> None:
+    """Each ledger would be tried, one after the other."""
+    fill(world, 6)
+    given = parse_write_options({"log": "orders", "password": "wrong"}, HERE)
+
+    report = optimize_log(world.session, "orders", LIMITS, rewrite_here(world.session, given))
+
+    assert sizes(world) == [10] * 6
+    assert len(report.failures) == 1
+    assert report.failures[0].startswith("rows from 0 on: BK_UNAUTHORIZED")
+
+
+def test_a_ledger_with_odd_marks_keeps_its_own_rows_only(world: FakeSpark) -> None:
+    ledgers = fill(world, 7)
+    odd = world.client.ledgers[ledgers[3]]
+    marks = {**odd.metadata.custom_metadata, "sparkBatchId": b"9" * 70}
+    odd.metadata = replace(odd.metadata, custom_metadata=marks)
+
+    assert len(optimize(world).failures) == 1
+    assert sizes(world) == [30, 10, 30]
 
 
 def test_a_ledger_to_leave_alone_parts_its_neighbours(world: FakeSpark) -> None:

@@ -76,8 +76,29 @@ async def test_an_id_whose_ledger_is_not_deleted_yet_is_not_taken_again(scene: S
         await scene.metadata()
 
 
-async def test_an_id_whose_ledger_is_alive_is_said_to_be_taken(scene: Scene) -> None:
+@pytest.mark.cluster(bookies=4)
+async def test_a_bookie_outside_the_new_ensemble_is_asked_as_well(scene: Scene) -> None:
+    """An ensemble change would have brought it in, with its old entries."""
+    old = await scene.client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+    await old.append(b"old")
+    await scene.client.cluster.ledgers.delete(old.ledger_id)
+
+    for _ in range(8):
+        with pytest.raises(LedgerDeletedError):
+            await scene.client.create_ledger(
+                ensemble_size=1, write_quorum=1, ack_quorum=1, ledger_id=old.ledger_id
+            )
+
+
+async def test_an_id_whose_ledger_is_alive_is_said_to_be_taken(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once: were it deleted before the creation, that would succeed, upon its entries."""
     await scene.writer.append(b"0")
 
+    async def create(*_: object, **__: object) -> None:
+        pytest.fail("left to the creation")
+
+    monkeypatch.setattr(scene.client.cluster.ledgers, "create", create)
     with pytest.raises(LedgerExistsError):
         await scene.client.create_ledger(ledger_id=scene.ledger_id)
