@@ -88,3 +88,25 @@ def test_a_bookie_that_is_lost_for_good_is_healed(
     assert status["is_enabled"]
     assert status["auditor"]
     assert (status["marked"], status["being_mended"]) == (0, 0)
+
+
+@pytest.mark.full
+def test_a_local_cluster_heals_if_it_is_told_to() -> None:
+    with (
+        LocalCluster(4, autorecovery=True) as cluster,
+        BookKeeper(cluster.metadata_service_uri) as bk,
+    ):
+        with bk.create_ledger() as writer:
+            writer.append_many(PAYLOADS)
+        lost = next(
+            each
+            for each in cluster.bookies
+            if each.bookie_id in writer.metadata.last_fragment.ensemble
+        )
+        lost.kill()
+        waited = Deadline(120)
+        while lost.bookie_id in bk.ledger_metadata(writer.ledger_id).last_fragment.ensemble:
+            assert not waited.has_passed
+            time.sleep(0.2)
+        with bk.open_ledger(writer.ledger_id) as reader:
+            assert [bytes(entry.payload) for entry in reader.read(0, 199)] == PAYLOADS
