@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from bookie_server.wire.add_frames import encode_section, encode_section_header
 from bookie_server.wire.digest import digest_for, master_key
+from bookie_server.wire.limits import ID_SPAN_MAX
 from bookie_server.wire.messages import EncodedSection, IdRange, Status
 from bookie_server.wire.record import Run
 from bookkeeper_metadata.model import LedgerMetadata
@@ -24,7 +25,6 @@ from spark_bookkeeper.replication.rules import Share, not_held
 WINDOW_BYTES = 4 * 1024 * 1024
 """Read at a time, as soon as it is known how large a ledger's entries are."""
 _ENTRIES_AT_FIRST = 8
-_ENTRIES_MAX = 100_000
 _GROWTH = 8
 
 TakePace = Callable[[int], Awaitable[None]]
@@ -71,13 +71,15 @@ class LedgerCopier:
         copied, entries = 0, _ENTRIES_AT_FIRST
         first = share.fragment.first_entry
         while first <= share.last_entry:
-            last = min(first + entries - 1, share.last_entry)
-            wanted = not_held(share.entry_ids(first, last), held)
+            # No bookie takes ids that are further apart in one section.
+            last = first + ID_SPAN_MAX - 1
+            wanted = not_held(share.entry_ids(first, last), held, entries)
             if wanted:
                 size_bytes = await self._copy_some(share, wanted, target)
                 copied += size_bytes
                 fitting = WINDOW_BYTES * len(wanted) // size_bytes
-                entries = max(1, min(fitting, _GROWTH * entries, _ENTRIES_MAX))
+                entries = max(1, min(fitting, _GROWTH * entries))
+                last = wanted[-1]
             first = last + 1
         return copied
 

@@ -8,8 +8,10 @@ its ensemble behind its last acknowledged entry. Source: Apache ``LedgerFragment
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from bookie_server.wire.messages import IdRange
 from bookie_server.wire.stripe import Stripe
@@ -66,23 +68,21 @@ def open_fragment(metadata: LedgerMetadata) -> Fragment | None:
     return None if metadata.is_closed else metadata.last_fragment
 
 
-def not_held(entry_ids: Sequence[int], held: Sequence[IdRange]) -> Sequence[int]:
-    """Those of the ids, ascending, that are in none of the ranges, ascending as well."""
+def not_held(entry_ids: Sequence[int], held: Sequence[IdRange], count_max: int) -> Sequence[int]:
+    """The first of the ids, ascending, that are in none of the ranges, ascending as well."""
     if not entry_ids:
         return ()
-    if not any(
-        part.first_entry <= entry_ids[-1] and entry_ids[0] <= part.last_entry for part in held
-    ):
-        return entry_ids
-    return list(_outside(entry_ids, held))
+    at = bisect_left(held, entry_ids[0], key=lambda part: part.last_entry)
+    if at == len(held) or held[at].first_entry > entry_ids[-1]:
+        return entry_ids[:count_max]
+    return list(islice(_outside(entry_ids, islice(held, at, None)), count_max))
 
 
-def _outside(entry_ids: Iterable[int], held: Iterable[IdRange]) -> Iterator[int]:
-    ranges = iter(held)
-    part = next(ranges, None)
+def _outside(entry_ids: Iterable[int], held: Iterator[IdRange]) -> Iterator[int]:
+    part = next(held, None)
     for entry_id in entry_ids:
         while part is not None and part.last_entry < entry_id:
-            part = next(ranges, None)
+            part = next(held, None)
         if part is None or entry_id < part.first_entry:
             yield entry_id
 

@@ -74,6 +74,23 @@ async def test_a_lost_bookies_copies_are_made_again_elsewhere(
     assert await read_all(await scene.open()) == payloads
 
 
+@pytest.mark.cluster(bookies=9)
+@pytest.mark.parametrize("quorums", [(8, 1, 1)])
+async def test_entries_far_apart_are_copied_as_well(scene: Scene) -> None:
+    """No section may hold ids that are 65,536 apart, and small entries of a stripe would fit."""
+    await scene.writer.append_many([b""] * 110_000)
+    await scene.writer.close()
+    lost = scene.ensemble[0]
+    await scene.cluster.registrations[lost].withdraw()
+
+    assert (await mend(scene)).is_whole
+
+    (last,) = (await scene.metadata()).fragments
+    for entry_id in (0, 37_448, 65_536, 109_992):
+        holder = last.ensemble[entry_id % 8]
+        assert holder in scene.cluster.copies(scene.ledger_id, entry_id)
+
+
 @FIVE
 async def test_one_ledger_loses_two_bookies_at_once(scene: Scene) -> None:
     await scene.writer.append_many(numbers(100))
