@@ -80,8 +80,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_bookkeeper",),  # the public face
     ("spark_bookkeeper.admin",),
     ("spark_bookkeeper.demo",),
-    ("spark_bookkeeper.cli.options", "spark_bookkeeper.cli.output", "spark_bookkeeper.cli.records"),
-    ("spark_bookkeeper.cli.logs",),
+    ("spark_bookkeeper.cli.options", "spark_bookkeeper.cli.output", "spark_bookkeeper.cli.values"),
+    ("spark_bookkeeper.cli.records",),
+    ("spark_bookkeeper.cli.ledgers", "spark_bookkeeper.cli.logs"),
     ("spark_bookkeeper.cli",),
 )
 """Every room, lowest first; a room's longest name counts. A module may import its own layer and those

@@ -163,6 +163,14 @@ class BookieRegistry:
         """Bookies that only serve what they have, by id, sorted."""
         return await self._read(self._paths.readonly)
 
+    async def list_registered(self) -> set[str]:
+        """Ids of all of them, whatever they take."""
+        return {
+            name
+            for folder in (self._paths.available, self._paths.readonly)
+            for name in await self._names(folder)
+        }
+
     async def watch(
         self, changed: Callable[[frozenset[str], frozenset[str]], None]
     ) -> Callable[[], None]:
@@ -184,9 +192,12 @@ class BookieRegistry:
             return stops.pop_all().close
 
     async def _read(self, folder: str) -> dict[str, BookieServiceInfo]:
-        names = [name for name in await self._store.children(folder) or [] if name != READONLY]
+        names = await self._names(folder)
         infos = await asyncio.gather(*(self._info(folder, name) for name in names))
         return {name: info for name, info in zip(names, infos, strict=True) if info is not None}
+
+    async def _names(self, folder: str) -> list[str]:
+        return [name for name in await self._store.children(folder) or [] if name != READONLY]
 
     async def _info(self, folder: str, bookie_id: str) -> BookieServiceInfo | None:
         node = await self._store.get(f"{folder}/{bookie_id}")

@@ -116,6 +116,11 @@ class LedgerMetadata:
     def last_fragment(self) -> Fragment:
         return self.fragments[-1]
 
+    @property
+    def bookie_ids(self) -> frozenset[str]:
+        """Every bookie that is a member, of whatever fragment."""
+        return frozenset(each for fragment in self.fragments for each in fragment.ensemble)
+
     def fragment_of(self, entry_id: int) -> Fragment:
         """The fragment whose ensemble holds ``entry_id`` (floor of its first entries)."""
         invariant(entry_id >= 0, "entries are numbered from 0")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from google.protobuf import text_format
@@ -125,11 +125,7 @@ class Underreplication:
             wanted = Mark(tuple(dict.fromkeys((*before, *bookie_ids))), now_ms)
             # Whoever mends the ledger may empty folders and delete them between the two.
             with suppress(NodeExistsError, NoNodeError, BadVersionError):
-                if node is None:
-                    await self._store.create(path, encode_mark(wanted), make_parents=True)
-                    return Mark(wanted.bookie_ids, now_ms, 0)
-                version = await self._store.put(path, encode_mark(wanted), node.version)
-                return Mark(wanted.bookie_ids, now_ms, version)
+                return replace(wanted, version=await self._write(path, encode_mark(wanted), node))
         raise MetadataConflictError(path, f"lost {ATTEMPTS_MAX} races in a row")
 
     async def read(self, ledger_id: int) -> Mark | None:
@@ -168,7 +164,7 @@ class Underreplication:
             return True
         raise MetadataUnavailableError(self._store.service, "every reply to a delete was lost")
 
-    async def marked(self, random: Random | None = None) -> AsyncIterator[int]:
+    async def list_marked(self, random: Random | None = None) -> AsyncIterator[int]:
         """The marked ledgers, ascending; in some other order with ``random``, which many workers
         want who begin at the same moment. Marks made or deleted meanwhile may or may not appear.
         """
@@ -188,7 +184,7 @@ class Underreplication:
 
     # -- locks ------------------------------------------------------------------------------------
 
-    async def locked(self) -> set[int]:
+    async def list_locked(self) -> set[int]:
         """The ledgers that somebody mends."""
         names = await self._store.children(self._paths.underreplication_locks) or []
         return {ledger_id for name in names if (ledger_id := marked_ledger(name)) is not None}
@@ -238,10 +234,7 @@ class Underreplication:
             await back_off(attempt, self._random)
             node = await self._store.get(path)
             with suppress(NodeExistsError, NoNodeError, BadVersionError):
-                if node is None:
-                    await self._store.create(path, value, make_parents=True)
-                else:
-                    await self._store.put(path, value, node.version)
+                await self._write(path, value, node)
                 return
         raise MetadataConflictError(path, f"lost {ATTEMPTS_MAX} races in a row")
 
@@ -276,14 +269,15 @@ class Underreplication:
 
     async def note_check(self, check: PeriodicCheck, now_ms: int) -> None:
         """Have the next auditor know when such a check was finished."""
-        path, value = (
-            self._paths.last_check(check),
-            CheckTimeFormat(ctime=now_ms).SerializeToString(),
-        )
-        node = await self._store.get(path)
+        path = self._paths.last_check(check)
+        value = CheckTimeFormat(ctime=now_ms).SerializeToString()
         # There is one auditor; should another write at the same moment, its time is as good.
         with suppress(NodeExistsError, NoNodeError, BadVersionError):
-            if node is None:
-                await self._store.create(path, value, make_parents=True)
-            else:
-                await self._store.put(path, value, node.version)
+            await self._write(path, value, await self._store.get(path))
+
+    async def _write(self, path: str, value: bytes, known: Node | None) -> int:
+        """Write over what is known of a node, or make it; returns its version then."""
+        if known is not None:
+            return await self._store.put(path, value, known.version)
+        await self._store.create(path, value, make_parents=True)
+        return 0

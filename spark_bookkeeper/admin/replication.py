@@ -34,7 +34,7 @@ async def find_ledgers_of(client: LedgerClient, bookie_id: str) -> list[int]:
             metadata = await client.cluster.ledgers.read(ledger_id)
         except NoSuchLedgerError:
             return False  # deleted meanwhile
-        return any(bookie_id in each.ensemble for each in metadata.metadata.fragments)
+        return bookie_id in metadata.metadata.bookie_ids
 
     listed = [ledger_id async for ledger_id in client.list_ledgers()]
     found = await each(is_member, listed, concurrency_max=READS_MAX)

@@ -21,7 +21,7 @@ from spark_bookkeeper.cli.bookies import bookies
 from spark_bookkeeper.cli.cluster import cluster
 from spark_bookkeeper.cli.cookies import cookies
 from spark_bookkeeper.cli.demo import demo
-from spark_bookkeeper.cli.ledgers import ledgers
+from spark_bookkeeper.cli.ledgers.commands import ledgers
 from spark_bookkeeper.cli.local import local
 from spark_bookkeeper.cli.logs.commands import logs
 from spark_bookkeeper.cli.options import State

@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bookkeeper_metadata.environment import METADATA_URI_VARIABLE
-from spark_bookkeeper.cli.logs.retention import any_duration, size
 from spark_bookkeeper.cli.metadata import run_on_metadata
-from spark_bookkeeper.cli.options import cluster_options, debug_option
-from spark_bookkeeper.cli.output import print_fields, print_json, print_list, print_result
+from spark_bookkeeper.cli.options import cluster_options, debug_option, optional_uri_option
+from spark_bookkeeper.cli.output import (
+    print_fields,
+    print_json,
+    print_list,
+    print_result,
+    printable_fields,
+)
+from spark_bookkeeper.cli.values import any_duration, size
 
 if TYPE_CHECKING:
     from bookkeeper_metadata.store.interface import MetadataStore
@@ -59,14 +64,7 @@ COLUMNS = {
 @click.option(
     "--bookie", "own", help="Id of the bookie beside this process: it takes copies first."
 )
-@click.option(
-    "--metadata-service-uri",
-    "uri",
-    envvar=METADATA_URI_VARIABLE,
-    show_envvar=True,
-    metavar="URI",
-    help="The cluster, e.g. zk+hierarchical://127.0.0.1:2181/ledgers.",
-)
+@optional_uri_option
 @debug_option
 @click.pass_context
 def autorecovery(
@@ -132,15 +130,15 @@ def status(uri: str, as_json: bool) -> None:
         return {
             "is_enabled": await marks.is_enabled(),
             "auditor": await elected_auditor(store, root),
-            "marked": len([each async for each in marks.marked()]),
-            "being_mended": len(await marks.locked()),
+            "marked": len([each async for each in marks.list_marked()]),
+            "being_mended": len(await marks.list_locked()),
         }
 
     document = run_on_metadata(uri, read)
     if as_json:
         print_json(document)
     else:
-        print_fields({name.replace("_", " "): value for name, value in document.items()})
+        print_fields(printable_fields(document))
 
 
 @click.group()
@@ -155,8 +153,8 @@ def list_marks(uri: str, as_json: bool) -> None:
 
     async def read(store: MetadataStore, root: str) -> list[dict[str, Any]]:
         marks = _marks(store, root)
-        locked, found = await marks.locked(), []
-        async for ledger_id in marks.marked():
+        locked, found = await marks.list_locked(), []
+        async for ledger_id in marks.list_marked():
             mark = await marks.read(ledger_id)
             if mark is not None:
                 found.append(

@@ -40,17 +40,21 @@ debug_option = click.option(
 )
 """``--debug``: errors come with their traceback."""
 
-uri_option = click.option(
-    "--metadata-service-uri",
-    "uri",
-    envvar=METADATA_URI_VARIABLE,
-    default=lambda: read_metadata_uri(os.environ),  # the old variable, with its warning
-    required=True,
-    show_envvar=True,
-    metavar="URI",
-    help="The cluster, e.g. zk+hierarchical://127.0.0.1:2181/ledgers.",
+optional_uri_option, uri_option = (
+    click.option(
+        "--metadata-service-uri",
+        "uri",
+        envvar=METADATA_URI_VARIABLE,
+        default=lambda: read_metadata_uri(os.environ),  # the old variable, with its warning
+        required=is_required,
+        show_envvar=True,
+        metavar="URI",
+        help="The cluster, e.g. zk+hierarchical://127.0.0.1:2181/ledgers.",
+    )
+    for is_required in (False, True)
 )
-"""``--metadata-service-uri``, also from the environment, as parameter ``uri``."""
+"""``--metadata-service-uri``, also from the environment, as parameter ``uri``; a command that has commands
+of its own does without it."""
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead of text."

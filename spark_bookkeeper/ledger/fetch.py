@@ -92,7 +92,11 @@ class FragmentFetcher:
         Raises:
             DigestMismatchError, EntryUnreadableError: no replica returned one of them.
         """
-        fetched = await self.fetch_some(fragment, first_entry, last_entry, turn)
+        return await self.fetch_ids(fragment, range(first_entry, last_entry + 1), turn)
+
+    async def fetch_ids(self, fragment: Fragment, wanted: Sequence[int], turn: int) -> list[Run]:
+        """As :meth:`fetch`, for whichever ``wanted`` entries of the fragment, ascending."""
+        fetched = await self._fetch(fragment, wanted, turn)
         if fetched.missing:
             raise unreadable(self._ledger_id, fetched.missing[0], fetched.answers)
         return fetched.runs
@@ -101,10 +105,9 @@ class FragmentFetcher:
         self, fragment: Fragment, first_entry: int, last_entry: int, turn: int
     ) -> Fetched:
         """As :meth:`fetch`, but entries that no replica returned are listed in the result, not raised."""
-        return await self.fetch_ids(fragment, range(first_entry, last_entry + 1), turn)
+        return await self._fetch(fragment, range(first_entry, last_entry + 1), turn)
 
-    async def fetch_ids(self, fragment: Fragment, wanted: Sequence[int], turn: int) -> Fetched:
-        """As :meth:`fetch_some`, for whichever ``wanted`` entries of the fragment, ascending."""
+    async def _fetch(self, fragment: Fragment, wanted: Sequence[int], turn: int) -> Fetched:
         await self._cluster.prepare(fragment.ensemble)
         groups = split_by_write_set(self._quorum, wanted)
         if len(groups) == 1:

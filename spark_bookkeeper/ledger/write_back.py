@@ -12,16 +12,15 @@ Apache's, the entries keep the LAC they were written with, which no recovery may
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from bookie_server.wire.add_frames import encode_section, encode_section_header
-from bookie_server.wire.digest import master_key
 from bookie_server.wire.messages import EncodedSection, Status
 from bookie_server.wire.record import Run
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import LedgerRecoveryError
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
+from spark_bookkeeper.ledger.protocol.recovery_adds import RecoveryAdds, cut_to_size
 
 
 class WriteBack:
@@ -32,10 +31,7 @@ class WriteBack:
         self._ledger_id = ledger_id
         self._quorum = QuorumConfig.of(metadata)
         self._read_from = metadata.last_fragment
-        # The bookies are fenced by now and refuse every add that is not marked as a recovery's.
-        self._header = encode_section_header(
-            ledger_id, master_key(metadata.password), metadata.digest_type, is_recovery=True
-        )
+        self._adds = RecoveryAdds(ledger_id, metadata)
         self._written_to = metadata
         self._in_limbo: set[str] = set()
         """Bookies that lack records of the ledger and take no adds of it."""
@@ -60,7 +56,7 @@ class WriteBack:
             MetadataUnavailableError: the metadata service did not say which bookies are registered.
         """
         size_bytes_max = self._cluster.settings.connection.frame_size_bytes_max
-        for chunk in _chunks(entries, size_bytes_max):
+        for chunk in cut_to_size(entries, size_bytes_max):
             await self._store_chunk(chunk)
 
     async def _store_chunk(self, chunk: list[Run]) -> None:
@@ -125,28 +121,10 @@ class WriteBack:
         """The section for each position; one object for all positions where nothing is striped."""
         positions = range(self._quorum.ensemble_size)
         if not self._quorum.is_striped:
-            return dict.fromkeys(positions, self._section(chunk))
+            return dict.fromkeys(positions, self._adds.section(chunk))
         sections: dict[int, EncodedSection] = {}
         for position in positions:
             mine = [e for e in chunk if position in self._quorum.write_set(e.first_entry)]
             if mine:
-                sections[position] = self._section(mine)
+                sections[position] = self._adds.section(mine)
         return sections
-
-    def _section(self, entries: list[Run]) -> EncodedSection:
-        data = encode_section(self._header, [entry.data for entry in entries])
-        first, last = entries[0].first_entry, entries[-1].last_entry
-        return EncodedSection(self._ledger_id, first, last, True, data)
-
-
-def _chunks(entries: list[Run], size_bytes_max: int) -> Iterator[list[Run]]:
-    chunk: list[Run] = []
-    size_bytes = 0
-    for entry in entries:
-        if chunk and size_bytes + entry.size_bytes > size_bytes_max:
-            yield chunk
-            chunk, size_bytes = [], 0
-        chunk.append(entry)
-        size_bytes += entry.size_bytes
-    if chunk:
-        yield chunk

@@ -71,7 +71,7 @@ class Auditor:
             MetadataUnavailableError: some may not be marked.
         """
         await self._cluster.ledgers.sync()
-        gone = frozenset(lost).difference(await self._registered())
+        gone = frozenset(lost).difference(await self._cluster.registry.list_registered())
         if not gone:
             return 0
 
@@ -84,7 +84,7 @@ class Auditor:
                 # One that nobody understands must not keep the others unmarked.
                 _LOGGER.error("a ledger is not audited. detail=%s", corrupt)
                 return False
-            named = gone.intersection(b for f in metadata.fragments for b in f.ensemble)
+            named = gone & metadata.bookie_ids
             if named:
                 await self._marks.mark(ledger_id, sorted(named), now_ms=self._clock_ms())
             return bool(named)
@@ -122,17 +122,13 @@ class Auditor:
                     check_s = now_s() + self._settings.bookie_check_interval_ms / 1000
                     bookies.forget_audits()
                 bookies.on_known(await self._cookies.bookie_ids())
-                bookies.on_registered(await self._registered(), now_s())
+                bookies.on_registered(await self._cluster.registry.list_registered(), now_s())
                 due = bookies.due(now_s())
                 if due and await self._marks.is_enabled():
                     await self.audit(due)
                     bookies.on_audited(due)
                 else:
                     await _wait(changed, bookies.left_s(now_s(), _LOOK_AGAIN_S))
-
-    async def _registered(self) -> set[str]:
-        registry = self._cluster.registry
-        return {*await registry.writable(), *await registry.readonly()}
 
 
 async def _wait(changed: asyncio.Event, seconds: float) -> None:

@@ -1,25 +1,24 @@
 """Copies entries to one bookie, byte for byte as they were read and only if their digests verify.
 
-The adds are marked as a recovery's, since the ledger may be fenced; a bookie that holds an entry already
-compares it. When a copy returns, what it was asked for is on the bookie's disk.
+A bookie that holds an entry already compares it. When a copy returns, what it was asked for is on the bookie's disk.
 """
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
-from bookie_server.wire.add_frames import encode_section, encode_section_header
-from bookie_server.wire.digest import digest_for, master_key
+from bookie_server.wire.digest import digest_for
 from bookie_server.wire.limits import ID_SPAN_MAX
-from bookie_server.wire.messages import EncodedSection, IdRange, Status
+from bookie_server.wire.messages import IdRange, Status
 from bookie_server.wire.record import Run
+from bookkeeper_metadata.foundation.tasks import settle
 from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.fetch import FragmentFetcher
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
-from spark_bookkeeper.ledger.protocol.read_rules import unreadable
+from spark_bookkeeper.ledger.protocol.recovery_adds import RecoveryAdds, cut_to_size
 from spark_bookkeeper.replication.rules import Share, not_held
 
 WINDOW_BYTES = 4 * 1024 * 1024
@@ -47,7 +46,6 @@ class LedgerCopier:
         self, cluster: LedgerContext, ledger_id: int, metadata: LedgerMetadata, pace: TakePace
     ) -> None:
         self._cluster = cluster
-        self._ledger_id = ledger_id
         self._pace = pace
         self._fetcher = FragmentFetcher(
             cluster,
@@ -55,9 +53,7 @@ class LedgerCopier:
             QuorumConfig.of(metadata),
             digest_for(metadata.digest_type, metadata.password),
         )
-        self._header = encode_section_header(
-            ledger_id, master_key(metadata.password), metadata.digest_type, is_recovery=True
-        )
+        self._adds = RecoveryAdds(ledger_id, metadata)
         self._turn = 0
 
     async def copy(self, share: Share, target: str, held: Sequence[IdRange] = ()) -> int:
@@ -84,15 +80,13 @@ class LedgerCopier:
         return copied
 
     async def _copy_some(self, share: Share, wanted: Sequence[int], target: str) -> int:
-        fetched = await self._fetcher.fetch_ids(share.fragment, wanted, self._turn)
+        runs = await self._fetcher.fetch_ids(share.fragment, wanted, self._turn)
         self._turn += 1
-        if fetched.missing:
-            raise unreadable(self._ledger_id, fetched.missing[0], fetched.answers)
-        size_bytes = sum(run.size_bytes for run in fetched.runs)
+        size_bytes = sum(run.size_bytes for run in runs)
         await self._pace(size_bytes)
         limit = self._cluster.settings.connection.frame_size_bytes_max
         statuses = await asyncio.gather(
-            *(self._write(target, parts) for parts in sections_of(fetched.runs, limit))
+            *(self._write(target, parts) for parts in cut_to_size(runs, limit))
         )
         for status in statuses:
             if status is not Status.OK:
@@ -100,36 +94,6 @@ class LedgerCopier:
         return size_bytes
 
     def _write(self, target: str, runs: Sequence[Run]) -> asyncio.Future[Status]:
-        data = encode_section(self._header, [run.data for run in runs])
-        first, last = runs[0].first_entry, runs[-1].last_entry
         answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
-
-        def note(status: Status) -> None:
-            if not answer.done():
-                answer.set_result(status)
-
-        section = EncodedSection(self._ledger_id, first, last, True, data)
-        self._cluster.client(target).write(section, note)
+        self._cluster.client(target).write(self._adds.section(runs), partial(settle, answer))
         return answer
-
-
-def sections_of(runs: Sequence[Run], size_bytes_max: int) -> Iterator[list[Run]]:
-    """The records of the runs, in order, in parts of so many bytes; a larger record is one alone."""
-    part: list[Run] = []
-    left = size_bytes_max
-    for run in runs:
-        start = 0
-        while start < len(run):
-            begin = run.offsets[start]
-            is_rest = run.size_bytes - begin <= left
-            stop = len(run) if is_rest else bisect_right(run.offsets, begin + left) - 1
-            if stop > start or not part:
-                stop = max(stop, start + 1)
-                part.append(run.slice(start, stop))
-                left -= run.end_of(stop - 1) - begin
-                start = stop
-            if start < len(run):
-                yield part
-                part, left = [], size_bytes_max
-    if part:
-        yield part

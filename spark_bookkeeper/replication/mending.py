@@ -95,20 +95,18 @@ class LedgerMender:
         # A member that joined a moment ago must not be taken for one that was replaced.
         await self._cluster.ledgers.sync()
         metadata = (await self._cluster.ledgers.read(mended.ledger_id)).metadata
-        registered = await self._registered()
+        registered = await self._cluster.registry.list_registered()
         copier = LedgerCopier(self._cluster, mended.ledger_id, metadata, self._pace)
-        at = 0
-        # Anew after each change, which may have put a bookie into the ensemble of the shares behind it.
-        while at < len(shares := shares_of(metadata)):
-            metadata = await self._mend_share(mended, copier, shares[at], registered) or metadata
+        shares, at = shares_of(metadata), 0
+        while at < len(shares):
+            changed = await self._mend_share(mended, copier, shares[at], registered)
+            if changed is not None:
+                # A bookie may have come into the ensemble of the shares behind it.
+                metadata, shares = changed, shares_of(changed)
             at += 1
         last = open_fragment(metadata)
         if last is not None and not registered.issuperset(last.ensemble):
             mended.open_fragment = last
-
-    async def _registered(self) -> set[str]:
-        registry = self._cluster.registry
-        return {*await registry.writable(), *await registry.readonly()}
 
     async def _mend_share(
         self, mended: Mended, copier: LedgerCopier, share: Share, registered: Collection[str]

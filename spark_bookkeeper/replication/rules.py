@@ -53,14 +53,17 @@ class Share:
 def shares_of(metadata: LedgerMetadata) -> list[Share]:
     """Every member's share of every complete fragment, in the order of the entries."""
     quorum = QuorumConfig.of(metadata)
-    ends = [each.first_entry - 1 for each in metadata.fragments[1:]]
-    if metadata.is_closed:
-        ends.append(metadata.last_entry)
     return [
         Share(fragment, position, last_entry, quorum.stripe_of(position))
-        for fragment, last_entry in zip(metadata.fragments, ends, strict=False)
+        for fragment, last_entry in zip(metadata.fragments, _ends(metadata), strict=False)
         for position in range(quorum.ensemble_size)
     ]
+
+
+def _ends(metadata: LedgerMetadata) -> list[int]:
+    """The last entry of each complete fragment."""
+    ends = [each.first_entry - 1 for each in metadata.fragments[1:]]
+    return [*ends, metadata.last_entry] if metadata.is_closed else ends
 
 
 def open_fragment(metadata: LedgerMetadata) -> Fragment | None:
@@ -120,10 +123,7 @@ def with_member(
         return Stop(f"its place is {fragment.ensemble[share.position]}'s by now")
     if bookie_id in fragment.ensemble:
         return Stop(f"{bookie_id} is a member by now")
-    if not any(
-        each.fragment.first_entry == fragment.first_entry and each.last_entry == share.last_entry
-        for each in shares_of(metadata)
-    ):
+    if _ends(metadata)[at : at + 1] != [share.last_entry]:
         return Stop("its fragment has another end by now")
     ensemble = list(fragment.ensemble)
     ensemble[share.position] = bookie_id

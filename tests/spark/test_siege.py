@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.store.connect import connect
 from spark_bookkeeper import BookKeeper, LocalCluster
-from spark_bookkeeper.cli.verification import ABSENT
+from spark_bookkeeper.cli.ledgers.verification import ABSENT
 from spark_bookkeeper.local.bookie import LocalBookie
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.readiness import run_in_thread

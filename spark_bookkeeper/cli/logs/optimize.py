@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from spark_bookkeeper.cli.logs.retention import deleted_ledger_retention_option, size
+from spark_bookkeeper.cli.logs.retention import deleted_ledger_retention_option
 from spark_bookkeeper.cli.options import cluster_options
 from spark_bookkeeper.cli.output import print_result
+from spark_bookkeeper.cli.values import size
 
 if TYPE_CHECKING:
     from spark_bookkeeper.datasource.optimize.run import OptimizeReport
@@ -72,8 +73,9 @@ def optimize(
     """Rewrite ranges of small ledgers into few large ones; reads and writes go on meanwhile.
 
     Rows keep their numbers and what they say of themselves. The old ledgers are deleted by gc, an hour
-    later. A group spans a tenth of the log's retention at most, in time and in bytes. Interrupted, it leaves nothing half done, and a next run goes on. For much data run it as a
-    Spark job: spark_bookkeeper.optimize(spark, LOG).
+    later. A group spans a tenth of the log's retention at most, in time and in bytes. Interrupted, it
+    leaves nothing half done, and a next run goes on. For much data run it as a Spark job:
+    spark_bookkeeper.optimize(spark, LOG).
     """
     from spark_bookkeeper.datasource.optimize.run import optimize_log, rewrite_here
     from spark_bookkeeper.datasource.options.parse import parse_write_options

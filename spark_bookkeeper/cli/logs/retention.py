@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,45 +11,16 @@ from click.core import ParameterSource
 
 from spark_bookkeeper.cli.options import cluster_options, confirm, yes_option
 from spark_bookkeeper.cli.output import print_result, printable_duration
+from spark_bookkeeper.cli.values import (
+    any_duration,
+    duration,
+    duration_or_none,
+    size,
+    size_or_none,
+)
 
 if TYPE_CHECKING:
     from spark_bookkeeper.log.cleaning.truncation import Dropped
-
-_LARGEST = (1 << 63) - 1
-NONE = "none"
-"""Takes a bound away."""
-
-
-def duration(value: str) -> int:
-    """Milliseconds, above 0; click shows this function's name as the kind of value."""
-    from spark_bookkeeper.datasource.options.values import positive_duration_ms
-
-    return _parsed(positive_duration_ms, value)
-
-
-def any_duration(value: str) -> int:
-    """Milliseconds."""
-    from spark_bookkeeper.datasource.options.values import parse_duration_ms
-
-    return _parsed(parse_duration_ms, value)
-
-
-def size(value: str) -> int:
-    """Bytes, as :func:`duration`."""
-    from spark_bookkeeper.datasource.options.values import parse_size_bytes
-
-    return _parsed(parse_size_bytes, value)
-
-
-def duration_or_none(value: str) -> int | None:
-    """Milliseconds, or no bound."""
-    return None if value == NONE else duration(value)
-
-
-def size_or_none(value: str) -> int | None:
-    """Bytes, or no bound."""
-    return None if value == NONE else size(value)
-
 
 deleted_ledger_retention_option = click.option(
     "--deleted-ledger-retention",
@@ -188,13 +159,3 @@ def _what(dropped: Dropped) -> str:
 
 def _print_dropped(log: str, row: int, dropped: Dropped, line: str, *, as_json: bool) -> None:
     print_result({"log": log, "before": row, **asdict(dropped)}, line, as_json=as_json)
-
-
-def _parsed(parse: Callable[[str], int], value: str) -> int:
-    try:
-        found = parse(value)
-        if found > _LARGEST:
-            raise ValueError("is more than can be stored")
-        return found
-    except ValueError as error:
-        raise click.BadParameter(f"{value!r} {error}.") from error

@@ -88,7 +88,7 @@ mutant("gap_ignored", "entries behind one that never existed are kept", "I5", "I
 mutant(
     "write_back_skipped", "what recovery found is not stored again", "I3", where="product and model"
 ).edit(RecovererTwin._store, {"if not window.found": "if True"}).edit(
-    WriteBack.store, {"in _chunks(entries, size_bytes_max)": "in ()"}
+    WriteBack.store, {"in cut_to_size(entries, size_bytes_max)": "in ()"}
 )
 
 mutant("write_back_at_one", "one bookie is enough for a write-back", "I3").edit(

@@ -42,6 +42,12 @@ async def assert_whole(scene: Scene, *, last_entry: int | None = None) -> None:
         assert len({copies[each] for each in wanted}) == 1
 
 
+async def write(scene: Scene, count: int) -> None:
+    """So many entries, and the end of the ledger."""
+    await scene.writer.append_many(numbers(count))
+    await scene.writer.close()
+
+
 async def lose(scene: Scene, bookie_id: str) -> None:
     await scene.cluster.take_away(bookie_id)
 
@@ -93,8 +99,7 @@ async def test_entries_far_apart_are_copied_as_well(scene: Scene) -> None:
 
 @FIVE
 async def test_one_ledger_loses_two_bookies_at_once(scene: Scene) -> None:
-    await scene.writer.append_many(numbers(100))
-    await scene.writer.close()
+    await write(scene, 100)
     for bookie_id in scene.ensemble[:2]:
         await lose(scene, bookie_id)
 
@@ -112,8 +117,7 @@ async def test_a_member_that_missed_entries_gets_those_and_nothing_else(scene: S
     scene.faults[1].drops_writes = True
     await scene.writer.append_many(numbers(7))
     scene.faults[1].drops_writes = False
-    await scene.writer.append_many(numbers(3))
-    await scene.writer.close()
+    await write(scene, 3)
     await scene.settle_adds()
     missed = [
         entry_id
@@ -134,8 +138,7 @@ async def test_a_member_that_missed_entries_gets_those_and_nothing_else(scene: S
 
 @FIVE
 async def test_our_own_bookie_is_the_first_to_take_copies(scene: Scene) -> None:
-    await scene.writer.append_many(numbers(3))
-    await scene.writer.close()
+    await write(scene, 3)
     lost = scene.ensemble[2]
     outside = sorted(scene.cluster.bookies.keys() - set(scene.ensemble))
     await lose(scene, lost)
@@ -147,8 +150,7 @@ async def test_our_own_bookie_is_the_first_to_take_copies(scene: Scene) -> None:
 
 @FIVE
 async def test_a_bookie_that_refuses_is_passed_over(scene: Scene) -> None:
-    await scene.writer.append_many(numbers(3))
-    await scene.writer.close()
+    await write(scene, 3)
     lost = scene.ensemble[0]
     first, second = sorted(scene.cluster.bookies.keys() - set(scene.ensemble))
     scene.cluster.faults[first].write_status = Status.READ_ONLY
@@ -162,8 +164,7 @@ async def test_a_bookie_that_refuses_is_passed_over(scene: Scene) -> None:
 
 @pytest.mark.conformance("A13")
 async def test_without_another_bookie_it_says_so_and_changes_nothing(scene: Scene) -> None:
-    await scene.writer.append_many(numbers(3))
-    await scene.writer.close()
+    await write(scene, 3)
     before = await scene.metadata()
     await lose(scene, scene.ensemble[0])
 
@@ -176,8 +177,7 @@ async def test_without_another_bookie_it_says_so_and_changes_nothing(scene: Scen
 
 @FIVE
 async def test_an_entry_that_nobody_returns_ends_it_and_the_metadata_stays(scene: Scene) -> None:
-    await scene.writer.append_many(numbers(3))
-    await scene.writer.close()
+    await write(scene, 3)
     before = await scene.metadata()
     await lose(scene, scene.ensemble[0])
     for bookie_id in scene.ensemble[1:]:
@@ -191,8 +191,7 @@ async def test_an_entry_that_nobody_returns_ends_it_and_the_metadata_stays(scene
 
 @FIVE
 async def test_a_bookie_that_cannot_say_what_it_holds_is_left_alone(scene: Scene) -> None:
-    await scene.writer.append_many(numbers(3))
-    await scene.writer.close()
+    await write(scene, 3)
     doubtful = scene.ensemble[1]
     scene.cluster.bookies[doubtful].storage.contents.set_limbo([scene.ledger_id])
 
@@ -218,8 +217,7 @@ async def test_of_an_open_ledger_everything_but_the_last_fragment_is_mended(scen
     await assert_whole(scene, last_entry=9)
     # The writer is none the wiser, and its next change keeps what was mended.
     scene.fail(1)
-    await scene.writer.append_many(numbers(5))
-    await scene.writer.close()
+    await write(scene, 5)
     metadata = await scene.metadata()
     assert lost not in metadata.fragments[0].ensemble
     assert metadata.last_entry == 19
@@ -240,8 +238,7 @@ async def test_the_last_fragment_of_a_ledger_that_is_written_is_its_writers(scen
 
 @FIVE
 async def test_two_who_mend_the_same_break_nothing(scene: Scene) -> None:
-    await scene.writer.append_many(numbers(300))
-    await scene.writer.close()
+    await write(scene, 300)
     await lose(scene, scene.ensemble[0])
 
     both = await asyncio.gather(mend(scene, seed=1), mend(scene, seed=2))
@@ -253,8 +250,7 @@ async def test_two_who_mend_the_same_break_nothing(scene: Scene) -> None:
 
 @FIVE
 async def test_a_ledger_that_was_deleted_lacks_nothing(scene: Scene) -> None:
-    await scene.writer.append_many(numbers(3))
-    await scene.writer.close()
+    await write(scene, 3)
     await scene.client.cluster.ledgers.delete(scene.ledger_id)
 
     mended = await mend(scene)
@@ -265,8 +261,7 @@ async def test_a_ledger_that_was_deleted_lacks_nothing(scene: Scene) -> None:
 
 @FIVE
 async def test_a_place_that_somebody_else_filled_meanwhile_is_not_taken_away(scene: Scene) -> None:
-    await scene.writer.append_many(numbers(10))
-    await scene.writer.close()
+    await write(scene, 10)
     lost = scene.ensemble[0]
     first, second = sorted(scene.cluster.bookies.keys() - set(scene.ensemble))
     await lose(scene, lost)

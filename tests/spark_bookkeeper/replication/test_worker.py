@@ -17,7 +17,7 @@ from spark_bookkeeper.replication.settings import ReplicationSettings
 from spark_bookkeeper.replication.worker import ReplicationWorker
 from tests.doubles.cluster import ROOT
 from tests.spark_bookkeeper.ledger.scene import Scene, numbers
-from tests.spark_bookkeeper.replication.test_mending import assert_whole, lose
+from tests.spark_bookkeeper.replication.test_mending import assert_whole, lose, write
 
 AT_ONCE = ReplicationSettings(open_ledger_grace_ms=0, retry_ms_min=1, retry_ms_max=1, poll_ms=1)
 FIVE = pytest.mark.cluster(bookies=5)
@@ -49,7 +49,14 @@ def worker_of(
 
 
 async def marked(scene: Scene) -> list[int]:
-    return [ledger_id async for ledger_id in marks_of(scene).marked()]
+    return [ledger_id async for ledger_id in marks_of(scene).list_marked()]
+
+
+async def look_behind_the_grace(worker: ReplicationWorker) -> int:
+    """What the look does that comes after the writer's time; the one before does nothing."""
+    assert await worker.look() == 0
+    await asyncio.sleep(0.01)
+    return await worker.look()
 
 
 async def lose_and_mark(scene: Scene, position: int = 0) -> str:
@@ -63,8 +70,7 @@ async def lose_and_mark(scene: Scene, position: int = 0) -> str:
 @pytest.mark.conformance("A8")
 @FIVE
 async def test_a_marked_ledger_is_mended_and_its_mark_cleared(scene: Scene) -> None:
-    await scene.writer.append_many(numbers(50))
-    await scene.writer.close()
+    await write(scene, 50)
     lost = await lose_and_mark(scene)
 
     assert await worker_of(scene).look() == 1
@@ -72,15 +78,14 @@ async def test_a_marked_ledger_is_mended_and_its_mark_cleared(scene: Scene) -> N
     assert lost not in (await scene.metadata()).last_fragment.ensemble
     await assert_whole(scene)
     assert await marked(scene) == []
-    assert await marks_of(scene).locked() == set()
+    assert await marks_of(scene).list_locked() == set()
     assert await worker_of(scene).look() == 0
 
 
 @pytest.mark.conformance("A9")
 @FIVE
 async def test_what_is_marked_while_it_is_mended_stays_marked(scene: Scene) -> None:
-    await scene.writer.append_many(numbers(50))
-    await scene.writer.close()
+    await write(scene, 50)
     lost = await lose_and_mark(scene)
 
     async def mark_again(_: int) -> None:
@@ -95,8 +100,7 @@ async def test_what_is_marked_while_it_is_mended_stays_marked(scene: Scene) -> N
 @pytest.mark.conformance("A9")
 @FIVE
 async def test_two_workers_take_turns(scene: Scene) -> None:
-    await scene.writer.append_many(numbers(50))
-    await scene.writer.close()
+    await write(scene, 50)
     await lose_and_mark(scene)
     begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -106,7 +110,7 @@ async def test_two_workers_take_turns(scene: Scene) -> None:
 
     first = asyncio.create_task(worker_of(scene, pace=slowly).look())
     await begun.wait()
-    assert await marks_of(scene).locked() == {scene.ledger_id}
+    assert await marks_of(scene).list_locked() == {scene.ledger_id}
     assert await worker_of(scene, seed=8).look() == 0
     go_on.set()
 
@@ -140,11 +144,8 @@ async def test_an_idle_writer_that_did_not_notice_is_ended_after_its_time(scene:
     """IsUR: what it had acknowledged gets its copies."""
     await scene.writer.append_many(numbers(5))
     await lose_and_mark(scene)
-    worker = worker_of(scene)
 
-    assert await worker.look() == 0
-    await asyncio.sleep(0.01)
-    assert await worker.look() == 1
+    assert await look_behind_the_grace(worker_of(scene)) == 1
 
     assert (await scene.metadata()).last_entry == 4
     await assert_whole(scene)
@@ -158,11 +159,8 @@ async def test_a_recovery_that_was_left_half_done_is_finished(scene: Scene) -> N
     await scene.writer.append_many(numbers(5))
     await scene.change(marked_in_recovery)
     await lose_and_mark(scene)
-    worker = worker_of(scene)
 
-    assert await worker.look() == 0
-    await asyncio.sleep(0.01)
-    assert await worker.look() == 1
+    assert await look_behind_the_grace(worker_of(scene)) == 1
 
     assert (await scene.metadata()).last_entry == 4
     await assert_whole(scene)
@@ -185,8 +183,7 @@ async def test_no_writer_is_ended_where_nobody_could_take_the_place(scene: Scene
 @pytest.mark.conformance("A9")
 @FIVE
 async def test_the_mark_of_a_deleted_ledger_goes(scene: Scene) -> None:
-    await scene.writer.append_many(numbers(5))
-    await scene.writer.close()
+    await write(scene, 5)
     await lose_and_mark(scene)
     await scene.client.cluster.ledgers.delete(scene.ledger_id)
 
@@ -198,8 +195,7 @@ async def test_the_mark_of_a_deleted_ledger_goes(scene: Scene) -> None:
 async def test_what_cannot_be_mended_is_tried_again_later_each_time(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await scene.writer.append_many(numbers(5))
-    await scene.writer.close()
+    await write(scene, 5)
     lost = await lose_and_mark(scene)
     others = [each for each in scene.ensemble if each != lost]
     scene.cluster.set_faults(*others, read_status=Status.UNKNOWN)
@@ -220,8 +216,7 @@ async def test_what_cannot_be_mended_is_tried_again_later_each_time(
 @pytest.mark.conformance("A4")
 @FIVE
 async def test_nothing_is_mended_while_auto_recovery_is_disabled(scene: Scene) -> None:
-    await scene.writer.append_many(numbers(5))
-    await scene.writer.close()
+    await write(scene, 5)
     await lose_and_mark(scene)
     await marks_of(scene).set_enabled(False)
     running = asyncio.create_task(worker_of(scene).run())

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spark_bookkeeper.cli import options, output
+from spark_bookkeeper.cli.ledgers.verify import verify
 from spark_bookkeeper.cli.records import (
     length_prefixed_option,
     print_record,
     raw_option,
     records_of_stdin,
 )
-from spark_bookkeeper.cli.verify import verify
 
 if TYPE_CHECKING:
     from bookkeeper_metadata.model import LedgerMetadata

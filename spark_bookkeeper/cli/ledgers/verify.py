@@ -10,7 +10,7 @@ import click
 from spark_bookkeeper.cli import options, output
 
 if TYPE_CHECKING:
-    from spark_bookkeeper.cli.verification import Verification
+    from spark_bookkeeper.cli.ledgers.verification import Verification
 
 EXIT_DIFFERENT = 1
 EXIT_UNDER_REPLICATED = 3
@@ -53,7 +53,7 @@ async def _verify(
     uri: str, ledger_ids: tuple[int, ...], wanted: dict[str, Any], *, is_quiet: bool
 ) -> list[Verification]:
     from spark_bookkeeper import aio
-    from spark_bookkeeper.cli.verification import verify_ledgers
+    from spark_bookkeeper.cli.ledgers.verification import verify_ledgers
 
     found = []
     async with aio.BookKeeper(uri) as client:
