@@ -103,7 +103,8 @@ class MetadataStore(AsyncClosing):
     async def ephemeral(self, path: str, value: bytes) -> Registration:
         """Create a node that lives as long as this client, re-created after session loss.
 
-        A leftover of an expired session of the same name is waited for up to the session timeout.
+        A leftover of an expired session of the same name is waited for up to the session timeout. Cancelled,
+        it leaves no node behind as long as the store answers.
 
         Raises:
             NodeExistsError: it belongs to another live session.

@@ -110,6 +110,18 @@ class MemoryStore(MetadataStore):
 
     async def ephemeral(self, path: str, value: bytes) -> Registration:
         check_request(path, value)
+        try:
+            await self._enroll(path, value)
+        except asyncio.CancelledError:
+            if not self._closed and self._owns(path):
+                self.tree.delete(path, None)
+            raise
+        registration = _MemoryRegistration(self, path, value)
+        self._registrations.append(registration)
+        self._restore(registration)  # the session may have ended since
+        return registration
+
+    async def _enroll(self, path: str, value: bytes) -> None:
         for _ in range(_REGISTER_ATTEMPTS_MAX):
             try:
                 await self._perform(
@@ -126,10 +138,6 @@ class MemoryStore(MetadataStore):
                 # A live session keeps the node; an expiring one deletes it within a few turns.
         else:
             raise NodeExistsError(path)
-        registration = _MemoryRegistration(self, path, value)
-        self._registrations.append(registration)
-        self._restore(registration)  # the session may have ended since
-        return registration
 
     async def watch_children(
         self, path: str, changed: Callable[[list[str]], None]

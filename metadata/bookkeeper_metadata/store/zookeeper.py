@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.errors import ClientClosedError
 from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.store.interface import MetadataStore, Registration
@@ -142,9 +143,10 @@ class ZooKeeperStore(MetadataStore):
         try:
             await self._enroll(path, value)
         except BaseException:
-            # Cancelled here as well: a keeper left behind would register a process that gave up.
-            self._registrations.discard(registration)
-            await end_tasks([registration.keeper])
+            # Cancelled here as well: what is left behind would register a process that gave up. The
+            # node may have been made and its reply be on its way; else it goes with the session.
+            with contextlib.suppress(MetadataUnavailableError, ClientClosedError):
+                await self._withdraw(registration)
             raise
         return registration
 
