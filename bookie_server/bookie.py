@@ -17,6 +17,7 @@ from functools import partial
 
 from bookie_server.checkpoint_loop import CheckpointLoop
 from bookie_server.core.admission import Admission
+from bookie_server.core.damaged_entries import DamagedEntries
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
 from bookie_server.core.ledger_ranges import within
 from bookie_server.core.space import REQUEST_SIZE, Disk, Look, Mode, Space
@@ -28,6 +29,7 @@ from bookie_server.reads.duplicates import compare_with_stored
 from bookie_server.reads.fetching import Fetcher
 from bookie_server.reads.lac_watch import LacWatch
 from bookie_server.reads.reader import Reader
+from bookie_server.reads.verifying import Verifier
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.journal.journal import BLOCK_SIZE, JournalPosition
@@ -83,8 +85,12 @@ class Bookie:
         )
         """Records on their way to readers."""
         self.damage_log = DamageLog()
-        self._fetcher = Fetcher(storage, self._workers, self.damage_log)
-        self._reader = Reader(storage.contents, self._fetcher)
+        damaged_entries = DamagedEntries()
+        self._fetcher = Fetcher(storage, self._workers, self.damage_log, damaged_entries)
+        self._reader = Reader(storage.contents, self._fetcher, damaged_entries)
+        self.verifier = Verifier(
+            storage.contents, self._fetcher, damaged_entries, self.reads_in_progress
+        )
         self._room = asyncio.Event()
         self._room.set()
         self._idle = asyncio.Event()
@@ -198,12 +204,29 @@ class Bookie:
         """List stored entries, a page at a time; UNKNOWN when some may be missing from the list."""
         return self._reader.list_entries(request)
 
+    # -- limbo ------------------------------------------------------------------------------------
+
+    def ledgers_in_limbo(self) -> Sequence[int]:
+        """The ledgers of which entries, or a fence, may have been lost here."""
+        return [each for each, handle in self._contents.ledgers.items() if handle.is_limbo]
+
+    def end_limbo(self, ledger_id: int) -> None:
+        """The ledger is closed, and its entries are here: from now on the bookie may deny what it has not.
+
+        Lost with a crash before the next checkpoint, for which limbo is only longer.
+        """
+        self._contents.end_limbo(ledger_id)
+
     # -- deleting ---------------------------------------------------------------------------------
 
     @property
     def held_ledgers(self) -> Sequence[int]:
         """The ledgers of which anything is stored here, in no order."""
         return tuple(self._contents.ledgers)
+
+    def is_deleted(self, ledger_id: int) -> bool:
+        """Whether the ledger was deleted here."""
+        return ledger_id in self._contents.tombstones
 
     async def suspect(self, ledger_ids: Iterable[int]) -> None:
         """Take no adds of these ledgers, and of no others, until the next call; returns once all

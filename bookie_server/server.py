@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from random import SystemRandom
@@ -28,7 +29,9 @@ from bookie_server.addressed import AddressedHandler
 from bookie_server.bookie import Bookie
 from bookie_server.collection.collector import Collector
 from bookie_server.identity import claim_identity
-from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
+from bookie_server.integrity.integrity_check import IntegrityCheck
+from bookie_server.integrity.limbo import put_ledgers_in_limbo, wait_until_unregistered
+from bookie_server.integrity.scrubber import Scrubber
 from bookie_server.memory.trimming import trim_memory
 from bookie_server.registrar import Registrar
 from bookie_server.service import SERVER_OPTIONS, BookieService
@@ -53,15 +56,19 @@ from bookkeeper_metadata.bookies import (
 from bookkeeper_metadata.cluster import instance_id, read_layout
 from bookkeeper_metadata.errors import ClusterNotInitializedError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.readonly import ReadonlyWishes
 from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import NodeExistsError
+from bookkeeper_metadata.underreplication import Underreplication
 from bookkeeper_metadata.version import __version__
 
 _LOGGER = logging.getLogger(__name__)
+Upkeep = Callable[[], Coroutine[Any, Any, None]]
+"""Work that goes on beside serving; it never ends."""
 
 
 def run(settings: BookieSettings, *, may_replace: bool = False) -> int:
@@ -133,7 +140,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
             _LOGGER.info("bookie stopped before it was ready. bookie_id=%s", bookie_id)
             # Nothing was acknowledged, and a thread may be in the middle of a long replay.
             _exit_now(0)
-        bookie, collector = preparing.result()
+        bookie, upkeep = preparing.result()
         identity = BookieInfo(bookie_id, cluster_id, __version__)
         service = BookieService(bookie, identity, settings.ledger_directories[0], port)
         server.add_generic_rpc_handlers((AddressedHandler(service.handler(), identity),))
@@ -144,7 +151,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
         )
         watch = SpaceWatch(bookie, RealFileSystem(), settings.storage, registrar.set_readonly)
         await ReadonlyWishes(store, root).watch(bookie_id, bookie.set_readonly_by_hand)
-        await _stay_registered(registrar, watch, bookie, collector, stopped)
+        await _stay_registered(registrar, watch, bookie, upkeep, stopped)
         has_room = bookie.space.is_sealed and not stopped.done()
         stopped.cancel()
         if not bookie.failed.done():
@@ -175,8 +182,8 @@ class _Ready(NamedTuple):
     """What a start comes to."""
 
     bookie: Bookie
-    collector: Collector | None
-    """``None`` where nothing is written, a deletion least of all: the bookie is sealed."""
+    upkeep: Mapping[str, Upkeep]
+    """Nothing where nothing is written, a deletion least of all: the bookie is sealed."""
 
 
 async def _prepare(
@@ -223,9 +230,26 @@ async def _prepare(
         raise
     counter = identity.collection_counter(files, settings.storage.directories)
     if counter is None:
-        return _Ready(bookie, None)
+        return _Ready(bookie, {})
     ledgers = LedgerStore(store, root, random=SystemRandom())
-    return _Ready(bookie, Collector(bookie, counter, ledgers, interval_ms=settings.gc_interval_ms))
+    collector = Collector(bookie, counter, ledgers, interval_ms=settings.gc_interval_ms)
+    pace = LoopPace(settings.scrub_bytes_per_second)
+    integrity = IntegrityCheck(
+        bookie,
+        settings.bookie_id,
+        ledgers,
+        Underreplication(store, root, random=SystemRandom()),
+        interval_ms=settings.integrity_check_interval_ms,
+        pace=pace,
+        clock_ms=lambda: time.time_ns() // 1_000_000,
+    )
+    upkeep: dict[str, Upkeep] = {"collect-garbage": collector.run, "check-integrity": integrity.run}
+    if settings.scrub_interval_ms:
+        scrubber = Scrubber(
+            bookie, interval_ms=settings.scrub_interval_ms, pace=pace, random=SystemRandom()
+        )
+        upkeep["scrub"] = scrubber.run
+    return _Ready(bookie, upkeep)
 
 
 def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
@@ -248,7 +272,7 @@ async def _stay_registered(
     registrar: Registrar,
     watch: SpaceWatch,
     bookie: Bookie,
-    collector: Collector | None,
+    upkeep: Mapping[str, Upkeep],
     stopped: asyncio.Task[Any],
 ) -> None:
     """Stay registered, as what there is room for, until a signal comes or something fails.
@@ -265,14 +289,14 @@ async def _stay_registered(
     if bookie.space.is_sealed:
         tasks.append(asyncio.create_task(watch.wait_for_start(), name="wait-for-room"))
         ends.append(tasks[-1])
-    if collector is not None:
-        tasks.append(asyncio.create_task(collector.run(), name="collect-garbage"))
-        ends.append(tasks[-1])
     try:
         await _until_first(registering, *ends)
+        # Behind it: whoever mends ledgers takes a bookie that is not registered for lost.
+        running = [asyncio.create_task(run(), name=name) for name, run in upkeep.items()]
+        tasks += running
         # A bookie whose registration cannot be kept gets no new ledgers, so it ends and says why.
         keepers = [registrar.keeper] if registrar.keeper is not None else []
-        await _until_first(*ends, *keepers)
+        await _until_first(*ends, *running, *keepers)
     finally:
         await end_tasks(tasks)
 

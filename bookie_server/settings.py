@@ -158,6 +158,13 @@ class BookieSettings(LayoutSettings, PlaceSettings):
     """Entry logs of about the same size that become one. Lower: fewer files and rows, more copying."""
     compaction_bytes_per_second: int = setting(32 * _MIB, minimum=0)
     """Pace of both (Apache's compactionRateByBytes). 0: nothing is rewritten."""
+    integrity_check_interval_ms: int = setting(10_000, minimum=100)
+    """Time between two looks at ledgers in limbo, or with damaged entries: what they lack is marked for auto-recovery,
+    and limbo ends where nothing is lacking (Apache's dataIntegrityChecking)."""
+    scrub_interval_ms: int = setting(604_800_000, minimum=0)
+    """Time between two walks through all that is stored, to find what cannot be read (Apache's localScrubInterval). 0: none."""
+    scrub_bytes_per_second: int = setting(8 * _MIB, minimum=1)
+    """Pace of both (Apache's localScrubRateLimit counts entries). A terabyte takes a day and a half."""
     read_threads: int = 4
     """Threads that read entry logs; each holds one read of about 1 MiB at a time."""
     adds_in_progress_bytes_max: int = setting(32 * _MIB, minimum=8 * _MIB)

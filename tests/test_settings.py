@@ -32,6 +32,7 @@ MINIMA_OTHER_THAN_ONE = {
     "explicit_lac_interval_ms": 0,
     "gc_interval_ms": 100,
     "group_bytes_max": 4096,
+    "integrity_check_interval_ms": 100,
     "journal_file_size_bytes": 64 * 1024,
     "journal_zero_chunk_bytes": 4096,
     "compaction_bytes_per_second": 0,
@@ -42,6 +43,7 @@ MINIMA_OTHER_THAN_ONE = {
     "roll_bytes": 0,
     "roll_entries": 0,
     "roll_interval_ms": 0,
+    "scrub_interval_ms": 0,
     "speculative_read_timeout_ms": 0,
     "write_cache_size_bytes": 4096,
 }

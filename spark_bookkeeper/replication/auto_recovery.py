@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from bookkeeper_metadata.election import AuditorElection
-from bookkeeper_metadata.foundation.pace import Pace
+from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.context import LedgerContext
@@ -23,12 +23,6 @@ async def run_auto_recovery(
 
     ``holder`` is the name of this process in votes and locks; ``own`` the bookie beside which it runs.
     """
-    loop = asyncio.get_running_loop()
-    pace = Pace(settings.bytes_per_second, loop.time())
-
-    async def take_pace(size_bytes: int) -> None:
-        await asyncio.sleep(pace.delay_s(size_bytes, loop.time()))
-
     marks = Underreplication(cluster.store, cluster.root, random=cluster.random)
     auditor = Auditor(
         cluster,
@@ -37,7 +31,7 @@ async def run_auto_recovery(
         settings=settings,
         clock_ms=lambda: int(time.time() * 1000),
     )
-    mender = LedgerMender(cluster, take_pace, own)
+    mender = LedgerMender(cluster, LoopPace(settings.bytes_per_second), own)
     worker = ReplicationWorker(cluster, marks, mender, holder=holder, settings=settings)
     tasks = [
         asyncio.create_task(auditor.run(), name="auditor"),

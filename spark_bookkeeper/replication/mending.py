@@ -15,16 +15,17 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from bookie_server.core.shares import Share, shares_of
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, Stop
 from spark_bookkeeper.ledger.context import LedgerContext
-from spark_bookkeeper.replication.copying import LedgerCopier, TakePace, TargetRefusedError
+from spark_bookkeeper.ledger.errors import DigestMismatchError, EntryUnreadableError
+from spark_bookkeeper.replication.copying import LedgerCopier, TargetRefusedError
 from spark_bookkeeper.replication.rules import (
-    Share,
     choose_target,
     open_fragment,
-    shares_of,
     with_member,
 )
 
@@ -32,8 +33,9 @@ _LOGGER = logging.getLogger(__name__)
 
 ROUNDS_MAX = 20
 """Looks at a ledger's metadata, each after somebody else has changed it."""
-_HOLDS_SHARE = frozenset({Status.OK, Status.NO_LEDGER})
-"""Of a list of entries that says what is there and what is not."""
+_SAYS_WHAT_IS_WANTED = frozenset({Status.OK, Status.NO_LEDGER, Status.LIMBO})
+"""Of a list of entries: what is not in it is wanted there."""
+_NO_COPY_LEFT = (DigestMismatchError, EntryUnreadableError)
 
 
 @dataclass(slots=True)
@@ -58,13 +60,13 @@ class Mended:
 
 
 class _ChangedMeanwhileError(Exception):
-    """Somebody else has changed the metadata: what is missing has to be found anew."""
+    """What is missing has to be found anew: the metadata changed, or a bookie lost what it was given."""
 
 
 class LedgerMender:
     """Mends ledgers of one cluster, one at a time."""
 
-    def __init__(self, cluster: LedgerContext, pace: TakePace, own: str | None = None) -> None:
+    def __init__(self, cluster: LedgerContext, pace: LoopPace, own: str | None = None) -> None:
         """``own``: the bookie beside which this runs; it takes what it can before others do."""
         self._cluster = cluster
         self._pace = pace
@@ -74,7 +76,6 @@ class LedgerMender:
         """Give the ledger back what it lacks, as far as that is possible now.
 
         Raises:
-            DigestMismatchError, EntryUnreadableError: an entry cannot be read from any replica.
             MetadataUnavailableError: the metadata service does not answer. What is copied is copied.
         """
         mended = Mended(ledger_id)
@@ -118,8 +119,8 @@ class LedgerMender:
             return None
         await self._cluster.prepare((share.bookie_id,))
         listed = await self._cluster.client(share.bookie_id).list_entries(mended.ledger_id)
-        if listed.status not in _HOLDS_SHARE:
-            # It may hold everything. In limbo it finds out by itself.
+        if listed.status not in _SAYS_WHAT_IS_WANTED:
+            # It may hold everything.
             mended.left.append(
                 f"{share.bookie_id} does not know what it holds: {listed.status.name}"
             )
@@ -128,6 +129,8 @@ class LedgerMender:
             mended.copied_bytes += await copier.copy(share, share.bookie_id, listed.held)
         except TargetRefusedError as refused:
             return await self._replace(mended, copier, share, str(refused))
+        except _NO_COPY_LEFT as lost:
+            mended.left.append(f"{share.bookie_id} lacks an entry: {lost}")
         return None
 
     async def _replace(
@@ -150,6 +153,10 @@ class LedgerMender:
                 refused[target] = str(error)
                 self._cluster.note_refusal(target, error.status)
                 continue
+            except _NO_COPY_LEFT as lost:
+                # Nobody may be named who lacks an entry: its absence there would be believed.
+                mended.left.append(f"{why}, and what it held cannot all be had: {lost}")
+                return None
             return await self._put_in_place(mended, share, target)
 
     async def _put_in_place(self, mended: Mended, share: Share, target: str) -> LedgerMetadata:
@@ -174,4 +181,8 @@ class LedgerMender:
             share.bookie_id,
             target,
         )
+        # If its disk was lost in between, its limbo covers only what it was named for already.
+        listed = await self._cluster.client(target).list_entries(mended.ledger_id)
+        if share.lacks(listed.held):
+            raise _ChangedMeanwhileError
         return outcome.metadata

@@ -23,10 +23,10 @@ class ReplicationSettings(Settings):
     (Apache's openLedgerRereplicationGracePeriod). An idle writer does not notice that a bookie is gone."""
     retry_ms_min: int = 5_000
     """How long a ledger waits that could not be mended (Apache's rwRereplicateBackoffMs); twice as long
-    after each try."""
+    after each try, and no longer once a bookie comes that was not there."""
     retry_ms_max: int = 300_000
     """At most so long (Apache's lockReleaseOfFailedLedgerGracePeriod)."""
-    poll_ms: int = 10_000
+    poll_ms: int = 2_000
     """Time between two looks for marked ledgers, where the one before found nothing to do."""
     bytes_per_second: int = setting(32 * 1024 * 1024, minimum=0)
     """How fast copies are made, to leave writers and readers their share; 0: as fast as can be."""

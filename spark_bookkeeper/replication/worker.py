@@ -60,6 +60,8 @@ class ReplicationWorker:
         self._holder = holder
         self._settings = settings
         self._waiting: dict[int, _Waiting] = {}
+        self._there = frozenset[str](), frozenset[str]()
+        """Bookies that were registered at the last look, and those of them that took new entries."""
 
     async def run(self) -> None:
         """Mend whatever is marked, for ever, but for while auto-recovery is disabled."""
@@ -78,6 +80,7 @@ class ReplicationWorker:
         Raises:
             MetadataUnavailableError, MetadataCorruptError: what is marked, and may be mended, is not known.
         """
+        await self._look_for_newcomers()
         locked = await self._marks.list_locked()
         seen: set[int] = set()
         cleared = 0
@@ -138,6 +141,16 @@ class ReplicationWorker:
             return True
         mended.left.append("no bookie is writable that could take the place of one that is away")
         return False
+
+    async def _look_for_newcomers(self) -> None:
+        """A bookie that was not there before may be what some ledgers wait for: try those again now."""
+        registered = await self._cluster.registry.list_registered()
+        there = frozenset(registered), frozenset(await self._cluster.usable_bookies())
+        before, self._there = self._there, there
+        if any(now - then for now, then in zip(there, before, strict=True)):
+            for waiting in self._waiting.values():
+                if waiting.delay_ms:
+                    waiting.until_s, waiting.delay_ms = 0, 0
 
     def _must_wait(self, ledger_id: int) -> bool:
         known = self._waiting.get(ledger_id)

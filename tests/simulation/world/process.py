@@ -18,7 +18,7 @@ from bookie_server.bookie import Bookie
 from bookie_server.collection.collector import Collector
 from bookie_server.core.space import Mode
 from bookie_server.identity import claim_identity
-from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
+from bookie_server.integrity.limbo import put_ledgers_in_limbo, wait_until_unregistered
 from bookie_server.registrar import Registrar
 from bookie_server.settings import BookieSettings
 from bookie_server.space.sealed_start import overlay

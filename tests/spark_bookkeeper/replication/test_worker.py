@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from bookie_server.wire.messages import Status
+from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.errors import LedgerFencedError
 from spark_bookkeeper.ledger.protocol.transitions import marked_in_recovery
@@ -17,14 +18,10 @@ from spark_bookkeeper.replication.settings import ReplicationSettings
 from spark_bookkeeper.replication.worker import ReplicationWorker
 from tests.doubles.cluster import ROOT
 from tests.spark_bookkeeper.ledger.scene import Scene, numbers
-from tests.spark_bookkeeper.replication.test_mending import assert_whole, lose, write
+from tests.spark_bookkeeper.replication.test_mending import Meanwhile, assert_whole, lose, write
 
 AT_ONCE = ReplicationSettings(open_ledger_grace_ms=0, retry_ms_min=1, retry_ms_max=1, poll_ms=1)
 FIVE = pytest.mark.cluster(bookies=5)
-
-
-async def no_pace(_: int) -> None:
-    """As fast as can be."""
 
 
 def marks_of(scene: Scene, seed: int = 3) -> Underreplication:
@@ -36,13 +33,13 @@ def worker_of(
     settings: ReplicationSettings = AT_ONCE,
     *,
     seed: int = 7,
-    pace: Callable[[int], Awaitable[None]] = no_pace,
+    pace: LoopPace | None = None,
 ) -> ReplicationWorker:
     context = scene.cluster.client(seed).cluster
     return ReplicationWorker(
         context,
         Underreplication(context.store, ROOT, random=Random(seed)),
-        LedgerMender(context, pace),
+        LedgerMender(context, pace or LoopPace(0)),
         holder=f"worker{seed}",
         settings=settings,
     )
@@ -91,7 +88,7 @@ async def test_what_is_marked_while_it_is_mended_stays_marked(scene: Scene) -> N
     async def mark_again(_: int) -> None:
         await marks_of(scene).mark(scene.ledger_id, [lost], now_ms=2)
 
-    assert await worker_of(scene, pace=mark_again).look() == 0
+    assert await worker_of(scene, pace=Meanwhile(mark_again)).look() == 0
     assert await marked(scene) == [scene.ledger_id]
     # Behind it nothing lacks, and the mark goes.
     assert await worker_of(scene).look() == 1
@@ -108,7 +105,7 @@ async def test_two_workers_take_turns(scene: Scene) -> None:
         begun.set()
         await go_on.wait()
 
-    first = asyncio.create_task(worker_of(scene, pace=slowly).look())
+    first = asyncio.create_task(worker_of(scene, pace=Meanwhile(slowly)).look())
     await begun.wait()
     assert await marks_of(scene).list_locked() == {scene.ledger_id}
     assert await worker_of(scene, seed=8).look() == 0
@@ -232,3 +229,17 @@ async def test_nothing_is_mended_while_auto_recovery_is_disabled(scene: Scene) -
 
     assert await marked(scene) == []
     await assert_whole(scene)
+
+
+async def test_what_failed_is_tried_again_as_soon_as_a_bookie_comes(scene: Scene) -> None:
+    await write(scene, 5)
+    lost = await lose_and_mark(scene)
+    patient = replace(AT_ONCE, retry_ms_min=3_600_000, retry_ms_max=3_600_000)
+    worker = worker_of(scene, patient)
+    assert await worker.look() == 0
+    assert await worker.look() == 0
+
+    await scene.cluster.bring_back(lost)
+
+    assert await worker.look() == 1
+    assert await marked(scene) == []
