@@ -50,6 +50,16 @@ class Share:
         """Whether there is nothing to hold: a short fragment of a striped ledger leaves some idle."""
         return self.stripe.next(self.fragment.first_entry) > self.last_entry
 
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Its first and its last entry, or its only one, or none."""
+        if self.is_empty:
+            return ()
+        first = self.stripe.next(self.fragment.first_entry)
+        # Of as many entries as there are bookies, each holds some.
+        last = self.entry_ids(self.last_entry - self.stripe.ensemble_size + 1, self.last_entry)[-1]
+        return (first,) if first == last else (first, last)
+
     def lacks(self, held: Sequence[IdRange]) -> bool:
         """Whether one of its entries is in none of the ranges."""
         firsts = range(self.fragment.first_entry, self.last_entry + 1, _IDS_AT_ONCE)

@@ -1,8 +1,8 @@
 """IntegrityCheck: has what a bookie lacks copied back to it, and ends limbo where nothing is lacking any more.
 
 A bookie may lack entries because its directories were lost (the ledgers are in limbo) or because a block of
-theirs cannot be read. It marks such ledgers as under-replicated, like an auditor, and whoever mends
-marked ledgers sends it what it lacks. A ledger leaves limbo once
+theirs cannot be read. As long as there is an auditor it marks such ledgers as under-replicated, as that would,
+and whoever mends marked ledgers sends it what it lacks. A ledger leaves limbo once
 
 * metadata that was read through a sync behind the durable limbo says CLOSED, so no add is to come and no recovery asks;
 * every entry that any of its fragments assigns to this bookie was read from the disk just now.
@@ -93,7 +93,7 @@ class IntegrityCheck:
         if not suspects:
             return 0
         await self._ledgers.sync()
-        may_mark = await self._marks.is_enabled()
+        may_mark = await self._marks.is_attended()
 
         async def look_at(ledger_id: int) -> bool:
             return await self._look_at(ledger_id, may_mark=may_mark)

@@ -219,6 +219,12 @@ class Underreplication:
         """Whether they shall work."""
         return await self._store.get(self._paths.underreplication_disable) is None
 
+    async def is_attended(self) -> bool:
+        """Whether somebody is there who mends what is marked: else a mark is only left behind."""
+        if not await self._store.children(self._paths.auditor_election):
+            return False
+        return await self.is_enabled()
+
     async def watch_enabled(self, changed: Callable[[bool], None]) -> Callable[[], None]:
         """Call ``changed`` with that now, before this returns, and after every change."""
         path = self._paths.underreplication_disable

@@ -16,12 +16,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from bookie_server.core.shares import Share, shares_of
-from bookie_server.wire.messages import Status
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, Stop
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import DigestMismatchError, EntryUnreadableError
+from spark_bookkeeper.replication.checking import SAYS_WHAT_IS_WANTED
 from spark_bookkeeper.replication.copying import LedgerCopier, TargetRefusedError
 from spark_bookkeeper.replication.rules import (
     choose_target,
@@ -33,8 +33,6 @@ _LOGGER = logging.getLogger(__name__)
 
 ROUNDS_MAX = 20
 """Looks at a ledger's metadata, each after somebody else has changed it."""
-_SAYS_WHAT_IS_WANTED = frozenset({Status.OK, Status.NO_LEDGER, Status.LIMBO})
-"""Of a list of entries: what is not in it is wanted there."""
 _NO_COPY_LEFT = (DigestMismatchError, EntryUnreadableError)
 
 
@@ -119,7 +117,7 @@ class LedgerMender:
             return None
         await self._cluster.prepare((share.bookie_id,))
         listed = await self._cluster.client(share.bookie_id).list_entries(mended.ledger_id)
-        if listed.status not in _SAYS_WHAT_IS_WANTED:
+        if listed.status not in SAYS_WHAT_IS_WANTED:
             # It may hold everything.
             mended.left.append(
                 f"{share.bookie_id} does not know what it holds: {listed.status.name}"

@@ -18,6 +18,12 @@ class ReplicationSettings(Settings):
     bookie_check_interval_ms: int = 86_400_000
     """Time between two looks for ledgers of lost bookies, whatever the registrations say meanwhile (Apache's
     auditorPeriodicBookieCheckInterval)."""
+    replicas_check_interval_ms: int = setting(86_400_000, minimum=0)
+    """Time between two walks that ask bookies which entries they hold of each ledger (Apache's
+    auditorPeriodicReplicasCheckInterval). 0: none."""
+    ledgers_check_interval_ms: int = setting(604_800_000, minimum=0)
+    """Time between two walks that read first and last entries from each bookie (Apache's
+    auditorPeriodicCheckInterval). 0: none."""
     open_ledger_grace_ms: int = setting(30_000, minimum=0)
     """How long a writer has to replace a bookie that is gone by itself, before its ledger is taken from it
     (Apache's openLedgerRereplicationGracePeriod). An idle writer does not notice that a bookie is gone."""

@@ -10,6 +10,7 @@ import pytest
 from bookie_server.integrity.integrity_check import IntegrityCheck
 from bookie_server.integrity.scrubber import Scrubber
 from bookie_server.wire.messages import IdRange, ReadReply, Status
+from bookkeeper_metadata.election import AuditorElection
 from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.ledgers import LedgerStore
 from spark_bookkeeper.ledger.protocol.transitions import marked_in_recovery
@@ -23,8 +24,9 @@ SIZE = 40_000
 """Large enough for a block of its own each."""
 
 
-def integrity_of(scene: Scene, bookie_id: str) -> IntegrityCheck:
-    """As its process begins it."""
+async def integrity_of(scene: Scene, bookie_id: str) -> IntegrityCheck:
+    """As its process begins it; and somebody is there who mends what is marked."""
+    await AuditorElection(scene.cluster.store, ROOT, "somebody").win()
     return IntegrityCheck(
         scene.cluster.bookies[bookie_id],
         bookie_id,
@@ -53,7 +55,7 @@ async def test_a_bookie_on_empty_disks_gets_back_what_it_had(scene: Scene) -> No
     wiped = scene.ensemble[1]
     held = {e for e in range(200) if wiped in scene.cluster.copies(scene.ledger_id, e)}
     await scene.cluster.wipe(wiped)
-    check = integrity_of(scene, wiped)
+    check = await integrity_of(scene, wiped)
     assert limbo_of(scene, wiped) == [scene.ledger_id]
 
     assert await check.look() == 0
@@ -81,7 +83,7 @@ async def test_what_has_everything_leaves_without_anybody_s_help(scene: Scene) -
     bookie = scene.cluster.bookies[doubtful]
     bookie.storage.contents.set_limbo([scene.ledger_id])
 
-    assert await integrity_of(scene, doubtful).look() == 1
+    assert await (await integrity_of(scene, doubtful)).look() == 1
 
     assert limbo_of(scene, doubtful) == []
     assert await marked(scene) == []
@@ -94,7 +96,7 @@ async def test_behind_limbo_a_closed_ledger_is_fenced(scene: Scene) -> None:
     await scene.recover()
     wiped = scene.ensemble[0]
     await scene.cluster.wipe(wiped)
-    check = integrity_of(scene, wiped)
+    check = await integrity_of(scene, wiped)
     await check.look()
     assert (await scene.answers_to(late))[0] is Status.LIMBO
     await worker_of(scene).look()
@@ -110,7 +112,7 @@ async def test_an_open_ledger_stays_in_limbo_and_its_writer_goes_on(scene: Scene
     await scene.writer.append_many(numbers(3))
     doubtful = scene.ensemble[0]
     scene.cluster.bookies[doubtful].storage.contents.set_limbo([scene.ledger_id])
-    check = integrity_of(scene, doubtful)
+    check = await integrity_of(scene, doubtful)
 
     assert await check.look() == 0
     assert await marked(scene) == [], "its last fragment is its writer's"
@@ -138,7 +140,7 @@ async def test_what_nobody_can_serve_keeps_its_ledger_in_limbo(scene: Scene) -> 
     await scene.cluster.wipe(wiped)
     for bookie_id in others:
         scene.cluster.faults[bookie_id].alter_read = without_entry_1
-    check = integrity_of(scene, wiped)
+    check = await integrity_of(scene, wiped)
 
     await check.look()
     assert await worker_of(scene).look() == 0
@@ -159,7 +161,7 @@ async def test_while_auto_recovery_is_disabled_nothing_is_marked(scene: Scene) -
     await write(scene, 3)
     wiped = scene.ensemble[0]
     await scene.cluster.wipe(wiped)
-    check = integrity_of(scene, wiped)
+    check = await integrity_of(scene, wiped)
     await marks_of(scene).set_enabled(False)
 
     await check.look()
@@ -174,7 +176,7 @@ async def test_deleted_ledgers_are_forgotten(scene: Scene) -> None:
     await write(scene, 3)
     wiped = scene.ensemble[0]
     await scene.cluster.wipe(wiped)
-    check = integrity_of(scene, wiped)
+    check = await integrity_of(scene, wiped)
     await scene.client.cluster.ledgers.delete(scene.ledger_id)
 
     assert await check.look() == 0
@@ -187,12 +189,12 @@ async def test_deleted_ledgers_are_forgotten(scene: Scene) -> None:
 # -- damage -----------------------------------------------------------------------------------------
 
 
-async def rot(scene: Scene, bookie_id: str, entries: int) -> None:
-    """A bit of a block in the middle of its entry log changes while nobody looks."""
+async def rot(scene: Scene, bookie_id: str, entries: int, part: int = 2) -> None:
+    """A bit of that part of its entry log changes while nobody looks, the entries being as large as each other."""
     await scene.cluster.bookies[bookie_id].stop()
     (log,) = (scene.cluster.place_of(bookie_id) / "l").glob("*.log")
     content = bytearray(log.read_bytes())
-    content[64 + 2 * len(content) // (entries + 1)] ^= 1
+    content[64 + part * len(content) // (entries + 1)] ^= 1
     log.write_bytes(content)
     await scene.cluster.restart_bookie(bookie_id)
 
@@ -206,7 +208,7 @@ async def test_a_scrub_finds_a_damaged_block_and_it_is_replaced(scene: Scene) ->
     held = {e for e in range(9) if rotten in scene.cluster.copies(scene.ledger_id, e)}
     await rot(scene, rotten, len(held))
     bookie = scene.cluster.bookies[rotten]
-    check = integrity_of(scene, rotten)
+    check = await integrity_of(scene, rotten)
     assert await check.look() == 0
     assert await marked(scene) == [], "nobody has read it yet"
 
@@ -237,7 +239,7 @@ async def test_damage_of_an_open_fragment_waits_until_it_is_complete(scene: Scen
     rotten = scene.ensemble[0]
     await rot(scene, rotten, 4)
     bookie = scene.cluster.bookies[rotten]
-    check = integrity_of(scene, rotten)
+    check = await integrity_of(scene, rotten)
     await Scrubber(bookie, interval_ms=1000, pace=LoopPace(0), random=Random(1)).walk()
     assert bookie.verifier.damaged_count == 1
 
@@ -267,7 +269,7 @@ async def test_a_disk_that_had_a_bad_moment_is_no_reason_to_copy(scene: Scene) -
     content[64 + 2 * len(content) // 5] ^= 1
     log.write_bytes(content)
 
-    await integrity_of(scene, rotten).look()
+    await (await integrity_of(scene, rotten)).look()
 
     assert bookie.verifier.damaged_count == 0
     assert await marked(scene) == []
