@@ -120,7 +120,7 @@ class IntegrityCheck:
         )
         if not is_whole:
             if may_mark:
-                await self._marks.mark(ledger_id, [self._bookie_id], now_ms=self._clock_ms())
+                await self._mark(ledger_id)
             return False
         return is_limbo and self._end_limbo(ledger_id, metadata)
 
@@ -154,6 +154,9 @@ class IntegrityCheck:
         return not any(
             wanted.intersection(share.entry_ids(damaged[0], damaged[-1])) for share in shares
         )
+
+    async def _mark(self, ledger_id: int) -> None:
+        await self._marks.mark(ledger_id, [self._bookie_id], now_ms=self._clock_ms())
 
     def _end_limbo(self, ledger_id: int, metadata: LedgerMetadata) -> bool:
         if not metadata.is_closed or self._bookie.is_deleted(ledger_id):

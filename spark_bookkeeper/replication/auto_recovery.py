@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from bookkeeper_metadata.election import AuditorElection
 from bookkeeper_metadata.foundation.pace import LoopPace
@@ -16,8 +17,18 @@ from spark_bookkeeper.replication.settings import ReplicationSettings
 from spark_bookkeeper.replication.worker import ReplicationWorker
 
 
+def wall_clock_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
 async def run_auto_recovery(
-    cluster: LedgerContext, settings: ReplicationSettings, *, holder: str, own: str | None = None
+    cluster: LedgerContext,
+    settings: ReplicationSettings,
+    *,
+    holder: str,
+    own: str | None = None,
+    clock_ms: Callable[[], int] = wall_clock_ms,
 ) -> None:
     """Audit if elected, and mend, until cancelled; every error but a defect is logged and got over.
 
@@ -29,7 +40,7 @@ async def run_auto_recovery(
         marks,
         AuditorElection(cluster.store, cluster.root, holder),
         settings=settings,
-        clock_ms=lambda: int(time.time() * 1000),
+        clock_ms=clock_ms,
     )
     mender = LedgerMender(cluster, LoopPace(settings.bytes_per_second), own)
     worker = ReplicationWorker(cluster, marks, mender, holder=holder, settings=settings)

@@ -71,6 +71,8 @@ def _settings(name: str, plan: BookiePlan) -> BookieSettings:
         checkpoint_interval_ms=plan.checkpoint_interval_ms,
         block_size_bytes=512,
         gc_interval_ms=plan.gc_interval_ms,
+        integrity_check_interval_ms=200,
+        scrub_interval_ms=500,
         minor_compaction_interval_ms=plan.compaction_interval_ms,
         major_compaction_interval_ms=2 * plan.compaction_interval_ms,
         major_compaction_live_percent=100,
@@ -245,6 +247,7 @@ class SimBookie:
             self._now_ms,
             is_sealed,
             may_replace,
+            world.heals,
         )
         bookie = await service.prepare()
         # One that is not counted leaves the disk as old as it was, and proves nothing of it.
@@ -393,8 +396,16 @@ class SimBookie:
         if not paths:
             return
         logs = [path for path in paths if path.endswith(".log")]  # of all files the fewest
-        path = self._random.choice(logs if logs and self._random.randrange(2) else paths)
+        self._flip(self._random, logs if logs and self._random.randrange(2) else paths)
+
+    def rot_at_rest(self, random: Random) -> None:
+        """Flip a bit of an entry log, and let the process run on."""
+        if logs := sorted(path for path in self.files.names_now if path.endswith(".log")):
+            self._flip(random, logs)
+
+    def _flip(self, random: Random, paths: list[str]) -> None:
+        path = random.choice(paths)
         if content := self.files.content(path):
-            at = self._random.randrange(min(len(content), 16 * 1024))
-            content[at] ^= 1 << self._random.randrange(8)
+            at = random.randrange(min(len(content), 16 * 1024))
+            content[at] ^= 1 << random.randrange(8)
             self._world.history.record(Damaged(self.name, path))

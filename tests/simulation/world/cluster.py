@@ -69,9 +69,15 @@ class SimClient:
 class World:
     """Everything of one run; made inside its loop."""
 
-    def __init__(self, loop: SimLoop, seed: int, *, plan: BookiePlan, bookies: int) -> None:
+    def __init__(
+        self, loop: SimLoop, seed: int, *, plan: BookiePlan, bookies: int, heals: bool = False
+    ) -> None:
         self.loop = loop
         self.seed = seed
+        self.heals = heals
+        """Whether bookies look after what they may have lost."""
+        self.still_lacking = ""
+        """The copy that was waited for last."""
         self.history = History(lambda: loop.now_us)
         self.injected: Counter[str] = Counter()
         self.tree = ObservedTree(self.history)
