@@ -19,9 +19,10 @@ from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.settings import ClientSettings
 from tests.simulation.kit.loop import Owner, SimLoop
-from tests.simulation.world.bookies import BookiePlan, SimBookie
+from tests.simulation.world.bookies import SimBookie
 from tests.simulation.world.history import History, Injected
 from tests.simulation.world.network import Network, NetworkFaults, SimBookieClient
+from tests.simulation.world.plan import BookiePlan
 from tests.simulation.world.stores import (
     CLUSTER_ID,
     ROOT,
