@@ -40,7 +40,7 @@ async def leave_out(scene: Scene, position: int) -> str:
     return scene.ensemble[position]
 
 
-@pytest.mark.conformance("A5")
+@pytest.mark.conformance("A7")
 @SHAPES
 async def test_a_gap_in_the_middle_is_found_by_lists_and_not_by_ends(scene: Scene) -> None:
     bookie_id = await leave_out(scene, 1)
@@ -57,6 +57,7 @@ async def test_of_what_is_whole_nothing_is_said(scene: Scene) -> None:
     assert await lacking(scene, "by_ends") == set()
 
 
+@pytest.mark.conformance("A7")
 async def test_a_bookie_that_does_not_answer_is_not_said_to_lack_anything(scene: Scene) -> None:
     await write(scene, 5)
     (gone,) = scene.fail(0)
@@ -68,6 +69,7 @@ async def test_a_bookie_that_does_not_answer_is_not_said_to_lack_anything(scene:
     assert await lacking(scene, "by_lists") == set(), "it does not know, and may have it"
 
 
+@pytest.mark.conformance("A6")
 async def test_a_last_entry_that_cannot_be_read_is_found_by_ends_alone(scene: Scene) -> None:
     await scene.writer.append_many([b"x" * SIZE] * 3)
     await scene.settle_adds()
@@ -88,7 +90,7 @@ async def test_the_fragment_of_a_writer_that_goes_on_is_left_alone(scene: Scene)
     assert await lacking(scene, "by_ends") == set()
 
 
-@pytest.mark.conformance("A5")
+@pytest.mark.conformance("A6", "A7")
 async def test_an_auditor_finds_it_at_first_and_then_no_sooner_than_is_set(scene: Scene) -> None:
     await leave_out(scene, 1)
 

@@ -49,6 +49,7 @@ async def status_of(scene: Scene, bookie_id: str, entry_id: int) -> Status:
     return listed.status
 
 
+@pytest.mark.conformance("S8")
 @SHAPES
 async def test_a_bookie_on_empty_disks_gets_back_what_it_had(scene: Scene) -> None:
     await write(scene, 200)
@@ -106,6 +107,7 @@ async def test_behind_limbo_a_closed_ledger_is_fenced(scene: Scene) -> None:
     assert (await scene.answers_to(late))[0] is Status.FENCED
 
 
+@pytest.mark.conformance("S8")
 @pytest.mark.parametrize("quorums", [(3, 3, 2)])
 async def test_an_open_ledger_stays_in_limbo_and_its_writer_goes_on(scene: Scene) -> None:
     """Even if the bookie holds everything: what it once denied could become acknowledged elsewhere."""
@@ -134,6 +136,7 @@ def without_entry_1(reply: ReadReply) -> ReadReply:
     return replace(reply, runs=runs, missing=missing)
 
 
+@pytest.mark.conformance("S8")
 async def test_what_nobody_can_serve_keeps_its_ledger_in_limbo(scene: Scene) -> None:
     await write(scene, 3)
     wiped, *others = scene.ensemble
@@ -172,6 +175,7 @@ async def test_while_auto_recovery_is_disabled_nothing_is_marked(scene: Scene) -
     assert await marked(scene) == [scene.ledger_id]
 
 
+@pytest.mark.conformance("A6")
 async def test_deleted_ledgers_are_forgotten(scene: Scene) -> None:
     await write(scene, 3)
     wiped = scene.ensemble[0]
@@ -199,6 +203,7 @@ async def rot(scene: Scene, bookie_id: str, entries: int, part: int = 2) -> None
     await scene.cluster.restart_bookie(bookie_id)
 
 
+@pytest.mark.conformance("A6")
 @SHAPES
 async def test_a_scrub_finds_a_damaged_block_and_it_is_replaced(scene: Scene) -> None:
     await scene.writer.append_many([bytes([each]) * SIZE for each in range(9)])
