@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from spark_bookkeeper.cli.metadata import run_on_metadata
+from spark_bookkeeper.cli.migration import decommission, recover
 from spark_bookkeeper.cli.options import cluster_options, open_client
 from spark_bookkeeper.cli.output import print_list, print_result
 
@@ -33,6 +34,10 @@ def list_bookies(uri: str, as_json: bool) -> None:
     found = [{**asdict(each), "state": _state(each)} for each in known]
     columns = {"bookie": "bookie_id", "address": "address", "state": "state", "by": "readonly_by"}
     print_list({"bookies": found}, "bookies", columns, as_json=as_json)
+
+
+bookies.add_command(decommission)
+bookies.add_command(recover)
 
 
 def _state(bookie: BookieStatus) -> str:

@@ -54,31 +54,52 @@ class LedgerWalk:
         Raises:
             MetadataUnavailableError: some may not be marked.
         """
-        marked, batch = 0, list[int]()
 
-        async def look_at(ledger_id: int) -> bool:
-            return await self._look_at(ledger_id, look)
+        async def mark_if_lacking(ledger_id: int, metadata: LedgerMetadata) -> bool:
+            lacking = await look(ledger_id, metadata)
+            if lacking:
+                await self._marks.mark(ledger_id, sorted(lacking), now_ms=self._clock_ms())
+            return bool(lacking)
 
-        async for ledger_id in self._cluster.ledgers.list_ids():
-            batch.append(ledger_id)
-            if len(batch) == _BATCH:
-                marked += sum(await each(look_at, batch, concurrency_max=LEDGERS_AT_ONCE))
-                batch.clear()
-        return marked + sum(await each(look_at, batch, concurrency_max=LEDGERS_AT_ONCE))
+        return len(await find_ledgers(self._cluster, mark_if_lacking))
 
-    async def _look_at(self, ledger_id: int, look: Look) -> bool:
+
+async def find_ledgers(
+    cluster: LedgerContext, is_wanted: Callable[[int, LedgerMetadata], Awaitable[bool]]
+) -> list[int]:
+    """The ledgers that are wanted, by their ids and metadata, ascending; of one that nobody understands that is said."""
+
+    async def look_at(ledger_id: int) -> bool:
         try:
-            metadata = (await self._cluster.ledgers.read(ledger_id)).metadata
+            metadata = (await cluster.ledgers.read(ledger_id)).metadata
         except NoSuchLedgerError:
             return False  # deleted meanwhile
         except MetadataCorruptError as corrupt:
-            # One that nobody understands must not keep the others unmarked.
-            _LOGGER.error("a ledger is not audited. detail=%s", corrupt)
+            # It must not keep the others from being looked at.
+            _LOGGER.error("a ledger is passed over. detail=%s", corrupt)
             return False
-        lacking = await look(ledger_id, metadata)
-        if lacking:
-            await self._marks.mark(ledger_id, sorted(lacking), now_ms=self._clock_ms())
-        return bool(lacking)
+        return await is_wanted(ledger_id, metadata)
+
+    async def look_at_all(ledger_ids: Sequence[int]) -> list[int]:
+        are_wanted = await each(look_at, ledger_ids, concurrency_max=LEDGERS_AT_ONCE)
+        return [id for id, is_one in zip(ledger_ids, are_wanted, strict=True) if is_one]
+
+    found, batch = list[int](), list[int]()
+    async for ledger_id in cluster.ledgers.list_ids():
+        batch.append(ledger_id)
+        if len(batch) == _BATCH:
+            found += await look_at_all(batch)
+            batch.clear()
+    return found + await look_at_all(batch)
+
+
+async def find_ledgers_of(cluster: LedgerContext, bookie_id: str) -> list[int]:
+    """The ledgers whose metadata names this bookie, in whatever fragment."""
+
+    async def names_it(_: int, metadata: LedgerMetadata) -> bool:
+        return bookie_id in metadata.bookie_ids
+
+    return await find_ledgers(cluster, names_it)
 
 
 class CopyChecks:

@@ -64,11 +64,25 @@ class _ChangedMeanwhileError(Exception):
 class LedgerMender:
     """Mends ledgers of one cluster, one at a time."""
 
-    def __init__(self, cluster: LedgerContext, pace: LoopPace, own: str | None = None) -> None:
-        """``own``: the bookie beside which this runs; it takes what it can before others do."""
+    def __init__(
+        self,
+        cluster: LedgerContext,
+        pace: LoopPace,
+        own: str | None = None,
+        *,
+        leaving: Collection[str] = (),
+        targets: Collection[str] = (),
+    ) -> None:
+        """``own``: the bookie beside which this runs; it takes what it can before others do.
+
+        ``leaving``: bookies whose shares others are to take over, though they may be there. ``targets``:
+        the only ones that may; empty: whichever is writable.
+        """
         self._cluster = cluster
         self._pace = pace
         self._own = own
+        self._leaving = frozenset(leaving)
+        self._targets = frozenset(targets)
 
     async def mend(self, ledger_id: int) -> Mended:
         """Give the ledger back what it lacks, as far as that is possible now.
@@ -94,7 +108,7 @@ class LedgerMender:
         # A member that joined a moment ago must not be taken for one that was replaced.
         await self._cluster.ledgers.sync()
         metadata = (await self._cluster.ledgers.read(mended.ledger_id)).metadata
-        registered = await self._cluster.registry.list_registered()
+        registered = await self._cluster.registry.list_registered() - self._leaving
         copier = LedgerCopier(self._cluster, mended.ledger_id, metadata, self._pace)
         shares, at = shares_of(metadata), 0
         while at < len(shares):
@@ -112,7 +126,8 @@ class LedgerMender:
     ) -> LedgerMetadata | None:
         """Returns the metadata if that had to be changed."""
         if share.bookie_id not in registered:
-            return await self._replace(mended, copier, share, f"{share.bookie_id} is away")
+            why = "is to leave" if share.bookie_id in self._leaving else "is away"
+            return await self._replace(mended, copier, share, f"{share.bookie_id} {why}")
         if share.is_empty:
             return None
         await self._cluster.prepare((share.bookie_id,))
@@ -138,6 +153,7 @@ class LedgerMender:
         refused: dict[str, str] = {}
         while True:
             writable = await self._cluster.usable_bookies() - self._cluster.quarantined()
+            writable = (writable & self._targets if self._targets else writable) - self._leaving
             target = choose_target(
                 share.fragment, writable, self._cluster.random, own=self._own, refused=refused
             )

@@ -111,6 +111,7 @@ RULES = {
     "A9": "a writer has its time; two workers, deleted ledgers and marks made meanwhile do no harm",
     "A10": "marks are merged, never lost, and one at a time holds their lock",
     "A11": "fragments of every length are mended, those of a short one, too",
+    "A12": "a bookie gives away all it has before it goes: open, empty and broken-up ledgers, too",
     "A13": "no bookie stands twice in an ensemble; without another bookie nothing changes",
     "ClientCreatesLedger": "a ledger is created with an ensemble of its own",
     "ClientSendsAddEntryRequests": "an add goes to its whole write set, with the writer's LAC",
