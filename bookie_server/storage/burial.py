@@ -87,10 +87,15 @@ class UnusedLogs:
             self._kept[number].difference_update(result.deleted[number])
             self._compacted[number].difference_update(result.emptied[number])
 
-    def try_unread_again(self) -> None:
-        """Look again at what could not be looked at; now and then, for a disk that fails fails again."""
+    def on_checkpoint(self, *, has_buried: bool) -> None:
+        """Look again at what could not be looked at: now and then, for a disk that fails fails again.
+
+        A checkpoint that ``has_buried`` ledgers has them in every index now: what was kept may hold no others.
+        """
         self._note(self._unread)
         self._unread = [set() for _ in self._indexes]
+        if has_buried:
+            self._note(self._kept)
 
     def return_burial(self, plan: BurialPlan) -> None:
         """Nothing of it was done."""

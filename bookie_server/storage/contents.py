@@ -303,7 +303,7 @@ class Contents:
         for index, rows in zip(self._indexes, result.rows_by_directory, strict=True):
             index.add_rows(rows, self.tombstones)
         self._snapshot = None
-        self._unused.try_unread_again()
+        self._unused.on_checkpoint(has_buried=bool(result.plan.tombstones))
 
     def begin_burial(self) -> BurialPlan | None:
         """What of the deleted ledgers is left on the disks; ``None`` if that is nothing."""

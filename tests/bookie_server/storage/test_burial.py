@@ -54,6 +54,21 @@ def test_a_log_whose_checkpoint_ran_while_its_ledgers_were_deleted_goes_too() ->
     assert logs(model) == []
 
 
+def test_a_log_that_was_looked_at_before_a_checkpoint_had_its_tombstones_goes_behind_it() -> None:
+    """On a full disk the checkpoint waited for room, a burial ran beside it, and the log stayed for good."""
+    model = filled()
+    model.write([Tombstone(1, 1)])
+    plan = model.storage.contents.begin_checkpoint()
+    assert plan is not None
+    model.bury()
+    assert logs(model) == [1, 2], "the index does not know yet that ledger 1 is deleted"
+
+    model.storage.contents.finish_checkpoint(model.storage.checkpoints.write(plan))
+    model.bury()
+
+    assert logs(model) == [1]
+
+
 def test_a_dead_log_that_cannot_be_read_is_tried_again() -> None:
     model = filled()
     model.write([Tombstone(1, 1)])
