@@ -20,6 +20,7 @@ from bookie_server.core.admission import Admission
 from bookie_server.core.damaged_entries import DamagedEntries
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
 from bookie_server.core.ledger_ranges import within
+from bookie_server.core.records import Replace
 from bookie_server.core.space import REQUEST_SIZE, Disk, Look, Mode, Space
 from bookie_server.journal_thread import JournalWriter, size_bytes
 from bookie_server.memory.budget import MemoryBudget, Room
@@ -304,6 +305,9 @@ class Bookie:
         records = [record for persist in group for record in persist.records]
         # Storage first: whatever admission forgets below it finds there from now on.
         self._contents.apply(records, position)
+        for record in records:
+            if isinstance(record, Replace):
+                self.verifier.on_replaced(record.run)
         # The waiters run later, in tasks of their own, and find the records applied.
         self.lac_watch.on_applied(records)
         for persist in group:

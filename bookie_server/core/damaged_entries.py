@@ -40,13 +40,20 @@ class DamagedEntries:
             self._ids.setdefault(ledger_id, set()).update(kept)
             self._count += len(kept)
 
-    def discard(self, ledger_id: int, first: int, last: int) -> None:
-        """None of ``first..last`` is damaged: each could be read, or is not stored at all."""
+    def discard(self, ledger_id: int, entry_ids: Sequence[int]) -> None:
+        """None of these, ascending, is damaged: each could be read, or was replaced, or is not stored at all."""
         known = self._ids.get(ledger_id)
-        if known is None:
+        if known is None or not entry_ids:
             return
         before = len(known)
-        known.difference_update([each for each in known if first <= each <= last])
+        # The shorter way round: a span may be of 10^9 entries, and there may be thousands of spans.
+        if len(entry_ids) < before:
+            known.difference_update(entry_ids)
+        else:
+            first, last = entry_ids[0], entry_ids[-1]
+            is_range = len(entry_ids) == last - first + 1
+            among = range(first, last + 1) if is_range else set(entry_ids)
+            known.difference_update([each for each in known if each in among])
         self._count -= before - len(known)
         if not known:
             del self._ids[ledger_id]

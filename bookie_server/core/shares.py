@@ -16,9 +16,6 @@ from bookie_server.wire.messages import IdRange
 from bookie_server.wire.stripe import Stripe
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
 
-_IDS_AT_ONCE = 65_536
-"""Those of a stripe are listed one by one."""
-
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -60,12 +57,27 @@ class Share:
         last = self.entry_ids(self.last_entry - self.stripe.ensemble_size + 1, self.last_entry)[-1]
         return (first,) if first == last else (first, last)
 
+    def wants(self, entry_id: int) -> bool:
+        """Whether this entry belongs to it."""
+        is_inside = self.fragment.first_entry <= entry_id <= self.last_entry
+        return is_inside and self.stripe.wants(entry_id)
+
     def lacks(self, held: Sequence[IdRange]) -> bool:
-        """Whether one of its entries is in none of the ranges."""
-        firsts = range(self.fragment.first_entry, self.last_entry + 1, _IDS_AT_ONCE)
-        return any(
-            not_held(self.entry_ids(first, first + _IDS_AT_ONCE - 1), held, 1) for first in firsts
-        )
+        """Whether one of its entries is in none of the ranges, which ascend; by arithmetic, for they may be 10^9."""
+        begin, end = self.fragment.first_entry, self.last_entry + 1
+        missing = self._count(begin, end)
+        for part in held[bisect_left(held, begin, key=lambda part: part.last_entry) :]:
+            if part.first_entry >= end:
+                break
+            begin = max(begin, part.first_entry)
+            stop = min(part.last_entry + 1, end)
+            missing -= self._count(begin, stop) if begin < stop else 0
+            begin = max(begin, stop)
+        return missing > 0
+
+    def _count(self, begin: int, end: int) -> int:
+        """How many of ``begin..end - 1`` belong to it."""
+        return self.stripe.rank(end - 1) - self.stripe.rank(begin - 1)
 
 
 def shares_of(metadata: LedgerMetadata) -> list[Share]:
@@ -91,13 +103,12 @@ def not_held(entry_ids: Sequence[int], held: Sequence[IdRange], count_max: int) 
     at = bisect_left(held, entry_ids[0], key=lambda part: part.last_entry)
     if at == len(held) or held[at].first_entry > entry_ids[-1]:
         return entry_ids[:count_max]
-    return list(islice(_outside(entry_ids, islice(held, at, None)), count_max))
+    return list(islice(_outside(entry_ids, held, at), count_max))
 
 
-def _outside(entry_ids: Iterable[int], held: Iterator[IdRange]) -> Iterator[int]:
-    part = next(held, None)
+def _outside(entry_ids: Iterable[int], held: Sequence[IdRange], at: int) -> Iterator[int]:
     for entry_id in entry_ids:
-        while part is not None and part.last_entry < entry_id:
-            part = next(held, None)
-        if part is None or entry_id < part.first_entry:
+        while at < len(held) and held[at].last_entry < entry_id:
+            at += 1
+        if at == len(held) or entry_id < held[at].first_entry:
             yield entry_id

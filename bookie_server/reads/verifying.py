@@ -15,7 +15,9 @@ from bookie_server.memory.budget import MemoryBudget
 from bookie_server.reads.fetching import Fetcher
 from bookie_server.storage.contents import Contents
 from bookie_server.storage.read_plan import ReadOutcome
+from bookie_server.wire.record import Run
 from bookie_server.wire.stripe import EVERY_ID, Stripe
+from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.model import ENTRY_ID_MAX
 
 STEP_SIZE_BYTES = 1024 * 1024
@@ -32,8 +34,9 @@ class Verified:
     """What one step found."""
 
     size_bytes: int
-    is_sound: bool
-    """Each entry that was looked for is stored and can be read."""
+    is_sound: bool | None
+    """Whether each entry that was looked for is stored and can be read; ``None``: for want of descriptors
+    nobody could look."""
     next_entry: int | None
     """Where the next step begins; ``None``: there is none."""
 
@@ -58,6 +61,10 @@ class Verifier:
         """The ledgers with entries that could not be read the last time."""
         return self._damaged.ledgers
 
+    def has_damage(self, ledger_id: int) -> bool:
+        """Whether the ledger is one of these."""
+        return bool(self._damaged.of(ledger_id))
+
     @property
     def damaged_count(self) -> int:
         """How many entries those are, as far as they are kept in mind."""
@@ -68,13 +75,15 @@ class Verifier:
     ) -> Verified:
         """Read the entries ``first..last`` of a stripe, as far as one step goes; what cannot be read is kept in mind."""
         outcome = await self._read(ledger_id, first, last, stripe)
-        is_sound = all(span.presence in _NO_DEFECT for span in outcome.spans)
+        is_sound: bool | None = all(span.presence in _NO_DEFECT for span in outcome.spans)
+        if outcome.is_short and not outcome.of(Presence.ABSENT):
+            is_sound = None
         return Verified(outcome.size_bytes, is_sound, _next_entry(outcome))
 
-    async def look_again(self, ledger_id: int) -> Sequence[int]:
+    async def look_again(self, ledger_id: int, pace: LoopPace) -> Sequence[int]:
         """Read what could not be read; returns what still cannot be, ascending.
 
-        It was replaced since or is not stored any more, or the disk had a bad moment.
+        It is not stored any more, or the disk had a bad moment.
         """
         for first, last in _groups(sorted(self._damaged.of(ledger_id))):
             at: int | None = first
@@ -82,13 +91,18 @@ class Verifier:
                 outcome = await self._read(ledger_id, at, last, EVERY_ID)
                 for span in outcome.spans:
                     if span.presence in _NO_DAMAGE:
-                        self._damaged.discard(ledger_id, span.first, span.last)
+                        self._damaged.discard(ledger_id, range(span.first, span.last + 1))
                 at = _next_entry(outcome)
+                await pace.take(outcome.size_bytes)
         return sorted(self._damaged.of(ledger_id))
 
     def forget(self, ledger_id: int) -> None:
         """The ledger is deleted."""
         self._damaged.forget(ledger_id)
+
+    def on_replaced(self, run: Run) -> None:
+        """Other copies of these are stored."""
+        self._damaged.discard(run.ledger_id, run.entry_ids)
 
     async def _read(self, ledger_id: int, first: int, last: int, stripe: Stripe) -> ReadOutcome:
         make_plan = partial(

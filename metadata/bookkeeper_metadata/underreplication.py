@@ -87,11 +87,6 @@ class MarkLock:
     def __init__(self, registration: Registration) -> None:
         self._registration = registration
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether somebody else may hold it by now."""
-        return self._registration.keeper.done()
-
     async def release(self) -> None:
         """Let others mend the ledger."""
         await self._registration.withdraw()

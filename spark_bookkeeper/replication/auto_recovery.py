@@ -12,6 +12,7 @@ from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.replication.auditor import Auditor
+from spark_bookkeeper.replication.lost_bookies import Patience
 from spark_bookkeeper.replication.mending import LedgerMender
 from spark_bookkeeper.replication.settings import ReplicationSettings
 from spark_bookkeeper.replication.worker import ReplicationWorker
@@ -42,8 +43,15 @@ async def run_auto_recovery(
         settings=settings,
         clock_ms=clock_ms,
     )
-    mender = LedgerMender(cluster, LoopPace(settings.bytes_per_second), own)
+    patience = Patience(settings.lost_bookie_delay_ms / 1000)
+    mender = LedgerMender(cluster, LoopPace(settings.bytes_per_second), own, patience=patience)
     worker = ReplicationWorker(cluster, marks, mender, holder=holder, settings=settings)
+
+    def on_delay(seconds: int | None) -> None:
+        if seconds is not None:
+            patience.delay_s = seconds
+
+    stop_watching = await marks.watch_lost_bookie_delay(on_delay)
     tasks = [
         asyncio.create_task(auditor.run(), name="auditor"),
         asyncio.create_task(worker.run(), name="replication-worker"),
@@ -52,4 +60,5 @@ async def run_auto_recovery(
         # Neither ends but by a defect, and then the process does, for somebody to notice.
         await asyncio.gather(*tasks)
     finally:
+        stop_watching()
         await end_tasks(tasks)

@@ -19,7 +19,12 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from bookie_server.core.shares import Share, shares_of
 from bookie_server.wire.digest import Digest, digest_for
 from bookie_server.wire.messages import ReadRequest, Status
-from bookkeeper_metadata.errors import MetadataCorruptError, NoSuchLedgerError
+from bookkeeper_metadata.errors import (
+    MetadataConflictError,
+    MetadataCorruptError,
+    MetadataUnavailableError,
+    NoSuchLedgerError,
+)
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.underreplication import Underreplication
@@ -28,6 +33,8 @@ from spark_bookkeeper.ledger.fetch import verified_runs
 
 _LOGGER = logging.getLogger(__name__)
 LEDGERS_AT_ONCE = 64
+READS_PER_LEDGER = 5
+_READ_AGAIN_S = 1.0
 _BATCH = 1_000
 """Ledgers that are listed ahead of what is looked at."""
 SAYS_WHAT_IS_WANTED = frozenset({Status.OK, Status.NO_LEDGER, Status.LIMBO})
@@ -57,9 +64,15 @@ class LedgerWalk:
 
         async def mark_if_lacking(ledger_id: int, metadata: LedgerMetadata) -> bool:
             lacking = await look(ledger_id, metadata)
-            if lacking:
+            if not lacking:
+                return False
+            try:
                 await self._marks.mark(ledger_id, sorted(lacking), now_ms=self._clock_ms())
-            return bool(lacking)
+            except (MetadataCorruptError, MetadataConflictError) as error:
+                # One that nobody understands must not keep the others unmarked.
+                _LOGGER.error("a ledger is not marked. detail=%s", error)
+                return False
+            return True
 
         return len(await find_ledgers(self._cluster, mark_if_lacking))
 
@@ -71,7 +84,7 @@ async def find_ledgers(
 
     async def look_at(ledger_id: int) -> bool:
         try:
-            metadata = (await cluster.ledgers.read(ledger_id)).metadata
+            metadata = await _read(cluster, ledger_id)
         except NoSuchLedgerError:
             return False  # deleted meanwhile
         except MetadataCorruptError as corrupt:
@@ -91,6 +104,18 @@ async def find_ledgers(
             found += await look_at_all(batch)
             batch.clear()
     return found + await look_at_all(batch)
+
+
+async def _read(cluster: LedgerContext, ledger_id: int) -> LedgerMetadata:
+    """A walk through a million ledgers does not begin anew for every hiccup of the metadata service."""
+    for attempt in range(READS_PER_LEDGER):
+        try:
+            return (await cluster.ledgers.read(ledger_id)).metadata
+        except MetadataUnavailableError:
+            if attempt == READS_PER_LEDGER - 1:
+                raise
+            await asyncio.sleep(_READ_AGAIN_S)
+    raise AssertionError("the last attempt returns or raises")
 
 
 async def find_ledgers_of(cluster: LedgerContext, bookie_id: str) -> list[int]:
@@ -153,6 +178,12 @@ class CopyChecks:
         request = ReadRequest(ledger_id=ledger_id, first_entry=entry_id, last_entry=entry_id)
         reply = await self._cluster.client(bookie_id).read(request)
         good, bad = verified_runs(reply, request, digest)
-        if good:
-            return False
-        return bool(bad) or any(part.status in _HAS_NONE for part in reply.missing)
+        if bad:
+            # It will not take another one in its place, which it takes for a second content.
+            _LOGGER.error(
+                "a copy does not match its digest. ledger_id=%d entry_id=%d bookie_id=%s",
+                ledger_id,
+                entry_id,
+                bookie_id,
+            )
+        return not good and any(part.status in _HAS_NONE for part in reply.missing)

@@ -11,11 +11,14 @@ ledger that is not closed belongs to its writer; what is done about that is deci
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from bookie_server.core.shares import Share, shares_of
+from bookie_server.wire.messages import Status
+from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, Stop
@@ -23,6 +26,7 @@ from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import DigestMismatchError, EntryUnreadableError
 from spark_bookkeeper.replication.checking import SAYS_WHAT_IS_WANTED
 from spark_bookkeeper.replication.copying import LedgerCopier, TargetRefusedError
+from spark_bookkeeper.replication.lost_bookies import Patience
 from spark_bookkeeper.replication.rules import (
     choose_target,
     open_fragment,
@@ -33,6 +37,8 @@ _LOGGER = logging.getLogger(__name__)
 
 ROUNDS_MAX = 20
 """Looks at a ledger's metadata, each after somebody else has changed it."""
+_WILL_NOT = frozenset({Status.READ_ONLY, Status.CONFLICT, Status.UNAUTHORIZED, Status.DELETED})
+"""Of a recovery add: the bookie will not take it for long, or never."""
 _NO_COPY_LEFT = (DigestMismatchError, EntryUnreadableError)
 
 
@@ -72,17 +78,19 @@ class LedgerMender:
         *,
         leaving: Collection[str] = (),
         targets: Collection[str] = (),
+        patience: Patience | None = None,
     ) -> None:
         """``own``: the bookie beside which this runs; it takes what it can before others do.
 
         ``leaving``: bookies whose shares others are to take over, though they may be there. ``targets``:
-        the only ones that may; empty: whichever is writable.
+        the only ones that may; empty: whichever is writable. ``patience``: with a single bookie that is lost.
         """
         self._cluster = cluster
         self._pace = pace
         self._own = own
         self._leaving = frozenset(leaving)
         self._targets = frozenset(targets)
+        self._patience = patience
 
     async def mend(self, ledger_id: int) -> Mended:
         """Give the ledger back what it lacks, as far as that is possible now.
@@ -109,17 +117,29 @@ class LedgerMender:
         await self._cluster.ledgers.sync()
         metadata = (await self._cluster.ledgers.read(mended.ledger_id)).metadata
         registered = await self._cluster.registry.list_registered() - self._leaving
+        waited_for = await self._waited_for(registered)
         copier = LedgerCopier(self._cluster, mended.ledger_id, metadata, self._pace)
         shares, at = shares_of(metadata), 0
         while at < len(shares):
-            changed = await self._mend_share(mended, copier, shares[at], registered)
+            if shares[at].bookie_id in waited_for:
+                mended.left.append(f"{shares[at].bookie_id} is away, and waited for")
+                changed = None
+            else:
+                changed = await self._mend_share(mended, copier, shares[at], registered)
             if changed is not None:
                 # A bookie may have come into the ensemble of the shares behind it.
                 metadata, shares = changed, shares_of(changed)
             at += 1
         last = open_fragment(metadata)
-        if last is not None and not registered.issuperset(last.ensemble):
+        if last is not None and not (registered | waited_for).issuperset(last.ensemble):
             mended.open_fragment = last
+
+    async def _waited_for(self, registered: Collection[str]) -> frozenset[str]:
+        if self._patience is None or not self._patience.delay_s:
+            return frozenset()
+        known = await CookieStore(self._cluster.store, self._cluster.root).bookie_ids()
+        lost = frozenset(known).difference(registered)
+        return self._patience.waited_for(lost, asyncio.get_running_loop().time())
 
     async def _mend_share(
         self, mended: Mended, copier: LedgerCopier, share: Share, registered: Collection[str]
@@ -141,7 +161,10 @@ class LedgerMender:
         try:
             mended.copied_bytes += await copier.copy(share, share.bookie_id, listed.held)
         except TargetRefusedError as refused:
-            return await self._replace(mended, copier, share, str(refused))
+            if refused.status in _WILL_NOT:
+                return await self._replace(mended, copier, share, str(refused))
+            # It may be busy, or about to be gone: no reason to move all that it has.
+            mended.left.append(str(refused))
         except _NO_COPY_LEFT as lost:
             mended.left.append(f"{share.bookie_id} lacks an entry: {lost}")
         return None

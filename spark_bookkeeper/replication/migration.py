@@ -131,7 +131,7 @@ class Migration:
             mended.left.append("no other bookie is writable")
             return mended
         metadata = (await self._cluster.ledgers.read(ledger_id)).metadata
-        await recover_ledger(self._cluster, ledger_id, metadata.password)
+        await recover_ledger(self._cluster, ledger_id, metadata.password, wants_copies=False)
         self._migrated.recovered.append(ledger_id)
         _LOGGER.warning("ledger taken from its writer; ledger_id=%d", ledger_id)
         again = await self._mender.mend(ledger_id)

@@ -102,14 +102,16 @@ class ReplicationWorker:
 
     async def _work(self, ledger_id: int) -> bool:
         """Mend one ledger; whether its mark is cleared."""
-        mark = await self._marks.read(ledger_id)
-        if mark is None:
-            return False
         try:
+            mark = await self._marks.read(ledger_id)
+            if mark is None:
+                return False
             mended = await self._mender.mend(ledger_id)
             if mended.open_fragment is not None and await self._may_take_over(mended):
                 metadata = (await self._cluster.ledgers.read(ledger_id)).metadata
-                await recover_ledger(self._cluster, ledger_id, metadata.password)
+                await recover_ledger(
+                    self._cluster, ledger_id, metadata.password, wants_copies=False
+                )
                 _LOGGER.warning("ledger taken from its writer; ledger_id=%d", ledger_id)
                 mended = await self._mender.mend(ledger_id)
         except BookKeeperError as error:

@@ -29,7 +29,5 @@ class LoopPace:
         self._schedule = Pace(bytes_per_second, 0.0)
 
     async def take(self, size_bytes: int) -> None:
-        """Wait until what was begun before has had its time; then so much may be begun."""
-        delay_s = self._schedule.delay_s(size_bytes, asyncio.get_running_loop().time())
-        if delay_s > 0:
-            await asyncio.sleep(delay_s)
+        """Wait until what was begun before has had its time; then so much may be begun. Others run at least once."""
+        await asyncio.sleep(self._schedule.delay_s(size_bytes, asyncio.get_running_loop().time()))

@@ -37,17 +37,19 @@ mutant(
     "I2", "I14", "I15", "I17", "I19", "I22", "L3", "L8", "P",
 ).edit(ends_of, {"[*ends, metadata.last_entry] if metadata.is_closed else ends": "[*ends, metadata.last_entry]"})  # fmt: skip
 
+_LACKS = "if any(share.lacks(held) for share in own)"
 mutant(
-    "limbo_ends_unread", "a bookie leaves limbo without a look at its disk", "I12", "S2", "L8"
-).edit(IntegrityCheck._holds, {"if not verified.is_sound": "if False"})
+    "limbo_ends_unread", "a bookie leaves limbo without a look at what it has", "I12", "S2", "L8"
+).edit(IntegrityCheck._can_read, {"if not verified.is_sound": "if False"}).edit(
+    IntegrityCheck._look_at, {_LACKS: "if False"}
+)
 
 mutant(
     "limbo_of_open_ends", "limbo of a ledger that is not closed ends, too", "I12", "S2", "I1"
-).edit(IntegrityCheck._end_limbo, {"not metadata.is_closed or ": ""})
+).edit(IntegrityCheck._look_at, {"if metadata.is_closed:": "if True:"})
 
 mutant("limbo_for_good", "a bookie that has everything again stays in limbo", "L8").edit(
-    IntegrityCheck._look_at,
-    {"return is_limbo and self._end_limbo(ledger_id, metadata)": "return False"},
+    IntegrityCheck._look_at, {"self._complete[ledger_id] = own": "pass"}
 )
 
 mutant("limbo_passed_over", "a bookie in limbo is sent nothing, since it may have all", "L8").edit(

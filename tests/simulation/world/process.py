@@ -39,7 +39,6 @@ from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.ledgers import LedgerStore
-from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.readonly import ReadonlyWishes
 from bookkeeper_metadata.store.operations import NodeExistsError
 from bookkeeper_metadata.underreplication import Underreplication
@@ -230,11 +229,9 @@ class ObservedIntegrity(IntegrityCheck):
         is_limbo = ledger_id in self._limbo
         self._history.record(DamageMarked(self._bookie_id, ledger_id, is_limbo))
 
-    def _end_limbo(self, ledger_id: int, metadata: LedgerMetadata) -> bool:
-        has_ended = super()._end_limbo(ledger_id, metadata)
-        if has_ended:
-            self._history.record(LimboEnded(self._bookie_id, ledger_id))
-        return has_ended
+    def _end_limbo(self, ledger_id: int) -> None:
+        super()._end_limbo(ledger_id)
+        self._history.record(LimboEnded(self._bookie_id, ledger_id))
 
 
 class ObservedWatch(SpaceWatch):

@@ -38,6 +38,12 @@ async def integrity_of(scene: Scene, bookie_id: str) -> IntegrityCheck:
     )
 
 
+async def look(check: IntegrityCheck) -> int:
+    """A look, and what comes of it; for how many ledgers limbo ended."""
+    await check.look()
+    return await check.read()
+
+
 def limbo_of(scene: Scene, bookie_id: str) -> list[int]:
     return list(scene.cluster.bookies[bookie_id].ledgers_in_limbo())
 
@@ -59,13 +65,13 @@ async def test_a_bookie_on_empty_disks_gets_back_what_it_had(scene: Scene) -> No
     check = await integrity_of(scene, wiped)
     assert limbo_of(scene, wiped) == [scene.ledger_id]
 
-    assert await check.look() == 0
+    assert await look(check) == 0
     mark = await marks_of(scene).read(scene.ledger_id)
     assert mark is not None
     assert mark.bookie_ids == (wiped,)
     assert await worker_of(scene).look() == 1
     assert limbo_of(scene, wiped) == [scene.ledger_id], "nobody has looked again yet"
-    assert await check.look() == 1
+    assert await look(check) == 1
 
     assert limbo_of(scene, wiped) == []
     assert check.limbo_count == 0
@@ -84,7 +90,7 @@ async def test_what_has_everything_leaves_without_anybody_s_help(scene: Scene) -
     bookie = scene.cluster.bookies[doubtful]
     bookie.storage.contents.set_limbo([scene.ledger_id])
 
-    assert await (await integrity_of(scene, doubtful)).look() == 1
+    assert await look(await integrity_of(scene, doubtful)) == 1
 
     assert limbo_of(scene, doubtful) == []
     assert await marked(scene) == []
@@ -98,11 +104,11 @@ async def test_behind_limbo_a_closed_ledger_is_fenced(scene: Scene) -> None:
     wiped = scene.ensemble[0]
     await scene.cluster.wipe(wiped)
     check = await integrity_of(scene, wiped)
-    await check.look()
+    await look(check)
     assert (await scene.answers_to(late))[0] is Status.LIMBO
     await worker_of(scene).look()
 
-    assert await check.look() == 1
+    assert await look(check) == 1
 
     assert (await scene.answers_to(late))[0] is Status.FENCED
 
@@ -116,17 +122,17 @@ async def test_an_open_ledger_stays_in_limbo_and_its_writer_goes_on(scene: Scene
     scene.cluster.bookies[doubtful].storage.contents.set_limbo([scene.ledger_id])
     check = await integrity_of(scene, doubtful)
 
-    assert await check.look() == 0
+    assert await look(check) == 0
     assert await marked(scene) == [], "its last fragment is its writer's"
     await scene.writer.append_many(numbers(3))
     await scene.change(marked_in_recovery)
-    assert await check.look() == 0
+    assert await look(check) == 0
     assert limbo_of(scene, doubtful) == [scene.ledger_id]
 
     await scene.recover()
-    ended = await check.look()
+    ended = await look(check)
     await worker_of(scene).look()
-    assert ended + await check.look() == 1
+    assert ended + await look(check) == 1
 
 
 def without_entry_1(reply: ReadReply) -> ReadReply:
@@ -145,10 +151,10 @@ async def test_what_nobody_can_serve_keeps_its_ledger_in_limbo(scene: Scene) -> 
         scene.cluster.faults[bookie_id].alter_read = without_entry_1
     check = await integrity_of(scene, wiped)
 
-    await check.look()
+    await look(check)
     assert await worker_of(scene).look() == 0
 
-    assert await check.look() == 0
+    assert await look(check) == 0
     assert limbo_of(scene, wiped) == [scene.ledger_id]
     assert await marked(scene) == [scene.ledger_id]
     found = [await status_of(scene, wiped, each) for each in range(3)]
@@ -157,7 +163,7 @@ async def test_what_nobody_can_serve_keeps_its_ledger_in_limbo(scene: Scene) -> 
     for bookie_id in others:
         scene.cluster.faults[bookie_id].alter_read = None
     assert await worker_of(scene).look() == 1
-    assert await check.look() == 1
+    assert await look(check) == 1
 
 
 async def test_while_auto_recovery_is_disabled_nothing_is_marked(scene: Scene) -> None:
@@ -167,11 +173,11 @@ async def test_while_auto_recovery_is_disabled_nothing_is_marked(scene: Scene) -
     check = await integrity_of(scene, wiped)
     await marks_of(scene).set_enabled(False)
 
-    await check.look()
+    await look(check)
     assert await marked(scene) == []
 
     await marks_of(scene).set_enabled(True)
-    await check.look()
+    await look(check)
     assert await marked(scene) == [scene.ledger_id]
 
 
@@ -183,10 +189,10 @@ async def test_deleted_ledgers_are_forgotten(scene: Scene) -> None:
     check = await integrity_of(scene, wiped)
     await scene.client.cluster.ledgers.delete(scene.ledger_id)
 
-    assert await check.look() == 0
+    assert await look(check) == 0
     assert check.limbo_count == 1, "the collector deletes it"
     await scene.cluster.bookies[wiped].delete([(scene.ledger_id, scene.ledger_id)])
-    assert await check.look() == 0
+    assert await look(check) == 0
     assert check.limbo_count == 0
 
 
@@ -214,7 +220,7 @@ async def test_a_scrub_finds_a_damaged_block_and_it_is_replaced(scene: Scene) ->
     await rot(scene, rotten, len(held))
     bookie = scene.cluster.bookies[rotten]
     check = await integrity_of(scene, rotten)
-    assert await check.look() == 0
+    assert await look(check) == 0
     assert await marked(scene) == [], "nobody has read it yet"
 
     read_bytes = await Scrubber(bookie, interval_ms=1000, pace=LoopPace(0), random=Random(1)).walk()
@@ -225,10 +231,10 @@ async def test_a_scrub_finds_a_damaged_block_and_it_is_replaced(scene: Scene) ->
     assert await status_of(scene, rotten, damaged) is Status.OK, "said to be wanted"
     listed = await scene.cluster.client(9).cluster.client(rotten).list_entries(scene.ledger_id)
     assert not any(r.first_entry <= damaged <= r.last_entry for r in listed.held)
-    await check.look()
+    await look(check)
     assert await marked(scene) == [scene.ledger_id]
     assert await worker_of(scene).look() == 1
-    await check.look()
+    await look(check)
 
     assert bookie.verifier.damaged_count == 0
     assert await marked(scene) == []
@@ -248,14 +254,14 @@ async def test_damage_of_an_open_fragment_waits_until_it_is_complete(scene: Scen
     await Scrubber(bookie, interval_ms=1000, pace=LoopPace(0), random=Random(1)).walk()
     assert bookie.verifier.damaged_count == 1
 
-    await check.look()
+    await look(check)
     assert await marked(scene) == []
 
     await scene.recover()
     if bookie.verifier.damaged_count:
-        await check.look()
+        await look(check)
         await worker_of(scene).look()
-        await check.look()
+        await look(check)
     assert bookie.verifier.damaged_count == 0
     await assert_whole(scene)
 
@@ -274,7 +280,7 @@ async def test_a_disk_that_had_a_bad_moment_is_no_reason_to_copy(scene: Scene) -
     content[64 + 2 * len(content) // 5] ^= 1
     log.write_bytes(content)
 
-    await (await integrity_of(scene, rotten)).look()
+    await look(await integrity_of(scene, rotten))
 
     assert bookie.verifier.damaged_count == 0
     assert await marked(scene) == []
