@@ -247,11 +247,12 @@ class Underreplication:
         ``None``: nobody ever wrote any, or nothing that is a number.
         """
 
-        def parse(node: Node | None) -> None:
-            text = b"" if node is None else node.value
-            changed(int(text) if text.isdigit() else None)
+        path = self._paths.lost_bookie_delay
+        return await self._store.watch(path, lambda node: changed(_parse_delay(node)))
 
-        return await self._store.watch(self._paths.lost_bookie_delay, parse)
+    async def lost_bookie_delay(self) -> int | None:
+        """The seconds now, as :meth:`watch_lost_bookie_delay` tells them."""
+        return _parse_delay(await self._store.get(self._paths.lost_bookie_delay))
 
     async def last_check_ms(self, check: PeriodicCheck) -> int | None:
         """When such a check was finished last, in milliseconds since the epoch; ``None``: never.
@@ -282,3 +283,8 @@ class Underreplication:
             return await self._store.put(path, value, known.version)
         await self._store.create(path, value, make_parents=True)
         return 0
+
+
+def _parse_delay(node: Node | None) -> int | None:
+    text = b"" if node is None else node.value
+    return int(text) if text.isdigit() else None

@@ -45,13 +45,9 @@ async def run_auto_recovery(
     )
     patience = Patience(settings.lost_bookie_delay_ms / 1000)
     mender = LedgerMender(cluster, LoopPace(settings.bytes_per_second), own, patience=patience)
-    worker = ReplicationWorker(cluster, marks, mender, holder=holder, settings=settings)
-
-    def on_delay(seconds: int | None) -> None:
-        if seconds is not None:
-            patience.delay_s = seconds
-
-    stop_watching = await marks.watch_lost_bookie_delay(on_delay)
+    worker = ReplicationWorker(
+        cluster, marks, mender, holder=holder, settings=settings, patience=patience
+    )
     tasks = [
         asyncio.create_task(auditor.run(), name="auditor"),
         asyncio.create_task(worker.run(), name="replication-worker"),
@@ -60,5 +56,4 @@ async def run_auto_recovery(
         # Neither ends but by a defect, and then the process does, for somebody to notice.
         await asyncio.gather(*tasks)
     finally:
-        stop_watching()
         await end_tasks(tasks)

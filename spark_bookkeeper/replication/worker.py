@@ -24,6 +24,7 @@ from bookkeeper_metadata.model import Fragment
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.recovery import recover_ledger
+from spark_bookkeeper.replication.lost_bookies import Patience
 from spark_bookkeeper.replication.mending import LedgerMender, Mended
 from spark_bookkeeper.replication.settings import ReplicationSettings
 
@@ -52,13 +53,15 @@ class ReplicationWorker:
         *,
         holder: str,
         settings: ReplicationSettings,
+        patience: Patience | None = None,
     ) -> None:
-        """``holder`` names this process in its locks, for people to read."""
+        """``holder`` names this process in its locks, for people to read; ``patience`` is the mender's."""
         self._cluster = cluster
         self._marks = marks
         self._mender = mender
         self._holder = holder
         self._settings = settings
+        self._patience = patience
         self._waiting: dict[int, _Waiting] = {}
         self._there = frozenset[str](), frozenset[str]()
         """Bookies that were registered at the last look, and those of them that took new entries."""
@@ -81,6 +84,9 @@ class ReplicationWorker:
             MetadataUnavailableError, MetadataCorruptError: what is marked, and may be mended, is not known.
         """
         await self._look_for_newcomers()
+        delay_s = await self._marks.lost_bookie_delay()
+        if self._patience is not None and delay_s is not None:
+            self._patience.delay_s = delay_s
         locked = await self._marks.list_locked()
         seen: set[int] = set()
         cleared = 0

@@ -13,6 +13,7 @@ from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.errors import LedgerFencedError
 from spark_bookkeeper.ledger.protocol.transitions import marked_in_recovery
+from spark_bookkeeper.replication.lost_bookies import Patience
 from spark_bookkeeper.replication.mending import LedgerMender
 from spark_bookkeeper.replication.settings import ReplicationSettings
 from spark_bookkeeper.replication.worker import ReplicationWorker
@@ -243,3 +244,29 @@ async def test_what_failed_is_tried_again_as_soon_as_a_bookie_comes(scene: Scene
 
     assert await worker.look() == 1
     assert await marked(scene) == []
+
+
+@FIVE
+async def test_how_long_a_lost_bookie_is_waited_for_may_be_written_in_the_metadata(
+    scene: Scene,
+) -> None:
+    await write(scene, 5)
+    lost = await lose_and_mark(scene)
+    context, patience = scene.cluster.client(7).cluster, Patience(0)
+    worker = ReplicationWorker(
+        context,
+        marks_of(scene),
+        LedgerMender(context, LoopPace(0), patience=patience),
+        holder="worker",
+        settings=AT_ONCE,
+        patience=patience,
+    )
+    await marks_of(scene).set_lost_bookie_delay(600)
+
+    assert await worker.look() == 0
+    assert lost in (await scene.metadata()).bookie_ids
+
+    await marks_of(scene).set_lost_bookie_delay(0)
+    await asyncio.sleep(0.01)
+    assert await worker.look() == 1
+    assert lost not in (await scene.metadata()).bookie_ids
