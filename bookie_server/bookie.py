@@ -236,7 +236,12 @@ class Bookie:
             await self._decide(partial(self._admission.settle, ledger_id))
 
     async def delete(self, ranges: Sequence[tuple[int, int]]) -> Status:
-        """Delete ledgers for good, by ranges of their ids; OK means that this is durable."""
+        """Delete ledgers for good, by ranges of their ids; OK means that this is durable.
+
+        READ_ONLY: there is no room even for that; try again.
+        """
+        if not self.space.may_delete:
+            return Status.READ_ONLY
         return await self._decide(partial(self._admission.delete, ranges))
 
     def known_between(self, first: int, last: int) -> set[int]:

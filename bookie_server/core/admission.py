@@ -245,7 +245,7 @@ class Admission:
     def delete(self, ranges: Sequence[tuple[int, int]], to: ReplyTo) -> list[Effect]:
         """Delete the ledgers of these ranges for good; OK once that is durable.
 
-        It needs no room but the reserve's, whatever the mode: it is what makes room.
+        Whatever the mode: it is what makes room. Whether there is any for it the caller has asked.
         """
         self._ticket += 1
         self._deletions[self._ticket] = tuple(ranges)

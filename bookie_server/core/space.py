@@ -38,7 +38,7 @@ class Mode(IntEnum):
     FULL = 2
     """No adds at all."""
     EXHAUSTED = 3
-    """No fences either: nothing is written but checkpoints."""
+    """No fences either: nothing is written but checkpoints, and tombstones as long as there is any room."""
 
 
 class Limits(Protocol):
@@ -136,6 +136,17 @@ class Space:
     def free_bytes(self) -> int | None:
         """Of the fullest disk, what nobody was promised; ``None`` before the first look."""
         return min(map(self._unpromised_bytes, self._disks), default=None)
+
+    @property
+    def may_delete(self) -> bool:
+        """Whether tombstones may be journalled, which make room: also from the part that is not for fences.
+
+        Not to its very end, though: a journal that finds no room for its next file ends the bookie.
+        """
+        free_bytes = self.free_bytes
+        return free_bytes is None or free_bytes >= self._limits.full_below_bytes // (
+            2 * FENCES_SHARE
+        )
 
     @property
     def fullest_disk(self) -> Disk | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bookie_server.bookie import Bookie
-from bookie_server.core.space import Mode
+from bookie_server.core.space import Disk, Mode
 from bookie_server.reads.fetching import Fetcher
 from bookie_server.wire.messages import (
     ListRequest,
@@ -19,7 +19,7 @@ from bookie_server.wire.messages import (
     Status,
 )
 from tests.doubles.records import KEY, add, section
-from tests.doubles.storage import running_bookie, start_bookie
+from tests.doubles.storage import running_bookie, small_settings, start_bookie
 from tests.doubles.waits import until
 
 LEDGER = 7
@@ -158,4 +158,21 @@ async def test_a_log_that_is_lost_and_not_deleted_is_damage(tmp_path: Path) -> N
 
     assert await status_of_read(bookie) is Status.UNKNOWN
     assert bookie.damage_log.count == 1
+    await bookie.stop()
+
+
+async def test_on_a_disk_with_nothing_left_it_waits_for_room(tmp_path: Path) -> None:
+    """The journal found none for its next file, which ends a bookie; it makes room down to there."""
+    bookie = await with_entries(tmp_path)
+    least = small_settings(tmp_path).reserve_for_fences_bytes // 8
+
+    bookie.on_look(bookie.begin_look(), [Disk(least - 1, True, True)])
+    assert bookie.space.mode is Mode.EXHAUSTED
+    assert await bookie.delete([(LEDGER, LEDGER)]) is Status.READ_ONLY
+    assert list(bookie.held_ledgers) == [LEDGER]
+
+    bookie.on_look(bookie.begin_look(), [Disk(least, True, True)])
+    assert bookie.space.mode is Mode.EXHAUSTED
+    assert await bookie.delete([(LEDGER, LEDGER)]) is Status.OK
+    assert list(bookie.held_ledgers) == []
     await bookie.stop()
