@@ -95,7 +95,7 @@ class LedgerMender:
         # A member that joined a moment ago must not be taken for one that was replaced.
         await self._cluster.ledgers.sync()
         metadata = (await self._cluster.ledgers.read(mended.ledger_id)).metadata
-        registered = await self._cluster.registry.list_registered()
+        registered = await self._cluster.registry.list_registered_ids()
         copier = LedgerCopier(self._cluster, mended.ledger_id, metadata, self._pace)
         shares, at = shares_of(metadata), 0
         while at < len(shares):

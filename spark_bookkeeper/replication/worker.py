@@ -78,10 +78,10 @@ class ReplicationWorker:
         Raises:
             MetadataUnavailableError, MetadataCorruptError: what is marked, and may be mended, is not known.
         """
-        locked = await self._marks.list_locked()
+        locked = await self._marks.list_locked_ledgers()
         seen: set[int] = set()
         cleared = 0
-        async for ledger_id in self._marks.list_marked(self._cluster.random):
+        async for ledger_id in self._marks.list_marked_ledgers(self._cluster.random):
             seen.add(ledger_id)
             if ledger_id in locked or self._must_wait(ledger_id):
                 continue
