@@ -24,6 +24,8 @@ from typing import Protocol
 
 FENCES_SHARE = 4
 """The last quarter of part two is not for fences: a flood of them must leave room for a checkpoint."""
+TOMBSTONES_SHARE = 2 * FENCES_SHARE
+"""The last part of that is not for tombstones: a journal that finds no room for its next file ends the bookie."""
 REQUEST_SIZE = 512
 """What a request costs a disk beside its payloads: headers, its ledger's handle state, its rows."""
 
@@ -139,14 +141,10 @@ class Space:
 
     @property
     def may_delete(self) -> bool:
-        """Whether tombstones may be journalled, which make room: also from the part that is not for fences.
-
-        Not to its very end, though: a journal that finds no room for its next file ends the bookie.
-        """
+        """Whether tombstones may be journalled, which make room: also from the part that is not for fences."""
         free_bytes = self.free_bytes
-        return free_bytes is None or free_bytes >= self._limits.full_below_bytes // (
-            2 * FENCES_SHARE
-        )
+        least_bytes = self._limits.full_below_bytes // TOMBSTONES_SHARE
+        return free_bytes is None or free_bytes >= least_bytes
 
     @property
     def fullest_disk(self) -> Disk | None:

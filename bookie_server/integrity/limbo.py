@@ -44,7 +44,7 @@ READS_IN_FLIGHT_MAX = 64
 
 def state_after_loss(metadata: LedgerMetadata, bookie_id: str) -> LedgerHandleState | None:
     """The state a bookie that may have lost records gives a ledger; ``None`` if it never stored it."""
-    if not any(bookie_id in fragment.ensemble for fragment in metadata.fragments):
+    if bookie_id not in metadata.bookie_ids:
         return None
     return LedgerHandleState(is_limbo=True)
 

@@ -163,12 +163,12 @@ class BookieRegistry:
         """Bookies that only serve what they have, by id, sorted."""
         return await self._read(self._paths.readonly)
 
-    async def list_registered(self) -> set[str]:
+    async def list_registered_ids(self) -> set[str]:
         """Ids of all of them, whatever they take."""
         return {
             name
             for folder in (self._paths.available, self._paths.readonly)
-            for name in await self._names(folder)
+            for name in await self._list_names(folder)
         }
 
     async def watch(
@@ -192,11 +192,11 @@ class BookieRegistry:
             return stops.pop_all().close
 
     async def _read(self, folder: str) -> dict[str, BookieServiceInfo]:
-        names = await self._names(folder)
+        names = await self._list_names(folder)
         infos = await asyncio.gather(*(self._info(folder, name) for name in names))
         return {name: info for name, info in zip(names, infos, strict=True) if info is not None}
 
-    async def _names(self, folder: str) -> list[str]:
+    async def _list_names(self, folder: str) -> list[str]:
         return [name for name in await self._store.children(folder) or [] if name != READONLY]
 
     async def _info(self, folder: str, bookie_id: str) -> BookieServiceInfo | None:

@@ -159,7 +159,7 @@ class Underreplication:
             return True
         raise MetadataUnavailableError(self._store.service, "every reply to a delete was lost")
 
-    async def list_marked(self, random: Random | None = None) -> AsyncIterator[int]:
+    async def list_marked_ledgers(self, random: Random | None = None) -> AsyncIterator[int]:
         """The marked ledgers, ascending; in some other order with ``random``, which many workers
         want who begin at the same moment. Marks made or deleted meanwhile may or may not appear.
         """
@@ -179,7 +179,7 @@ class Underreplication:
 
     # -- locks ------------------------------------------------------------------------------------
 
-    async def list_locked(self) -> set[int]:
+    async def list_locked_ledgers(self) -> set[int]:
         """The ledgers that somebody mends."""
         names = await self._store.children(self._paths.underreplication_locks) or []
         return {ledger_id for name in names if (ledger_id := marked_ledger(name)) is not None}

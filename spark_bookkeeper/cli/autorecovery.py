@@ -130,8 +130,8 @@ def status(uri: str, as_json: bool) -> None:
         return {
             "is_enabled": await marks.is_enabled(),
             "auditor": await elected_auditor(store, root),
-            "marked": len([each async for each in marks.list_marked()]),
-            "being_mended": len(await marks.list_locked()),
+            "marked": len([each async for each in marks.list_marked_ledgers()]),
+            "being_mended": len(await marks.list_locked_ledgers()),
         }
 
     document = run_on_metadata(uri, read)
@@ -153,8 +153,8 @@ def list_marks(uri: str, as_json: bool) -> None:
 
     async def read(store: MetadataStore, root: str) -> list[dict[str, Any]]:
         marks = _marks(store, root)
-        locked, found = await marks.list_locked(), []
-        async for ledger_id in marks.list_marked():
+        locked, found = await marks.list_locked_ledgers(), []
+        async for ledger_id in marks.list_marked_ledgers():
             mark = await marks.read(ledger_id)
             if mark is not None:
                 found.append(

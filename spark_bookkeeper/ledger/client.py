@@ -113,7 +113,7 @@ class LedgerClient:
             LedgerExistsError: there is a ledger of this id.
             LedgerDeletedError: there was one.
         """
-        bookie_ids = tuple(await self.cluster.registry.list_registered())
+        bookie_ids = tuple(await self.cluster.registry.list_registered_ids())
         await self.cluster.prepare(bookie_ids)
         request = ReadLacRequest(ledger_id)
         asked = (self.cluster.client(bookie_id).read_lac(request) for bookie_id in bookie_ids)

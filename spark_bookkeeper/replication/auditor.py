@@ -76,7 +76,7 @@ class Auditor:
             MetadataUnavailableError: some may not be marked.
         """
         await self._cluster.ledgers.sync()
-        gone = frozenset(lost).difference(await self._cluster.registry.list_registered())
+        gone = frozenset(lost).difference(await self._cluster.registry.list_registered_ids())
         if not gone:
             return 0
 
@@ -114,7 +114,7 @@ class Auditor:
                     check_s = now_s() + self._settings.bookie_check_interval_ms / 1000
                     bookies.forget_audits()
                 bookies.on_known(await self._cookies.bookie_ids())
-                bookies.on_registered(await self._cluster.registry.list_registered(), now_s())
+                bookies.on_registered(await self._cluster.registry.list_registered_ids(), now_s())
                 due = bookies.due(now_s())
                 if due and await self._marks.is_enabled():
                     await self.audit(due)

@@ -116,7 +116,7 @@ class LedgerMender:
         # A member that joined a moment ago must not be taken for one that was replaced.
         await self._cluster.ledgers.sync()
         metadata = (await self._cluster.ledgers.read(mended.ledger_id)).metadata
-        registered = await self._cluster.registry.list_registered() - self._leaving
+        registered = await self._cluster.registry.list_registered_ids() - self._leaving
         waited_for = await self._waited_for(registered)
         copier = LedgerCopier(self._cluster, mended.ledger_id, metadata, self._pace)
         shares, at = shares_of(metadata), 0

@@ -87,10 +87,10 @@ class ReplicationWorker:
         delay_s = await self._marks.lost_bookie_delay()
         if self._patience is not None and delay_s is not None:
             self._patience.delay_s = delay_s
-        locked = await self._marks.list_locked()
+        locked = await self._marks.list_locked_ledgers()
         seen: set[int] = set()
         cleared = 0
-        async for ledger_id in self._marks.list_marked(self._cluster.random):
+        async for ledger_id in self._marks.list_marked_ledgers(self._cluster.random):
             seen.add(ledger_id)
             if ledger_id in locked or self._must_wait(ledger_id):
                 continue
@@ -152,7 +152,7 @@ class ReplicationWorker:
 
     async def _look_for_newcomers(self) -> None:
         """A bookie that was not there before may be what some ledgers wait for: try those again now."""
-        registered = await self._cluster.registry.list_registered()
+        registered = await self._cluster.registry.list_registered_ids()
         there = frozenset(registered), frozenset(await self._cluster.usable_bookies())
         before, self._there = self._there, there
         if any(now - then for now, then in zip(there, before, strict=True)):

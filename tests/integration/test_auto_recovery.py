@@ -50,7 +50,7 @@ def wait_until_healed(bookkeeper: CommandLine, bk: BookKeeper, lost: str) -> Non
         named = [
             ledger_id
             for ledger_id in bk.list_ledgers()
-            if any(lost in each.ensemble for each in bk.ledger_metadata(ledger_id).fragments)
+            if lost in bk.ledger_metadata(ledger_id).bookie_ids
         ]
         marked = bookkeeper.json("underreplicated", "list")["underreplicated"]
         if not named and not marked:

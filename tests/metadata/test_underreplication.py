@@ -31,7 +31,7 @@ async def store() -> MemoryStore:
 
 
 async def marked(found: Underreplication, random: Random | None = None) -> list[int]:
-    return [ledger_id async for ledger_id in found.list_marked(random)]
+    return [ledger_id async for ledger_id in found.list_marked_ledgers(random)]
 
 
 # -- what is written ----------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ async def test_one_at_a_time_mends_a_ledger(store: MemoryStore) -> None:
 
     assert await second.try_lock(7, "b1:3181") is None
     assert await first.try_lock(7, "b0:3181") is None, "not twice by one either"
-    assert await second.list_locked() == {7}
+    assert await second.list_locked_ledgers() == {7}
     node = await store.get(Paths(ROOT).mark_lock(7))
     assert node is not None
     assert node.value == b'bookieId: "b0:3181"\n'
@@ -181,7 +181,7 @@ async def test_one_at_a_time_mends_a_ledger(store: MemoryStore) -> None:
     await lock.release()
     taken = await second.try_lock(7, "b1:3181")
     assert taken is not None
-    assert await first.list_locked() == {7}
+    assert await first.list_locked_ledgers() == {7}
 
 
 @pytest.mark.conformance("A10")

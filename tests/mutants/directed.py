@@ -224,7 +224,7 @@ mutant(
     "a lost disk denies what it stored of earlier fragments",
     _LIMBO,
     "test_an_emptied_bookie_denies_nothing_of_the_ledgers_that_name_it",
-).edit(state_after_loss, {"in metadata.fragments": "in metadata.fragments[-1:]"})
+).edit(state_after_loss, {"metadata.bookie_ids": "metadata.last_fragment.ensemble"})
 mutant(
     "registered_predecessor_ignored",
     "the metadata is asked while writers may still choose the killed predecessor",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from enum import Enum, unique
 from typing import Any, Generic, TypeVar
 
@@ -110,13 +111,13 @@ class MemoryStore(MetadataStore):
 
     async def ephemeral(self, path: str, value: bytes) -> Registration:
         check_request(path, value)
+        registration = _MemoryRegistration(self, path, value)
         try:
             await self._enroll(path, value)
         except asyncio.CancelledError:
-            if not self._closed and self._owns(path):
-                self.tree.delete(path, None)
+            with suppress(MetadataUnavailableError, ClientClosedError):
+                await self._withdraw(registration)
             raise
-        registration = _MemoryRegistration(self, path, value)
         self._registrations.append(registration)
         self._restore(registration)  # the session may have ended since
         return registration
@@ -127,17 +128,16 @@ class MemoryStore(MetadataStore):
                 await self._perform(
                     "ephemeral", path, lambda: self.tree.create(path, value, self._session)
                 )
-                break
+                return
             except MetadataUnavailableError:
                 if not self._owns(path):
                     raise
-                break  # applied, reply lost: the node is this session's
+                return  # applied, reply lost: the node is this session's
             except NodeExistsError:
                 if self._owns(path):
-                    break
+                    return
                 # A live session keeps the node; an expiring one deletes it within a few turns.
-        else:
-            raise NodeExistsError(path)
+        raise NodeExistsError(path)
 
     async def watch_children(
         self, path: str, changed: Callable[[list[str]], None]

@@ -167,4 +167,4 @@ async def test_a_ledger_that_is_being_mended_is_waited_for(scene: Scene) -> None
 
     assert (await moving).left == {}
     assert not await named(scene, leaving)
-    assert await marks_of(scene).list_locked() == set()
+    assert await marks_of(scene).list_locked_ledgers() == set()

@@ -47,7 +47,7 @@ def worker_of(
 
 
 async def marked(scene: Scene) -> list[int]:
-    return [ledger_id async for ledger_id in marks_of(scene).list_marked()]
+    return [ledger_id async for ledger_id in marks_of(scene).list_marked_ledgers()]
 
 
 async def look_behind_the_grace(worker: ReplicationWorker) -> int:
@@ -76,7 +76,7 @@ async def test_a_marked_ledger_is_mended_and_its_mark_cleared(scene: Scene) -> N
     assert lost not in (await scene.metadata()).last_fragment.ensemble
     await assert_whole(scene)
     assert await marked(scene) == []
-    assert await marks_of(scene).list_locked() == set()
+    assert await marks_of(scene).list_locked_ledgers() == set()
     assert await worker_of(scene).look() == 0
 
 
@@ -108,7 +108,7 @@ async def test_two_workers_take_turns(scene: Scene) -> None:
 
     first = asyncio.create_task(worker_of(scene, pace=Meanwhile(slowly)).look())
     await begun.wait()
-    assert await marks_of(scene).list_locked() == {scene.ledger_id}
+    assert await marks_of(scene).list_locked_ledgers() == {scene.ledger_id}
     assert await worker_of(scene, seed=8).look() == 0
     go_on.set()
 
