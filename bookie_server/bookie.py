@@ -25,6 +25,7 @@ from bookie_server.core.space import REQUEST_SIZE, Disk, Look, Mode, Space
 from bookie_server.journal_thread import JournalWriter, size_bytes
 from bookie_server.memory.budget import MemoryBudget, Room
 from bookie_server.memory.slots import Slots
+from bookie_server.observing.measures import BookieMeasures
 from bookie_server.reads.damage_log import DamageLog
 from bookie_server.reads.duplicates import compare_with_stored
 from bookie_server.reads.fetching import Fetcher
@@ -68,6 +69,7 @@ class Bookie:
         self._contents = storage.contents
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         """Completes with the reason when the bookie must stop and acknowledge nothing more."""
+        self.measures = BookieMeasures()
         self._settings = settings
         self.space = Space(settings)
         """What the bookie takes now; without looks at its disks there is room until a write fails."""
@@ -101,6 +103,7 @@ class Bookie:
             settings,
             self._workers,
             self.space,
+            self.measures,
             # The snapshot's bytes are gone: writers that waited for room may go on.
             on_ended=self._look_for_room,
             fail=self.fail,
@@ -146,6 +149,11 @@ class Bookie:
         except Exception:  # unanswered, it would end the stream of all the client's writers
             _LOGGER.exception("add. ledger_id=%d", section.ledger_id)
             to(Status.UNKNOWN)
+
+    @property
+    def pending_count(self) -> int:
+        """Adds, fences and deletions that are not durable yet."""
+        return self._admission.pending_count
 
     async def wait_for_room(self) -> None:
         """Wait until the write cache may take another frame."""

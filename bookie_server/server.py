@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from random import SystemRandom
@@ -27,12 +27,10 @@ import grpc.aio
 
 from bookie_server.addressed import AddressedHandler
 from bookie_server.bookie import Bookie
-from bookie_server.collection.collector import Collector
 from bookie_server.identity import claim_identity
-from bookie_server.integrity.integrity_check import IntegrityCheck
 from bookie_server.integrity.limbo import put_ledgers_in_limbo, wait_until_unregistered
-from bookie_server.integrity.scrubber import Scrubber
 from bookie_server.memory.trimming import trim_memory
+from bookie_server.observing.observer import Observer
 from bookie_server.registrar import Registrar
 from bookie_server.service import SERVER_OPTIONS, BookieService
 from bookie_server.settings import BookieSettings
@@ -45,6 +43,7 @@ from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.identity.cookie_file import instance_id_of
 from bookie_server.storage.opening import open_storage
+from bookie_server.upkeep import Upkeep, upkeep_of
 from bookie_server.wire.messages import BookieInfo
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
@@ -56,19 +55,14 @@ from bookkeeper_metadata.bookies import (
 from bookkeeper_metadata.cluster import instance_id, read_layout
 from bookkeeper_metadata.errors import ClusterNotInitializedError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.foundation.tasks import end_tasks
-from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.readonly import ReadonlyWishes
 from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import NodeExistsError
-from bookkeeper_metadata.underreplication import Underreplication
 from bookkeeper_metadata.version import __version__
 
 _LOGGER = logging.getLogger(__name__)
-Upkeep = Callable[[], Coroutine[Any, Any, None]]
-"""Work that goes on beside serving; it never ends."""
 
 
 def run(settings: BookieSettings, *, may_replace: bool = False) -> int:
@@ -127,6 +121,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
     port = _bind(server, settings.host, settings.port)
     bookie_id = settings.bookie_id or f"{settings.host}:{port}"
     settings = replace(settings, bookie_id=bookie_id)
+    observer = Observer(settings)
     store, root = await connect(settings.metadata_service_uri)
     try:
         stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
@@ -149,6 +144,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
         registrar = Registrar(
             BookieRegistry(store, root), bookie_id, BookieServiceInfo((endpoint,))
         )
+        observer.on_ready(bookie, identity, registrar)
         watch = SpaceWatch(bookie, RealFileSystem(), settings.storage, registrar.set_readonly)
         await ReadonlyWishes(store, root).watch(bookie_id, bookie.set_readonly_by_hand)
         await _stay_registered(registrar, watch, bookie, upkeep, stopped)
@@ -159,14 +155,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
             await registrar.stop()
             await _drain(server, service, bookie, settings.drain_timeout_ms / 1000)
         if bookie.failed.done():
-            error = bookie.failed.result()
-            # A disk's error and a later start under its id need no traceback; anything else is a
-            # defect, to be found by one.
-            is_expected = isinstance(error, (StorageFailedError, StorageRefusedError))
-            trace = None if is_expected else error
-            _LOGGER.error("bookie failed. detail=%r", error, exc_info=trace)
-            # Memory and disk may disagree, so not even a checkpoint is written: exit at once.
-            _exit_now(1)
+            _exit_failed(bookie.failed.result())
         await bookie.stop()
         if has_room:
             _LOGGER.info("room for an ordinary start: making one. bookie_id=%s", bookie_id)
@@ -174,6 +163,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
         _LOGGER.info("bookie stopped. bookie_id=%s", bookie_id)
         return 0
     finally:
+        observer.close()
         await server.stop(0)
         await store.close()
 
@@ -229,27 +219,7 @@ async def _prepare(
         storage.close()
         raise
     counter = identity.collection_counter(files, settings.storage.directories)
-    if counter is None:
-        return _Ready(bookie, {})
-    ledgers = LedgerStore(store, root, random=SystemRandom())
-    collector = Collector(bookie, counter, ledgers, interval_ms=settings.gc_interval_ms)
-    pace = LoopPace(settings.scrub_bytes_per_second)
-    integrity = IntegrityCheck(
-        bookie,
-        settings.bookie_id,
-        ledgers,
-        Underreplication(store, root, random=SystemRandom()),
-        interval_ms=settings.integrity_check_interval_ms,
-        pace=pace,
-        clock_ms=lambda: time.time_ns() // 1_000_000,
-    )
-    upkeep: dict[str, Upkeep] = {"collect-garbage": collector.run, "check-integrity": integrity.run}
-    if settings.scrub_interval_ms:
-        scrubber = Scrubber(
-            bookie, interval_ms=settings.scrub_interval_ms, pace=pace, random=SystemRandom()
-        )
-        upkeep["scrub"] = scrubber.run
-    return _Ready(bookie, upkeep)
+    return _Ready(bookie, upkeep_of(bookie, settings, store, root, counter=counter))
 
 
 def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
@@ -379,6 +349,15 @@ def _on_signals(stopping: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
+
+
+def _exit_failed(error: Exception) -> None:
+    # A disk's error and a later start under its id need no traceback; anything else is a
+    # defect, to be found by one.
+    is_expected = isinstance(error, (StorageFailedError, StorageRefusedError))
+    _LOGGER.error("bookie failed. detail=%r", error, exc_info=None if is_expected else error)
+    # Memory and disk may disagree, so not even a checkpoint is written: exit at once.
+    _exit_now(1)
 
 
 def _exit_now(code: int) -> None:

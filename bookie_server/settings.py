@@ -44,6 +44,10 @@ class PlaceSettings(Settings):
     """Address to listen on. Beyond loopback there is neither TLS nor authentication yet: needs `insecure`."""
     port: int = setting(3181, minimum=0, maximum=65535)
     """TCP port of the gRPC service. 0 takes a free one, and needs a `bookie_id`."""
+    http_host: str = "127.0.0.1"
+    """Address to show metrics and health on. Beyond loopback it needs `insecure`, as the other."""
+    http_port: int = setting(0, minimum=0, maximum=65535)
+    """TCP port of `/metrics`, `/healthz` and `/readyz` (Apache's httpServerPort). 0: none is opened."""
     metadata_service_uri: str = "zk+hierarchical://127.0.0.1:2181/ledgers"
     """Where the cluster's metadata lives, in Apache's notation."""
     insecure: bool = False
@@ -59,11 +63,12 @@ class PlaceSettings(Settings):
                 "port 0 takes a free port, so the bookie's id would be an address that it never has "
                 "again; name it with --bookie-id, or give a port; port=0"
             )
-        if not self.insecure and not is_loopback(self.host):
-            found.append(
-                "BK_INSECURE: a host beyond loopback has no TLS and no authentication; "
-                f"set insecure to accept that; host={self.host}"
-            )
+        for name in () if self.insecure else ("host", "http_host"):
+            if not is_loopback(getattr(self, name)):
+                found.append(
+                    "BK_INSECURE: a host beyond loopback has no TLS and no authentication; "
+                    f"set insecure to accept that; {name}={getattr(self, name)}"
+                )
         return found
 
 

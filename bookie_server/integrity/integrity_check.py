@@ -98,6 +98,7 @@ class IntegrityCheck:
         Raises:
             MetadataUnavailableError: what some of them should hold is not known.
         """
+        self._bookie.measures.limbo_count = len(self._limbo)
         suspects = sorted(self._limbo.union(self._bookie.verifier.damaged_ledgers))
         self._unreadable = {
             each: self._unreadable[each] for each in suspects if each in self._unreadable

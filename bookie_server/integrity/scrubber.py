@@ -53,6 +53,7 @@ class Scrubber:
             while first is not None:
                 verified = await self._bookie.verifier.verify(ledger_id, first)
                 read_bytes += verified.size_bytes
+                self._bookie.measures.scrubbed_bytes += verified.size_bytes
                 first = verified.next_entry
                 await self._pace.take(verified.size_bytes)
         return read_bytes

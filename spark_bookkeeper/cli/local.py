@@ -83,7 +83,12 @@ def local(
         uri = cluster.metadata_service_uri
         if as_json:
             members = [
-                {"bookie_id": each.bookie_id, "pid": each.pid, "directory": str(each.directory)}
+                {
+                    "bookie_id": each.bookie_id,
+                    "pid": each.pid,
+                    "directory": str(each.directory),
+                    "http_address": each.http_address,
+                }
                 for each in cluster.bookies
             ]
             print_json({"metadata_service_uri": uri, "bookies": members})
@@ -91,6 +96,9 @@ def local(
             click.echo(f"metadata service URI: {uri}")
             click.echo(f"bookies: {', '.join(each.bookie_id for each in cluster.bookies)}")
             click.echo(f"data: {cluster.directory}")
+            click.echo(
+                "metrics:" + "".join(f" {each.http_address}/metrics" for each in cluster.bookies)
+            )
             click.echo(f"\nexport {METADATA_URI_VARIABLE}='{uri}'\n\n{SNIPPET.format(uri=uri)}")
             click.echo("Ctrl-C stops it.")
         # Waiting with a timeout lets signal handlers run on every platform.

@@ -44,7 +44,7 @@ FOUND_AT = {
     "damage_is_forgotten": 29,
     "damage_is_listed": 29,
     "last_window_left_out": 36,
-    "limbo_ends_unread": 30,
+    "limbo_ends_unread": 50,
     "limbo_for_good": 30,
     "limbo_of_open_ends": 286,
     "limbo_passed_over": 33,

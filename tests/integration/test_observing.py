@@ -1,0 +1,168 @@
+"""What a bookie shows of itself over HTTP, asked of a real process while it works, is paused, stops and fails."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper.errors import LedgerFencedError
+from spark_bookkeeper.local.bookie import LocalBookie
+from tests.patience import Deadline
+
+pytestmark = [pytest.mark.integration]
+
+PAYLOADS = [bytes(1_000)] * 50
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(1, bookie_settings={"checkpoint_interval_ms": 300}) as running:
+        yield running
+
+
+def get(bookie: LocalBookie, path: str) -> tuple[int, str]:
+    """Status and body, whatever the status."""
+    try:
+        with urllib.request.urlopen(bookie.http_address + path, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def scrape(bookie: LocalBookie) -> dict[str, float]:
+    """Every sample by its name and labels, parsed by Prometheus' own parser."""
+    status, text = get(bookie, "/metrics")
+    assert status == 200
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+            found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return found
+
+
+def test_metrics_count_what_a_bookie_did(cluster: LocalCluster) -> None:
+    bookie = cluster.bookies[0]
+    before = scrape(bookie)
+    with BookKeeper(cluster.metadata_service_uri) as bk:
+        with bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
+            writer.append_many(PAYLOADS)
+        with bk.open_ledger(writer.ledger_id) as reader:
+            assert len(list(reader.read(0, 49))) == 50
+    after = scrape(bookie)
+
+    def grown(name: str) -> float:
+        return after[name] - before[name]
+
+    assert grown("bookie_write_entries_total") == 50
+    assert 50_000 <= grown("bookie_WRITE_BYTES") < 55_000
+    assert 50_000 <= grown("bookie_READ_BYTES") < 60_000
+    assert grown("bookie_ledgers_count") == 1
+    assert grown("bookkeeper_server_ADD_ENTRY_latency_count{success=true}") >= 1
+    assert grown("bookkeeper_server_READ_ENTRY_latency_count{success=true}") >= 1
+    assert grown("bookie_journal_JOURNAL_SYNC_latency_count{journal=0}") >= 1
+    assert grown("bookie_journal_JOURNAL_SYNC_latency_sum{journal=0}") > 0
+    assert grown("bookie_journal_JOURNAL_WRITE_BYTES{journal=0}") > 50_000
+    assert after["bookkeeper_server_SERVER_STATUS"] == 1
+    assert after["process_resident_memory_bytes"] > 1e7
+    ledgers = bookie.directory / "ledgers"
+    assert after[f"bookie_disk_free_bytes{{directory={ledgers}}}"] > 0
+    identity = [name for name in after if name.startswith("bookie_info")]
+    assert f"bookie_id={bookie.bookie_id}" in identity[0]
+
+
+def test_checkpoints_and_their_files_show(cluster: LocalCluster) -> None:
+    bookie = cluster.bookies[0]
+    ledgers = bookie.directory / "ledgers"
+    with (
+        BookKeeper(cluster.metadata_service_uri) as bk,
+        bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer,
+    ):
+        # More than next to nothing, which waits for six intervals.
+        writer.append_many([bytes(1 << 20)] * 2)
+    deadline = Deadline(30)
+    while (found := scrape(bookie))[f"bookie_entry_log_bytes{{directory={ledgers}}}"] < 2 << 20:
+        assert not deadline.has_passed
+        time.sleep(0.1)
+
+    assert found["bookie_checkpoint_latency_count"] >= 1
+    assert found[f"bookie_entry_log_files{{directory={ledgers}}}"] >= 1
+
+
+def test_a_refusal_is_counted_by_its_reason(cluster: LocalCluster) -> None:
+    bookie = cluster.bookies[0]
+    with (
+        BookKeeper(cluster.metadata_service_uri) as bk,
+        bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer,
+    ):
+        writer.append(b"x")
+        with bk.open_ledger(writer.ledger_id, recovery=True):
+            pass
+        with pytest.raises(LedgerFencedError):
+            writer.append(b"y")
+
+    assert scrape(bookie)["bookkeeper_server_ADD_ENTRY_REJECTED{status=FENCED}"] >= 1
+
+
+def test_health_and_readiness_of_a_bookie_at_work(cluster: LocalCluster) -> None:
+    bookie = cluster.bookies[0]
+
+    for path in ("/healthz", "/readyz"):
+        status, body = get(bookie, path)
+        state: dict[str, Any] = json.loads(body)
+        assert status == 200
+        assert state == {"bookie_id": bookie.bookie_id, "mode": "writable", "is_registered": True}
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/metrics/..", "/etc/passwd", "/../../etc/passwd", "//", "/%00"]
+)
+def test_other_paths_lead_nowhere(cluster: LocalCluster, path: str) -> None:
+    status, body = get(cluster.bookies[0], path)
+
+    assert status == 404
+    assert json.loads(body)["paths"] == ["/healthz", "/metrics", "/readyz"]
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"",
+        b"\x00" * 1_000,
+        b"GET " + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
+        b"POST /metrics HTTP/1.1\r\n\r\n",
+    ],
+    ids=["nothing", "zeros", "a long path", "another method"],
+)
+def test_nonsense_costs_the_bookie_nothing(cluster: LocalCluster, request_bytes: bytes) -> None:
+    bookie = cluster.bookies[0]
+    address = urlsplit(bookie.http_address)
+    # As many as have a place at once, so that those who come behind have to wait for them.
+    for _ in range(40):
+        with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
+            connection.sendall(request_bytes)
+
+    assert get(bookie, "/healthz")[0] == 200
+
+
+def test_a_bookie_that_is_stopped_shows_nothing(cluster: LocalCluster) -> None:
+    bookie = cluster.bookies[0]
+    bookie.stop()
+    try:
+        with pytest.raises(urllib.error.URLError):
+            get(bookie, "/healthz")
+    finally:
+        bookie.start()
+
+    assert get(bookie, "/readyz")[0] == 200
