@@ -15,8 +15,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper.cli.output import printable_size
 from spark_bookkeeper.errors import LedgerFencedError
 from spark_bookkeeper.local.bookie import LocalBookie
+from tests.integration.command_line import CommandLine
 from tests.patience import Deadline
 
 pytestmark = [pytest.mark.integration]
@@ -166,3 +168,31 @@ def test_a_bookie_that_is_stopped_shows_nothing(cluster: LocalCluster) -> None:
         bookie.start()
 
     assert get(bookie, "/readyz")[0] == 200
+
+
+def test_a_bookie_that_does_not_answer_is_listed_without_what_only_it_knows(
+    cluster: LocalCluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bookie = cluster.bookies[0]
+    bookkeeper = CommandLine(cluster.metadata_service_uri, capfd, monkeypatch)
+    bookie.pause()
+    try:
+        (listed,) = bookkeeper.json("bookies", "list")["bookies"]
+    finally:
+        bookie.resume()
+
+    assert listed["state"] == "writable"
+    assert listed["answers"] is False
+    assert listed["disk_free_bytes"] is None
+
+
+def test_sizes_are_printed_in_the_largest_unit_that_fits() -> None:
+    sizes = {
+        1_023: "1023 B",
+        1_536: "1.5 KiB",
+        20 << 20: "20 MiB",
+        5 << 40: "5.0 TiB",
+        99 << 50: "101376 TiB",
+    }
+
+    assert {size: printable_size(size) for size in sizes} == sizes
