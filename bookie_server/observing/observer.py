@@ -12,9 +12,6 @@ import logging
 from http import HTTPStatus
 from typing import Any
 
-from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.registry import CollectorRegistry
-
 from bookie_server.bookie import Bookie
 from bookie_server.observing.exposition import BookieExposition
 from bookie_server.registrar import Registrar
@@ -23,13 +20,13 @@ from bookie_server.wire.messages import BookieInfo
 from bookkeeper_metadata.foundation.http_server import (
     Answer,
     HttpServer,
+    health_route,
     json_answer,
     metrics_route,
+    registry_of_process,
 )
 
 _LOGGER = logging.getLogger(__name__)
-_PATIENCE_S = 5.0
-"""An event loop that answers no sooner is stuck."""
 
 
 class Observer:
@@ -45,15 +42,13 @@ class Observer:
         self._loop = asyncio.get_running_loop()
         self._bookie: Bookie | None = None
         self._registrar: Registrar | None = None
-        self._registry = CollectorRegistry(auto_describe=False)
-        for each in (ProcessCollector, PlatformCollector, GCCollector):
-            each(registry=self._registry)
+        self._registry = registry_of_process()
         self._server = self._open() if settings.http_port else None
 
     def _open(self) -> HttpServer:
         host, port = self._settings.http_host, self._settings.http_port
         routes = {
-            "/healthz": self._healthz,
+            "/healthz": health_route(self._loop, self._state, self._failure),
             "/readyz": self._readyz,
             "/metrics": metrics_route(self._registry),
         }
@@ -77,16 +72,9 @@ class Observer:
         if self._server is not None:
             self._server.close()
 
-    def _healthz(self) -> Answer:
-        try:
-            asyncio.run_coroutine_threadsafe(_answer(), self._loop).result(_PATIENCE_S)
-        except TimeoutError:
-            stuck = {**self._state(), "reason": f"no answer within {_PATIENCE_S:.0f} s"}
-            return json_answer(stuck, HTTPStatus.SERVICE_UNAVAILABLE)
-        if self._bookie is not None and self._bookie.failed.done():
-            failed = {**self._state(), "reason": "the bookie has failed"}
-            return json_answer(failed, HTTPStatus.SERVICE_UNAVAILABLE)
-        return json_answer(self._state())
+    def _failure(self) -> str | None:
+        has_failed = self._bookie is not None and self._bookie.failed.done()
+        return "the bookie has failed" if has_failed else None
 
     def _readyz(self) -> Answer:
         state = self._state()
@@ -100,7 +88,3 @@ class Observer:
             "mode": bookie.space.mode.name.lower() if bookie is not None else "starting",
             "is_registered": registrar is not None and registrar.is_registered,
         }
-
-
-async def _answer() -> None:
-    """The event loop has come round."""

@@ -103,6 +103,11 @@ class LocalCluster:
         return self._zookeeper
 
     @property
+    def auto_recovery(self) -> LocalAutoRecovery | None:
+        """The process that heals; ``None`` without ``autorecovery``."""
+        return self._auto_recovery
+
+    @property
     def directory(self) -> Path:
         """Where the cluster's data and logs are."""
         invariant(self._directory is not None, "a cluster is used after start() and before stop()")
@@ -204,6 +209,7 @@ class LocalCluster:
                 self._guard,
                 directory=self._directory,
                 metadata_service_uri=self.metadata_service_uri,
+                http_port=free_port(self._ports_taken),
             )
         ports = list(state["bookies"])
         while len(ports) < self._bookie_count_min:

@@ -19,12 +19,14 @@ from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.election import AuditorElection
 from bookkeeper_metadata.errors import MetadataCorruptError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.foundation.measures import Durations
 from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.paths import PeriodicCheck
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.replication.checking import CopyChecks, LedgerWalk, Look
 from spark_bookkeeper.replication.lost_bookies import LostBookies
+from spark_bookkeeper.replication.measures import ReplicationMeasures
 from spark_bookkeeper.replication.settings import ReplicationSettings
 
 _LOGGER = logging.getLogger(__name__)
@@ -43,12 +45,14 @@ class Auditor:
         *,
         settings: ReplicationSettings,
         clock_ms: Callable[[], int],
+        measures: ReplicationMeasures | None = None,
     ) -> None:
         self._cluster = cluster
         self._marks = marks
         self._election = election
         self._settings = settings
         self._clock_ms = clock_ms
+        self._measures = measures or ReplicationMeasures()
         self._cookies = CookieStore(cluster.store, cluster.root)
         self._walk = LedgerWalk(cluster, marks, clock_ms)
         checks = CopyChecks(cluster)
@@ -63,9 +67,12 @@ class Auditor:
             try:
                 await self._election.win()
                 _LOGGER.info("elected as auditor.")
+                self._measures.is_auditor = True
                 await self._audit_while_elected()
+                self._measures.is_auditor = False
                 _LOGGER.warning("not the auditor any more.")
             except BookKeeperError as error:
+                self._measures.is_auditor = False
                 _LOGGER.warning("nothing is audited now. detail=%s", error)
                 await asyncio.sleep(_LOOK_AGAIN_S)
 
@@ -83,7 +90,7 @@ class Auditor:
         async def look(_: int, metadata: LedgerMetadata) -> frozenset[str]:
             return gone & metadata.bookie_ids
 
-        marked = await self._walk.mark_lacking(look)
+        marked = await self._mark_lacking(look, self._measures.audits)
         _LOGGER.warning(
             "ledgers of lost bookies marked. bookies=%s ledgers=%d", sorted(gone), marked
         )
@@ -129,12 +136,20 @@ class Auditor:
                 for check, (interval_ms, look) in self._checks.items():
                     if await self._is_due(check, interval_ms) and await self._marks.is_enabled():
                         await self._cluster.ledgers.sync()
-                        marked = await self._walk.mark_lacking(look)
+                        marked = await self._mark_lacking(look, self._measures.checks)
                         await self._marks.note_check(check, self._clock_ms())
                         _LOGGER.info("copies checked. by=%s marked=%d", check.name.lower(), marked)
             except BookKeeperError as error:
                 _LOGGER.warning("copies are not checked now. detail=%s", error)
             await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _mark_lacking(self, look: Look, took: Durations) -> int:
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        marked = await self._walk.mark_lacking(look)
+        took.add(loop.time() - begun_s)
+        self._measures.marked_ledgers += marked
+        return marked
 
     async def _is_due(self, check: PeriodicCheck, interval_ms: int) -> bool:
         if not interval_ms:

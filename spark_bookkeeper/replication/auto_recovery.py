@@ -13,6 +13,7 @@ from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.replication.auditor import Auditor
 from spark_bookkeeper.replication.lost_bookies import Patience
+from spark_bookkeeper.replication.measures import ReplicationMeasures
 from spark_bookkeeper.replication.mending import LedgerMender
 from spark_bookkeeper.replication.settings import ReplicationSettings
 from spark_bookkeeper.replication.worker import ReplicationWorker
@@ -30,11 +31,14 @@ async def run_auto_recovery(
     holder: str,
     own: str | None = None,
     clock_ms: Callable[[], int] = wall_clock_ms,
+    measures: ReplicationMeasures | None = None,
 ) -> None:
     """Audit if elected, and mend, until cancelled; every error but a defect is logged and got over.
 
     ``holder`` is the name of this process in votes and locks; ``own`` the bookie beside which it runs.
     """
+    measures = measures or ReplicationMeasures()
+    measures.pace = LoopPace(settings.bytes_per_second)
     marks = Underreplication(cluster.store, cluster.root, random=cluster.random)
     auditor = Auditor(
         cluster,
@@ -42,11 +46,18 @@ async def run_auto_recovery(
         AuditorElection(cluster.store, cluster.root, holder),
         settings=settings,
         clock_ms=clock_ms,
+        measures=measures,
     )
     patience = Patience(settings.lost_bookie_delay_ms / 1000)
-    mender = LedgerMender(cluster, LoopPace(settings.bytes_per_second), own, patience=patience)
+    mender = LedgerMender(cluster, measures.pace, own, patience=patience)
     worker = ReplicationWorker(
-        cluster, marks, mender, holder=holder, settings=settings, patience=patience
+        cluster,
+        marks,
+        mender,
+        holder=holder,
+        settings=settings,
+        patience=patience,
+        measures=measures,
     )
     tasks = [
         asyncio.create_task(auditor.run(), name="auditor"),

@@ -25,6 +25,7 @@ from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.recovery import recover_ledger
 from spark_bookkeeper.replication.lost_bookies import Patience
+from spark_bookkeeper.replication.measures import ReplicationMeasures
 from spark_bookkeeper.replication.mending import LedgerMender, Mended
 from spark_bookkeeper.replication.settings import ReplicationSettings
 
@@ -54,6 +55,7 @@ class ReplicationWorker:
         holder: str,
         settings: ReplicationSettings,
         patience: Patience | None = None,
+        measures: ReplicationMeasures | None = None,
     ) -> None:
         """``holder`` names this process in its locks, for people to read; ``patience`` is the mender's."""
         self._cluster = cluster
@@ -62,6 +64,7 @@ class ReplicationWorker:
         self._holder = holder
         self._settings = settings
         self._patience = patience
+        self._measures = measures or ReplicationMeasures()
         self._waiting: dict[int, _Waiting] = {}
         self._there = frozenset[str](), frozenset[str]()
         """Bookies that were registered at the last look, and those of them that took new entries."""
@@ -103,11 +106,13 @@ class ReplicationWorker:
                 cleared += await self._work(ledger_id)
             finally:
                 await lock.release()
+        self._measures.underreplicated_ledgers = len(seen) - cleared
         self._waiting = {each: kept for each, kept in self._waiting.items() if each in seen}
         return cleared
 
     async def _work(self, ledger_id: int) -> bool:
         """Mend one ledger; whether its mark is cleared."""
+        begun_s = self._now_s()
         try:
             mark = await self._marks.read(ledger_id)
             if mark is None:
@@ -118,6 +123,7 @@ class ReplicationWorker:
                 await recover_ledger(
                     self._cluster, ledger_id, metadata.password, wants_copies=False
                 )
+                self._measures.recovered_ledgers += 1
                 _LOGGER.warning("ledger taken from its writer; ledger_id=%d", ledger_id)
                 mended = await self._mender.mend(ledger_id)
         except BookKeeperError as error:
@@ -128,6 +134,8 @@ class ReplicationWorker:
         if not mended.is_whole or not await self._marks.clear(ledger_id, mark.version):
             return False
         self._waiting.pop(ledger_id, None)
+        self._measures.mended.add(self._now_s() - begun_s)
+        self._measures.replaced_members += len(mended.replaced)
         _LOGGER.info(
             "ledger is whole; ledger_id=%d copied_bytes=%d replaced=%d",
             ledger_id,
@@ -166,6 +174,7 @@ class ReplicationWorker:
 
     def _wait_after(self, ledger_id: int, why: str) -> None:
         """It failed: try it again after twice the time."""
+        self._measures.failed_tries += 1
         settings, known = self._settings, self._waiting.get(ledger_id)
         before_ms, fragment = (known.delay_ms, known.fragment) if known else (0, None)
         delay_ms = min(settings.retry_ms_max, max(settings.retry_ms_min, 2 * before_ms))

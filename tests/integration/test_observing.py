@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.cli.output import printable_size
 from spark_bookkeeper.errors import LedgerFencedError
+from spark_bookkeeper.local.auto_recovery import LocalAutoRecovery
 from spark_bookkeeper.local.bookie import LocalBookie
 from tests.integration.command_line import CommandLine
 from tests.patience import Deadline
@@ -28,23 +29,24 @@ PAYLOADS = [bytes(1_000)] * 50
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(1, bookie_settings={"checkpoint_interval_ms": 300}) as running:
+    often = {"checkpoint_interval_ms": 300}
+    with LocalCluster(1, bookie_settings=often, autorecovery=True) as running:
         yield running
 
 
-def get(bookie: LocalBookie, path: str) -> tuple[int, str]:
+def get(shown: LocalBookie | LocalAutoRecovery, path: str) -> tuple[int, str]:
     """Status and body, whatever the status."""
     try:
-        with urllib.request.urlopen(bookie.http_address + path, timeout=30) as answer:
+        with urllib.request.urlopen(shown.http_address + path, timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode()
 
 
-def scrape(bookie: LocalBookie) -> dict[str, float]:
+def scrape(shown: LocalBookie | LocalAutoRecovery) -> dict[str, float]:
     """Every sample by its name and labels, parsed by Prometheus' own parser."""
-    status, text = get(bookie, "/metrics")
+    status, text = get(shown, "/metrics")
     assert status == 200
     found = {}
     for family in text_string_to_metric_families(text):
@@ -168,6 +170,30 @@ def test_a_bookie_that_is_stopped_shows_nothing(cluster: LocalCluster) -> None:
         bookie.start()
 
     assert get(bookie, "/readyz")[0] == 200
+
+
+def test_auto_recovery_shows_whether_it_is_elected_and_what_it_did(cluster: LocalCluster) -> None:
+    healer = cluster.auto_recovery
+    assert healer is not None
+    deadline = Deadline(60)
+    while not _is_elected(healer):
+        assert not deadline.has_passed
+        time.sleep(0.2)
+
+    found = scrape(healer)
+    assert found["auditor_NUM_UNDER_REPLICATED_LEDGERS"] == 0
+    assert found["replication_worker_NUM_BYTES_WRITTEN"] == 0
+    assert found["process_open_fds"] > 3
+    assert get(healer, "/readyz")[0] == 404
+
+
+def _is_elected(healer: LocalAutoRecovery) -> bool:
+    # Its port is open once Python has come so far.
+    try:
+        status, body = get(healer, "/healthz")
+    except urllib.error.URLError:
+        return False
+    return status == 200 and json.loads(body)["is_auditor"]
 
 
 def test_a_bookie_that_does_not_answer_is_listed_without_what_only_it_knows(

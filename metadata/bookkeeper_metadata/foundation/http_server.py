@@ -6,6 +6,7 @@ limit, and lets the others wait in the kernel, where they take no descriptors.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
@@ -17,10 +18,17 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 _LOGGER = logging.getLogger(__name__)
+STUCK_AFTER_S = 5.0
+"""An event loop that answers no sooner is stuck."""
 _CONNECTIONS_MAX = 32
 _TIMEOUT_S = 5.0
 """A connection that says nothing for so long makes room for another."""
@@ -47,6 +55,37 @@ def json_answer(document: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK)
 def metrics_route(registry: CollectorRegistry) -> Route:
     """Shows what a registry collects, in Prometheus' text format."""
     return lambda: Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry))
+
+
+def registry_of_process() -> CollectorRegistry:
+    """A registry that has what any process of Python can tell of itself: memory, descriptors, CPU."""
+    registry = CollectorRegistry(auto_describe=False)
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    return registry
+
+
+def health_route(
+    loop: asyncio.AbstractEventLoop,
+    state: Callable[[], Mapping[str, Any]],
+    failure: Callable[[], str | None] = lambda: None,
+) -> Route:
+    """Shows ``state``; 503 where ``failure`` names one, or the event loop does not answer."""
+
+    async def come_round() -> None:
+        """The event loop has."""
+
+    def answer() -> Answer:
+        reason = failure()
+        try:
+            asyncio.run_coroutine_threadsafe(come_round(), loop).result(STUCK_AFTER_S)
+        except TimeoutError:
+            reason = f"no answer within {STUCK_AFTER_S:.0f} s"
+        if reason is None:
+            return json_answer(state())
+        return json_answer({**state(), "reason": reason}, HTTPStatus.SERVICE_UNAVAILABLE)
+
+    return answer
 
 
 class HttpServer:

@@ -27,7 +27,10 @@ class LoopPace:
 
     def __init__(self, bytes_per_second: int) -> None:
         self._schedule = Pace(bytes_per_second, 0.0)
+        self.begun_bytes = 0
+        """In all."""
 
     async def take(self, size_bytes: int) -> None:
         """Wait until what was begun before has had its time; then so much may be begun. Others run at least once."""
+        self.begun_bytes += size_bytes
         await asyncio.sleep(self._schedule.delay_s(size_bytes, asyncio.get_running_loop().time()))
