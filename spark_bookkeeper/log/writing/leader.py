@@ -6,19 +6,46 @@ that names a ledger of its own as open.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from bookkeeper_metadata.ledgers import ExtraOperations
 from bookkeeper_metadata.store.operations import Operation
 from spark_bookkeeper.ledger.client import LOG_MARK
-from spark_bookkeeper.log.errors import LogFencedError
+from spark_bookkeeper.log.errors import LogFencedError, NoSuchLogError
 from spark_bookkeeper.log.format.model import LogSettings
 from spark_bookkeeper.log.ledgers import LedgerAppender, Ledgers
 from spark_bookkeeper.log.writing.tail import LogTail, Tenure
 
+_LOOK_S = 0.2
+_PATIENCE_S_MAX = 60.0
+_CALM_S = 600.0
+"""A ledger that lived for so long was not taken by the same one again."""
+
+
+class Patience:
+    """How long somebody who recovers a ledger is left to take the log over: longer, the more often it happens.
+
+    So one who wants the log, and takes his time to recover a ledger, gets it in the end.
+    """
+
+    def __init__(self, grace_ms: int) -> None:
+        self._grace_s = grace_ms / 1000
+        self._last_s: float | None = None
+        self._delay_s = 0.0
+
+    def next_s(self, now_s: float) -> float:
+        """It happened now."""
+        is_soon = self._last_s is not None and now_s - self._last_s < _CALM_S
+        self._last_s = now_s
+        self._delay_s = min(2 * self._delay_s, _PATIENCE_S_MAX) if is_soon else self._grace_s
+        return self._delay_s
+
 
 class Leader:
     """One writer's claim to lead a log: takes it over, follows itself in a roll, resigns."""
+
+    _sleep = staticmethod(asyncio.sleep)
 
     def __init__(self, tail: LogTail, ledgers: Ledgers, *, password: bytes = b"") -> None:
         self._tail = tail
@@ -55,6 +82,27 @@ class Leader:
                 raise LogFencedError(own, self.log)
 
         return await self._follow(check)
+
+    async def regain(self, grace_s: float) -> Tenure:
+        """Follow our own ledger, which somebody else has recovered, unless he takes the log over in so long.
+
+        Raises:
+            LogFencedError: he did, or ``grace_s`` is 0.
+            BookKeeperError: as :meth:`LogTail.follow`.
+        """
+        left_s = grace_s
+        while left_s > 0:
+            try:
+                opened = (await self._tail.nodes.head()).head.open_ledger
+            except NoSuchLogError:
+                opened = None
+            if opened is None or opened.ledger_id not in self._own:
+                raise LogFencedError(max(self._own), self.log)
+            await self._sleep(min(left_s, _LOOK_S))
+            left_s -= _LOOK_S
+        if not grace_s:
+            raise LogFencedError(max(self._own), self.log)
+        return await self.roll()
 
     async def resign(self) -> None:
         """Record the end of our ledger, which is closed; do nothing if another writer followed us."""

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
+from unittest.mock import patch
 
 import pytest
 
@@ -21,7 +22,9 @@ from spark_bookkeeper.log.errors import LogHasWriterError
 from spark_bookkeeper.log.format.epoch import Job, LedgerWritten
 from spark_bookkeeper.log.format.model import LogSettings
 from spark_bookkeeper.log.format.position import Position
+from spark_bookkeeper.log.writing.leader import Leader
 from tests.doubles.stores import LoseNth, UnrulyStore, every_mutation, losing_at_random
+from tests.doubles.waits import pass_turns
 from tests.patience import seconds
 from tests.spark_bookkeeper.log.tail_world import NAME, Client, History, TailWorld, values
 from tests.spark_bookkeeper.log.world import DAY_MS, create_under, message_of
@@ -150,6 +153,7 @@ class Contest:
             *(self.contender() for _ in range(self.random.choice((2, 3)))),
             self.spark(),
             self.collector(),
+            self.healer(),
         )
         for store in self.stores:
             await asyncio.gather(*store.late)
@@ -196,8 +200,10 @@ class Contest:
                     return
         finally:
             await asyncio.gather(*waiting, return_exceptions=True)
+        first = writer.ledger_id
         await writer.close()
         self.seen["closed"] += 1
+        self.seen["went on"] += first != writer.ledger_id and not settings["roll_entries"]
 
     async def tell(self, payload: bytes, future: asyncio.Future[Position]) -> None:
         self.history.tell(payload, await future)
@@ -210,6 +216,15 @@ class Contest:
                 self.world.now_ms += 8 * DAY_MS
             with self.counting("collected"):
                 await self.client().collect()
+
+    async def healer(self) -> None:
+        """Recovers the ledger of whoever leads, and does not want the log."""
+        for _ in range(self.random.choice((0, 0, 3, 6))):
+            await self.turns(150)
+            opened = (await self.world.head()).open_ledger
+            if opened is not None:
+                with self.counting("healed"):
+                    await self.client().fence(opened.ledger_id)
 
     async def spark(self) -> None:
         """Commits between the writers, refused while one of them leads."""
@@ -247,7 +262,9 @@ class Contest:
 def run_seed(seed: int) -> Counter[str]:
     contest = Contest(seed)
     try:
-        asyncio.run(contest.main())
+        # A pause is as long as others have something to do.
+        with patch.object(Leader, "_sleep", lambda _leader, _seconds: pass_turns(3)):
+            asyncio.run(contest.main())
     except BaseException as failed:
         failed.add_note(f"seed={seed}")
         raise
@@ -263,7 +280,7 @@ def test_contending_writers_and_commits_never_lose_double_or_mix_rows() -> None:
 
     # The schedules must reach what they are for.
     ends = {"closed", "crashed", "spark_committed", "collected"}
-    assert ends | {"LogFencedError", "LogHasWriterError"} <= seen.keys()
+    assert ends | {"LogFencedError", "LogHasWriterError", "healed", "went on"} <= seen.keys()
 
 
 def test_the_same_seed_gives_the_same_contest() -> None:
