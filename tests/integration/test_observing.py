@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 import urllib.error
@@ -21,6 +22,7 @@ from spark_bookkeeper.local.auto_recovery import LocalAutoRecovery
 from spark_bookkeeper.local.bookie import LocalBookie
 from tests.integration.command_line import CommandLine
 from tests.patience import Deadline
+from tests.sources import REPOSITORY
 
 pytestmark = [pytest.mark.integration]
 
@@ -185,6 +187,19 @@ def test_auto_recovery_shows_whether_it_is_elected_and_what_it_did(cluster: Loca
     assert found["replication_worker_NUM_BYTES_WRITTEN"] == 0
     assert found["process_open_fds"] > 3
     assert get(healer, "/readyz")[0] == 404
+
+
+def test_every_metric_that_the_operators_are_told_to_watch_is_shown(cluster: LocalCluster) -> None:
+    text = (REPOSITORY / "docs/operations.md").read_text(encoding="utf-8")
+    table = text.partition("| metric | when | then |")[2].partition("\n\n")[0]
+    named = {name for name in re.findall(r"`(\w+)`", table) if re.search(r"_[a-zA-Z]+_", name)}
+    assert cluster.auto_recovery is not None
+    shown = [*scrape(cluster.bookies[0]), *scrape(cluster.auto_recovery)]
+
+    assert len(named) > 12
+    missing = {name for name in named if not any(each.startswith(name) for each in shown)}
+    # Only where something was refused, which another test has done.
+    assert missing <= {"bookkeeper_server_ADD_ENTRY_REJECTED"}
 
 
 def _is_elected(healer: LocalAutoRecovery) -> bool:
