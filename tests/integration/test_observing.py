@@ -227,6 +227,36 @@ def test_a_bookie_that_does_not_answer_is_listed_without_what_only_it_knows(
     assert listed["disk_free_bytes"] is None
 
 
+def test_the_doctor_names_a_bookie_that_is_stuck_and_the_exit_code_says_so(
+    cluster: LocalCluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bookie = cluster.bookies[0]
+    bookkeeper = CommandLine(cluster.metadata_service_uri, capfd, monkeypatch)
+    one = ("--ensemble-size", 1, "--write-quorum", 1, "--ack-quorum", 1)
+    assert bookkeeper.json("doctor", *one)["passed"] is True
+    bookie.pause()
+    try:
+        code, text, _ = bookkeeper.outcome("doctor", *one)
+    finally:
+        bookie.resume()
+
+    assert code == 1
+    assert f"PROBLEM  bookie {bookie.bookie_id}: writable, and does not answer" in text
+    assert "nothing can be written" in text
+
+
+def test_the_doctor_says_so_where_there_is_no_cluster(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bookkeeper = CommandLine("zk+hierarchical://127.0.0.1:1/ledgers", capfd, monkeypatch)
+
+    code, text, _ = bookkeeper.outcome("doctor")
+
+    assert code == 1
+    assert "PROBLEM  metadata service: BK_METADATA_UNAVAILABLE" in text
+    assert "not 4, 3, 3" in bookkeeper.refused("doctor", "--ack-quorum", 4, code=2)
+
+
 def test_sizes_are_printed_in_the_largest_unit_that_fits() -> None:
     sizes = {
         1_023: "1023 B",
