@@ -57,8 +57,7 @@ async def _lose_and_heal(
         healing = asyncio.create_task(run_auto_recovery(context, settings, holder="benchmark"))
         lost.kill()
         begun_s = time.perf_counter()
-        while lost.bookie_id in await context.registry.list_registered_ids():
-            await asyncio.sleep(0.05)
+        await _until_gone(context, lost.bookie_id)
         noticed_s = time.perf_counter()
         await _until_whole(context, lost.bookie_id)
         healed_s = time.perf_counter()
@@ -82,6 +81,12 @@ async def _write(bk: aio.BookKeeper, size_bytes: int, ledgers: int) -> None:
                     left -= count * len(payload)
 
     await asyncio.gather(*(work() for _ in range(min(ledgers, IN_FLIGHT))))
+
+
+async def _until_gone(context: LedgerContext, bookie_id: str) -> None:
+    """Wait until the metadata service has ended the bookie's session."""
+    while bookie_id in await context.registry.list_registered_ids():  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
 
 
 async def _until_whole(context: LedgerContext, lost: str) -> None:
@@ -109,8 +114,7 @@ async def _write_beside(cluster: LocalCluster, size_bytes: int, seconds: float) 
         lost = cluster.bookies[0]
         lost.kill()
         context, measures = (await bk.connect()).cluster, ReplicationMeasures()
-        while lost.bookie_id in await context.registry.list_registered_ids():
-            await asyncio.sleep(0.05)
+        await _until_gone(context, lost.bookie_id)
         async with await bk.create_ledger() as writer:
             await _rate(writer, 2)
             alone = await _rate(writer, seconds)
@@ -120,7 +124,7 @@ async def _write_beside(cluster: LocalCluster, size_bytes: int, seconds: float) 
             healing = asyncio.create_task(
                 run_auto_recovery(context, settings, holder="benchmark", measures=measures)
             )
-            while not measures.pace.begun_bytes:
+            while not measures.pace.begun_bytes:  # noqa: ASYNC110 - it is only counted
                 await asyncio.sleep(0.05)
             before_bytes, begun_s = measures.pace.begun_bytes, time.perf_counter()
             beside = await _rate(
