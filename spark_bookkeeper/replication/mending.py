@@ -68,7 +68,7 @@ class _ChangedMeanwhileError(Exception):
 
 
 class LedgerMender:
-    """Mends ledgers of one cluster, one at a time."""
+    """Mends ledgers of one cluster; several at once do not disturb each other."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Replication worker: takes marked ledgers, one at a time, has them mended and clears their marks.
+"""Replication worker: takes marked ledgers, a few at a time, has them mended and clears their marks.
 
 Per ledger, under the lock of its mark:
 
@@ -19,6 +19,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import Fragment
 from bookkeeper_metadata.underreplication import Underreplication
@@ -91,24 +92,27 @@ class ReplicationWorker:
         if self._patience is not None and delay_s is not None:
             self._patience.delay_s = delay_s
         locked = await self._marks.list_locked_ledgers()
-        seen: set[int] = set()
-        cleared = 0
-        async for ledger_id in self._marks.list_marked_ledgers(self._cluster.random):
-            seen.add(ledger_id)
-            if ledger_id in locked or self._must_wait(ledger_id):
-                continue
-            if not await self._marks.is_enabled():
-                return cleared
-            lock = await self._marks.try_lock(ledger_id, self._holder)
-            if lock is None:
-                continue
-            try:
-                cleared += await self._work(ledger_id)
-            finally:
-                await lock.release()
-        self._measures.underreplicated_ledgers = len(seen) - cleared
-        self._waiting = {each: kept for each, kept in self._waiting.items() if each in seen}
-        return cleared
+        marked = [found async for found in self._marks.list_marked_ledgers(self._cluster.random)]
+        seen = set(marked)
+        self._waiting = {known: kept for known, kept in self._waiting.items() if known in seen}
+        due = [found for found in marked if found not in locked and not self._must_wait(found)]
+        self._measures.underreplicated_ledgers = len(seen)
+        cleared = await each(self._try_to_work, due, concurrency_max=self._settings.ledgers_at_once)
+        return sum(cleared)
+
+    async def _try_to_work(self, ledger_id: int) -> bool:
+        """Whether the mark is cleared; it is not, if auto-recovery is disabled or another has the ledger."""
+        if not await self._marks.is_enabled():
+            return False
+        lock = await self._marks.try_lock(ledger_id, self._holder)
+        if lock is None:
+            return False
+        try:
+            is_cleared = await self._work(ledger_id)
+        finally:
+            await lock.release()
+        self._measures.underreplicated_ledgers -= is_cleared
+        return is_cleared
 
     async def _work(self, ledger_id: int) -> bool:
         """Mend one ledger; whether its mark is cleared."""
