@@ -48,6 +48,8 @@ from bookie_server.wire.messages import BookieInfo
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
     GRPC,
+    HTTP,
+    HTTP_ENDPOINT,
     BookieRegistry,
     BookieServiceInfo,
     Endpoint,
@@ -140,9 +142,8 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
         service = BookieService(bookie, identity, settings.ledger_directories[0], port)
         server.add_generic_rpc_handlers((AddressedHandler(service.handler(), identity),))
         await server.start()
-        endpoint = Endpoint(BOOKIE_ENDPOINT, settings.host, port, GRPC)
         registrar = Registrar(
-            BookieRegistry(store, root), bookie_id, BookieServiceInfo((endpoint,))
+            BookieRegistry(store, root), bookie_id, BookieServiceInfo(_endpoints(settings, port))
         )
         observer.on_ready(bookie, identity, registrar)
         watch = SpaceWatch(bookie, RealFileSystem(), settings.storage, registrar.set_readonly)
@@ -220,6 +221,14 @@ async def _prepare(
         raise
     counter = identity.collection_counter(files, settings.storage.directories)
     return _Ready(bookie, upkeep_of(bookie, settings, store, root, counter=counter))
+
+
+def _endpoints(settings: BookieSettings, port: int) -> tuple[Endpoint, ...]:
+    """Where the bookie can be reached, as its registration tells."""
+    own = Endpoint(BOOKIE_ENDPOINT, settings.host, port, GRPC)
+    if not settings.http_port:
+        return (own,)
+    return own, Endpoint(HTTP_ENDPOINT, settings.http_host, settings.http_port, HTTP)
 
 
 def _bind(server: grpc.aio.Server, host: str, port: int) -> int:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper import BookKeeper, LocalCluster, aio
 from spark_bookkeeper.cli.output import printable_size
 from spark_bookkeeper.errors import LedgerFencedError
 from spark_bookkeeper.local.auto_recovery import LocalAutoRecovery
@@ -119,6 +119,16 @@ def test_a_refusal_is_counted_by_its_reason(cluster: LocalCluster) -> None:
             writer.append(b"y")
 
     assert scrape(bookie)["bookkeeper_server_ADD_ENTRY_REJECTED{status=FENCED}"] >= 1
+
+
+async def test_the_registration_tells_where_it_shows_them(cluster: LocalCluster) -> None:
+    bookie = cluster.bookies[0]
+    async with aio.BookKeeper(cluster.metadata_service_uri) as client:
+        registry = (await client.connect()).cluster.registry
+        endpoint = (await registry.writable())[bookie.bookie_id].endpoint("http")
+
+    assert endpoint is not None
+    assert bookie.http_address == f"http://{endpoint.address}"
 
 
 def test_health_and_readiness_of_a_bookie_at_work(cluster: LocalCluster) -> None:
