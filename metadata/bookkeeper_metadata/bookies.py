@@ -63,9 +63,9 @@ class BookieServiceInfo:
     endpoints: tuple[Endpoint, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
 
-    def endpoint(self, protocol: str) -> Endpoint | None:
-        """The bookie's own endpoint that speaks ``protocol``."""
-        wanted = BOOKIE_ENDPOINT, protocol
+    def endpoint(self, protocol: str, endpoint_id: str = BOOKIE_ENDPOINT) -> Endpoint | None:
+        """The endpoint that speaks ``protocol``; by default the one for adds and reads."""
+        wanted = endpoint_id, protocol
         return next((e for e in self.endpoints if (e.id, e.protocol) == wanted), None)
 
 

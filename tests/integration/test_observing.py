@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bookkeeper_metadata.bookies import HTTP, HTTP_ENDPOINT
 from spark_bookkeeper import BookKeeper, LocalCluster, aio
 from spark_bookkeeper.cli.output import printable_size
 from spark_bookkeeper.errors import LedgerFencedError
@@ -125,7 +126,7 @@ async def test_the_registration_tells_where_it_shows_them(cluster: LocalCluster)
     bookie = cluster.bookies[0]
     async with aio.BookKeeper(cluster.metadata_service_uri) as client:
         registry = (await client.connect()).cluster.registry
-        endpoint = (await registry.writable())[bookie.bookie_id].endpoint("http")
+        endpoint = (await registry.writable())[bookie.bookie_id].endpoint(HTTP, HTTP_ENDPOINT)
 
     assert endpoint is not None
     assert bookie.http_address == f"http://{endpoint.address}"
