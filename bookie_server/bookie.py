@@ -120,6 +120,7 @@ class Bookie:
             )
             for journal in self.storage.journals
         )
+        self.measures.limbo_count = len(self.ledgers_in_limbo())
         # Sealed, it writes nothing, and so has nothing to write behind.
         if not self.space.is_sealed:
             self._checkpoints.start()

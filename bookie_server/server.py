@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from random import SystemRandom
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc.aio
 
@@ -30,7 +30,6 @@ from bookie_server.bookie import Bookie
 from bookie_server.identity import claim_identity
 from bookie_server.integrity.limbo import put_ledgers_in_limbo, wait_until_unregistered
 from bookie_server.memory.trimming import trim_memory
-from bookie_server.observing.observer import Observer
 from bookie_server.registrar import Registrar
 from bookie_server.service import SERVER_OPTIONS, BookieService
 from bookie_server.settings import BookieSettings
@@ -63,6 +62,9 @@ from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import NodeExistsError
 from bookkeeper_metadata.version import __version__
+
+if TYPE_CHECKING:
+    from bookie_server.observing.observer import Observer
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -123,7 +125,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
     port = _bind(server, settings.host, settings.port)
     bookie_id = settings.bookie_id or f"{settings.host}:{port}"
     settings = replace(settings, bookie_id=bookie_id)
-    observer = Observer(settings)
+    observer = _observer(settings)
     store, root = await connect(settings.metadata_service_uri)
     try:
         stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
@@ -145,7 +147,8 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
         registrar = Registrar(
             BookieRegistry(store, root), bookie_id, BookieServiceInfo(_endpoints(settings, port))
         )
-        observer.on_ready(bookie, identity, registrar)
+        if observer is not None:
+            observer.on_ready(bookie, identity, registrar)
         watch = SpaceWatch(bookie, RealFileSystem(), settings.storage, registrar.set_readonly)
         await ReadonlyWishes(store, root).watch(bookie_id, bookie.set_readonly_by_hand)
         await _stay_registered(registrar, watch, bookie, upkeep, stopped)
@@ -164,7 +167,8 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
         _LOGGER.info("bookie stopped. bookie_id=%s", bookie_id)
         return 0
     finally:
-        observer.close()
+        if observer is not None:
+            observer.close()
         await server.stop(0)
         await store.close()
 
@@ -221,6 +225,15 @@ async def _prepare(
         raise
     counter = identity.collection_counter(files, settings.storage.directories)
     return _Ready(bookie, upkeep_of(bookie, settings, store, root, counter=counter))
+
+
+def _observer(settings: BookieSettings) -> Observer | None:
+    if not settings.http_port:
+        return None
+    # Here: its library takes 3 MiB, which a bookie that shows nothing does without.
+    from bookie_server.observing.observer import Observer
+
+    return Observer(settings)
 
 
 def _endpoints(settings: BookieSettings, port: int) -> tuple[Endpoint, ...]:

@@ -147,7 +147,7 @@ class BookieService:
                         break
                     unanswered += section_count
             except codec.MalformedFrameError as error:
-                refusal = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+                refusal = self._refusal_of_malformed(error)
             except TimeoutError:
                 refusal = (
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -250,6 +250,7 @@ class BookieService:
                     try:
                         request_id, request = codec.parse_read_request(data)
                     except codec.BadRequestError as refused:
+                        self._bookie.measures.reads.add(0.0, Status.BAD_REQUEST.name)
                         await send(refused.reply)
                         continue
                     # Before there is a task: requests beyond the limit stay in
@@ -273,9 +274,10 @@ class BookieService:
         started_s = loop.time()
         try:
             reply = await self._bookie.read(request, room)
+            frame = codec.encode_read_reply(request_id, reply)
             measures.reads.add(loop.time() - started_s, _refusal_of(reply))
             measures.read_bytes += sum(map(len, reply.chunks))
-            return codec.encode_read_reply(request_id, reply)
+            return frame
         except Exception:
             measures.reads.add(loop.time() - started_s, Status.UNKNOWN.name)
             first, last = request.first_entry, request.last_entry
@@ -292,6 +294,7 @@ class BookieService:
             request = codec.parse_read_lac_request(data)
             started_s = loop.time()
             reply = await self._bookie.read_lac(request, room)
+            self._bookie.measures.read_bytes += len(reply.records)
             # To wait for news is what a long poll is for.
             if request.long_poll is None:
                 refusal = None if reply.status is Status.OK else reply.status.name
@@ -335,10 +338,15 @@ class BookieService:
             measures.adds.add(seconds, status.name)
 
     async def _refuse(self, context: Any, error: codec.MalformedFrameError) -> None:
-        await self._abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        await self._abort(context, *self._refusal_of_malformed(error))
+
+    def _refusal_of_malformed(
+        self, error: codec.MalformedFrameError
+    ) -> tuple[grpc.StatusCode, str]:
+        self._bookie.measures.malformed_count += 1
+        return grpc.StatusCode.INVALID_ARGUMENT, str(error)
 
     async def _abort(self, context: Any, code: grpc.StatusCode, detail: str) -> None:
-        self._bookie.measures.malformed_count += 1
         _LOGGER.warning("stream or request refused. peer=%s detail=%s", context.peer(), detail)
         await context.abort(code, detail)
 

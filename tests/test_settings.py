@@ -34,6 +34,7 @@ MINIMA_OTHER_THAN_ONE = {
     "group_bytes_max": 4096,
     "integrity_check_interval_ms": 100,
     "journal_file_size_bytes": 64 * 1024,
+    "recovered_ledger_grace_ms": 0,
     "journal_zero_chunk_bytes": 4096,
     "compaction_bytes_per_second": 0,
     "compaction_merge_count": 2,

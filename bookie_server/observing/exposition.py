@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress as ignored
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from bookie_server.bookie import Bookie
-from bookie_server.core.space import Mode
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.journal.journal import SUFFIX as JOURNAL_SUFFIX
 from bookie_server.storage.logs.entry_log import SUFFIX as LOG_SUFFIX
-from bookie_server.wire.messages import BookieInfo
+from bookie_server.wire.messages import BookieInfo, Status
 from bookkeeper_metadata.foundation.families import (
     apache_counter,
     apache_counters,
@@ -24,6 +24,19 @@ from bookkeeper_metadata.foundation.families import (
     operation,
 )
 
+ADDS_REFUSED = [
+    status.name
+    for status in (
+        Status.READ_ONLY,
+        Status.FENCED,
+        Status.UNAUTHORIZED,
+        Status.DELETED,
+        Status.LIMBO,
+        Status.UNKNOWN,
+    )
+]
+READS_REFUSED = [Status.NO_ENTRY.name, Status.UNKNOWN.name, Status.BAD_REQUEST.name]
+
 
 class BookieExposition(Collector):
     """Of one bookie."""
@@ -33,12 +46,10 @@ class BookieExposition(Collector):
         bookie: Bookie,
         identity: BookieInfo,
         settings: BookieSettings,
-        is_registered: Callable[[], bool],
     ) -> None:
         self._bookie = bookie
         self._identity = identity
         self._settings = settings
-        self._is_registered = is_registered
 
     def collect(self) -> Iterator[Metric]:
         """All families. Disks are asked: one that does not answer keeps this, and nobody else, waiting."""
@@ -49,31 +60,28 @@ class BookieExposition(Collector):
             "version": identity.version,
         }
         yield gauges("bookie_info", "Which bookie this is", [(labels, 1)])
-        yield gauge(
-            "bookkeeper_server_SERVER_STATUS",
-            "1 takes entries, 0 is read-only, -1 is not registered",
-            self._status(),
-        )
         yield from self._requests()
         yield from self._journals()
         yield from self._storage()
         yield from self._files()
 
-    def _status(self) -> int:
-        if not self._is_registered():
-            return -1
-        return int(self._bookie.space.mode is Mode.WRITABLE)
-
     def _requests(self) -> Iterator[Metric]:
         bookie, measures = self._bookie, self._bookie.measures
-        yield from operation("bookkeeper_server_ADD_ENTRY", "Sections of adds", measures.adds)
-        yield from operation("bookkeeper_server_READ_ENTRY", "Reads of ranges", measures.reads)
+        yield from operation(
+            "bookkeeper_server_ADD_ENTRY", "Sections of adds", measures.adds, ADDS_REFUSED
+        )
+        yield from operation(
+            "bookkeeper_server_READ_ENTRY",
+            "Reads of ranges; refused, if they get none of the entries",
+            measures.reads,
+            READS_REFUSED,
+        )
         yield from operation("bookkeeper_server_READ_LAC", "Reads of the LAC", measures.lac_reads)
         yield apache_counter(
-            "bookie_WRITE_BYTES", "Payload bytes acknowledged", measures.added_bytes
+            "bookie_WRITE_BYTES", "Bytes of records acknowledged", measures.added_bytes
         )
         yield counter("bookie_write_entries", "Entries acknowledged", measures.added_entries)
-        yield apache_counter("bookie_READ_BYTES", "Record bytes sent", measures.read_bytes)
+        yield apache_counter("bookie_READ_BYTES", "Bytes of records sent", measures.read_bytes)
         yield counter("bookie_malformed_requests", "What did not parse", measures.malformed_count)
         for name, budget in (
             ("adds", bookie.adds_in_progress),
@@ -95,7 +103,7 @@ class BookieExposition(Collector):
         )
         yield gauge(
             "bookie_journal_JOURNAL_QUEUE_SIZE",
-            "Adds and fences that are not durable yet",
+            "Adds, fences and deletions that are not durable yet",
             self._bookie.pending_count,
         )
 
@@ -125,38 +133,38 @@ class BookieExposition(Collector):
         yield counter("bookie_compacted_bytes", "Copied to new logs", measures.compacted_bytes)
 
     def _files(self) -> Iterator[Metric]:
-        settings = self._settings
+        """What the disks say. Where one does not, its samples are missing, and that is shown."""
+        settings, failed = self._settings, dict[str, int]()
+        disks: dict[str, tuple[int, int]] = {}
         for name, suffix, directories in (
             ("journal", JOURNAL_SUFFIX, settings.journal_directories),
             ("entry_log", LOG_SUFFIX, settings.ledger_directories),
         ):
-            sizes = [_sizes(directory, suffix) for directory in directories]
-            held = list(zip(directories, sizes, strict=True))
-            yield gauges(
-                f"bookie_{name}_files",
-                "Files",
-                [({"directory": directory}, len(found)) for directory, found in held],
-            )
-            yield gauges(
-                f"bookie_{name}_bytes",
-                "Bytes of these files",
-                [({"directory": directory}, sum(found)) for directory, found in held],
-            )
-        disks = []
-        for directory in (*settings.journal_directories, *settings.ledger_directories):
-            disk = os.statvfs(directory)
-            unit = disk.f_frsize
-            disks.append((directory, disk.f_blocks * unit, disk.f_bavail * unit))
+            held: dict[str, list[int]] = {}
+            for directory in directories:
+                shown = os.fsencode(directory).decode("utf-8", "backslashreplace")
+                try:
+                    held[shown] = _sizes(directory, suffix)
+                    disks[shown] = _total_and_free(directory)
+                    failed[shown] = 0
+                except OSError:
+                    failed[shown] = 1
+            for unit, count_of in (("files", len), ("bytes", sum)):
+                values = [({"directory": each}, count_of(sizes)) for each, sizes in held.items()]
+                yield gauges(f"bookie_{name}_{unit}", f"{name}: {unit}", values)
+        for unit, number in (("total", 0), ("free", 1)):
+            values = [({"directory": each}, found[number]) for each, found in disks.items()]
+            yield gauges(f"bookie_disk_{unit}_bytes", f"File system, {unit}", values)
         yield gauges(
-            "bookie_disk_total_bytes",
-            "Size of the file system",
-            [({"directory": directory}, total) for directory, total, _ in disks],
+            "bookie_directory_failed",
+            "1 where a directory cannot be looked at",
+            [({"directory": each}, has_failed) for each, has_failed in failed.items()],
         )
-        yield gauges(
-            "bookie_disk_free_bytes",
-            "Free bytes there",
-            [({"directory": directory}, free) for directory, _, free in disks],
-        )
+
+
+def _total_and_free(directory: str) -> tuple[int, int]:
+    disk = os.statvfs(directory)
+    return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
 
 def _sizes(directory: str, suffix: str) -> list[int]:
@@ -164,8 +172,7 @@ def _sizes(directory: str, suffix: str) -> list[int]:
     with os.scandir(directory) as files:
         for file in files:
             if file.name.endswith(suffix):
-                try:
+                # It may be deleted since.
+                with ignored(FileNotFoundError):
                     found.append(file.stat().st_size)
-                except FileNotFoundError:  # deleted since
-                    continue
     return found

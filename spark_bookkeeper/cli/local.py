@@ -91,14 +91,20 @@ def local(
                 }
                 for each in cluster.bookies
             ]
-            print_json({"metadata_service_uri": uri, "bookies": members})
+            healer = cluster.auto_recovery
+            print_json(
+                {
+                    "metadata_service_uri": uri,
+                    "bookies": members,
+                    "auto_recovery_http_address": healer.http_address if healer else None,
+                }
+            )
         else:
             click.echo(f"metadata service URI: {uri}")
             click.echo(f"bookies: {', '.join(each.bookie_id for each in cluster.bookies)}")
             click.echo(f"data: {cluster.directory}")
-            click.echo(
-                "metrics:" + "".join(f" {each.http_address}/metrics" for each in cluster.bookies)
-            )
+            shown = [each for each in (*cluster.bookies, cluster.auto_recovery) if each is not None]
+            click.echo("metrics:" + "".join(f" {each.http_address}/metrics" for each in shown))
             click.echo(f"\nexport {METADATA_URI_VARIABLE}='{uri}'\n\n{SNIPPET.format(uri=uri)}")
             click.echo("Ctrl-C stops it.")
         # Waiting with a timeout lets signal handlers run on every platform.

@@ -59,17 +59,25 @@ def durations(
     family = HistogramMetricFamily(name, f"{help_text}; milliseconds")
     for labels, taken in found:
         own = dict(labels)
-        for bound, count in taken.cumulative:
+        counts = taken.cumulative
+        for bound, count in counts:
             family.add_sample(f"{name}_bucket", {**own, "le": _bound_text(bound)}, count)
-        family.add_sample(f"{name}_count", own, taken.count)
+        # Not asked for again: it is changed meanwhile.
+        family.add_sample(f"{name}_count", own, counts[-1][1])
         family.add_sample(f"{name}_sum", own, taken.sum_ms)
     return family
 
 
-def operation(name: str, help_text: str, found: Operation) -> list[Metric]:
-    """The latency of a kind of request, and how often it was refused for which reason."""
+def operation(
+    name: str, help_text: str, found: Operation, reasons: Iterable[str] = ()
+) -> list[Metric]:
+    """The latency of a kind of request, and how often it was refused for which reason.
+
+    ``reasons`` are shown also while they have not come up: a counter's first step is seen only from there.
+    """
+    counts = {**dict.fromkeys(reasons, 0), **found.refusals}
     taken = [({"success": "true"}, found.granted), ({"success": "false"}, found.failed)]
-    refusals = [({"status": status}, count) for status, count in dict(found.refusals).items()]
+    refusals = [({"status": status}, count) for status, count in counts.items()]
     return [
         durations(f"{name}_latency", help_text, taken),
         apache_counters(f"{name}_REJECTED", f"{help_text}: refused, by status", refusals),

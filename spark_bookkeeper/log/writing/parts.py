@@ -21,6 +21,8 @@ class PresentLedger:
         self.ledger_id = tenure.appender.ledger_id
         self.first_row = tenure.first_row
         self.entries = 0
+        self.acknowledged = 0
+        """So many of them."""
         self._size_bytes = 0
         self._held_bytes = 0
         self._is_retained = False
@@ -96,7 +98,7 @@ class Part:
         """``payloads`` were taken from the batch last."""
         self._writer = writer
         self._batch = batch
-        self._ledger = ledger
+        self.ledger = ledger
         self._payloads = payloads
         self._first = self._next = ledger.entries - len(payloads)
         self._end = ledger.entries
@@ -107,11 +109,6 @@ class Part:
             return True
         self._acknowledge(min(self._end, acknowledged + 1))
         return self._next == self._end
-
-    @property
-    def acknowledged_entries(self) -> int:
-        """So many entries of the ledger, from its first one, are acknowledged for certain."""
-        return self._next
 
     def settle_at(self, entry_count: int) -> Batch | None:
         """The ledger has so many entries for good: acknowledge those; the others are to be sent again."""
@@ -126,8 +123,8 @@ class Part:
 
     def _acknowledge(self, end: int) -> None:
         if end > self._next:
-            ledger, entries = self._ledger, range(self._next, end)
-            self._next = end
+            ledger, entries = self.ledger, range(self._next, end)
+            self._next = ledger.acknowledged = end
             self._batch.on_acknowledged(
                 [Position(ledger.first_row + each, ledger.ledger_id, each) for each in entries]
             )

@@ -4,8 +4,8 @@ Appends queue in order. They go to the present ledger until that is full; then n
 until every one of them is acknowledged, the ledger is closed and the log's head names the next
 (:mod:`spark_bookkeeper.log.writing.tail`). So acknowledgements come in row order, over rolls too.
 
-A ledger may be recovered by somebody who does not want the log: auto-recovery, whose bookies were lost, or an
-operator. Then the head still names it, and the writer goes on in another one once that somebody has had
+A ledger may be recovered by somebody who does not want the log: by auto-recovery, because a bookie was lost, or by
+an operator. Then the head still names it, and the writer goes on in another one once that somebody has had
 time to take the log over: what was in flight is acknowledged up to the end that the recovery decided, and the
 rest is sent again. Whatever else ends a ledger's writer ends this one: it never guesses what became of
 entries in flight, and never takes a log back that was taken from it. Its owner asks the log for a new
@@ -23,7 +23,11 @@ from bookkeeper_metadata.foundation.closing import AsyncClosing
 from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
 from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.foundation.tasks import has_failed
-from spark_bookkeeper.ledger.errors import EntryTooLargeError, LedgerFencedError
+from spark_bookkeeper.ledger.errors import (
+    EntryTooLargeError,
+    LedgerFencedError,
+    LedgerRecoveryError,
+)
 from spark_bookkeeper.log.errors import LogFencedError
 from spark_bookkeeper.log.format.position import Position
 from spark_bookkeeper.log.settings import LogWriterSettings
@@ -49,7 +53,7 @@ class LogWriter(AsyncClosing):
         self._lost: list[Part] = []
         """What the present ledger's writer did not acknowledge before it was fenced, in order."""
         self._is_fenced = False
-        """The present ledger was recovered by somebody else."""
+        """The present ledger is, or was, recovered by somebody else."""
         self._patience = Patience(settings.recovered_ledger_grace_ms)
         self._roll: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -67,6 +71,10 @@ class LogWriter(AsyncClosing):
     def ledger_id(self) -> int:
         """The ledger appends go to now."""
         return self._ledger.ledger_id
+
+    @property
+    def _is_rolling(self) -> bool:
+        return self._roll is not None
 
     @property
     def first_row(self) -> int:
@@ -149,6 +157,8 @@ class LogWriter(AsyncClosing):
     async def close(self) -> None:
         """Wait for what is in flight, close the ledger and record it in the log, which is free then.
 
+        Where somebody recovers the ledger with appends in flight, these go to another one first, as ever.
+
         Idempotent, and tried again after it failed; appends from now on raise ``ClientClosedError``.
 
         Raises:
@@ -177,26 +187,30 @@ class LogWriter(AsyncClosing):
         self.end(error)
 
     async def _close(self) -> None:
-        while self._roll is not None:
-            # A roll may end by beginning the next, with what is queued. How it ended stands in
-            # ``_error``.
-            await asyncio.wait({self._roll})
-        if isinstance(self._error, LogFencedError):
-            # Whoever took the log over closes our ledger and records it.
-            raise self._error
-        self._ledger.stop_timer()
-        try:
-            # After any other error, too: what was acknowledged is recorded all the same.
-            await self._ledger.appender.close()
-        except LedgerFencedError as fenced:
-            if self._error is not None:
-                raise self._fenced(fenced) from fenced
-            # Its end is another's to decide: follow it, and close what follows.
-            self._is_fenced = True
-            if self._roll is None:
-                self._begin_roll()
-            await self._close()
-            return
+        while True:
+            while self._is_rolling:
+                assert self._roll is not None
+                # A roll may end by beginning the next, with what is queued. How it ended stands in
+                # ``_error``.
+                await asyncio.wait({self._roll})
+            if isinstance(self._error, LogFencedError):
+                # Whoever took the log over closes our ledger and records it.
+                raise self._error
+            ledger = self._ledger
+            ledger.stop_timer()
+            failure: BookKeeperError | None = None
+            try:
+                # After any other error, too: what was acknowledged is recorded all the same.
+                await ledger.appender.close()
+            except LedgerFencedError:
+                pass  # its end is another's to decide, and the resignation waits for that
+            except BookKeeperError as error:
+                failure = error
+            # If it was fenced meanwhile, what it had in flight goes to the next, which is to be closed then.
+            if ledger is self._ledger and not self._is_rolling:
+                break
+        if failure is not None:
+            raise failure
         await self._leader.resign()
 
     # -- ledger after ledger ----------------------------------------------------------------------
@@ -244,10 +258,12 @@ class LogWriter(AsyncClosing):
             tenure = await self._follow(old)
             if tenure is None:
                 return  # An entry in flight was not acknowledged: nothing follows it.
-            again = self._settle_lost(tenure.first_row - old.first_row)
+            again = self._settle_lost(old, tenure.first_row - old.first_row)
             # The old ledger is closed: answers of slow bookies to it are not waited for. What is sent
             # again is held on.
-            self._release(old.forget_held() - again)
+            let_go = old.forget_held() - again
+            invariant(let_go >= 0, "what was lost is held from then on")
+            self._release(let_go)
             self._is_fenced = False
             self._ledger = self._open(tenure)
             _log.info(
@@ -278,31 +294,37 @@ class LogWriter(AsyncClosing):
             return await self._leader.roll()
         grace_s = self._patience.next_s(asyncio.get_running_loop().time())
         _log.warning(
-            "ledger recovered by somebody else. log=%s ledger_id=%d grace_s=%g",
+            "ledger fenced by somebody else. log=%s ledger_id=%d grace_s=%g",
             self.log,
             old.ledger_id,
             grace_s,
         )
         return await self._leader.regain(grace_s)
 
-    def _settle_lost(self, entry_count: int) -> int:
-        """The old ledger has so many entries for good; returns the bytes that are sent again."""
+    def _settle_lost(self, old: PresentLedger, entry_count: int) -> int:
+        """The old ledger has so many entries for good; returns the bytes that are sent again.
+
+        Raises:
+            LedgerRecoveryError: some that were acknowledged are not among them.
+        """
+        if entry_count < old.acknowledged:
+            detail = (
+                f"it ends behind {entry_count} entries, and {old.acknowledged} were acknowledged"
+            )
+            raise LedgerRecoveryError(old.ledger_id, detail)
         lost, self._lost = self._lost, []
-        acknowledged = lost[0].acknowledged_entries if lost else 0
-        invariant(acknowledged <= entry_count, "a recovery keeps what was acknowledged")
         again = [rest for part in lost if (rest := part.settle_at(entry_count)) is not None]
         self._queue.extendleft(reversed(again))
         return sum(len(payload) for batch in again for payload in batch.payloads)
 
     def on_lost(self, part: Part, error: BookKeeperError) -> None:
         """For its ledgers: the rest of a part will not be acknowledged by the ledger's writer."""
-        is_fence = isinstance(error, LedgerFencedError) and not isinstance(error, LogFencedError)
-        if self._error is not None or not is_fence:
+        if self._error is not None or not isinstance(error, LedgerFencedError):
             part.fail(self.end(error))
             return
         self._lost.append(part)
         self._is_fenced = True
-        self._ledger.retain_held()
+        part.ledger.retain_held()
         if self._roll is None:
             self._begin_roll()
 

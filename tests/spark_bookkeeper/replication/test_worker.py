@@ -14,6 +14,7 @@ from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.errors import LedgerFencedError
 from spark_bookkeeper.ledger.protocol.transitions import marked_in_recovery
 from spark_bookkeeper.replication.lost_bookies import Patience
+from spark_bookkeeper.replication.measures import ReplicationMeasures
 from spark_bookkeeper.replication.mending import LedgerMender
 from spark_bookkeeper.replication.settings import ReplicationSettings
 from spark_bookkeeper.replication.worker import ReplicationWorker
@@ -35,6 +36,7 @@ def worker_of(
     *,
     seed: int = 7,
     pace: LoopPace | None = None,
+    measures: ReplicationMeasures | None = None,
 ) -> ReplicationWorker:
     context = scene.cluster.client(seed).cluster
     return ReplicationWorker(
@@ -43,6 +45,7 @@ def worker_of(
         LedgerMender(context, pace or LoopPace(0)),
         holder=f"worker{seed}",
         settings=settings,
+        measures=measures,
     )
 
 
@@ -78,6 +81,31 @@ async def test_a_marked_ledger_is_mended_and_its_mark_cleared(scene: Scene) -> N
     assert await marked(scene) == []
     assert await marks_of(scene).list_locked_ledgers() == set()
     assert await worker_of(scene).look() == 0
+
+
+@FIVE
+async def test_what_a_worker_did_is_counted(scene: Scene) -> None:
+    await write(scene, 50)
+    await lose_and_mark(scene)
+    measures = ReplicationMeasures()
+    other = await scene.client.create_ledger()
+    await other.close()
+    await marks_of(scene).mark(other.ledger_id, ["b9:1"], now_ms=1)
+    # One that waits: nobody knows it.
+    await marks_of(scene).mark(99, ["b9:1"], now_ms=1)
+    worker = worker_of(scene, pace=measures.pace, measures=measures)
+
+    cleared = await worker.look()
+
+    left = len(await marked(scene))
+    assert cleared == 3 - left
+    assert measures.underreplicated_ledgers == left
+    assert measures.mended.count == cleared
+    assert measures.replaced_members >= 1
+    assert measures.pace.begun_bytes >= 50
+    await worker.look()
+    assert measures.mended.count == cleared
+    assert measures.underreplicated_ledgers == len(await marked(scene))
 
 
 @pytest.mark.conformance("A9")
