@@ -1,4 +1,4 @@
-"""``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6``, ``p7``, ``p8``, ``p8-spark``, ``p9``, ``p10``, ``p10-ledgers``, ``p10-compaction``, ``p10-optimize``, ``p10-optimize-beside``, ``p10-start``, ``steps`` (P2 runs with P1)."""
+"""``python -m benchmarks all`` or one workload: ``p1``, ``p4``, ``p5``, ``p6``, ``p7``, ``p8``, ``p8-spark``, ``p9``, ``p10``, ``p10-ledgers``, ``p10-compaction``, ``p10-optimize``, ``p10-optimize-beside``, ``p10-start``, ``p11``, ``steps`` (P2 runs with P1)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.compacting import p10_compaction, p10_optimize_beside
 from benchmarks.figures import Figure, document, environment
+from benchmarks.healing import p11
 from benchmarks.ledgers import p4, p5, p6
 from benchmarks.loop_steps import loop_steps
 from benchmarks.many_ledgers import p10_ledgers
@@ -63,6 +64,7 @@ BY_SECONDS: dict[str, Callable[[float], list[Figure]]] = {
     "p10-optimize": p10_optimize,
     "p10-optimize-beside": p10_optimize_beside,
     "p10-start": p10_start,
+    "p11": p11,
     "steps": loop_steps,
     "p7": p7,
 }

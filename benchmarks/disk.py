@@ -33,6 +33,26 @@ def synced_write_mb_per_s(directory: Path, size_bytes: int, seconds: float = 1.0
         path.unlink()
 
 
+def file_copy_mb_per_s(directory: Path, size_bytes: int) -> float:
+    """A file copied to another, in pieces of 1 MiB, and synced at its end."""
+    source, target = directory / "copy-source", directory / "copy-target"
+    piece = os.urandom(1024 * 1024)
+    with source.open("wb") as file:
+        for _ in range(max(1, size_bytes // len(piece))):
+            file.write(piece)
+    os.sync()
+    try:
+        started = time.perf_counter()
+        with source.open("rb", buffering=0) as old, target.open("wb", buffering=0) as new:
+            while data := old.read(1024 * 1024):
+                new.write(data)
+            os.fdatasync(new.fileno())
+        return size_bytes / (time.perf_counter() - started) / 1e6
+    finally:
+        source.unlink()
+        target.unlink(missing_ok=True)
+
+
 def file_read_mb_per_s(directory: Path, size_bytes: int = 256 * 1024 * 1024) -> float:
     """A plain sequential read of a file in the page cache, in pieces of 1 MiB."""
     path = directory / "read-ceiling"

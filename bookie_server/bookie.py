@@ -17,17 +17,21 @@ from functools import partial
 
 from bookie_server.checkpoint_loop import CheckpointLoop
 from bookie_server.core.admission import Admission
+from bookie_server.core.damaged_entries import DamagedEntries
 from bookie_server.core.effects import Compare, Effect, Persist, Remember, Reply, ReplyTo
 from bookie_server.core.ledger_ranges import within
+from bookie_server.core.records import Replace
 from bookie_server.core.space import REQUEST_SIZE, Disk, Look, Mode, Space
 from bookie_server.journal_thread import JournalWriter, size_bytes
 from bookie_server.memory.budget import MemoryBudget, Room
 from bookie_server.memory.slots import Slots
+from bookie_server.observing.measures import BookieMeasures
 from bookie_server.reads.damage_log import DamageLog
 from bookie_server.reads.duplicates import compare_with_stored
 from bookie_server.reads.fetching import Fetcher
 from bookie_server.reads.lac_watch import LacWatch
 from bookie_server.reads.reader import Reader
+from bookie_server.reads.verifying import Verifier
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.journal.journal import BLOCK_SIZE, JournalPosition
@@ -65,6 +69,7 @@ class Bookie:
         self._contents = storage.contents
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         """Completes with the reason when the bookie must stop and acknowledge nothing more."""
+        self.measures = BookieMeasures()
         self._settings = settings
         self.space = Space(settings)
         """What the bookie takes now; without looks at its disks there is room until a write fails."""
@@ -83,8 +88,12 @@ class Bookie:
         )
         """Records on their way to readers."""
         self.damage_log = DamageLog()
-        self._fetcher = Fetcher(storage, self._workers, self.damage_log)
-        self._reader = Reader(storage.contents, self._fetcher)
+        damaged_entries = DamagedEntries()
+        self._fetcher = Fetcher(storage, self._workers, self.damage_log, damaged_entries)
+        self._reader = Reader(storage.contents, self._fetcher, damaged_entries)
+        self.verifier = Verifier(
+            storage.contents, self._fetcher, damaged_entries, self.reads_in_progress
+        )
         self._room = asyncio.Event()
         self._room.set()
         self._idle = asyncio.Event()
@@ -94,6 +103,7 @@ class Bookie:
             settings,
             self._workers,
             self.space,
+            self.measures,
             # The snapshot's bytes are gone: writers that waited for room may go on.
             on_ended=self._look_for_room,
             fail=self.fail,
@@ -110,6 +120,7 @@ class Bookie:
             )
             for journal in self.storage.journals
         )
+        self.measures.limbo_count = len(self.ledgers_in_limbo())
         # Sealed, it writes nothing, and so has nothing to write behind.
         if not self.space.is_sealed:
             self._checkpoints.start()
@@ -139,6 +150,11 @@ class Bookie:
         except Exception:  # unanswered, it would end the stream of all the client's writers
             _LOGGER.exception("add. ledger_id=%d", section.ledger_id)
             to(Status.UNKNOWN)
+
+    @property
+    def pending_count(self) -> int:
+        """Adds, fences and deletions that are not durable yet."""
+        return self._admission.pending_count
 
     async def wait_for_room(self) -> None:
         """Wait until the write cache may take another frame."""
@@ -198,12 +214,29 @@ class Bookie:
         """List stored entries, a page at a time; UNKNOWN when some may be missing from the list."""
         return self._reader.list_entries(request)
 
+    # -- limbo ------------------------------------------------------------------------------------
+
+    def ledgers_in_limbo(self) -> Sequence[int]:
+        """The ledgers of which entries, or a fence, may have been lost here."""
+        return [each for each, handle in self._contents.ledgers.items() if handle.is_limbo]
+
+    def end_limbo(self, ledger_id: int) -> None:
+        """The ledger is closed, and its entries are here: from now on the bookie may deny what it has not.
+
+        Lost with a crash before the next checkpoint, for which limbo is only longer.
+        """
+        self._contents.end_limbo(ledger_id)
+
     # -- deleting ---------------------------------------------------------------------------------
 
     @property
     def held_ledgers(self) -> Sequence[int]:
         """The ledgers of which anything is stored here, in no order."""
         return tuple(self._contents.ledgers)
+
+    def is_deleted(self, ledger_id: int) -> bool:
+        """Whether the ledger was deleted here."""
+        return ledger_id in self._contents.tombstones
 
     async def suspect(self, ledger_ids: Iterable[int]) -> None:
         """Take no adds of these ledgers, and of no others, until the next call; returns once all
@@ -286,6 +319,9 @@ class Bookie:
         records = [record for persist in group for record in persist.records]
         # Storage first: whatever admission forgets below it finds there from now on.
         self._contents.apply(records, position)
+        for record in records:
+            if isinstance(record, Replace):
+                self.verifier.on_replaced(record.run)
         # The waiters run later, in tasks of their own, and find the records applied.
         self.lac_watch.on_applied(records)
         for persist in group:

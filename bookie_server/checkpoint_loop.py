@@ -21,6 +21,7 @@ from functools import partial
 
 from bookie_server.compaction_loop import CompactionLoop
 from bookie_server.core.space import Space
+from bookie_server.observing.measures import BookieMeasures
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.burial import BurialPlan, BurialResult
 from bookie_server.storage.checkpoint import CheckpointPlan, CheckpointResult
@@ -69,6 +70,7 @@ class CheckpointLoop:
         settings: BookieSettings,
         workers: Workers,
         space: Space,
+        measures: BookieMeasures,
         *,
         on_ended: Callable[[], None],
         fail: Callable[[Exception], None],
@@ -78,9 +80,10 @@ class CheckpointLoop:
         self._settings = settings
         self._workers = workers
         self._space = space
+        self._measures = measures
         self._on_ended = on_ended
         self._fail = fail
-        self._compaction = CompactionLoop(storage, settings, workers, space)
+        self._compaction = CompactionLoop(storage, settings, workers, space, measures)
         self._without_room: CheckpointPlan | None = None
         """The checkpoint that a full disk stopped; no other can begin before it is written."""
         self._marks: dict[int, GroupEnd] = {}
@@ -171,6 +174,7 @@ class CheckpointLoop:
             if plan.tombstones:
                 self._compaction.on_deleted()
             deleted, emptied = (sum(map(len, logs)) for logs in (result.deleted, result.emptied))
+            self._measures.deleted_logs += deleted + emptied
             if deleted or emptied:
                 text = "entry logs deleted. of_deleted_ledgers=%d rewritten=%d"
                 _LOGGER.info(text, deleted, emptied)
@@ -181,10 +185,13 @@ class CheckpointLoop:
             self._fail(error)
 
     async def _write(self, plan: CheckpointPlan) -> None:
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
         writing = self._workers.checkpoint(partial(self._storage.checkpoints.write, plan))
         writing.add_done_callback(partial(self._on_written, plan))
         try:
             await asyncio.shield(writing)
+            self._measures.checkpoints.add(loop.time() - started_s)
         except NoRoomError as error:
             _LOGGER.error("checkpoint not written, to be tried again. detail=%s", error)
 
@@ -192,6 +199,7 @@ class CheckpointLoop:
         # Any other failure ends the task that waits for it, and that ends the bookie.
         if isinstance(writing.exception(), NoRoomError):
             self._without_room = plan
+            self._measures.checkpoints_without_room += 1
             self._space.on_no_room()
         elif writing.exception() is None:
             self._without_room = None

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from bookie_server.core.space import Mode, Space
+from bookie_server.observing.measures import BookieMeasures
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.compaction.rules import choose_logs, is_wasteful, steps_of
 from bookie_server.storage.disk.errors import NoRoomError
@@ -35,11 +36,13 @@ class CompactionLoop:
         settings: BookieSettings,
         workers: Workers,
         space: Space,
+        measures: BookieMeasures,
     ) -> None:
         self._storage = storage
         self._settings = settings
         self._workers = workers
         self._space = space
+        self._measures = measures
         now_s = asyncio.get_running_loop().time()
         self._minor_at_s = now_s + settings.minor_compaction_interval_ms / 1000
         self._earliest_s = now_s
@@ -141,6 +144,7 @@ class CompactionLoop:
             contents.move_rows(number, dict(moved[step]))
             await asyncio.sleep(0)  # adds and reads go on
         contents.finish_compaction(result)
+        self._measures.compacted_bytes += result.copied_bytes
         _LOGGER.info(
             "entry logs rewritten. logs=%d copied_bytes=%d", len(chosen), result.copied_bytes
         )

@@ -40,6 +40,11 @@ class Registrar:
         ports = ",".join(str(endpoint.port) for endpoint in self._info.endpoints)
         return f"bookie_id={self._bookie_id} port={ports} readonly={self._is_readonly}"
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether it has registered, and was not stopped since."""
+        return bool(self._registrations)
+
     def set_readonly(self, is_readonly: bool) -> None:
         """Say what the bookie is to be registered as from now on, or at its start."""
         if is_readonly is not self._wanted:

@@ -17,18 +17,18 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from random import SystemRandom
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc.aio
 
 from bookie_server.addressed import AddressedHandler
 from bookie_server.bookie import Bookie
-from bookie_server.collection.collector import Collector
 from bookie_server.identity import claim_identity
-from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
+from bookie_server.integrity.limbo import put_ledgers_in_limbo, wait_until_unregistered
 from bookie_server.memory.trimming import trim_memory
 from bookie_server.registrar import Registrar
 from bookie_server.service import SERVER_OPTIONS, BookieService
@@ -42,10 +42,13 @@ from bookie_server.storage.disk.real_files import RealFileSystem
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.identity.cookie_file import instance_id_of
 from bookie_server.storage.opening import open_storage
+from bookie_server.upkeep import Upkeep, upkeep_of
 from bookie_server.wire.messages import BookieInfo
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
     GRPC,
+    HTTP,
+    HTTP_ENDPOINT,
     BookieRegistry,
     BookieServiceInfo,
     Endpoint,
@@ -54,12 +57,14 @@ from bookkeeper_metadata.cluster import instance_id, read_layout
 from bookkeeper_metadata.errors import ClusterNotInitializedError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.tasks import end_tasks
-from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.readonly import ReadonlyWishes
 from bookkeeper_metadata.store.connect import connect
 from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.store.operations import NodeExistsError
 from bookkeeper_metadata.version import __version__
+
+if TYPE_CHECKING:
+    from bookie_server.observing.observer import Observer
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -120,6 +125,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
     port = _bind(server, settings.host, settings.port)
     bookie_id = settings.bookie_id or f"{settings.host}:{port}"
     settings = replace(settings, bookie_id=bookie_id)
+    observer = _observer(settings)
     store, root = await connect(settings.metadata_service_uri)
     try:
         stopped = asyncio.create_task(stopping.wait(), name="wait-for-signal")
@@ -133,18 +139,19 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
             _LOGGER.info("bookie stopped before it was ready. bookie_id=%s", bookie_id)
             # Nothing was acknowledged, and a thread may be in the middle of a long replay.
             _exit_now(0)
-        bookie, collector = preparing.result()
+        bookie, upkeep = preparing.result()
         identity = BookieInfo(bookie_id, cluster_id, __version__)
         service = BookieService(bookie, identity, settings.ledger_directories[0], port)
         server.add_generic_rpc_handlers((AddressedHandler(service.handler(), identity),))
         await server.start()
-        endpoint = Endpoint(BOOKIE_ENDPOINT, settings.host, port, GRPC)
         registrar = Registrar(
-            BookieRegistry(store, root), bookie_id, BookieServiceInfo((endpoint,))
+            BookieRegistry(store, root), bookie_id, BookieServiceInfo(_endpoints(settings, port))
         )
+        if observer is not None:
+            observer.on_ready(bookie, identity, registrar)
         watch = SpaceWatch(bookie, RealFileSystem(), settings.storage, registrar.set_readonly)
         await ReadonlyWishes(store, root).watch(bookie_id, bookie.set_readonly_by_hand)
-        await _stay_registered(registrar, watch, bookie, collector, stopped)
+        await _stay_registered(registrar, watch, bookie, upkeep, stopped)
         has_room = bookie.space.is_sealed and not stopped.done()
         stopped.cancel()
         if not bookie.failed.done():
@@ -152,14 +159,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
             await registrar.stop()
             await _drain(server, service, bookie, settings.drain_timeout_ms / 1000)
         if bookie.failed.done():
-            error = bookie.failed.result()
-            # A disk's error and a later start under its id need no traceback; anything else is a
-            # defect, to be found by one.
-            is_expected = isinstance(error, (StorageFailedError, StorageRefusedError))
-            trace = None if is_expected else error
-            _LOGGER.error("bookie failed. detail=%r", error, exc_info=trace)
-            # Memory and disk may disagree, so not even a checkpoint is written: exit at once.
-            _exit_now(1)
+            _exit_failed(bookie.failed.result())
         await bookie.stop()
         if has_room:
             _LOGGER.info("room for an ordinary start: making one. bookie_id=%s", bookie_id)
@@ -167,6 +167,8 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
         _LOGGER.info("bookie stopped. bookie_id=%s", bookie_id)
         return 0
     finally:
+        if observer is not None:
+            observer.close()
         await server.stop(0)
         await store.close()
 
@@ -175,8 +177,8 @@ class _Ready(NamedTuple):
     """What a start comes to."""
 
     bookie: Bookie
-    collector: Collector | None
-    """``None`` where nothing is written, a deletion least of all: the bookie is sealed."""
+    upkeep: Mapping[str, Upkeep]
+    """Nothing where nothing is written, a deletion least of all: the bookie is sealed."""
 
 
 async def _prepare(
@@ -222,10 +224,24 @@ async def _prepare(
         storage.close()
         raise
     counter = identity.collection_counter(files, settings.storage.directories)
-    if counter is None:
-        return _Ready(bookie, None)
-    ledgers = LedgerStore(store, root, random=SystemRandom())
-    return _Ready(bookie, Collector(bookie, counter, ledgers, interval_ms=settings.gc_interval_ms))
+    return _Ready(bookie, upkeep_of(bookie, settings, store, root, counter=counter))
+
+
+def _observer(settings: BookieSettings) -> Observer | None:
+    if not settings.http_port:
+        return None
+    # Here: its library takes 3 MiB, which a bookie that shows nothing does without.
+    from bookie_server.observing.observer import Observer
+
+    return Observer(settings)
+
+
+def _endpoints(settings: BookieSettings, port: int) -> tuple[Endpoint, ...]:
+    """Where the bookie can be reached, as its registration tells."""
+    own = Endpoint(BOOKIE_ENDPOINT, settings.host, port, GRPC)
+    if not settings.http_port:
+        return (own,)
+    return own, Endpoint(HTTP_ENDPOINT, settings.http_host, settings.http_port, HTTP)
 
 
 def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
@@ -248,7 +264,7 @@ async def _stay_registered(
     registrar: Registrar,
     watch: SpaceWatch,
     bookie: Bookie,
-    collector: Collector | None,
+    upkeep: Mapping[str, Upkeep],
     stopped: asyncio.Task[Any],
 ) -> None:
     """Stay registered, as what there is room for, until a signal comes or something fails.
@@ -265,14 +281,14 @@ async def _stay_registered(
     if bookie.space.is_sealed:
         tasks.append(asyncio.create_task(watch.wait_for_start(), name="wait-for-room"))
         ends.append(tasks[-1])
-    if collector is not None:
-        tasks.append(asyncio.create_task(collector.run(), name="collect-garbage"))
-        ends.append(tasks[-1])
     try:
         await _until_first(registering, *ends)
+        # Behind it: whoever mends ledgers takes a bookie that is not registered for lost.
+        running = [asyncio.create_task(run(), name=name) for name, run in upkeep.items()]
+        tasks += running
         # A bookie whose registration cannot be kept gets no new ledgers, so it ends and says why.
         keepers = [registrar.keeper] if registrar.keeper is not None else []
-        await _until_first(*ends, *keepers)
+        await _until_first(*ends, *running, *keepers)
     finally:
         await end_tasks(tasks)
 
@@ -355,6 +371,15 @@ def _on_signals(stopping: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
+
+
+def _exit_failed(error: Exception) -> None:
+    # A disk's error and a later start under its id need no traceback; anything else is a
+    # defect, to be found by one.
+    is_expected = isinstance(error, (StorageFailedError, StorageRefusedError))
+    _LOGGER.error("bookie failed. detail=%r", error, exc_info=None if is_expected else error)
+    # Memory and disk may disagree, so not even a checkpoint is written: exit at once.
+    _exit_now(1)
 
 
 def _exit_now(code: int) -> None:

@@ -99,13 +99,14 @@ class BookieService:
                 "Write": stream(self._write),
                 "Read": stream(self._read),
                 "ReadLac": unary(self._read_lac),
-                "WriteLac": unary(_refuse_malformed(self._write_lac)),
-                "Info": unary(_refuse_malformed(self._info)),
-                "ListEntries": unary(_refuse_malformed(self._list_entries)),
+                "WriteLac": unary(self._refuse_malformed(self._write_lac)),
+                "Info": unary(self._refuse_malformed(self._info)),
+                "ListEntries": unary(self._refuse_malformed(self._list_entries)),
             },
         )
 
     async def _write(self, frames: AsyncIterator[bytes], context: Any) -> None:
+        now_s = asyncio.get_running_loop().time
         replies: list[SectionReply] = []
         wake, taken = asyncio.Event(), asyncio.Event()
         unanswered = 0
@@ -113,6 +114,7 @@ class BookieService:
         def answer(frame: Frame, section: Section, status: Status) -> None:
             nonlocal unanswered
             unanswered -= 1
+            self._count_add(section, status, now_s() - frame.arrived_s)
             frame.let_go()
             replies.append(section.reply(status))
             wake.set()
@@ -145,7 +147,7 @@ class BookieService:
                         break
                     unanswered += section_count
             except codec.MalformedFrameError as error:
-                refusal = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+                refusal = self._refusal_of_malformed(error)
             except TimeoutError:
                 refusal = (
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -158,7 +160,7 @@ class BookieService:
             wake.set()
             await sender
             if refusal is not None:
-                await _abort(context, *refusal)
+                await self._abort(context, *refusal)
         finally:
             in_progress.close()
             # Answers that come later go to a list that is sent no
@@ -248,6 +250,7 @@ class BookieService:
                     try:
                         request_id, request = codec.parse_read_request(data)
                     except codec.BadRequestError as refused:
+                        self._bookie.measures.reads.add(0.0, Status.BAD_REQUEST.name)
                         await send(refused.reply)
                         continue
                     # Before there is a task: requests beyond the limit stay in
@@ -261,15 +264,22 @@ class BookieService:
             # Whoever ends the requests still waits for the answers; and see ``_write``.
             await asyncio.gather(*tasks, return_exceptions=True)
             if malformed is not None:
-                await _refuse(context, malformed)
+                await self._refuse(context, malformed)
         finally:
             await end_tasks(tasks)
 
     async def _answer_read(self, request_id: int, request: ReadRequest, room: Room) -> bytes:
         """The bookie's reply; UNKNOWN, never silence, where a defect or the disk ends the read."""
+        loop, measures = asyncio.get_running_loop(), self._bookie.measures
+        started_s = loop.time()
         try:
-            return codec.encode_read_reply(request_id, await self._bookie.read(request, room))
+            reply = await self._bookie.read(request, room)
+            frame = codec.encode_read_reply(request_id, reply)
+            measures.reads.add(loop.time() - started_s, _refusal_of(reply))
+            measures.read_bytes += sum(map(len, reply.chunks))
+            return frame
         except Exception:
+            measures.reads.add(loop.time() - started_s, Status.UNKNOWN.name)
             first, last = request.first_entry, request.last_entry
             place = request.ledger_id, first, last
             _LOGGER.exception("read failed. ledger_id=%d first_entry=%d last_entry=%d", *place)
@@ -277,16 +287,23 @@ class BookieService:
             return codec.encode_read_reply(request_id, unknown)
 
     async def _read_lac(self, data: bytes, context: Any) -> bytes:
-        client = context.peer()
+        client, loop = context.peer(), asyncio.get_running_loop()
         room = self._bookie.reads_in_progress.room(client)
 
         async def answer(data: bytes) -> bytes:
-            reply = await self._bookie.read_lac(codec.parse_read_lac_request(data), room)
+            request = codec.parse_read_lac_request(data)
+            started_s = loop.time()
+            reply = await self._bookie.read_lac(request, room)
+            self._bookie.measures.read_bytes += len(reply.records)
+            # To wait for news is what a long poll is for.
+            if request.long_poll is None:
+                refusal = None if reply.status is Status.OK else reply.status.name
+                self._bookie.measures.lac_reads.add(loop.time() - started_s, refusal)
             return codec.encode_read_lac_reply(reply)
 
         # The reply is sent behind this method's end.
         context.add_done_callback(lambda _: room.release())
-        frame = await _refuse_malformed(answer)(data, context)
+        frame = await self._refuse_malformed(answer)(data, context)
         room.resize(_COPIES_OF_REPLY * len(frame))
         room.lend(partial(self._clients.disconnect, client))
         return frame
@@ -311,14 +328,46 @@ class BookieService:
         request = codec.parse_list_entries_request(data)
         return codec.encode_entry_list(self._bookie.list_entries(request))
 
+    def _count_add(self, section: Section, status: Status, seconds: float) -> None:
+        measures = self._bookie.measures
+        if status is Status.OK:
+            measures.adds.add(seconds)
+            measures.added_entries += len(section.run)
+            measures.added_bytes += section.run.size_bytes
+        else:
+            measures.adds.add(seconds, status.name)
 
-async def _refuse(context: Any, error: codec.MalformedFrameError) -> None:
-    await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+    async def _refuse(self, context: Any, error: codec.MalformedFrameError) -> None:
+        await self._abort(context, *self._refusal_of_malformed(error))
 
+    def _refusal_of_malformed(
+        self, error: codec.MalformedFrameError
+    ) -> tuple[grpc.StatusCode, str]:
+        self._bookie.measures.malformed_count += 1
+        return grpc.StatusCode.INVALID_ARGUMENT, str(error)
 
-async def _abort(context: Any, code: grpc.StatusCode, detail: str) -> None:
-    _LOGGER.warning("stream or request refused. peer=%s detail=%s", context.peer(), detail)
-    await context.abort(code, detail)
+    async def _abort(self, context: Any, code: grpc.StatusCode, detail: str) -> None:
+        _LOGGER.warning("stream or request refused. peer=%s detail=%s", context.peer(), detail)
+        await context.abort(code, detail)
+
+    def _refuse_malformed(
+        self, method: Callable[[bytes], Awaitable[bytes]]
+    ) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        """Make a unary handler of a method: what breaks a limit is BAD_REQUEST, what does not parse
+        INVALID_ARGUMENT.
+        """
+
+        async def handle(data: bytes, context: Any) -> bytes:
+            try:
+                return await method(data)
+            except codec.BadRequestError as refused:
+                return refused.reply
+            except codec.MalformedFrameError as error:
+                await self._refuse(context, error)
+                # Never reached, since ``abort`` raises; it says so to the type checker.
+                raise
+
+        return handle
 
 
 async def _with_pauses(sections: Iterable[Section]) -> AsyncIterator[Section]:
@@ -332,21 +381,8 @@ async def _with_pauses(sections: Iterable[Section]) -> AsyncIterator[Section]:
             pause_at_s = loop.time() + STEP_S
 
 
-def _refuse_malformed(
-    method: Callable[[bytes], Awaitable[bytes]],
-) -> Callable[[bytes, Any], Awaitable[bytes]]:
-    """Make a unary handler of a method: what breaks a limit is BAD_REQUEST, what does not parse
-    INVALID_ARGUMENT.
-    """
-
-    async def handle(data: bytes, context: Any) -> bytes:
-        try:
-            return await method(data)
-        except codec.BadRequestError as refused:
-            return refused.reply
-        except codec.MalformedFrameError as error:
-            await _refuse(context, error)
-            # Never reached, since ``abort`` raises; it says so to the type checker.
-            raise
-
-    return handle
+def _refusal_of(reply: StoredReply) -> str | None:
+    """What a reader without an entry is told, by the first range of those that it does not get."""
+    if reply.chunks or not reply.missing:
+        return None
+    return reply.missing[0].status.name

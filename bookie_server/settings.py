@@ -44,6 +44,10 @@ class PlaceSettings(Settings):
     """Address to listen on. Beyond loopback there is neither TLS nor authentication yet: needs `insecure`."""
     port: int = setting(3181, minimum=0, maximum=65535)
     """TCP port of the gRPC service. 0 takes a free one, and needs a `bookie_id`."""
+    http_host: str = "127.0.0.1"
+    """Address to show metrics and health on. Beyond loopback it needs `insecure`, as the other."""
+    http_port: int = setting(0, minimum=0, maximum=65535)
+    """TCP port of `/metrics`, `/healthz` and `/readyz` (Apache's httpServerPort). 0: none is opened."""
     metadata_service_uri: str = "zk+hierarchical://127.0.0.1:2181/ledgers"
     """Where the cluster's metadata lives, in Apache's notation."""
     insecure: bool = False
@@ -59,11 +63,12 @@ class PlaceSettings(Settings):
                 "port 0 takes a free port, so the bookie's id would be an address that it never has "
                 "again; name it with --bookie-id, or give a port; port=0"
             )
-        if not self.insecure and not is_loopback(self.host):
-            found.append(
-                "BK_INSECURE: a host beyond loopback has no TLS and no authentication; "
-                f"set insecure to accept that; host={self.host}"
-            )
+        for name in () if self.insecure else ("host", "http_host"):
+            if not is_loopback(getattr(self, name)):
+                found.append(
+                    "BK_INSECURE: a host beyond loopback has no TLS and no authentication; "
+                    f"set insecure to accept that; {name}={getattr(self, name)}"
+                )
         return found
 
 
@@ -158,6 +163,13 @@ class BookieSettings(LayoutSettings, PlaceSettings):
     """Entry logs of about the same size that become one. Lower: fewer files and rows, more copying."""
     compaction_bytes_per_second: int = setting(32 * _MIB, minimum=0)
     """Pace of both (Apache's compactionRateByBytes). 0: nothing is rewritten."""
+    integrity_check_interval_ms: int = setting(10_000, minimum=100)
+    """Time between two looks at ledgers in limbo, or with damaged entries: what they lack is marked for auto-recovery,
+    and limbo ends where nothing is lacking (Apache's dataIntegrityChecking)."""
+    scrub_interval_ms: int = setting(604_800_000, minimum=0)
+    """Time between two walks through all that is stored, to find what cannot be read (Apache's localScrubInterval). 0: none."""
+    scrub_bytes_per_second: int = setting(8 * _MIB, minimum=1)
+    """Pace of both (Apache's localScrubRateLimit counts entries). A terabyte takes a day and a half."""
     read_threads: int = 4
     """Threads that read entry logs; each holds one read of about 1 MiB at a time."""
     adds_in_progress_bytes_max: int = setting(32 * _MIB, minimum=8 * _MIB)

@@ -66,7 +66,7 @@ class BookieClient(ABC):
         while True:
             page = await self.list_page(ledger_id, first_entry)
             held += page.held
-            if page.status is not Status.OK or not page.next_entry:
+            if page.status not in (Status.OK, Status.LIMBO) or not page.next_entry:
                 return EntryList(page.status, tuple(held))
             if page.next_entry <= first_entry:
                 return EntryList(Status.UNKNOWN, tuple(held))  # it would go on for ever

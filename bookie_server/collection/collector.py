@@ -126,4 +126,5 @@ class Collector:
         others = sorted(ledger_id for ledger_id in known if ledger_id not in doomed_ids)
         if await self._bookie.delete(tombstones(doomed, others)) is not Status.OK:
             return 0
+        self._bookie.measures.deleted_ledgers += len(doomed)
         return len(doomed)

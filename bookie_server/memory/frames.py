@@ -14,6 +14,7 @@ wait for that one. Whoever waits for a promise holds nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 
@@ -32,9 +33,11 @@ Longer: announcers that send nothing hold up others; shorter: a busy client may 
 class Frame:
     """One frame: its room is given back when every one who holds it has let it go."""
 
-    __slots__ = ("_holders", "_on_answered", "_room")
+    __slots__ = ("_holders", "_on_answered", "_room", "arrived_s")
 
-    def __init__(self, room: Room, on_answered: Callable[[], None]) -> None:
+    def __init__(self, room: Room, on_answered: Callable[[], None], arrived_s: float) -> None:
+        self.arrived_s = arrived_s
+        """By the event loop's clock."""
         self._room = room
         self._on_answered = on_answered
         self._holders = 1
@@ -107,6 +110,7 @@ class FramesInProgress:
 
     async def arrive(self, size_bytes: int) -> Frame:
         """Account for the frame that was read, once there is room for it."""
+        arrived_s = asyncio.get_running_loop().time()
         room, self._room = self._room, self._new_room()
         room.reclaim()
         surplus = size_bytes - room.size_bytes
@@ -121,7 +125,7 @@ class FramesInProgress:
         room.resize(size_bytes)
         self._last_bytes = size_bytes
         self._unanswered += 1
-        return Frame(room, self._on_answered)
+        return Frame(room, self._on_answered, arrived_s)
 
     def _on_answered(self) -> None:
         self._unanswered -= 1

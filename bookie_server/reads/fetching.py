@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from bookie_server.core.damaged_entries import DamagedEntries
 from bookie_server.memory.budget import Room
 from bookie_server.reads.damage_log import DamageLog
 from bookie_server.storage.engine import Storage
@@ -23,10 +24,17 @@ _PLANS_OUTDATED_MAX = 3
 class Fetcher:
     """One bookie's; for use on its event loop."""
 
-    def __init__(self, storage: Storage, workers: Workers, damage_log: DamageLog) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        workers: Workers,
+        damage_log: DamageLog,
+        damaged_entries: DamagedEntries,
+    ) -> None:
         self._storage = storage
         self._workers = workers
         self._damage_log = damage_log
+        self._damaged_entries = damaged_entries
 
     async def fetch(
         self, make_plans: Callable[[], Sequence[ReadPlan]], room: Room | None = None
@@ -45,6 +53,9 @@ class Fetcher:
             outcomes = await self._fetch(make_plans, room)
         for outcome in outcomes:
             self._damage_log.note(outcome.damage)
+            # Of what there was no descriptor for, nothing is known.
+            if outcome.damaged_places and not outcome.is_short:
+                self._damaged_entries.add(outcome.ledger_id, outcome.damaged_places)
         return outcomes
 
     async def _fetch(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from bookie_server.core.absence import status_of, status_of_absence
+from bookie_server.core.damaged_entries import DamagedEntries
 from bookie_server.core.explicit_lac import lac_of_packet
 from bookie_server.core.presence import Presence
 from bookie_server.memory.budget import Room
@@ -29,6 +30,8 @@ from bookie_server.wire.messages import (
     StoredReply,
 )
 
+_LIST_PLACES_MAX = 4_096
+"""Looked at for one page of a list: about 10 ms."""
 LAC_REPLY_SIZE_BYTES_MAX = 7 * 1024 * 1024
 """Entries in the answer to a long poll; a message has at most 8 MiB."""
 
@@ -36,9 +39,12 @@ LAC_REPLY_SIZE_BYTES_MAX = 7 * 1024 * 1024
 class Reader:
     """One bookie's; for use on its event loop."""
 
-    def __init__(self, contents: Contents, fetcher: Fetcher) -> None:
+    def __init__(
+        self, contents: Contents, fetcher: Fetcher, damaged_entries: DamagedEntries
+    ) -> None:
         self._contents = contents
         self._fetcher = fetcher
+        self._damaged_entries = damaged_entries
 
     async def read(self, request: ReadRequest, room: Room | None) -> StoredReply:
         """Return the wanted entries, and a status for each id that is not among them."""
@@ -124,14 +130,27 @@ class Reader:
         return ReadLacReply(Status.OK, proof or None, explicit_lac, records)
 
     def list_entries(self, request: ListRequest) -> EntryList:
-        """List stored entries, a page at a time; UNKNOWN when some may be missing from the list."""
-        absence = self._absence(request.ledger_id)
-        if absence is not Status.NO_ENTRY:
+        """List stored entries, but those known to be damaged, a page at a time.
+
+        LIMBO: of the others nothing can be said, but they are welcome. UNKNOWN: nothing at all.
+        """
+        ledger_id = request.ledger_id
+        absence = self._absence(ledger_id)
+        handle = self._contents.ledgers.get(ledger_id)
+        is_limbo = handle is not None and handle.is_limbo and not self._contents.is_damaged
+        if absence is not Status.NO_ENTRY and not is_limbo:
             return EntryList(absence)
+        whole = Status.LIMBO if is_limbo else Status.OK
+        damaged = self._damaged_entries.of(ledger_id)
         ranges_max = min(request.ranges_max or LIST_RANGES_MAX, LIST_RANGES_MAX)
         held: list[IdRange] = []
-        for ids in self._contents.entry_ids(request.ledger_id, request.first_entry):
-            for first, size in consecutive(ids):
+        places = 0
+        for ids in self._contents.entry_ids(ledger_id, request.first_entry):
+            # A ledger of a hundred GiB is one range, and a million places.
+            if (places := places + 1) > _LIST_PLACES_MAX and request.ranges_max:
+                return EntryList(whole, tuple(held), next_entry=ids[0])
+            sound = [each for each in ids if each not in damaged] if damaged else ids
+            for first, size in consecutive(sound):
                 last = first + size - 1
                 if held and held[-1].last_entry + 1 == first:
                     held[-1] = IdRange(held[-1].first_entry, last, Status.OK)
@@ -139,9 +158,9 @@ class Reader:
                     held.append(IdRange(first, last, Status.OK))
                 else:
                     # To a client that cannot go on from there the list would seem to be whole.
-                    status = Status.OK if request.ranges_max else Status.UNKNOWN
+                    status = whole if request.ranges_max else Status.UNKNOWN
                     return EntryList(status, tuple(held), next_entry=first)
-        return EntryList(Status.OK, tuple(held))
+        return EntryList(whole, tuple(held))
 
     def _absence(self, ledger_id: int) -> Status:
         return status_of_absence(

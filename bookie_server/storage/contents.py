@@ -232,6 +232,12 @@ class Contents:
         self.is_damaged = False
         self._is_state_dirty = True
 
+    def end_limbo(self, ledger_id: int) -> None:
+        """A closed ledger, which has no writer any more, is whole here; durable after the next checkpoint."""
+        invariant(not self.is_damaged, "what is missing is known")
+        handle = self._touch(ledger_id)
+        handle.is_limbo, handle.is_fenced = False, True
+
     def _touch(self, ledger_id: int) -> LedgerHandleState:
         """The ledger's handle state to change, a new one if need be; the next checkpoint stores it."""
         handle = self.ledgers.get(ledger_id)
@@ -329,14 +335,10 @@ class Contents:
         """The highest entry id stored of the ledger, ``None`` when there is none."""
         if ledger_id not in self.ledgers:
             return None
-        last = self._cache.last_entry(ledger_id)
-        if self._snapshot is not None:
-            last = _max(last, self._snapshot.last_entry(ledger_id))
-        for index in self._indexes:
-            rows = index.rows.get(ledger_id)
-            if rows:
-                last = _max(last, rows.last_entry)
-        return last
+        caches = (self._cache, self._snapshot)
+        ends = [each.last_entry(ledger_id) for each in caches if each is not None]
+        ends += [rows.last_entry for index in self._indexes if (rows := index.rows.get(ledger_id))]
+        return max((end for end in ends if end is not None), default=None)
 
     def entry_ids(self, ledger_id: int, first: int = 0) -> Iterator[Sequence[int]]:
         """All stored ids from ``first`` on: ascending sequences, one behind the other."""
@@ -392,9 +394,3 @@ class Contents:
                 rows = index.rows[ledger_id].between(first, last)
                 sources.append(clipped(rows, first, last, index.directory))
         return merge_stored(sources) if len(sources) != 1 else sources[0]
-
-
-def _max(left: int | None, right: int | None) -> int | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return max(left, right)

@@ -129,6 +129,7 @@ def plan_of(
 class ReadOutcome:
     """Records as chunks to send in this order, and the presence of every asked id."""
 
+    ledger_id: int
     chunks: list[Buffer]
     spans: list[Span]
     size_bytes: int
@@ -270,6 +271,7 @@ def execute_plan(files: FileSystem, plan: ReadPlan) -> ReadOutcome:
     if into.cursor <= plan.last:
         into.span(into.cursor, plan.last, Presence.NOT_REACHED)
     return ReadOutcome(
+        plan.ledger_id,
         into.chunks,
         into.spans,
         into.size_bytes,

@@ -189,8 +189,9 @@ class ListRequest:
 
 @dataclass(frozen=True, slots=True)
 class EntryList:
-    """The ids a bookie holds, ascending. An id not listed is absent only if the status is ``OK`` and
-    it lies between the ``first_entry`` that was asked for and ``next_entry``.
+    """The ids a bookie holds, ascending. An id not listed is absent, or cannot be read, only if the status
+    is ``OK`` and it lies between the ``first_entry`` that was asked for and ``next_entry``; with ``LIMBO``
+    it may be either, or may have been lost.
     """
 
     status: Status

@@ -31,6 +31,9 @@ BOOKIE_ENDPOINT = "bookie"
 """Endpoint id under which a bookie takes adds and reads, whatever the protocol."""
 GRPC = "grpc"
 BOOKIE_RPC = "bookie-rpc"
+HTTP_ENDPOINT = "httpserver"
+"""Endpoint id of a bookie's HTTP port, as Apache's has it."""
+HTTP = "http"
 
 _BOOKIE_ID = re.compile(r"[A-Za-z0-9:._-]+")
 _ADDRESS = re.compile(r"(?P<host>[^:/\s]+):(?P<port>\d{1,5})")
@@ -60,9 +63,9 @@ class BookieServiceInfo:
     endpoints: tuple[Endpoint, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
 
-    def endpoint(self, protocol: str) -> Endpoint | None:
-        """The bookie's own endpoint that speaks ``protocol``."""
-        wanted = BOOKIE_ENDPOINT, protocol
+    def endpoint(self, protocol: str, endpoint_id: str = BOOKIE_ENDPOINT) -> Endpoint | None:
+        """The endpoint that speaks ``protocol``; by default the one for adds and reads."""
+        wanted = endpoint_id, protocol
         return next((e for e in self.endpoints if (e.id, e.protocol) == wanted), None)
 
 
@@ -164,10 +167,14 @@ class BookieRegistry:
         return await self._read(self._paths.readonly)
 
     async def list_registered_ids(self) -> set[str]:
-        """Ids of all of them, whatever they take."""
+        """Ids of all of them, whatever they take.
+
+        One that changes is registered at its new place before it goes from its old one. So the first folder is read
+        again: a bookie that left the second one meanwhile is there by now.
+        """
         return {
             name
-            for folder in (self._paths.available, self._paths.readonly)
+            for folder in (self._paths.available, self._paths.readonly, self._paths.available)
             for name in await self._list_names(folder)
         }
 

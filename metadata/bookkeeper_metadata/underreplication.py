@@ -87,11 +87,6 @@ class MarkLock:
     def __init__(self, registration: Registration) -> None:
         self._registration = registration
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether somebody else may hold it by now."""
-        return self._registration.keeper.done()
-
     async def release(self) -> None:
         """Let others mend the ledger."""
         await self._registration.withdraw()
@@ -219,6 +214,12 @@ class Underreplication:
         """Whether they shall work."""
         return await self._store.get(self._paths.underreplication_disable) is None
 
+    async def is_attended(self) -> bool:
+        """Whether somebody is there who mends what is marked: else a mark is only left behind."""
+        if not await self._store.children(self._paths.auditor_election):
+            return False
+        return await self.is_enabled()
+
     async def watch_enabled(self, changed: Callable[[bool], None]) -> Callable[[], None]:
         """Call ``changed`` with that now, before this returns, and after every change."""
         path = self._paths.underreplication_disable
@@ -246,11 +247,12 @@ class Underreplication:
         ``None``: nobody ever wrote any, or nothing that is a number.
         """
 
-        def parse(node: Node | None) -> None:
-            text = b"" if node is None else node.value
-            changed(int(text) if text.isdigit() else None)
+        path = self._paths.lost_bookie_delay
+        return await self._store.watch(path, lambda node: changed(_parse_delay(node)))
 
-        return await self._store.watch(self._paths.lost_bookie_delay, parse)
+    async def lost_bookie_delay(self) -> int | None:
+        """The seconds now, as :meth:`watch_lost_bookie_delay` tells them."""
+        return _parse_delay(await self._store.get(self._paths.lost_bookie_delay))
 
     async def last_check_ms(self, check: PeriodicCheck) -> int | None:
         """When such a check was finished last, in milliseconds since the epoch; ``None``: never.
@@ -281,3 +283,8 @@ class Underreplication:
             return await self._store.put(path, value, known.version)
         await self._store.create(path, value, make_parents=True)
         return 0
+
+
+def _parse_delay(node: Node | None) -> int | None:
+    text = b"" if node is None else node.value
+    return int(text) if text.isdigit() else None

@@ -26,21 +26,6 @@ def describe_replication(
     return {"away": sorted(away), "held": list(held_members(metadata))}
 
 
-async def find_ledgers_of(client: LedgerClient, bookie_id: str) -> list[int]:
-    """The ledgers whose metadata names this bookie, in whatever fragment."""
-
-    async def is_member(ledger_id: int) -> bool:
-        try:
-            metadata = await client.cluster.ledgers.read(ledger_id)
-        except NoSuchLedgerError:
-            return False  # deleted meanwhile
-        return bookie_id in metadata.metadata.bookie_ids
-
-    listed = [ledger_id async for ledger_id in client.list_ledgers()]
-    found = await each(is_member, listed, concurrency_max=READS_MAX)
-    return [ledger_id for ledger_id, is_named in zip(listed, found, strict=True) if is_named]
-
-
 async def describe_short_ledgers(
     client: LedgerClient, ledger_ids: Iterable[int]
 ) -> list[dict[str, Any]]:

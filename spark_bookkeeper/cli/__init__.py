@@ -21,6 +21,7 @@ from spark_bookkeeper.cli.bookies import bookies
 from spark_bookkeeper.cli.cluster import cluster
 from spark_bookkeeper.cli.cookies import cookies
 from spark_bookkeeper.cli.demo import demo
+from spark_bookkeeper.cli.doctor import doctor
 from spark_bookkeeper.cli.ledgers.commands import ledgers
 from spark_bookkeeper.cli.local import local
 from spark_bookkeeper.cli.logs.commands import logs
@@ -44,6 +45,7 @@ for command in (
     cluster,
     cookies,
     demo,
+    doctor,
     ledgers,
     local,
     logs,

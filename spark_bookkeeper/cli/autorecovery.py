@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,8 +24,10 @@ from spark_bookkeeper.cli.output import (
 from spark_bookkeeper.cli.values import any_duration, size
 
 if TYPE_CHECKING:
+    from bookkeeper_metadata.foundation.http_server import HttpServer
     from bookkeeper_metadata.store.interface import MetadataStore
     from bookkeeper_metadata.underreplication import Underreplication
+    from spark_bookkeeper.replication.measures import ReplicationMeasures
 
 COLUMNS = {
     "ledger": "ledger_id",
@@ -64,11 +67,28 @@ COLUMNS = {
 @click.option(
     "--bookie", "own", help="Id of the bookie beside this process: it takes copies first."
 )
+@click.option(
+    "--http-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Show /metrics and /healthz on this TCP port of --http-host. Default: none is opened.",
+)
+@click.option("--http-host", default="127.0.0.1", show_default=True, metavar="HOST")
+@click.option("--insecure", is_flag=True, help="Allow an HTTP host beyond loopback, without TLS.")
 @optional_uri_option
 @debug_option
 @click.pass_context
 def autorecovery(
-    context: click.Context, /, uri: str | None, own: str | None, **numbers: Any
+    context: click.Context,
+    /,
+    uri: str | None,
+    own: str | None,
+    *,
+    http_port: int,
+    http_host: str,
+    insecure: bool,
+    **numbers: Any,
 ) -> None:
     """Copy again what lost bookies held, until SIGTERM or Ctrl-C.
 
@@ -80,21 +100,30 @@ def autorecovery(
     if uri is None:
         # Not required by click: a subcommand has the option, too.
         raise click.UsageError("Missing option '--metadata-service-uri'.")
+    from bookie_server.settings import is_loopback
     from spark_bookkeeper.replication.settings import ReplicationSettings
 
+    if not insecure and not is_loopback(http_host):
+        raise click.UsageError(f"a host beyond loopback has no TLS; say --insecure; {http_host=}")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    asyncio.run(_run(uri, ReplicationSettings(**numbers), own))
+    address = (http_host, http_port) if http_port else None
+    asyncio.run(_run(uri, ReplicationSettings(**numbers), own, address))
 
 
-async def _run(uri: str, settings: Any, own: str | None) -> None:
+async def _run(uri: str, settings: Any, own: str | None, address: tuple[str, int] | None) -> None:
     from spark_bookkeeper import aio
     from spark_bookkeeper.replication.auto_recovery import run_auto_recovery
+    from spark_bookkeeper.replication.measures import ReplicationMeasures
 
-    holder = own or f"{socket.gethostname()}:{os.getpid()}"
-    async with aio.BookKeeper(uri) as client:
+    holder, measures = own or f"{socket.gethostname()}:{os.getpid()}", ReplicationMeasures()
+    async with AsyncExitStack() as stack:
+        if address is not None:
+            # Before the metadata service is asked: a process that waits for it lives, too.
+            stack.callback(_show(address, measures).close)
+        client = await stack.enter_async_context(aio.BookKeeper(uri))
         cluster = (await client.connect()).cluster
         running = asyncio.ensure_future(
-            run_auto_recovery(cluster, settings, holder=holder, own=own)
+            run_auto_recovery(cluster, settings, holder=holder, own=own, measures=measures)
         )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -103,6 +132,27 @@ async def _run(uri: str, settings: Any, own: str | None) -> None:
         await asyncio.wait([running])
         if not running.cancelled():
             running.result()
+
+
+def _show(address: tuple[str, int], measures: ReplicationMeasures) -> HttpServer:
+    """Open the HTTP port; call it on the event loop that is to be watched."""
+    from prometheus_client import CollectorRegistry
+
+    from bookkeeper_metadata.foundation.http_server import (
+        HttpServer,
+        health_route,
+        metrics_route,
+        registry_of_process,
+    )
+
+    registry: CollectorRegistry = registry_of_process()
+    registry.register(measures)
+    loop = asyncio.get_running_loop()
+    routes = {
+        "/healthz": health_route(loop, lambda: {"is_auditor": measures.is_auditor}),
+        "/metrics": metrics_route(registry),
+    }
+    return HttpServer(*address, routes)
 
 
 @autorecovery.command()

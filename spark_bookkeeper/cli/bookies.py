@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from spark_bookkeeper.cli.metadata import run_on_metadata
-from spark_bookkeeper.cli.options import cluster_options, open_client
-from spark_bookkeeper.cli.output import print_list, print_result
+from spark_bookkeeper.cli.migration import decommission, recover
+from spark_bookkeeper.cli.options import cluster_options
+from spark_bookkeeper.cli.output import print_json, print_result, print_table, printable_size
 
-if TYPE_CHECKING:
-    from spark_bookkeeper.ledger.client import BookieStatus
+_COLUMNS = ("bookie", "address", "state", "by", "ledgers", "disk")
 
 
 @click.group()
@@ -26,19 +27,35 @@ def list_bookies(uri: str, as_json: bool) -> None:
     """List the bookies that ever belonged to the cluster, and whether they take entries now.
 
     The state is writable, readonly (serves what it has), or away: it has a cookie, and no process is
-    registered under its id.
+    registered under its id. The disk is that of its first ledger directory.
     """
-    with open_client(uri) as client:
-        known = client.bookies(with_away=True)
-    found = [{**asdict(each), "state": _state(each)} for each in known]
-    columns = {"bookie": "bookie_id", "address": "address", "state": "state", "by": "readonly_by"}
-    print_list({"bookies": found}, "bookies", columns, as_json=as_json)
+    from spark_bookkeeper import aio
+    from spark_bookkeeper.admin.bookies import describe_bookies
+
+    async def describe() -> list[dict[str, Any]]:
+        async with aio.BookKeeper(uri) as client:
+            return await describe_bookies(await client.connect())
+
+    found = asyncio.run(describe())
+    if as_json:
+        print_json({"bookies": found})
+    else:
+        print_table(_COLUMNS, [_row(each) for each in found])
 
 
-def _state(bookie: BookieStatus) -> str:
-    if bookie.is_away:
-        return "away"
-    return "writable" if bookie.writable else "readonly"
+bookies.add_command(decommission)
+bookies.add_command(recover)
+
+
+def _row(bookie: Mapping[str, Any]) -> list[Any]:
+    """For people, as :data:`_COLUMNS` names it."""
+    disk = "" if bookie["state"] == "away" else "does not answer"
+    if bookie["answers"] and bookie["disk_total_bytes"]:
+        total, free = bookie["disk_total_bytes"], bookie["disk_free_bytes"]
+        used_percent = 100 * (total - free) // total
+        disk = f"{used_percent} % of {printable_size(total)}, {printable_size(free)} free"
+    keys = ("bookie_id", "address", "state", "readonly_by", "ledger_count")
+    return [*(bookie[key] for key in keys), disk]
 
 
 @bookies.command()

@@ -115,10 +115,10 @@ def _run(uri: str, act: Callable[[CookieStore], Awaitable[T]]) -> T:
 async def _count_ledgers_of(uri: str, bookie_id: str) -> int:
     """In how many ledgers' metadata the bookie is named."""
     from spark_bookkeeper import aio
-    from spark_bookkeeper.admin.replication import find_ledgers_of
+    from spark_bookkeeper.replication.checking import find_ledgers_of
 
     async with aio.BookKeeper(uri) as client:
-        return len(await find_ledgers_of(await client.connect(), bookie_id))
+        return len(await find_ledgers_of((await client.connect()).cluster, bookie_id))
 
 
 async def _read(store: CookieStore, bookie_id: str) -> dict[str, Any]:

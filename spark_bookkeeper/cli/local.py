@@ -83,14 +83,28 @@ def local(
         uri = cluster.metadata_service_uri
         if as_json:
             members = [
-                {"bookie_id": each.bookie_id, "pid": each.pid, "directory": str(each.directory)}
+                {
+                    "bookie_id": each.bookie_id,
+                    "pid": each.pid,
+                    "directory": str(each.directory),
+                    "http_address": each.http_address,
+                }
                 for each in cluster.bookies
             ]
-            print_json({"metadata_service_uri": uri, "bookies": members})
+            healer = cluster.auto_recovery
+            print_json(
+                {
+                    "metadata_service_uri": uri,
+                    "bookies": members,
+                    "auto_recovery_http_address": healer.http_address if healer else None,
+                }
+            )
         else:
             click.echo(f"metadata service URI: {uri}")
             click.echo(f"bookies: {', '.join(each.bookie_id for each in cluster.bookies)}")
             click.echo(f"data: {cluster.directory}")
+            shown = [each for each in (*cluster.bookies, cluster.auto_recovery) if each is not None]
+            click.echo("metrics:" + "".join(f" {each.http_address}/metrics" for each in shown))
             click.echo(f"\nexport {METADATA_URI_VARIABLE}='{uri}'\n\n{SNIPPET.format(uri=uri)}")
             click.echo("Ctrl-C stops it.")
         # Waiting with a timeout lets signal handlers run on every platform.

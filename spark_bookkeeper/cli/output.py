@@ -81,6 +81,15 @@ def printable_duration(duration_ms: int) -> str:
     return f"{duration_ms // units[unit]}{unit}"
 
 
+def printable_size(size_bytes: int) -> str:
+    """Bytes in the largest unit of which there is one: ``312 MiB``, ``1.5 TiB``."""
+    size, units = float(size_bytes), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        del units[0]
+    return f"{size:.0f} {units[0]}" if size >= 10 or units[0] == "B" else f"{size:.1f} {units[0]}"
+
+
 def printable_fields(document: Mapping[str, Any]) -> dict[str, Any]:
     """A document for people: its keys as words, its points in time in ISO 8601."""
     return {

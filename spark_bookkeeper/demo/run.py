@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from spark_bookkeeper import BookKeeper
 from spark_bookkeeper.admin.log_documents import describe_log, session_with
 from spark_bookkeeper.demo import queries
+from spark_bookkeeper.demo.healing import begin_healing, verify_everything, wait_until_healed
 from spark_bookkeeper.demo.lineitem import Lineitem, generate, slice_files
 from spark_bookkeeper.demo.report import Report
 from spark_bookkeeper.demo.session import spark_session
@@ -28,6 +29,7 @@ from spark_bookkeeper.demo.stream import (
     stream_driver,
 )
 from spark_bookkeeper.demo.stream_driver import StreamSettings
+from spark_bookkeeper.local.bookie import LocalBookie
 from spark_bookkeeper.local.cluster import LocalCluster
 from spark_bookkeeper.local.errors import directory_refusals
 
@@ -148,6 +150,7 @@ class _Demo:
         with self.report.step("start them again on the same directories"):
             self.cluster.start()
         self._read_and_compare("read after the crash of everything", expected)
+        self._lose_for_good(self.cluster.bookies[1], expected)
 
     @property
     def _uri(self) -> str:
@@ -213,6 +216,18 @@ class _Demo:
         self.report.compare("ledgers stored and ledgers named by logs", named, stored)
         self._show_short(victim.bookie_id)
         self.report.say("")
+
+    def _lose_for_good(self, lost: LocalBookie, expected: Expected) -> None:
+        """A bookie never comes back, and others get its copies; so the next one that dies costs nothing either."""
+        healer = begin_healing(self.cluster, self.report)
+        with self.report.step("SIGKILL a bookie, for good"):
+            lost.kill()
+        self._read_and_compare("read while it is healed", expected)
+        wait_until_healed(self.cluster, lost, healer, self.report)
+        self._show()
+        verify_everything(self.cluster, self.report)
+        self.cluster.bookies[2].kill()
+        self._read_and_compare("read with another bookie dead", expected)
 
     def _stream_out(self, batch_rows: int) -> DataFrame:
         """The streamed log, streamed once more in micro-batches of ``batch_rows``."""

@@ -181,7 +181,7 @@ class LedgerClient:
             raise LedgerInUseError(ledger_id, log.decode(errors="replace"))
         password = versioned.metadata.password
         if not force:
-            versioned = await recover_ledger(self.cluster, ledger_id, password)
+            versioned = await recover_ledger(self.cluster, ledger_id, password, wants_copies=False)
         elif not unfenced:
             versioned = await shut_out_writer(self.cluster, ledger_id, password)
         # Exactly what was fenced: another may have been created under this id meanwhile.
@@ -192,7 +192,7 @@ class LedgerClient:
 
         Not synced, as :meth:`fence_ledger` is not: the log read of the ledger in this session.
         """
-        await self.fence_ledger(ledger_id)
+        await self._fence(ledger_id, is_doomed=True)
         await self.cluster.ledgers.delete(ledger_id)
 
     async def fence_ledger(self, ledger_id: int) -> None:
@@ -202,9 +202,15 @@ class LedgerClient:
 
         Raises: as recovery, and NoSuchLedgerError.
         """
+        await self._fence(ledger_id, is_doomed=False)
+
+    async def _fence(self, ledger_id: int, *, is_doomed: bool) -> None:
         metadata = (await self.cluster.ledgers.read(ledger_id)).metadata
         if not metadata.is_closed:
-            await recover_ledger(self.cluster, ledger_id, metadata.password)
+            # Of one that is about to be deleted nobody needs every copy.
+            await recover_ledger(
+                self.cluster, ledger_id, metadata.password, wants_copies=not is_doomed
+            )
 
     async def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
         """Raises NoSuchLedgerError, MetadataCorruptError."""

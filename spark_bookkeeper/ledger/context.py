@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, suppress
 from random import Random
@@ -24,6 +25,7 @@ from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import Stop, Transform, Versioned
 from bookkeeper_metadata.paths import LedgerLayout
 from bookkeeper_metadata.store.interface import MetadataStore
+from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.connections import Connections, MakeClient
 from spark_bookkeeper.ledger.errors import NotEnoughBookiesError
 from spark_bookkeeper.ledger.protocol import placement
@@ -231,6 +233,19 @@ class LedgerContext:
         if isinstance(outcome, Stop):
             raise outcome.reason
         return outcome
+
+    async def mark_lacking(self, ledger_id: int, bookie_ids: Collection[str]) -> None:
+        """Have the copies of a closed ledger made that these bookies missed, if there is somebody who does."""
+        marks = Underreplication(self.store, self.root, random=self.random)
+        try:
+            if await marks.is_attended():
+                now_ms = time.time_ns() // 1_000_000
+                await marks.mark(ledger_id, sorted(bookie_ids), now_ms=now_ms)
+        except BookKeeperError as error:
+            # An auditor's look at all ledgers finds it, too.
+            _LOGGER.warning(
+                "copies are missing, and not marked. ledger_id=%d detail=%s", ledger_id, error
+            )
 
     async def close(self) -> None:
         """Close every connection; the metadata store is its owner's to close."""

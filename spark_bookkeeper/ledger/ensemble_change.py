@@ -49,7 +49,7 @@ async def change_ensemble(
     None of those ``left_alone`` takes a position.
 
     Raises:
-        LedgerFencedError, LedgerClosedError, LedgerDeletedError: another client ended this ledger.
+        LedgerFencedError, LedgerDeletedError: another client ended this ledger.
         MetadataUnavailableError: no metadata service for ``ensemble_change_timeout_ms``; whether
             the ensemble was changed is not known, so nothing may be acknowledged any more.
     """

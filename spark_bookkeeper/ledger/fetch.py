@@ -92,22 +92,17 @@ class FragmentFetcher:
         Raises:
             DigestMismatchError, EntryUnreadableError: no replica returned one of them.
         """
-        return await self.fetch_ids(fragment, range(first_entry, last_entry + 1), turn)
-
-    async def fetch_ids(self, fragment: Fragment, wanted: Sequence[int], turn: int) -> list[Run]:
-        """As :meth:`fetch`, for whichever ``wanted`` entries of the fragment, ascending."""
-        fetched = await self._fetch(fragment, wanted, turn)
-        if fetched.missing:
-            raise unreadable(self._ledger_id, fetched.missing[0], fetched.answers)
+        fetched = await self.fetch_some(fragment, range(first_entry, last_entry + 1), turn)
+        self.require(fetched)
         return fetched.runs
 
-    async def fetch_some(
-        self, fragment: Fragment, first_entry: int, last_entry: int, turn: int
-    ) -> Fetched:
-        """As :meth:`fetch`, but entries that no replica returned are listed in the result, not raised."""
-        return await self._fetch(fragment, range(first_entry, last_entry + 1), turn)
+    def require(self, fetched: Fetched) -> None:
+        """Raise, as :meth:`fetch`, for the first entry that no replica returned, if there is one."""
+        if fetched.missing:
+            raise unreadable(self._ledger_id, fetched.missing[0], fetched.answers)
 
-    async def _fetch(self, fragment: Fragment, wanted: Sequence[int], turn: int) -> Fetched:
+    async def fetch_some(self, fragment: Fragment, wanted: Sequence[int], turn: int) -> Fetched:
+        """Whichever ``wanted`` entries of the fragment, ascending, some replica returns; and those none does."""
         await self._cluster.prepare(fragment.ensemble)
         groups = split_by_write_set(self._quorum, wanted)
         if len(groups) == 1:

@@ -256,7 +256,9 @@ class ReadHandle(AsyncClosing):
         while True:
             fragment = self.metadata.fragment_of(first_entry)
             end = self._chunk_end(first_entry, last_entry)
-            fetched = await self._fetcher.fetch_some(fragment, first_entry, end, self._turn)
+            fetched = await self._fetcher.fetch_some(
+                fragment, range(first_entry, end + 1), self._turn
+            )
             if not fetched.missing:
                 return end, fetched
             # An ensemble change may have given these entries other bookies since the metadata was read.

@@ -44,8 +44,12 @@ RECOVERY_ATTEMPTS_MAX = 5
 """Attempts of a recovery whose fragment is replaced in the metadata while it reads."""
 
 
-async def recover_ledger(cluster: LedgerContext, ledger_id: int, password: bytes) -> Versioned:
+async def recover_ledger(
+    cluster: LedgerContext, ledger_id: int, password: bytes, *, wants_copies: bool = True
+) -> Versioned:
     """Fence, recover and close; returns the closed metadata. A closed ledger is returned as is.
+
+    ``wants_copies``: it has somebody see to it that every copy is there, if there is somebody who does.
 
     Raises:
         LedgerRecoveryError: something could not be decided or written; try again later.
@@ -58,6 +62,9 @@ async def recover_ledger(cluster: LedgerContext, ledger_id: int, password: bytes
             return versioned
         closed = await _Recovery(cluster, ledger_id, versioned).run()
         if closed is not None:
+            if wants_copies:
+                # It waits for no more than an ack quorum, and knows nothing of the copies before it.
+                await cluster.mark_lacking(ledger_id, closed.metadata.last_fragment.ensemble)
             return closed
     raise LedgerRecoveryError(ledger_id, "its last fragment changed whenever it was recovered")
 

@@ -266,6 +266,8 @@ class WriteHandle(AsyncClosing):
             return closed_by_writer(ledger_id, metadata, last_entry, length, ended)
 
         self._versioned = await self._cluster.update(ledger_id, close, self._versioned)
+        if missed := self.bookies_missed:
+            await self._cluster.mark_lacking(ledger_id, missed)
 
     # -- driving the state machine ----------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from spark_bookkeeper.local.environment import child_environment
 from spark_bookkeeper.local.guard import Guard
+from spark_bookkeeper.local.ports import LOOPBACK
 from spark_bookkeeper.local.process import LocalProcess
 
 STOP_TIMEOUT_S = 15.0
@@ -18,10 +19,22 @@ LOST_BOOKIE_DELAY = "10s"
 class LocalAutoRecovery(LocalProcess):
     """Made by :class:`spark_bookkeeper.local.cluster.LocalCluster`, which owns the guard."""
 
-    def __init__(self, guard: Guard, *, directory: Path, metadata_service_uri: str) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        directory: Path,
+        metadata_service_uri: str,
+        http_port: int,
+        lost_bookie_delay: str,
+    ) -> None:
         log_path = directory / "autorecovery.log"
         super().__init__("auto-recovery", log_path, STOP_TIMEOUT_S, guard.popen)
         self._metadata_service_uri = metadata_service_uri
+        self._http_port = http_port
+        self._lost_bookie_delay = lost_bookie_delay
+        self.http_address = f"http://{LOOPBACK}:{http_port}"
+        """Where it shows metrics and health."""
 
     def start(self) -> None:
         """Start it; nothing if it runs. It needs nothing but the metadata service, whenever that comes."""
@@ -29,4 +42,6 @@ class LocalAutoRecovery(LocalProcess):
             return
         command = [sys.executable, "-m", "spark_bookkeeper.cli", "autorecovery"]
         command += ["--metadata-service-uri", self._metadata_service_uri]
-        self._spawn([*command, "--lost-bookie-delay", LOST_BOOKIE_DELAY], env=child_environment())
+        command += ["--lost-bookie-delay", self._lost_bookie_delay]
+        command += ["--http-port", str(self._http_port)]
+        self._spawn(command, env=child_environment())

@@ -41,11 +41,15 @@ class LocalBookie(LocalProcess):
         guard: Guard,
         *,
         port: int,
+        http_port: int,
         directory: Path,
         metadata_service_uri: str,
         settings: Mapping[str, Any],
     ) -> None:
         self.port = port
+        self.http_address = f"http://{LOOPBACK}:{http_port}"
+        """Where it shows metrics and health; another one whenever the cluster is started."""
+        self._http_port = http_port
         self.bookie_id = f"{LOOPBACK}:{port}"
         log_path = directory / "bookie.log"
         super().__init__(f"bookie {self.bookie_id}", log_path, STOP_TIMEOUT_S, guard.popen)
@@ -103,6 +107,7 @@ class LocalBookie(LocalProcess):
             "bookie_id": self.bookie_id,
             "host": LOOPBACK,
             "port": self.port,
+            "http_port": self._http_port,
             "metadata_service_uri": self.metadata_service_uri,
             "journal_directories": [str(self.directory / "journal")],
             "ledger_directories": [str(self.directory / "ledgers")],

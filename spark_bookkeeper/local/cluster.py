@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bookkeeper_metadata.foundation.invariant import invariant
-from spark_bookkeeper.local.auto_recovery import LocalAutoRecovery
+from spark_bookkeeper.local.auto_recovery import LOST_BOOKIE_DELAY, LocalAutoRecovery
 from spark_bookkeeper.local.bookie import LocalBookie, wait_until_serving
 from spark_bookkeeper.local.errors import LocalDirectoryInUseError, directory_refusals
 from spark_bookkeeper.local.guard import Guard
@@ -103,6 +103,11 @@ class LocalCluster:
         return self._zookeeper
 
     @property
+    def auto_recovery(self) -> LocalAutoRecovery | None:
+        """The process that heals; ``None`` without ``autorecovery``."""
+        return self._auto_recovery
+
+    @property
     def directory(self) -> Path:
         """Where the cluster's data and logs are."""
         invariant(self._directory is not None, "a cluster is used after start() and before stop()")
@@ -127,13 +132,31 @@ class LocalCluster:
             for bookie in down:
                 bookie.spawn(replace_lost_directories=bookie.bookie_id in self._replaced)
             wait_until_serving(down)
-            if self._auto_recovery is not None:
-                self._auto_recovery.start()
+            if self._heals or self._auto_recovery is not None:
+                self.start_auto_recovery()
             if self._restarts is not None:
                 self._restarts.begin(lambda: self.bookies)
         except BaseException:
             self.stop()
             raise
+
+    def start_auto_recovery(self, lost_bookie_delay: str = LOST_BOOKIE_DELAY) -> LocalAutoRecovery:
+        """Run the process that copies again what lost bookies held, from now on; nothing if it runs.
+
+        ``lost_bookie_delay``: how long it waits for a single bookie, by default until it was started again.
+        """
+        invariant(self._guard is not None, "a cluster is used after start() and before stop()")
+        assert self._guard is not None
+        if self._auto_recovery is None:
+            self._auto_recovery = LocalAutoRecovery(
+                self._guard,
+                directory=self.directory,
+                metadata_service_uri=self.metadata_service_uri,
+                http_port=free_port(self._ports_taken),
+                lost_bookie_delay=lost_bookie_delay,
+            )
+        self._auto_recovery.start()
+        return self._auto_recovery
 
     def add_bookie(self) -> LocalBookie:
         """Start one more bookie, empty, and return it once it serves.
@@ -199,12 +222,6 @@ class LocalCluster:
         self._zookeeper = ZooKeeperProcess(
             self._directory / "zookeeper", port, popen=self._guard.popen
         )
-        if self._heals:
-            self._auto_recovery = LocalAutoRecovery(
-                self._guard,
-                directory=self._directory,
-                metadata_service_uri=self.metadata_service_uri,
-            )
         ports = list(state["bookies"])
         while len(ports) < self._bookie_count_min:
             ports.append(free_port(self._ports_taken))
@@ -218,6 +235,7 @@ class LocalCluster:
         return LocalBookie(
             self._guard,
             port=port,
+            http_port=free_port(self._ports_taken),
             directory=self.directory / f"bookie{index}",
             metadata_service_uri=self.metadata_service_uri,
             settings=self._bookie_settings,

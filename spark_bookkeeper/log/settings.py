@@ -37,3 +37,7 @@ class LogWriterSettings(Settings):
     appends have to wait for. 0: no limit. 4 h, Pulsar's ``managedLedgerMaxLedgerRolloverTime``."""
     max_in_flight_bytes: int = 64 * 1024 * 1024
     """Payload bytes held for bookies that have not answered; an append waits beyond it."""
+    recovered_ledger_grace_ms: int = setting(2_000, minimum=0)
+    """How long whoever recovers the writer's ledger has to take the log over, before the writer sends what was
+    not acknowledged to another one. Twice as long each time it happens soon again, up to a minute. 0: the writer ends
+    when it is fenced."""

@@ -2,7 +2,8 @@
 
 A bookie is lost if it has a cookie, or was registered, and is not registered now. All ledgers whose metadata
 names it, in whatever fragment, are marked; whoever mends them finds out what they lack. An error marks
-less than there is to mark, never a ledger that is whole - and a mark of one costs a look.
+less than there is to mark, never a ledger that is whole - and a mark of one costs a look. Now and then it
+has all bookies asked what they hold, too (:mod:`~spark_bookkeeper.replication.checking`).
 
 Source: Apache ``Auditor``, ``AuditorBookieCheckTask``.
 """
@@ -16,19 +17,19 @@ from contextlib import ExitStack, suppress
 
 from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.election import AuditorElection
-from bookkeeper_metadata.errors import MetadataCorruptError, NoSuchLedgerError
-from bookkeeper_metadata.foundation.bounded import each
+from bookkeeper_metadata.errors import MetadataCorruptError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.foundation.measures import Durations
+from bookkeeper_metadata.model import LedgerMetadata
+from bookkeeper_metadata.paths import PeriodicCheck
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.context import LedgerContext
+from spark_bookkeeper.replication.checking import CopyChecks, LedgerWalk, Look
 from spark_bookkeeper.replication.lost_bookies import LostBookies
+from spark_bookkeeper.replication.measures import ReplicationMeasures
 from spark_bookkeeper.replication.settings import ReplicationSettings
 
 _LOGGER = logging.getLogger(__name__)
-READS_MAX = 64
-"""Ledgers' metadata read at a time."""
-_BATCH = 1_000
-"""Ledgers that are listed ahead of what is read."""
 _LOOK_AGAIN_S = 10.0
 """How often it looks whatever its watches say, and whether it is still elected."""
 
@@ -44,13 +45,21 @@ class Auditor:
         *,
         settings: ReplicationSettings,
         clock_ms: Callable[[], int],
+        measures: ReplicationMeasures | None = None,
     ) -> None:
         self._cluster = cluster
         self._marks = marks
         self._election = election
         self._settings = settings
         self._clock_ms = clock_ms
+        self._measures = measures or ReplicationMeasures()
         self._cookies = CookieStore(cluster.store, cluster.root)
+        self._walk = LedgerWalk(cluster, marks, clock_ms)
+        checks = CopyChecks(cluster)
+        self._checks: dict[PeriodicCheck, tuple[int, Look]] = {
+            PeriodicCheck.REPLICAS: (settings.replicas_check_interval_ms, checks.by_lists),
+            PeriodicCheck.ALL_LEDGERS: (settings.ledgers_check_interval_ms, checks.by_ends),
+        }
 
     async def run(self) -> None:
         """Stand for election, audit while elected, and stand again; for ever."""
@@ -58,9 +67,12 @@ class Auditor:
             try:
                 await self._election.win()
                 _LOGGER.info("elected as auditor.")
+                self._measures.is_auditor = True
                 await self._audit_while_elected()
+                self._measures.is_auditor = False
                 _LOGGER.warning("not the auditor any more.")
             except BookKeeperError as error:
+                self._measures.is_auditor = False
                 _LOGGER.warning("nothing is audited now. detail=%s", error)
                 await asyncio.sleep(_LOOK_AGAIN_S)
 
@@ -75,27 +87,10 @@ class Auditor:
         if not gone:
             return 0
 
-        async def look(ledger_id: int) -> bool:
-            try:
-                metadata = (await self._cluster.ledgers.read(ledger_id)).metadata
-            except NoSuchLedgerError:
-                return False  # deleted meanwhile
-            except MetadataCorruptError as corrupt:
-                # One that nobody understands must not keep the others unmarked.
-                _LOGGER.error("a ledger is not audited. detail=%s", corrupt)
-                return False
-            named = gone & metadata.bookie_ids
-            if named:
-                await self._marks.mark(ledger_id, sorted(named), now_ms=self._clock_ms())
-            return bool(named)
+        async def look(_: int, metadata: LedgerMetadata) -> frozenset[str]:
+            return gone & metadata.bookie_ids
 
-        marked, batch = 0, list[int]()
-        async for ledger_id in self._cluster.ledgers.list_ids():
-            batch.append(ledger_id)
-            if len(batch) == _BATCH:
-                marked += sum(await each(look, batch, concurrency_max=READS_MAX))
-                batch.clear()
-        marked += sum(await each(look, batch, concurrency_max=READS_MAX))
+        marked = await self._mark_lacking(look, self._measures.audits)
         _LOGGER.warning(
             "ledgers of lost bookies marked. bookies=%s ledgers=%d", sorted(gone), marked
         )
@@ -115,8 +110,12 @@ class Auditor:
             stops.callback(await self._marks.watch_lost_bookie_delay(on_delay))
             stops.callback(await self._marks.watch_enabled(lambda _: changed.set()))
             stops.callback(await self._cluster.registry.watch(lambda *_: changed.set()))
+            checking = asyncio.create_task(self._check_periodically(), name="check-copies")
+            stops.callback(checking.cancel)
             check_s = now_s() + self._settings.bookie_check_interval_ms / 1000
             while await self._election.is_first():
+                if checking.done():
+                    checking.result()  # a defect
                 changed.clear()
                 if now_s() >= check_s:
                     check_s = now_s() + self._settings.bookie_check_interval_ms / 1000
@@ -129,6 +128,39 @@ class Auditor:
                     bookies.on_audited(due)
                 else:
                     await _wait(changed, bookies.left_s(now_s(), _LOOK_AGAIN_S))
+
+    async def _check_periodically(self) -> None:
+        """Have bookies asked what they hold, as often as the settings say, whoever did it last."""
+        while True:
+            try:
+                for check, (interval_ms, look) in self._checks.items():
+                    if await self._is_due(check, interval_ms) and await self._marks.is_enabled():
+                        await self._cluster.ledgers.sync()
+                        marked = await self._mark_lacking(look, self._measures.checks)
+                        await self._marks.note_check(check, self._clock_ms())
+                        _LOGGER.info("copies checked. by=%s marked=%d", check.name.lower(), marked)
+            except BookKeeperError as error:
+                _LOGGER.warning("copies are not checked now. detail=%s", error)
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _mark_lacking(self, look: Look, took: Durations) -> int:
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        marked = await self._walk.mark_lacking(look)
+        took.add(loop.time() - begun_s)
+        self._measures.marked_ledgers += marked
+        return marked
+
+    async def _is_due(self, check: PeriodicCheck, interval_ms: int) -> bool:
+        if not interval_ms:
+            return False
+        try:
+            last_ms = await self._marks.last_check_ms(check)
+        except MetadataCorruptError as corrupt:
+            _LOGGER.warning("made again. detail=%s", corrupt)
+            last_ms = None
+        # A clock that was set back must not keep it from being made for long.
+        return last_ms is None or not 0 <= self._clock_ms() - last_ms < interval_ms
 
 
 async def _wait(changed: asyncio.Event, seconds: float) -> None:

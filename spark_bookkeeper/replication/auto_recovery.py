@@ -4,41 +4,61 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from bookkeeper_metadata.election import AuditorElection
-from bookkeeper_metadata.foundation.pace import Pace
+from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.replication.auditor import Auditor
+from spark_bookkeeper.replication.lost_bookies import Patience
+from spark_bookkeeper.replication.measures import ReplicationMeasures
 from spark_bookkeeper.replication.mending import LedgerMender
 from spark_bookkeeper.replication.settings import ReplicationSettings
 from spark_bookkeeper.replication.worker import ReplicationWorker
 
 
+def wall_clock_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
 async def run_auto_recovery(
-    cluster: LedgerContext, settings: ReplicationSettings, *, holder: str, own: str | None = None
+    cluster: LedgerContext,
+    settings: ReplicationSettings,
+    *,
+    holder: str,
+    own: str | None = None,
+    clock_ms: Callable[[], int] = wall_clock_ms,
+    measures: ReplicationMeasures | None = None,
 ) -> None:
     """Audit if elected, and mend, until cancelled; every error but a defect is logged and got over.
 
     ``holder`` is the name of this process in votes and locks; ``own`` the bookie beside which it runs.
     """
-    loop = asyncio.get_running_loop()
-    pace = Pace(settings.bytes_per_second, loop.time())
-
-    async def take_pace(size_bytes: int) -> None:
-        await asyncio.sleep(pace.delay_s(size_bytes, loop.time()))
-
+    measures = measures or ReplicationMeasures()
+    measures.pace = LoopPace(settings.bytes_per_second)
     marks = Underreplication(cluster.store, cluster.root, random=cluster.random)
     auditor = Auditor(
         cluster,
         marks,
         AuditorElection(cluster.store, cluster.root, holder),
         settings=settings,
-        clock_ms=lambda: int(time.time() * 1000),
+        clock_ms=clock_ms,
+        measures=measures,
     )
-    mender = LedgerMender(cluster, take_pace, own)
-    worker = ReplicationWorker(cluster, marks, mender, holder=holder, settings=settings)
+    patience = Patience(settings.lost_bookie_delay_ms / 1000)
+    mender = LedgerMender(cluster, measures.pace, own, patience=patience)
+    worker = ReplicationWorker(
+        cluster,
+        marks,
+        mender,
+        holder=holder,
+        settings=settings,
+        patience=patience,
+        measures=measures,
+    )
     tasks = [
         asyncio.create_task(auditor.run(), name="auditor"),
         asyncio.create_task(worker.run(), name="replication-worker"),

@@ -6,28 +6,26 @@ A bookie that holds an entry already compares it. When a copy returns, what it w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
+from bookie_server.core.shares import Share, not_held
 from bookie_server.wire.digest import digest_for
 from bookie_server.wire.limits import ID_SPAN_MAX
 from bookie_server.wire.messages import IdRange, Status
 from bookie_server.wire.record import Run
+from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.foundation.tasks import settle
 from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.ledger.context import LedgerContext
-from spark_bookkeeper.ledger.fetch import FragmentFetcher
+from spark_bookkeeper.ledger.fetch import Fetched, FragmentFetcher
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.recovery_adds import RecoveryAdds, cut_to_size
-from spark_bookkeeper.replication.rules import Share, not_held
 
 WINDOW_BYTES = 4 * 1024 * 1024
 """Read at a time, as soon as it is known how large a ledger's entries are."""
 _ENTRIES_AT_FIRST = 8
 _GROWTH = 8
-
-TakePace = Callable[[int], Awaitable[None]]
-"""Waits until so many bytes may be copied."""
 
 
 class TargetRefusedError(Exception):
@@ -43,7 +41,7 @@ class LedgerCopier:
     """Copies of one ledger's entries."""
 
     def __init__(
-        self, cluster: LedgerContext, ledger_id: int, metadata: LedgerMetadata, pace: TakePace
+        self, cluster: LedgerContext, ledger_id: int, metadata: LedgerMetadata, pace: LoopPace
     ) -> None:
         self._cluster = cluster
         self._pace = pace
@@ -56,8 +54,10 @@ class LedgerCopier:
         self._adds = RecoveryAdds(ledger_id, metadata)
         self._turn = 0
 
-    async def copy(self, share: Share, target: str, held: Sequence[IdRange] = ()) -> int:
+    async def copy(self, share: Share, target: str, held: Sequence[IdRange] | None = None) -> int:
         """Give ``target`` the entries of a share that it does not hold; returns how many bytes those are.
+
+        ``held`` says that it is a member, and what it has: it gets what can be had even if not all can.
 
         Raises:
             TargetRefusedError: the bookie does not take them.
@@ -66,24 +66,30 @@ class LedgerCopier:
         await self._cluster.prepare((target,))
         copied, entries = 0, _ENTRIES_AT_FIRST
         first = share.fragment.first_entry
+        incomplete: Fetched | None = None
         while first <= share.last_entry:
             # No bookie takes ids that are further apart in one section.
             last = first + ID_SPAN_MAX - 1
-            wanted = not_held(share.entry_ids(first, last), held, entries)
+            wanted = not_held(share.entry_ids(first, last), held or (), entries)
             if wanted:
-                size_bytes = await self._copy_some(share, wanted, target)
+                fetched = await self._fetcher.fetch_some(share.fragment, wanted, self._turn)
+                self._turn += 1
+                if held is None:
+                    self._fetcher.require(fetched)
+                incomplete = incomplete or (fetched if fetched.missing else None)
+                size_bytes = await self._send(fetched.runs, target)
                 copied += size_bytes
-                fitting = WINDOW_BYTES * len(wanted) // size_bytes
+                fitting = WINDOW_BYTES * len(wanted) // max(size_bytes, 1)
                 entries = max(1, min(fitting, _GROWTH * entries))
                 last = wanted[-1]
             first = last + 1
+        if incomplete is not None:
+            self._fetcher.require(incomplete)
         return copied
 
-    async def _copy_some(self, share: Share, wanted: Sequence[int], target: str) -> int:
-        runs = await self._fetcher.fetch_ids(share.fragment, wanted, self._turn)
-        self._turn += 1
+    async def _send(self, runs: Sequence[Run], target: str) -> int:
         size_bytes = sum(run.size_bytes for run in runs)
-        await self._pace(size_bytes)
+        await self._pace.take(size_bytes)
         limit = self._cluster.settings.connection.frame_size_bytes_max
         statuses = await asyncio.gather(
             *(self._write(target, parts) for parts in cut_to_size(runs, limit))

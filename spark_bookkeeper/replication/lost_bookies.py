@@ -19,6 +19,22 @@ class _AuditAt:
     lost: frozenset[str]
 
 
+class Patience:
+    """Waits with a single bookie that is lost, for whoever would give its places to others."""
+
+    def __init__(self, delay_s: float = 0) -> None:
+        self.delay_s = delay_s
+        """How long; from when it was found lost here."""
+        self._since_s: dict[str, float] = {}
+
+    def waited_for(self, lost: Collection[str], now_s: float) -> frozenset[str]:
+        """Those of the lost bookies whose places are theirs still."""
+        self._since_s = {each: self._since_s.get(each, now_s) for each in lost}
+        if len(lost) != 1:
+            return frozenset()
+        return frozenset(each for each, s in self._since_s.items() if now_s - s < self.delay_s)
+
+
 class LostBookies:
     """Follows the registrations, and says when to audit."""
 

@@ -11,20 +11,25 @@ ledger that is not closed belongs to its writer; what is done about that is deci
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from bookie_server.core.shares import Share, shares_of
 from bookie_server.wire.messages import Status
+from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, Stop
 from spark_bookkeeper.ledger.context import LedgerContext
-from spark_bookkeeper.replication.copying import LedgerCopier, TakePace, TargetRefusedError
+from spark_bookkeeper.ledger.errors import DigestMismatchError, EntryUnreadableError
+from spark_bookkeeper.replication.checking import SAYS_WHAT_IS_WANTED
+from spark_bookkeeper.replication.copying import LedgerCopier, TargetRefusedError
+from spark_bookkeeper.replication.lost_bookies import Patience
 from spark_bookkeeper.replication.rules import (
-    Share,
     choose_target,
     open_fragment,
-    shares_of,
     with_member,
 )
 
@@ -32,8 +37,9 @@ _LOGGER = logging.getLogger(__name__)
 
 ROUNDS_MAX = 20
 """Looks at a ledger's metadata, each after somebody else has changed it."""
-_HOLDS_SHARE = frozenset({Status.OK, Status.NO_LEDGER})
-"""Of a list of entries that says what is there and what is not."""
+_WILL_NOT = frozenset({Status.READ_ONLY, Status.CONFLICT, Status.UNAUTHORIZED, Status.DELETED})
+"""Of a recovery add: the bookie will not take it for long, or never."""
+_NO_COPY_LEFT = (DigestMismatchError, EntryUnreadableError)
 
 
 @dataclass(slots=True)
@@ -58,23 +64,38 @@ class Mended:
 
 
 class _ChangedMeanwhileError(Exception):
-    """Somebody else has changed the metadata: what is missing has to be found anew."""
+    """What is missing has to be found anew: the metadata changed, or a bookie lost what it was given."""
 
 
 class LedgerMender:
-    """Mends ledgers of one cluster, one at a time."""
+    """Mends ledgers of one cluster; several at once do not disturb each other."""
 
-    def __init__(self, cluster: LedgerContext, pace: TakePace, own: str | None = None) -> None:
-        """``own``: the bookie beside which this runs; it takes what it can before others do."""
+    def __init__(
+        self,
+        cluster: LedgerContext,
+        pace: LoopPace,
+        own: str | None = None,
+        *,
+        leaving: Collection[str] = (),
+        targets: Collection[str] = (),
+        patience: Patience | None = None,
+    ) -> None:
+        """``own``: the bookie beside which this runs; it takes what it can before others do.
+
+        ``leaving``: bookies whose shares others are to take over, though they may be there. ``targets``:
+        the only ones that may; empty: whichever is writable. ``patience``: with a single bookie that is lost.
+        """
         self._cluster = cluster
         self._pace = pace
         self._own = own
+        self._leaving = frozenset(leaving)
+        self._targets = frozenset(targets)
+        self._patience = patience
 
     async def mend(self, ledger_id: int) -> Mended:
         """Give the ledger back what it lacks, as far as that is possible now.
 
         Raises:
-            DigestMismatchError, EntryUnreadableError: an entry cannot be read from any replica.
             MetadataUnavailableError: the metadata service does not answer. What is copied is copied.
         """
         mended = Mended(ledger_id)
@@ -95,31 +116,44 @@ class LedgerMender:
         # A member that joined a moment ago must not be taken for one that was replaced.
         await self._cluster.ledgers.sync()
         metadata = (await self._cluster.ledgers.read(mended.ledger_id)).metadata
-        registered = await self._cluster.registry.list_registered_ids()
+        registered = await self._cluster.registry.list_registered_ids() - self._leaving
+        waited_for = await self._waited_for(registered)
         copier = LedgerCopier(self._cluster, mended.ledger_id, metadata, self._pace)
         shares, at = shares_of(metadata), 0
         while at < len(shares):
-            changed = await self._mend_share(mended, copier, shares[at], registered)
+            if shares[at].bookie_id in waited_for:
+                mended.left.append(f"{shares[at].bookie_id} is away, and waited for")
+                changed = None
+            else:
+                changed = await self._mend_share(mended, copier, shares[at], registered)
             if changed is not None:
                 # A bookie may have come into the ensemble of the shares behind it.
                 metadata, shares = changed, shares_of(changed)
             at += 1
         last = open_fragment(metadata)
-        if last is not None and not registered.issuperset(last.ensemble):
+        if last is not None and not (registered | waited_for).issuperset(last.ensemble):
             mended.open_fragment = last
+
+    async def _waited_for(self, registered: Collection[str]) -> frozenset[str]:
+        if self._patience is None or not self._patience.delay_s:
+            return frozenset()
+        known = await CookieStore(self._cluster.store, self._cluster.root).bookie_ids()
+        lost = frozenset(known).difference(registered)
+        return self._patience.waited_for(lost, asyncio.get_running_loop().time())
 
     async def _mend_share(
         self, mended: Mended, copier: LedgerCopier, share: Share, registered: Collection[str]
     ) -> LedgerMetadata | None:
         """Returns the metadata if that had to be changed."""
         if share.bookie_id not in registered:
-            return await self._replace(mended, copier, share, f"{share.bookie_id} is away")
+            why = "is to leave" if share.bookie_id in self._leaving else "is away"
+            return await self._replace(mended, copier, share, f"{share.bookie_id} {why}")
         if share.is_empty:
             return None
         await self._cluster.prepare((share.bookie_id,))
         listed = await self._cluster.client(share.bookie_id).list_entries(mended.ledger_id)
-        if listed.status not in _HOLDS_SHARE:
-            # It may hold everything. In limbo it finds out by itself.
+        if listed.status not in SAYS_WHAT_IS_WANTED:
+            # It may hold everything.
             mended.left.append(
                 f"{share.bookie_id} does not know what it holds: {listed.status.name}"
             )
@@ -127,7 +161,12 @@ class LedgerMender:
         try:
             mended.copied_bytes += await copier.copy(share, share.bookie_id, listed.held)
         except TargetRefusedError as refused:
-            return await self._replace(mended, copier, share, str(refused))
+            if refused.status in _WILL_NOT:
+                return await self._replace(mended, copier, share, str(refused))
+            # It may be busy, or about to be gone: no reason to move all that it has.
+            mended.left.append(str(refused))
+        except _NO_COPY_LEFT as lost:
+            mended.left.append(f"{share.bookie_id} lacks an entry: {lost}")
         return None
 
     async def _replace(
@@ -137,6 +176,7 @@ class LedgerMender:
         refused: dict[str, str] = {}
         while True:
             writable = await self._cluster.usable_bookies() - self._cluster.quarantined()
+            writable = (writable & self._targets if self._targets else writable) - self._leaving
             target = choose_target(
                 share.fragment, writable, self._cluster.random, own=self._own, refused=refused
             )
@@ -150,6 +190,10 @@ class LedgerMender:
                 refused[target] = str(error)
                 self._cluster.note_refusal(target, error.status)
                 continue
+            except _NO_COPY_LEFT as lost:
+                # Nobody may be named who lacks an entry: its absence there would be believed.
+                mended.left.append(f"{why}, and what it held cannot all be had: {lost}")
+                return None
             return await self._put_in_place(mended, share, target)
 
     async def _put_in_place(self, mended: Mended, share: Share, target: str) -> LedgerMetadata:
@@ -174,4 +218,8 @@ class LedgerMender:
             share.bookie_id,
             target,
         )
+        # If its disk was lost in between, its limbo covers only what it was named for already.
+        listed = await self._cluster.client(target).list_entries(mended.ledger_id)
+        if share.lacks(listed.held):
+            raise _ChangedMeanwhileError
         return outcome.metadata

@@ -18,16 +18,24 @@ class ReplicationSettings(Settings):
     bookie_check_interval_ms: int = 86_400_000
     """Time between two looks for ledgers of lost bookies, whatever the registrations say meanwhile (Apache's
     auditorPeriodicBookieCheckInterval)."""
+    replicas_check_interval_ms: int = setting(86_400_000, minimum=0)
+    """Time between two walks that ask bookies which entries they hold of each ledger (Apache's
+    auditorPeriodicReplicasCheckInterval). 0: none."""
+    ledgers_check_interval_ms: int = setting(604_800_000, minimum=0)
+    """Time between two walks that read first and last entries from each bookie (Apache's
+    auditorPeriodicCheckInterval). 0: none."""
     open_ledger_grace_ms: int = setting(30_000, minimum=0)
     """How long a writer has to replace a bookie that is gone by itself, before its ledger is taken from it
     (Apache's openLedgerRereplicationGracePeriod). An idle writer does not notice that a bookie is gone."""
     retry_ms_min: int = 5_000
     """How long a ledger waits that could not be mended (Apache's rwRereplicateBackoffMs); twice as long
-    after each try."""
+    after each try, and no longer once a bookie comes that was not there."""
     retry_ms_max: int = 300_000
     """At most so long (Apache's lockReleaseOfFailedLedgerGracePeriod)."""
-    poll_ms: int = 10_000
+    poll_ms: int = 2_000
     """Time between two looks for marked ledgers, where the one before found nothing to do."""
+    ledgers_at_once: int = 8
+    """Ledgers that are mended at a time: small ones take round trips, not bytes. Each takes about 8 MiB of memory."""
     bytes_per_second: int = setting(32 * 1024 * 1024, minimum=0)
     """How fast copies are made, to leave writers and readers their share; 0: as fast as can be."""
 

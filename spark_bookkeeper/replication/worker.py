@@ -1,4 +1,4 @@
-"""Replication worker: takes marked ledgers, one at a time, has them mended and clears their marks.
+"""Replication worker: takes marked ledgers, a few at a time, has them mended and clears their marks.
 
 Per ledger, under the lock of its mark:
 
@@ -19,11 +19,14 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import Fragment
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.recovery import recover_ledger
+from spark_bookkeeper.replication.lost_bookies import Patience
+from spark_bookkeeper.replication.measures import ReplicationMeasures
 from spark_bookkeeper.replication.mending import LedgerMender, Mended
 from spark_bookkeeper.replication.settings import ReplicationSettings
 
@@ -52,14 +55,20 @@ class ReplicationWorker:
         *,
         holder: str,
         settings: ReplicationSettings,
+        patience: Patience | None = None,
+        measures: ReplicationMeasures | None = None,
     ) -> None:
-        """``holder`` names this process in its locks, for people to read."""
+        """``holder`` names this process in its locks, for people to read; ``patience`` is the mender's."""
         self._cluster = cluster
         self._marks = marks
         self._mender = mender
         self._holder = holder
         self._settings = settings
+        self._patience = patience
+        self._measures = measures or ReplicationMeasures()
         self._waiting: dict[int, _Waiting] = {}
+        self._there = frozenset[str](), frozenset[str]()
+        """Bookies that were registered at the last look, and those of them that took new entries."""
 
     async def run(self) -> None:
         """Mend whatever is marked, for ever, but for while auto-recovery is disabled."""
@@ -78,35 +87,47 @@ class ReplicationWorker:
         Raises:
             MetadataUnavailableError, MetadataCorruptError: what is marked, and may be mended, is not known.
         """
+        await self._look_for_newcomers()
+        delay_s = await self._marks.lost_bookie_delay()
+        if self._patience is not None and delay_s is not None:
+            self._patience.delay_s = delay_s
         locked = await self._marks.list_locked_ledgers()
-        seen: set[int] = set()
-        cleared = 0
-        async for ledger_id in self._marks.list_marked_ledgers(self._cluster.random):
-            seen.add(ledger_id)
-            if ledger_id in locked or self._must_wait(ledger_id):
-                continue
-            if not await self._marks.is_enabled():
-                return cleared
-            lock = await self._marks.try_lock(ledger_id, self._holder)
-            if lock is None:
-                continue
-            try:
-                cleared += await self._work(ledger_id)
-            finally:
-                await lock.release()
-        self._waiting = {each: kept for each, kept in self._waiting.items() if each in seen}
-        return cleared
+        marked = [found async for found in self._marks.list_marked_ledgers(self._cluster.random)]
+        seen = set(marked)
+        self._waiting = {known: kept for known, kept in self._waiting.items() if known in seen}
+        due = [found for found in marked if found not in locked and not self._must_wait(found)]
+        self._measures.underreplicated_ledgers = len(seen)
+        cleared = await each(self._try_to_work, due, concurrency_max=self._settings.ledgers_at_once)
+        return sum(cleared)
+
+    async def _try_to_work(self, ledger_id: int) -> bool:
+        """Whether the mark is cleared; it is not, if auto-recovery is disabled or another has the ledger."""
+        if not await self._marks.is_enabled():
+            return False
+        lock = await self._marks.try_lock(ledger_id, self._holder)
+        if lock is None:
+            return False
+        try:
+            is_cleared = await self._work(ledger_id)
+        finally:
+            await lock.release()
+        self._measures.underreplicated_ledgers -= is_cleared
+        return is_cleared
 
     async def _work(self, ledger_id: int) -> bool:
         """Mend one ledger; whether its mark is cleared."""
-        mark = await self._marks.read(ledger_id)
-        if mark is None:
-            return False
+        begun_s = self._now_s()
         try:
+            mark = await self._marks.read(ledger_id)
+            if mark is None:
+                return False
             mended = await self._mender.mend(ledger_id)
             if mended.open_fragment is not None and await self._may_take_over(mended):
                 metadata = (await self._cluster.ledgers.read(ledger_id)).metadata
-                await recover_ledger(self._cluster, ledger_id, metadata.password)
+                await recover_ledger(
+                    self._cluster, ledger_id, metadata.password, wants_copies=False
+                )
+                self._measures.recovered_ledgers += 1
                 _LOGGER.warning("ledger taken from its writer; ledger_id=%d", ledger_id)
                 mended = await self._mender.mend(ledger_id)
         except BookKeeperError as error:
@@ -117,6 +138,8 @@ class ReplicationWorker:
         if not mended.is_whole or not await self._marks.clear(ledger_id, mark.version):
             return False
         self._waiting.pop(ledger_id, None)
+        self._measures.mended.add(self._now_s() - begun_s)
+        self._measures.replaced_members += len(mended.replaced)
         _LOGGER.info(
             "ledger is whole; ledger_id=%d copied_bytes=%d replaced=%d",
             ledger_id,
@@ -139,12 +162,23 @@ class ReplicationWorker:
         mended.left.append("no bookie is writable that could take the place of one that is away")
         return False
 
+    async def _look_for_newcomers(self) -> None:
+        """A bookie that was not there before may be what some ledgers wait for: try those again now."""
+        registered = await self._cluster.registry.list_registered_ids()
+        there = frozenset(registered), frozenset(await self._cluster.usable_bookies())
+        before, self._there = self._there, there
+        if any(now - then for now, then in zip(there, before, strict=True)):
+            for waiting in self._waiting.values():
+                if waiting.delay_ms:
+                    waiting.until_s, waiting.delay_ms = 0, 0
+
     def _must_wait(self, ledger_id: int) -> bool:
         known = self._waiting.get(ledger_id)
         return known is not None and known.until_s > self._now_s()
 
     def _wait_after(self, ledger_id: int, why: str) -> None:
         """It failed: try it again after twice the time."""
+        self._measures.failed_tries += 1
         settings, known = self._settings, self._waiting.get(ledger_id)
         before_ms, fragment = (known.delay_ms, known.fragment) if known else (0, None)
         delay_ms = min(settings.retry_ms_max, max(settings.retry_ms_min, 2 * before_ms))

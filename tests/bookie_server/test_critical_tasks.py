@@ -9,7 +9,6 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from bookie_server import server
-from bookie_server.collection.collector import Collector
 from bookie_server.registrar import Registrar
 from bookie_server.space.watch import SpaceWatch
 from bookie_server.storage.checkpoint import Checkpoints
@@ -59,7 +58,7 @@ async def test_a_defect_in_a_critical_task_stops_the_bookie(
 
 @pytest.mark.parametrize(
     "task",
-    ["looks at disks", "room for a start", "registers", "keeps it", "collects garbage"],
+    ["looks at disks", "room for a start", "registers", "keeps it", "collects garbage", "scrubs"],
 )
 async def test_a_defect_in_what_keeps_a_bookie_registered_ends_it(
     task: str, tmp_path: Path
@@ -76,15 +75,14 @@ async def test_a_defect_in_what_keeps_a_bookie_registered_ends_it(
     watch.run, watch.wait_for_start = act("looks at disks"), act("room for a start")
     registrar.start = AsyncMock(side_effect=PlantedError if task == "registers" else None)
     registrar.keeper = asyncio.ensure_future(act("keeps it")())
-    collector = Mock(Collector)
-    collector.run = act("collects garbage")
+    upkeep = {name: act(name) for name in ("collects garbage", "scrubs")}
     stopped = asyncio.create_task(never())
     async with running_bookie(tmp_path) as bookie:
         bookie.space.is_sealed = True
 
         with pytest.raises(PlantedError):
             async with asyncio.timeout(seconds(60)):
-                await server._stay_registered(registrar, watch, bookie, collector, stopped)
+                await server._stay_registered(registrar, watch, bookie, upkeep, stopped)
         bookie.space.is_sealed = False
     await end_tasks([stopped, registrar.keeper])
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from bookie_server.identity import Identity, claim_identity
-from bookie_server.limbo import wait_until_unregistered
+from bookie_server.integrity.limbo import wait_until_unregistered
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.errors import StorageRefusedError
 from bookie_server.storage.identity.cookie_file import read_start
@@ -218,7 +218,7 @@ async def test_a_look_at_the_metadata_waits_for_the_registration_of_a_killed_pre
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Until that is gone, writers may choose this id for ledgers that are not there yet."""
-    monkeypatch.setattr("bookie_server.limbo._LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr("bookie_server.integrity.limbo._LOOK_AGAIN_S", 0.001)
     store = await made()
     predecessor = await BookieRegistry(store, ROOT).register("b0:1", BookieServiceInfo())
     waiting = asyncio.create_task(wait_until_unregistered(store, ROOT, "b0:1"))
@@ -234,8 +234,8 @@ async def test_a_look_at_the_metadata_waits_for_the_registration_of_a_killed_pre
 async def test_a_registration_that_stays_is_another_bookie(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bookie_server.limbo._LOOK_AGAIN_S", 0.001)
-    monkeypatch.setattr("bookie_server.limbo._UNREGISTERED_AFTER_S", 0.01)
+    monkeypatch.setattr("bookie_server.integrity.limbo._LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr("bookie_server.integrity.limbo._UNREGISTERED_AFTER_S", 0.01)
     store = await made()
     await BookieRegistry(store, ROOT).register("b0:1", BookieServiceInfo(), readonly=True)
 

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from bookie_server.bookie import Bookie
-from bookie_server.limbo import READS_IN_FLIGHT_MAX, put_ledgers_in_limbo
+from bookie_server.integrity.limbo import READS_IN_FLIGHT_MAX, put_ledgers_in_limbo
 from bookie_server.wire.digest import master_key
 from bookie_server.wire.messages import ReadLacRequest, ReadRequest, Status
 from bookkeeper_metadata.cluster import initialize

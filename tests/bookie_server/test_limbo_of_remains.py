@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bookie_server.bookie import Bookie
-from bookie_server.limbo import put_ledgers_in_limbo, state_after_loss
+from bookie_server.integrity.limbo import put_ledgers_in_limbo, state_after_loss
 from bookie_server.wire.messages import ListRequest, LongPoll, ReadLacRequest, ReadRequest, Status
 from bookie_server.wire.record import encode_lac_packet
 from bookkeeper_metadata.model import Fragment, LedgerMetadata
@@ -75,7 +75,9 @@ async def test_the_highest_entry_that_is_left_is_not_taken_for_the_highest_there
     for request in (ReadLacRequest(7), ReadLacRequest(7, long_poll=poll), fencing):
         reply = await bookie.read_lac(request)
         assert (reply.status, reply.last_entry, reply.records) == (Status.UNKNOWN, None, b"")
-    assert bookie.list_entries(ListRequest(7)).status is Status.UNKNOWN
+    assert bookie.list_entries(ListRequest(7)).status is Status.LIMBO, (
+        "what is not listed may be lost"
+    )
 
 
 async def test_a_writers_adds_are_refused_and_a_recoverys_are_not(bookie: Bookie) -> None:

@@ -92,7 +92,7 @@ RULES = {
     "S5": "missing, changed, swapped, added or old directories are refused; ways out are explicit",
     "S6": "entry logs name their ledgers; a compaction survives crashes and full disks",
     "S7": "no mark runs ahead of what is flushed, over several directories, nor goes back",
-    "S8": "after a lost or damaged disk a bookie denies nothing it may have stored (limbo)",
+    "S8": "after a lost or damaged disk a bookie denies nothing it may have stored, until it has it again (limbo)",
     "S9": "nothing is collected on a metadata error, on a gap in the listing, or too early",
     "S10": "read-only mode both ways; registered again after a lost session",
     "S11": "a read-only bookie takes recovery adds, and fences",
@@ -105,10 +105,13 @@ RULES = {
     "A3": "a single lost bookie is waited for, two are not; writing the delay triggers what waits",
     "A4": "auto-recovery is switched off and on for the whole cluster",
     "A5": "there is one auditor, and another when it goes",
+    "A6": "damage that no list shows is found, and mended; deleted ledgers are passed over",
+    "A7": "copies that are missing anywhere in a ledger are found; a bookie that is away lacks nothing",
     "A8": "what a lost bookie held of closed ledgers, and of open ones, is copied again",
     "A9": "a writer has its time; two workers, deleted ledgers and marks made meanwhile do no harm",
     "A10": "marks are merged, never lost, and one at a time holds their lock",
     "A11": "fragments of every length are mended, those of a short one, too",
+    "A12": "a bookie gives away all it has before it goes: open, empty and broken-up ledgers, too",
     "A13": "no bookie stands twice in an ensemble; without another bookie nothing changes",
     "ClientCreatesLedger": "a ledger is created with an ensemble of its own",
     "ClientSendsAddEntryRequests": "an add goes to its whole write set, with the writer's LAC",
@@ -143,7 +146,6 @@ NOT_APPLICABLE = {
 """By id: why no test can prove it here."""
 
 NOT_YET = {
-    "S8": "leaving limbo, by holding a ledger against its other replicas, comes with auto-recovery",
     "S12": "there is no deferred sync, so nothing to force",
 }
 """By id: what of it is not there, or not proved, and what it waits for."""

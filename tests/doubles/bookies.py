@@ -59,7 +59,7 @@ class FaultyClient(BookieClient):
         """``is_there``: whether the bookie is still at the address this client was made for."""
         self.bookie_id = inner.bookie_id
         self._is_there = is_there
-        self._inner = inner
+        self.inner = inner
         self._faults = faults
 
     def write(self, section: EncodedSection, done: Callable[[Status], None]) -> None:
@@ -69,7 +69,7 @@ class FaultyClient(BookieClient):
         if status is not None:
             asyncio.get_running_loop().call_soon(done, status)
         elif not self._faults.drops_writes:
-            self._inner.write(section, (lambda status: None) if self._faults.hangs else done)
+            self.inner.write(section, (lambda status: None) if self._faults.hangs else done)
 
     async def _is_dead(self) -> bool:
         """Comes back never where the bookie hangs."""
@@ -84,7 +84,7 @@ class FaultyClient(BookieClient):
         if self._faults.read_status is not None:
             ids = IdRange(request.first_entry, request.last_entry, self._faults.read_status)
             return ReadReply((), (ids,), -1)
-        reply = await self._inner.read(request)
+        reply = await self.inner.read(request)
         if self._faults.holds_reads is not None:
             await self._faults.holds_reads.wait()
         return self._faults.alter_read(reply) if self._faults.alter_read else reply
@@ -94,20 +94,22 @@ class FaultyClient(BookieClient):
             self._faults.polls_seen.append(request.long_poll)
         if await self._is_dead():
             return ReadLacReply(Status.UNREACHABLE)
-        reply = await self._inner.read_lac(request)
+        reply = await self.inner.read_lac(request)
         return self._faults.alter_lac(reply) if self._faults.alter_lac else reply
 
     async def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes) -> Status:
         self._faults.lacs_seen.append(packet)
         if await self._is_dead():
             return Status.UNREACHABLE
-        return await self._inner.write_lac(ledger_id, master_key, packet)
+        return await self.inner.write_lac(ledger_id, master_key, packet)
 
     async def info(self) -> BookieInfo | None:
-        return None if await self._is_dead() else await self._inner.info()
+        return None if await self._is_dead() else await self.inner.info()
 
     async def list_page(self, ledger_id: int, first_entry: int) -> EntryList:
-        return await self._inner.list_page(ledger_id, first_entry)
+        if await self._is_dead():
+            return EntryList(Status.UNREACHABLE)
+        return await self.inner.list_page(ledger_id, first_entry)
 
     async def close(self) -> None:
         """Nothing is held."""

@@ -6,6 +6,7 @@ broken peer do; the bytes on either side are the wire's.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from random import Random
 from bookie_server.bookie import Bookie
 from bookie_server.client.interface import BookieClient
 from bookie_server.client.local import LocalBookieClient
-from bookie_server.limbo import put_ledgers_in_limbo
+from bookie_server.integrity.limbo import put_ledgers_in_limbo
 from bookkeeper_metadata.bookies import (
     BOOKIE_ENDPOINT,
     GRPC,
@@ -46,6 +47,7 @@ class InProcessCluster:
         self.registrations: dict[str, Registration] = {}
         self.ports: dict[str, int] = {}
         """Where bookies listen that moved; a client with another address reaches nobody."""
+        self._clients: dict[str, list[FaultyClient]] = {}
         self._directory = directory
         self._settings = settings
 
@@ -65,13 +67,15 @@ class InProcessCluster:
 
     async def restart_bookie(self, bookie_id: str) -> None:
         """Open the storage of a bookie that was stopped, from what is on disk."""
-        place = self._directory / bookie_id.replace(":", "_")
+        place = self.place_of(bookie_id)
         storage = open_files(place)
         if storage.contents.is_damaged:
             await put_ledgers_in_limbo(storage, self.store, ROOT, bookie_id)
         bookie = self.bookies[bookie_id] = Bookie(storage, small_settings(place))
         await bookie.start()
         self.faults.setdefault(bookie_id, Faults())
+        for client in self._clients.get(bookie_id, ()):
+            client.inner = LocalBookieClient(bookie_id, bookie)  # it connects anew
 
     @property
     def cookies(self) -> CookieStore:
@@ -88,6 +92,16 @@ class InProcessCluster:
         self.set_faults(bookie_id, is_dead=False)
         await self._register(bookie_id)
 
+    async def wipe(self, bookie_id: str) -> None:
+        """It is started again on empty directories, which its operator has said are lost."""
+        await self.bookies[bookie_id].stop()
+        shutil.rmtree(self.place_of(bookie_id))
+        await self.restart_bookie(bookie_id)
+
+    def place_of(self, bookie_id: str) -> Path:
+        """Where its directories are."""
+        return self._directory / bookie_id.replace(":", "_")
+
     async def move(self, bookie_id: str, port: int) -> None:
         """It is restarted under the same id, at another address."""
         await self.registrations[bookie_id].withdraw()
@@ -97,11 +111,13 @@ class InProcessCluster:
     def _connect(self, bookie_id: str, address: str, settings: ClientSettings) -> BookieClient:
         inner = LocalBookieClient(bookie_id, self.bookies[bookie_id])
         port = int(address.split(":")[1])
-        return FaultyClient(
+        client = FaultyClient(
             inner,
             self.faults[bookie_id],
             is_there=lambda: self.ports.get(bookie_id, int(bookie_id.split(":")[1])) == port,
         )
+        self._clients.setdefault(bookie_id, []).append(client)
+        return client
 
     def client(
         self, seed: int = 1, store: MetadataStore | None = None, **settings: int

@@ -100,20 +100,24 @@ class Appender:
 
     async def _serve(self) -> None:
         while self._inbox:
-            payload = self._inbox.pop(0)
             await self._ledgers.turns()
             await self._ledgers.alive()
             await self._ledgers.bookies.is_answering.wait()
-            if self._error is not None:
-                return
-            if not self._ledgers.bookies.store(self.ledger_id, payload):
-                self._fail(LedgerFencedError(self.ledger_id))
-                return
-            # Stored, and it may never be known: a crash here leaves an entry nobody was told of.
-            await self._ledgers.turns()
-            await self._ledgers.alive()
-            if self._error is None:
-                self._acknowledge(payload)
+            stored: list[bytes] = []
+            for _ in range(self._ledgers.random.choice((1, 1, 2, 3))):
+                if self._error is not None or not self._inbox:
+                    break
+                payload = self._inbox.pop(0)
+                if not self._ledgers.bookies.store(self.ledger_id, payload):
+                    self._fail(LedgerFencedError(self.ledger_id))
+                    return
+                stored.append(payload)
+                await self._ledgers.turns()
+                await self._ledgers.alive()
+            # Stored, and it may never be known: a crash here leaves entries nobody was told of.
+            for payload in stored:
+                if self._error is None:
+                    self._acknowledge(payload)
 
     def _acknowledge(self, payload: bytes) -> None:
         stored = self._ledgers.stored(self.ledger_id)

@@ -27,7 +27,7 @@ class CommandLine:
     def __call__(self, *arguments: object, stdin: bytes = b"") -> str:
         """Standard output of a command that succeeds."""
         code, out, err = self.outcome(*arguments, stdin=stdin)
-        assert code == 0, err
+        assert code == 0, err or out
         return out
 
     def json(self, *arguments: object, stdin: bytes = b"") -> Any:

@@ -181,7 +181,9 @@ class TestWithACluster:
         assert info["bookies_writable"] == ids
         assert info["layout"] == "hierarchical"
         assert sorted(each["bookie_id"] for each in listed) == ids
-        assert all(each["writable"] for each in listed)
+        assert all(each["writable"] and each["answers"] for each in listed)
+        assert all(0 < each["disk_free_bytes"] < each["disk_total_bytes"] for each in listed)
+        assert " % of " in bookkeeper("bookies", "list")
         assert ids[0] in bookkeeper("bookies", "list")
         assert info["instance_id"] in bookkeeper("cluster", "info")
 

@@ -109,6 +109,19 @@ class TestRun:
         first_driver = next(at for at, step in enumerate(steps) if "SIGKILL driver" in step)
         assert steps.index(kill["step"]) < first_driver < steps.index("read with one bookie dead")
 
+    def test_it_ends_with_a_bookie_that_is_lost_and_healed(self, demo: Demo) -> None:
+        _, document = demo
+
+        steps = [each["step"] for each in document["steps"]]
+        heal = next(each for each in document["steps"] if each["step"].startswith("heal"))
+        assert re.match(r"[1-9]\d* ledgers named .*, now none does", heal["note"])
+        assert heal["mb_per_second"] > 0
+        verified = steps.index("read every replica of every entry")
+        assert steps.index("SIGKILL a bookie, for good") < steps.index(heal["step"]) < verified
+        assert steps[-1] == "read with another bookie dead"
+        compared = {each["comparison"] for each in document["comparisons"]}
+        assert "copies that are missing or differ" in compared
+
     def test_the_log_it_leaves_can_be_listed_shown_and_read(self, bookkeeper: CommandLine) -> None:
         listed = bookkeeper.json("logs", "list")["logs"]
         shown = bookkeeper.json("logs", "show", LOG)

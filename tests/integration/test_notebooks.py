@@ -49,4 +49,4 @@ def test_a_notebook_is_checked_in_with_its_outputs_and_without_noise(notebook: P
 
 
 def test_there_are_notebooks_to_check() -> None:
-    assert len(NOTEBOOKS) == 2
+    assert len(NOTEBOOKS) == 3

@@ -149,3 +149,26 @@ async def test_a_watch_reports_both_lists_now_and_after_every_change(store: Memo
     await registry.register("w:2", OURS)
     await store.sync("/")
     assert seen[-1] == ({"w:1"}, {"r:1"})
+
+
+@pytest.mark.parametrize("was_readonly", [False, True])
+@pytest.mark.parametrize("read_count", [0, 1, 2])
+async def test_a_bookie_that_changes_while_the_ids_are_listed_is_among_them(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, was_readonly: bool, read_count: int
+) -> None:
+    registry = BookieRegistry(store, ROOT)
+    old = await registry.register("b:1", OURS, readonly=was_readonly)
+    children, reads = store.children, 0
+
+    async def move_behind_a_read(path: str) -> list[str] | None:
+        nonlocal reads
+        if reads == read_count:
+            await registry.register("b:1", OURS, readonly=not was_readonly)
+            await old.withdraw()
+        reads += 1
+        return await children(path)
+
+    monkeypatch.setattr(store, "children", move_behind_a_read)
+
+    assert await registry.list_registered_ids() == {"b:1"}
+    assert reads > read_count

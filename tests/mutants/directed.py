@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from bookie_server.core.admission import Admission, _is_plausible
 from bookie_server.identity import Identity, claim_identity
-from bookie_server.limbo import put_ledgers_in_limbo, state_after_loss, wait_until_unregistered
+from bookie_server.integrity.limbo import (
+    put_ledgers_in_limbo,
+    state_after_loss,
+    wait_until_unregistered,
+)
 from bookie_server.storage.identity.claim import claim_directories
 from bookie_server.storage.identity.inspection import _look
 from bookie_server.storage.identity.start_plan import _Planner

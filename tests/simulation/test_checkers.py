@@ -25,6 +25,7 @@ from tests.simulation.world.controls import (
     ACKED,
     ARRIVED,
     CONTROLS,
+    HEALED,
     IN_MARGIN,
     LOW,
     OPEN,
@@ -46,6 +47,11 @@ def story_of(events: Sequence[h.Event]) -> Story:
 @pytest.mark.parametrize("checker", CHECKERS, ids=lambda checker: checker.__name__)
 def test_a_sound_history_is_accepted(checker: Checker) -> None:
     assert list(checker(story_of(SOUND))) == []
+
+
+@pytest.mark.parametrize("checker", CHECKERS, ids=lambda checker: checker.__name__)
+def test_copies_made_again_are_accepted(checker: Checker) -> None:
+    assert list(checker(story_of(HEALED))) == []
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,20 @@ FOUND_AT = {
     "sealed_without_replay": 17,
     "without_room_counts_as_written": 17,
     "fence_forgotten_in_replay": 1,
+    "copies_are_a_writers": 1,
+    "damage_is_forgotten": 29,
+    "damage_is_listed": 29,
+    "last_window_left_out": 36,
+    "limbo_ends_unread": 50,
+    "limbo_for_good": 30,
+    "limbo_of_open_ends": 286,
+    "limbo_passed_over": 33,
+    "lost_alone_is_not_lost": 49,
+    "named_before_copied": 41,
+    "nobody_asks": 36,
+    "open_fragment_is_complete": 61,
+    "refused_copy_counts": 338,
+    "stripe_of_the_neighbour": 29,
 }
 """The first seed to notice, when it was looked for last: tried before the others, to save time."""
 NOTICED = [mutant for name, mutant in BLIND.items() if name != "outage_means_nobody_replaced"]

@@ -20,8 +20,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-OWN = 64
-"""Below the soft limit, for what the process itself keeps open: files, its metadata session, pipes."""
+OWN = 112
+"""Below the soft limit, for what the process itself keeps open: files, its metadata session, pipes, HTTP."""
 RESERVE = 64
 """More than storage opens at a time: checkpoint, journals and reading threads."""
 SOFT_LIMIT_MAX = 65_536

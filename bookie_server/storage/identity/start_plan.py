@@ -4,7 +4,7 @@ Values in, values out. What is compared: the cookie files of the directories wit
 the settings, and the start counters of the disks with the metadata's. The rule behind all of it: what
 a bookie once acknowledged is in a *complete* set of its *newest* disks. So a set with a directory
 missing, foreign, swapped or older than the others is refused, unless an operator said that it is
-lost; a bookie whose records are lost then denies nothing (see ``bookie_server.limbo``). Where only the
+lost; a bookie whose records are lost then denies nothing (see ``bookie_server.integrity.limbo``). Where only the
 cookie or the start counter is lost, the same word keeps the records, in doubt.
 
 A set is complete once the metadata knows it, or any directory has a start counter: those are written

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 
@@ -44,6 +45,7 @@ from bookie_server.storage.disk.group import (
 )
 from bookie_server.storage.journal.record import Roll, encode_record
 from bookie_server.wire.buffer import Buffer
+from bookkeeper_metadata.foundation.measures import Durations
 
 SUFFIX = ".txn"
 BLOCK_SIZE = 4096
@@ -156,6 +158,9 @@ class Journal:
         self._last = last
         self._offset = 0
         """Where the next group goes in the current file."""
+        self.syncs = Durations()
+        """How long groups took to be written and synced."""
+        self.written_bytes = 0
         self._failure: StorageFailedError | None = None
         self._zeroing = threading.Lock()
         """Held by either thread while it writes beyond the zeroed part of the file."""
@@ -234,6 +239,7 @@ class Journal:
 
     def _write_durably(self, buffers: Sequence[Buffer], size: int) -> None:
         """Write a group where the current file's groups end, and sync it."""
+        started_s = time.perf_counter()
         current, end = self._current, self._offset + size
         # Beyond the zeroed part the other thread may be writing: its zeros must not hit the group.
         # Within a file that part only grows, so it is safe to look at its end without the lock.
@@ -244,6 +250,8 @@ class Journal:
         else:
             current.file.write_at(self._offset, buffers)
         current.file.sync()
+        self.syncs.add(time.perf_counter() - started_s)
+        self.written_bytes += size
 
     def _roll(self) -> None:
         """Go on in a new file, whose loss the current one tells from now on."""

@@ -38,6 +38,10 @@ class Verification:
     """Runs of those of them of which no good copy was found: now they cannot be read."""
     error: BookKeeperError | None = None
     """Why it could not be verified to its end."""
+    repaired: int = 0
+    """Copies that were made good in between, where that was asked for."""
+    not_repaired: list[str] = field(default_factory=list)
+    """Why others were not, a line each."""
 
     @property
     def has_passed(self) -> bool:
@@ -53,6 +57,16 @@ class Verification:
             for each in self.defects
             if _is_absence(each)
         )
+
+    @property
+    def bad_copies(self) -> int:
+        """Copies that are missing, or not as they should be."""
+        return sum(each["last_entry"] - each["first_entry"] + 1 for each in self.defects)
+
+    @property
+    def needs_repair(self) -> bool:
+        """Whether another copy of what is bad may be had."""
+        return bool(self.defects) and self.error is None
 
     @property
     def outcome(self) -> str:
@@ -124,16 +138,16 @@ async def verify_ledgers(
         opened = await client.open_log(log)
         named |= dict.fromkeys(each.ledger_id for each in await opened.ledgers())
     for ledger_id in named:
-        yield await _verify(client, ledger_id, password)
+        yield await verify_one(client, ledger_id, password)
     if is_all:
         async for ledger_id in client.list_ledgers():
-            found = await _verify(client, ledger_id, password)
+            found = await verify_one(client, ledger_id, password)
             # Deleted since it was listed: nothing is left that could be wrong with it.
             if not isinstance(found.error, NoSuchLedgerError):
                 yield found
 
 
-async def _verify(client: aio.BookKeeper, ledger_id: int, password: bytes) -> Verification:
+async def verify_one(client: aio.BookKeeper, ledger_id: int, password: bytes) -> Verification:
     """Read and compare every replica of every entry, showing progress on a terminal."""
     result, is_watched = Verification(ledger_id), sys.stderr.isatty()
     try:

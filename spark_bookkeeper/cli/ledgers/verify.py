@@ -21,11 +21,24 @@ EXIT_UNDER_REPLICATED = 3
 @click.argument("ledger_ids", metavar="[LEDGER_ID]...", type=int, nargs=-1)
 @click.option("--log", "logs", multiple=True, metavar="LOG", help="All ledgers that the log names.")
 @click.option("--all", "is_all", is_flag=True, help="All ledgers of the cluster.")
+@click.option(
+    "--repair",
+    "is_repair",
+    is_flag=True,
+    help="Give bookies the copies that they lack or cannot read, and verify those ledgers again. What "
+    "differs is left alone: none of the copies is known to be the right one.",
+)
 @options.password_option
 @options.cluster_options
 @click.pass_context
 def verify(
-    context: click.Context, /, ledger_ids: tuple[int, ...], uri: str, as_json: bool, **wanted: Any
+    context: click.Context,
+    /,
+    ledger_ids: tuple[int, ...],
+    uri: str,
+    as_json: bool,
+    is_repair: bool,
+    **wanted: Any,
 ) -> None:
     """Read every replica of every entry and compare them.
 
@@ -34,7 +47,7 @@ def verify(
     """
     if wanted["is_all"] == bool(ledger_ids or wanted["logs"]):
         raise click.UsageError("name ledgers by their ids or by --log, or give --all alone")
-    found = asyncio.run(_verify(uri, ledger_ids, wanted, is_quiet=as_json))
+    found = asyncio.run(_verify(uri, ledger_ids, wanted, is_repair=is_repair, is_quiet=as_json))
     if as_json:
         documents = [each.as_document() for each in found]
         has_passed = all(each.has_passed for each in found)
@@ -50,14 +63,23 @@ def verify(
 
 
 async def _verify(
-    uri: str, ledger_ids: tuple[int, ...], wanted: dict[str, Any], *, is_quiet: bool
+    uri: str,
+    ledger_ids: tuple[int, ...],
+    wanted: dict[str, Any],
+    *,
+    is_repair: bool,
+    is_quiet: bool,
 ) -> list[Verification]:
     from spark_bookkeeper import aio
+    from spark_bookkeeper.cli.ledgers.repair import repair_ledgers
     from spark_bookkeeper.cli.ledgers.verification import verify_ledgers
 
     found = []
     async with aio.BookKeeper(uri) as client:
-        async for result in verify_ledgers(client, ledger_ids, **wanted):
+        results = verify_ledgers(client, ledger_ids, **wanted)
+        if is_repair:
+            results = repair_ledgers(client, results, wanted["password"])
+        async for result in results:
             # Of a single ledger it is the command's own error, as everywhere.
             if result.error is not None and _is_one(ledger_ids, wanted):
                 raise result.error
@@ -83,6 +105,9 @@ def _print(result: Verification) -> None:
         click.echo(f"no good copy of entries {first} to {last}")
     if document["error"] is not None:
         click.echo(document["error"])
+    for reason in result.not_repaired:
+        click.echo(f"not repaired: {reason}")
     counts = f"{result.entries} entries, {result.replicas_checked} replicas asked for"
     missing = f", {result.copies_missing} missing" if result.copies_missing else ""
-    click.echo(f"ledger {result.ledger_id} {result.outcome}: {counts}{missing}")
+    repaired = f", {result.repaired} repaired" if result.repaired else ""
+    click.echo(f"ledger {result.ledger_id} {result.outcome}: {counts}{missing}{repaired}")

@@ -13,17 +13,16 @@ from dataclasses import replace
 from bookkeeper_metadata.errors import MetadataConflictError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, LedgerState, Stop
-from spark_bookkeeper.ledger.errors import LedgerClosedError, LedgerFencedError
+from spark_bookkeeper.ledger.errors import LedgerFencedError
 
 
 def put_in_force(
     ledger_id: int, metadata: LedgerMetadata, first_entry: int, ensemble: tuple[str, ...]
 ) -> LedgerMetadata | Stop[BookKeeperError]:
     """A writer's ensemble change; stops where a recovery or a close has ended its turn."""
-    if metadata.state is LedgerState.IN_RECOVERY:
+    # Closed: by a recovery, too, for the writer's own close ends its changes first. What is in flight may be kept.
+    if metadata.is_closed or metadata.state is LedgerState.IN_RECOVERY:
         return Stop(LedgerFencedError(ledger_id))
-    if metadata.is_closed:
-        return Stop(LedgerClosedError(ledger_id))
     return metadata.with_ensemble(first_entry, ensemble)
 
 

@@ -23,7 +23,7 @@ class AppendListener(Protocol):
 
 
 class Batch:
-    """Payloads handed over together, perhaps to several ledgers."""
+    """Payloads handed over together, perhaps to several ledgers; a listener itself, of a part that is sent again."""
 
     def __init__(self, payloads: Sequence[bytes], listener: AppendListener) -> None:
         self.payloads = payloads
@@ -36,11 +36,11 @@ class Batch:
         """Whether all of them went to a ledger."""
         return self.sent == len(self.payloads)
 
-    def acknowledge(self, positions: Sequence[Position]) -> None:
+    def on_acknowledged(self, positions: Sequence[Position]) -> None:
         """The next of the payloads are in the log, at these positions."""
         self._listener.on_acknowledged(positions)
 
-    def fail(self, error: BookKeeperError) -> None:
+    def on_failed(self, error: BookKeeperError) -> None:
         """No further payload will be acknowledged; passed on once, however many ledgers fail."""
         if not self._is_failed:
             self._is_failed = True

@@ -4,9 +4,12 @@ Appends queue in order. They go to the present ledger until that is full; then n
 until every one of them is acknowledged, the ledger is closed and the log's head names the next
 (:mod:`spark_bookkeeper.log.writing.tail`). So acknowledgements come in row order, over rolls too.
 
-Whatever ends a ledger's writer ends this one: it never guesses what became of entries in flight, and
-never takes a log back that was taken from it. Its owner asks the log for a new writer, who sees what
-is there. Belongs to one event loop, whose clock times the rolls by age.
+A ledger may be recovered by somebody who does not want the log: by auto-recovery, because a bookie was lost, or by
+an operator. Then the head still names it, and the writer goes on in another one once that somebody has had
+time to take the log over: what was in flight is acknowledged up to the end that the recovery decided, and the
+rest is sent again. Whatever else ends a ledger's writer ends this one: it never guesses what became of
+entries in flight, and never takes a log back that was taken from it. Its owner asks the log for a new
+writer, who sees what is there. Belongs to one event loop, whose clock times the rolls by age.
 """
 
 from __future__ import annotations
@@ -18,13 +21,19 @@ from collections.abc import Callable, Sequence
 
 from bookkeeper_metadata.foundation.closing import AsyncClosing
 from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
+from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.foundation.tasks import has_failed
-from spark_bookkeeper.ledger.errors import EntryTooLargeError, LedgerFencedError
+from spark_bookkeeper.ledger.errors import (
+    EntryTooLargeError,
+    LedgerFencedError,
+    LedgerRecoveryError,
+)
 from spark_bookkeeper.log.errors import LogFencedError
 from spark_bookkeeper.log.format.position import Position
 from spark_bookkeeper.log.settings import LogWriterSettings
 from spark_bookkeeper.log.writing.appends import AppendListener, Batch, Many, One
-from spark_bookkeeper.log.writing.leader import Leader
+from spark_bookkeeper.log.writing.leader import Leader, Patience
+from spark_bookkeeper.log.writing.parts import Part, PresentLedger
 from spark_bookkeeper.log.writing.tail import Tenure
 
 _log = logging.getLogger(__name__)
@@ -41,6 +50,11 @@ class LogWriter(AsyncClosing):
         self._unacknowledged = 0
         self._held_bytes = 0
         self._error: BookKeeperError | None = None
+        self._lost: list[Part] = []
+        """What the present ledger's writer did not acknowledge before it was fenced, in order."""
+        self._is_fenced = False
+        """The present ledger is, or was, recovered by somebody else."""
+        self._patience = Patience(settings.recovered_ledger_grace_ms)
         self._roll: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
@@ -57,6 +71,10 @@ class LogWriter(AsyncClosing):
     def ledger_id(self) -> int:
         """The ledger appends go to now."""
         return self._ledger.ledger_id
+
+    @property
+    def _is_rolling(self) -> bool:
+        return self._roll is not None
 
     @property
     def first_row(self) -> int:
@@ -139,6 +157,8 @@ class LogWriter(AsyncClosing):
     async def close(self) -> None:
         """Wait for what is in flight, close the ledger and record it in the log, which is free then.
 
+        Where somebody recovers the ledger with appends in flight, these go to another one first, as ever.
+
         Idempotent, and tried again after it failed; appends from now on raise ``ClientClosedError``.
 
         Raises:
@@ -167,25 +187,36 @@ class LogWriter(AsyncClosing):
         self.end(error)
 
     async def _close(self) -> None:
-        while self._roll is not None:
-            # A roll may end by beginning the next, with what is queued. How it ended stands in
-            # ``_error``.
-            await asyncio.wait({self._roll})
-        if isinstance(self._error, LogFencedError):
-            # Whoever took the log over closes our ledger and records it.
-            raise self._error
-        self._ledger.stop_timer()
-        try:
-            # After any other error, too: what was acknowledged is recorded all the same.
-            await self._ledger.appender.close()
-        except LedgerFencedError as fenced:
-            raise self._fenced(fenced) from fenced
+        while True:
+            while self._is_rolling:
+                assert self._roll is not None
+                # A roll may end by beginning the next, with what is queued. How it ended stands in
+                # ``_error``.
+                await asyncio.wait({self._roll})
+            if isinstance(self._error, LogFencedError):
+                # Whoever took the log over closes our ledger and records it.
+                raise self._error
+            ledger = self._ledger
+            ledger.stop_timer()
+            failure: BookKeeperError | None = None
+            try:
+                # After any other error, too: what was acknowledged is recorded all the same.
+                await ledger.appender.close()
+            except LedgerFencedError:
+                pass  # its end is another's to decide, and the resignation waits for that
+            except BookKeeperError as error:
+                failure = error
+            # If it was fenced meanwhile, what it had in flight goes to the next, which is to be closed then.
+            if ledger is self._ledger and not self._is_rolling:
+                break
+        if failure is not None:
+            raise failure
         await self._leader.resign()
 
     # -- ledger after ledger ----------------------------------------------------------------------
 
-    def _open(self, tenure: Tenure) -> _Ledger:
-        ledger = _Ledger(tenure)
+    def _open(self, tenure: Tenure) -> PresentLedger:
+        ledger = PresentLedger(tenure)
         tenure.appender.on_release = ledger.release_callback(self._release)
         if self.settings.roll_interval_ms:
             ledger.start_timer(self.settings.roll_interval_ms, self._on_age_reached)
@@ -198,13 +229,14 @@ class LogWriter(AsyncClosing):
             payloads = ledger.take(batch, self.settings)
             if batch.is_sent:
                 self._queue.popleft()
+            part = Part(self, batch, ledger, payloads)
             try:
-                ledger.appender.push(payloads, _Part(self, batch, ledger, len(payloads)))
+                ledger.appender.push(payloads, part)
             except BookKeeperError as error:
                 # It may have left the queue just now, and then end() does not reach it.
-                batch.fail(self.end(error))
+                self.on_lost(part, error)
                 return
-            if ledger.is_full(self.settings):
+            if ledger.is_full(self.settings) and self._roll is None:
                 self._begin_roll()
 
     def _on_age_reached(self) -> None:
@@ -223,12 +255,16 @@ class LogWriter(AsyncClosing):
         old = self._ledger
         old.stop_timer()
         try:
-            await old.appender.close()
-            if self._error is not None:
+            tenure = await self._follow(old)
+            if tenure is None:
                 return  # An entry in flight was not acknowledged: nothing follows it.
-            tenure = await self._leader.roll()
-            # The old ledger is closed: answers of slow bookies to it are not waited for.
-            self._release(old.forget_held())
+            again = self._settle_lost(old, tenure.first_row - old.first_row)
+            # The old ledger is closed: answers of slow bookies to it are not waited for. What is sent
+            # again is held on.
+            let_go = old.forget_held() - again
+            invariant(let_go >= 0, "what was lost is held from then on")
+            self._release(let_go)
+            self._is_fenced = False
             self._ledger = self._open(tenure)
             _log.info(
                 "log rolled. log=%s ledger_id=%d row=%d", self.log, self.ledger_id, self.first_row
@@ -240,6 +276,57 @@ class LogWriter(AsyncClosing):
             if self._ledger is old and self._error is None:
                 self.end(ClientClosedError("log writer"))  # cancelled; never leave appends waiting
         self._pump()
+
+    async def _follow(self, old: PresentLedger) -> Tenure | None:
+        """The next ledger, behind the end of the old one, whoever decides that; ``None``: the writer has ended."""
+        if not self._is_fenced:
+            try:
+                await old.appender.close()
+            except LedgerFencedError:
+                self._is_fenced = True
+            except BookKeeperError:
+                # While it was closed the fence may have come, and then its end is another's to decide.
+                if not self._is_fenced:
+                    raise
+        if self._error is not None:
+            return None
+        if not self._is_fenced:
+            return await self._leader.roll()
+        grace_s = self._patience.next_s(asyncio.get_running_loop().time())
+        _log.warning(
+            "ledger fenced by somebody else. log=%s ledger_id=%d grace_s=%g",
+            self.log,
+            old.ledger_id,
+            grace_s,
+        )
+        return await self._leader.regain(grace_s)
+
+    def _settle_lost(self, old: PresentLedger, entry_count: int) -> int:
+        """The old ledger has so many entries for good; returns the bytes that are sent again.
+
+        Raises:
+            LedgerRecoveryError: some that were acknowledged are not among them.
+        """
+        if entry_count < old.acknowledged:
+            detail = (
+                f"it ends behind {entry_count} entries, and {old.acknowledged} were acknowledged"
+            )
+            raise LedgerRecoveryError(old.ledger_id, detail)
+        lost, self._lost = self._lost, []
+        again = [rest for part in lost if (rest := part.settle_at(entry_count)) is not None]
+        self._queue.extendleft(reversed(again))
+        return sum(len(payload) for batch in again for payload in batch.payloads)
+
+    def on_lost(self, part: Part, error: BookKeeperError) -> None:
+        """For its ledgers: the rest of a part will not be acknowledged by the ledger's writer."""
+        if self._error is not None or not isinstance(error, LedgerFencedError):
+            part.fail(self.end(error))
+            return
+        self._lost.append(part)
+        self._is_fenced = True
+        part.ledger.retain_held()
+        if self._roll is None:
+            self._begin_roll()
 
     def settle(self, count: int) -> None:
         """For its ledgers: note that ``count`` more entries are acknowledged."""
@@ -253,9 +340,12 @@ class LogWriter(AsyncClosing):
             ended = self._fenced(error) if isinstance(error, LedgerFencedError) else error
             self._error = ended
             self._ledger.stop_timer()
+            lost, self._lost = self._lost, []
+            for part in lost:
+                part.fail(ended)
             waiting, self._queue = self._queue, deque()
             for batch in waiting:
-                batch.fail(ended)
+                batch.on_failed(ended)
             # Whoever waits for room or in flush wakes, and finds the error.
             self._release(self._held_bytes)
             self._settled.set()
@@ -283,82 +373,3 @@ class LogWriter(AsyncClosing):
             self._room.set()
         if size_bytes and self.on_release is not None:
             self.on_release(size_bytes)
-
-
-class _Ledger:
-    """The present ledger: how full it is, and what is held for it."""
-
-    def __init__(self, tenure: Tenure) -> None:
-        self.appender = tenure.appender
-        self.ledger_id = tenure.appender.ledger_id
-        self.first_row = tenure.first_row
-        self.entries = 0
-        self._size_bytes = 0
-        self._held_bytes = 0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def take(self, batch: Batch, settings: LogWriterSettings) -> Sequence[bytes]:
-        """The next of the batch's payloads that go to this ledger; at least one."""
-        first = batch.sent
-        while not batch.is_sent and not self.is_full(settings):
-            size_bytes = len(batch.payloads[batch.sent])
-            self.entries += 1
-            self._size_bytes += size_bytes
-            self._held_bytes += size_bytes
-            batch.sent += 1
-        # A batch mostly goes whole to one ledger: its list need not be copied then.
-        whole = batch.sent - first == len(batch.payloads)
-        return batch.payloads if whole else batch.payloads[first : batch.sent]
-
-    def is_full(self, settings: LogWriterSettings) -> bool:
-        return bool(
-            (settings.roll_entries and self.entries >= settings.roll_entries)
-            or (settings.roll_bytes and self._size_bytes >= settings.roll_bytes)
-        )
-
-    def release_callback(self, release: Callable[[int], None]) -> Callable[[int], None]:
-        """The appender's ``on_release``: passes released bytes on, until :meth:`forget_held`."""
-
-        def on_release(size_bytes: int) -> None:
-            size_bytes = min(size_bytes, self._held_bytes)
-            self._held_bytes -= size_bytes
-            release(size_bytes)
-
-        return on_release
-
-    def forget_held(self) -> int:
-        """Stop counting for this ledger; returns the bytes its appender has not released."""
-        held, self._held_bytes = self._held_bytes, 0
-        return held
-
-    def start_timer(self, interval_ms: int, on_reached: Callable[[], None]) -> None:
-        self._timer = asyncio.get_running_loop().call_later(interval_ms / 1000, on_reached)
-
-    def stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-
-class _Part:
-    """The part of a batch that went to one ledger; called by the ledger's writer with its outcome."""
-
-    def __init__(self, writer: LogWriter, batch: Batch, ledger: _Ledger, count: int) -> None:
-        self._writer = writer
-        self._batch = batch
-        self._ledger = ledger
-        self._next = ledger.entries - count
-        self._end = ledger.entries
-
-    def __call__(self, acknowledged: int, error: BookKeeperError | None) -> bool:
-        if error is not None:
-            self._batch.fail(self._writer.end(error))
-            return True
-        end = min(self._end, acknowledged + 1)
-        if end > self._next:
-            ledger, entries = self._ledger, range(self._next, end)
-            self._next = end
-            self._batch.acknowledge(
-                [Position(ledger.first_row + each, ledger.ledger_id, each) for each in entries]
-            )
-            self._writer.settle(len(entries))
-        return self._next == self._end

@@ -12,6 +12,7 @@ from bookie_server.compaction_loop import CompactionLoop
 from bookie_server.core.presence import Presence
 from bookie_server.core.records import Add, Replace, Tombstone
 from bookie_server.core.space import Disk, Space
+from bookie_server.observing.measures import BookieMeasures
 from bookie_server.settings import BookieSettings
 from bookie_server.storage.disk.descriptors import RESERVE
 from bookie_server.storage.disk.errors import NoRoomError
@@ -69,7 +70,7 @@ class Inline:
 
 
 def loop_of(model: Model, space: Space, settings: BookieSettings) -> CompactionLoop:
-    return CompactionLoop(model.storage, settings, Inline(), space)  # type: ignore[arg-type]
+    return CompactionLoop(model.storage, settings, Inline(), space, BookieMeasures())  # type: ignore[arg-type]
 
 
 SETTINGS = BookieSettings(journal_directories=("/journal0",), ledger_directories=(_LEDGERS,))

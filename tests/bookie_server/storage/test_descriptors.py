@@ -161,7 +161,7 @@ def test_an_error_of_the_disk_is_no_shortage(shortage: Callable[[int, int], Shor
 
 @pytest.mark.parametrize(
     ("soft_limit", "connections_max", "expected"),
-    [(20_000, 10_000, 10_000), (1_024, 10_000, 960), (60, 10_000, 30), (1, 10_000, 1)],
+    [(20_000, 10_000, 10_000), (1_024, 10_000, 912), (60, 10_000, 30), (1, 10_000, 1)],
 )
 def test_connections_never_meet_the_limit(
     soft_limit: int, connections_max: int, expected: int

@@ -124,6 +124,9 @@ class _Served:
 
     async def start(self) -> None: ...
 
+    def ledgers_in_limbo(self) -> tuple[int, ...]:
+        return ()
+
 
 async def _at_once(action: Callable[..., T], *arguments: object) -> T:
     return action(*arguments)

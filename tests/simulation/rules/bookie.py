@@ -3,7 +3,7 @@
 The twin is what surrounds them in ``bookie_server.bookie``: one journal that syncs in groups, a
 dictionary for storage, fencing before every answer of a fencing request. A power cut loses what was
 not synced and, restarted, the bookie knows what its facts' encoding kept. Media that lost something
-come back in limbo, as ``bookie_server.limbo`` has it.
+come back in limbo, as ``bookie_server.integrity.limbo`` has it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bookie_server.core.handle_state import LedgerHandleState
 from bookie_server.core.presence import Presence
 from bookie_server.core.records import Add, ExplicitLac, Fence, MasterKey
 from bookie_server.core.same_entries import same_entries
-from bookie_server.limbo import state_after_loss
+from bookie_server.integrity.limbo import state_after_loss
 from bookie_server.storage.index.handle_state import decode_handle_state, encode_handle_state
 from bookie_server.wire.messages import IdRange, ReadRequest, Section, Status
 from bookie_server.wire.record import Run, parse_header

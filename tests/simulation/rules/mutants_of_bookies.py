@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bookie_server.core.absence import status_of, status_of_absence
 from bookie_server.core.admission import Admission
-from bookie_server.limbo import state_after_loss
+from bookie_server.integrity.limbo import state_after_loss
 from bookie_server.storage.index.handle_state import encode_handle_state
 from bookie_server.wire.messages import Section
 from tests.simulation.kit.patching import Always, Mutants, Patch

@@ -16,7 +16,6 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import LedgerMetadata, Stop, Transform, Versioned
 from spark_bookkeeper.ledger.errors import (
     AddQuorumTimeoutError,
-    LedgerClosedError,
     LedgerFencedError,
     NotEnoughBookiesError,
 )
@@ -313,7 +312,7 @@ class WriterTwin:
         if self.is_closed or not (state.is_settled or state.error is not None):
             return
         self.is_closed = True
-        if isinstance(state.error, LedgerClosedError | LedgerFencedError):
+        if isinstance(state.error, LedgerFencedError):
             return
         last_entry = state.last_add_confirmed
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
 from bookie_server.bookie import Bookie
 from bookie_server.client.local import LocalBookieClient
-from bookie_server.settings import BookieSettings
 from bookie_server.space.sealed_start import is_for_want_of_room, is_full
 from bookie_server.space.watch import LOOK_S
 from bookie_server.storage.disk.errors import NoRoomError, StorageFailedError, StorageRefusedError
@@ -27,6 +25,7 @@ from tests.simulation.world import history as h
 from tests.simulation.world import space_history as s
 from tests.simulation.world.history import BookieDown, Damaged
 from tests.simulation.world.operator import Operator
+from tests.simulation.world.plan import BookiePlan, settings_of
 from tests.simulation.world.process import Band, Service, band_of
 from tests.simulation.world.start_report import StartReport
 from tests.simulation.world.stores import SimStore
@@ -34,20 +33,6 @@ from tests.simulation.world.workers import DiskPace, SimWorkers
 
 if TYPE_CHECKING:
     from tests.simulation.world.cluster import World
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BookiePlan:
-    """How this world's bookies are set up; small numbers, so that files roll within seconds."""
-
-    directories: int = 1
-    checkpoint_interval_ms: int = 1_000
-    write_cache_size_bytes: int = 4096
-    session_timeout_us: int = 2_000_000
-    gc_interval_ms: int = 1_000
-    compaction_interval_ms: int = 1_000
-    compaction_merge_count: int = 8
-    pace: DiskPace = field(default_factory=DiskPace)
 
 
 def _whole_sectors(random: Random) -> str:
@@ -58,27 +43,6 @@ def _whole_sectors(random: Random) -> str:
 def _is_injected(reason: Exception) -> bool:
     """Whether the disk failed because it was told to, and not because it is full."""
     return "injected" in str(reason)
-
-
-def _settings(name: str, plan: BookiePlan) -> BookieSettings:
-    return BookieSettings(
-        bookie_id=name,
-        journal_directories=tuple(f"/j{n}" for n in range(plan.directories)),
-        ledger_directories=tuple(f"/l{n}" for n in range(plan.directories)),
-        journal_file_size_bytes=64 * 1024,
-        journal_zero_chunk_bytes=8 * 1024,
-        write_cache_size_bytes=plan.write_cache_size_bytes,
-        checkpoint_interval_ms=plan.checkpoint_interval_ms,
-        block_size_bytes=512,
-        gc_interval_ms=plan.gc_interval_ms,
-        minor_compaction_interval_ms=plan.compaction_interval_ms,
-        major_compaction_interval_ms=2 * plan.compaction_interval_ms,
-        major_compaction_live_percent=100,
-        compaction_merge_count=plan.compaction_merge_count,
-        reserve_for_fences_bytes=256 * 1024,
-        reserve_for_recovery_bytes=128 * 1024,
-        writable_margin_bytes=128 * 1024,
-    )
 
 
 class SimBookie:
@@ -118,7 +82,7 @@ class SimBookie:
         self.may_tear = False
         """Whether a power loss may tear sectors: damage, as rotten bits are."""
         self._pace = plan.pace
-        self.settings = _settings(name, plan)
+        self.settings = settings_of(name, plan)
         self.starts_served = 0
         """Starts that came as far as to serve."""
         self.away_until_us = 0
@@ -245,6 +209,7 @@ class SimBookie:
             self._now_ms,
             is_sealed,
             may_replace,
+            world.heals,
         )
         bookie = await service.prepare()
         # One that is not counted leaves the disk as old as it was, and proves nothing of it.
@@ -393,8 +358,16 @@ class SimBookie:
         if not paths:
             return
         logs = [path for path in paths if path.endswith(".log")]  # of all files the fewest
-        path = self._random.choice(logs if logs and self._random.randrange(2) else paths)
+        self._flip(self._random, logs if logs and self._random.randrange(2) else paths)
+
+    def rot_at_rest(self, random: Random) -> None:
+        """Flip a bit of an entry log, and let the process run on."""
+        if logs := sorted(path for path in self.files.names_now if path.endswith(".log")):
+            self._flip(random, logs)
+
+    def _flip(self, random: Random, paths: list[str]) -> None:
+        path = random.choice(paths)
         if content := self.files.content(path):
-            at = self._random.randrange(min(len(content), 16 * 1024))
-            content[at] ^= 1 << self._random.randrange(8)
+            at = random.randrange(min(len(content), 16 * 1024))
+            content[at] ^= 1 << random.randrange(8)
             self._world.history.record(Damaged(self.name, path))

@@ -4,7 +4,7 @@ Each yields a sentence for every way in which a history breaks it; its name is t
 ``tests/simulation/test_checkers.py`` shows each of them a history it must reject. What clients are
 told (I4, I5, I7) is judged in :mod:`tests.simulation.world.reader_checkers`, I12 and the storage's own
 S1-S5 in :mod:`tests.simulation.world.storage_checkers`, I23 and I27 in
-:mod:`tests.simulation.world.collection_checkers`; I22 speaks of re-replication, which these layers have not.
+:mod:`tests.simulation.world.collection_checkers`.
 """
 
 from __future__ import annotations
@@ -188,18 +188,20 @@ def i14_recovery_leaves_fragments(story: Story) -> Iterator[str]:
     """Until a recovery closes the ledger it reads the fragments it found."""
     for before, commit in story.changes():
         is_running = commit.metadata.state is LedgerState.IN_RECOVERY
-        if is_running and before.fragments != commit.metadata.fragments:
+        is_replacement = story.replacement(before, commit) is not None
+        if is_running and before.fragments != commit.metadata.fragments and not is_replacement:
             yield f"{commit} changed {before.fragments}"
 
 
 def i15_fragments_immutable(story: Story) -> Iterator[str]:
     """Only the last fragment changes; a writer's new one begins behind its LAC.
 
-    A recovery that had to replace bookies commits that with the close, perhaps as several.
+    A recovery that had to replace bookies commits that with the close, perhaps as several. Whoever makes
+    copies again changes one place of one complete fragment (I22).
     """
     for before, commit in story.changes():
         old, new = before.fragments, commit.metadata.fragments
-        if old == new:
+        if old == new or story.replacement(before, commit) is not None:
             continue
         begins_at = new[-1].first_entry
         if len(new) < len(old) or new[: len(old) - 1] != old[:-1]:
@@ -255,14 +257,15 @@ def i18_compare_and_set(story: Story) -> Iterator[str]:
 
 
 def i19_state_machine(story: Story) -> Iterator[str]:
-    """OPEN, perhaps IN_RECOVERY, CLOSED; nothing changes a closed ledger but deletion."""
+    """OPEN, perhaps IN_RECOVERY, CLOSED; nothing changes a closed ledger but deletion, and copies made again."""
     legal = {
         LedgerState.OPEN: tuple(LedgerState),
         LedgerState.IN_RECOVERY: (LedgerState.IN_RECOVERY, LedgerState.CLOSED),
         LedgerState.CLOSED: (),
     }
     for before, commit in story.changes():
-        if commit.metadata.state not in legal[before.state]:
+        is_legal = commit.metadata.state in legal[before.state]
+        if not is_legal and story.replacement(before, commit) is None:
             yield f"{commit} after {before.state.name}"
         if story.deleted.get(commit.ledger, commit.index) < commit.index:
             yield f"{commit} after the ledger was deleted"
@@ -281,6 +284,21 @@ def i21_recovery_copies_bytes(story: Story) -> Iterator[str]:
     for event in story.history.of(h.Durable):
         if event.crc != story.crcs[event.ledger, event.entry]:
             yield f"{event} differs from what was stored first"
+
+
+def i22_replication_safe(story: Story) -> Iterator[str]:
+    """A bookie is named in the place of another once it has stored all that it is named for."""
+    for before, commit in story.changes():
+        replaced = story.replacement(before, commit)
+        if replaced is None:
+            continue
+        bookie, entries = replaced
+        for entry in entries:
+            if bookie not in write_set(commit.metadata, entry):
+                continue
+            if not story.is_durable(bookie, commit.ledger, entry, commit.index):
+                yield f"{commit} names {bookie}, which has not stored entry {entry}"
+                break
 
 
 def i24_fenced_means_fence(story: Story) -> Iterator[str]:
@@ -305,7 +323,7 @@ PROTOCOL_CHECKERS: tuple[Checker, ...] = (
     i8_fence_monotone, i9_fence_before_reply, i10_coverage_before_read, i11_negative_needs_quorum,
     i13_unknown_aborts, i14_recovery_leaves_fragments, i15_fragments_immutable, i16_ensemble_valid,
     i17_no_ack_ahead_of_metadata, i18_compare_and_set, i19_state_machine, i20_writer_stops,
-    i21_recovery_copies_bytes, i24_fenced_means_fence,
+    i21_recovery_copies_bytes, i22_replication_safe, i24_fenced_means_fence,
 )  # fmt: skip
 CHECKERS: tuple[Checker, ...] = (
     *PROTOCOL_CHECKERS,

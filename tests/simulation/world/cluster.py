@@ -19,9 +19,10 @@ from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.settings import ClientSettings
 from tests.simulation.kit.loop import Owner, SimLoop
-from tests.simulation.world.bookies import BookiePlan, SimBookie
+from tests.simulation.world.bookies import SimBookie
 from tests.simulation.world.history import History, Injected
 from tests.simulation.world.network import Network, NetworkFaults, SimBookieClient
+from tests.simulation.world.plan import BookiePlan
 from tests.simulation.world.stores import (
     CLUSTER_ID,
     ROOT,
@@ -69,9 +70,15 @@ class SimClient:
 class World:
     """Everything of one run; made inside its loop."""
 
-    def __init__(self, loop: SimLoop, seed: int, *, plan: BookiePlan, bookies: int) -> None:
+    def __init__(
+        self, loop: SimLoop, seed: int, *, plan: BookiePlan, bookies: int, heals: bool = False
+    ) -> None:
         self.loop = loop
         self.seed = seed
+        self.heals = heals
+        """Whether bookies look after what they may have lost."""
+        self.still_lacking = ""
+        """The copy that was waited for last."""
         self.history = History(lambda: loop.now_us)
         self.injected: Counter[str] = Counter()
         self.tree = ObservedTree(self.history)

@@ -68,6 +68,12 @@ def up(*entries: int, fenced: tuple[int, ...] = (), limbo: tuple[int, ...] = ())
     return h.BookieUp("b0", 1, ((7, entries),), fenced, limbo, 0, 0)
 
 
+def taken_over(version: int, bookie: str) -> h.Committed:
+    """Its copies of the closed ledger are named, in the place of b2's."""
+    closed = replace(all_at("b0", "b1", bookie).in_recovery().closed(1, 0))
+    return committed(version, closed, "healer")
+
+
 OK, NO = Status.OK, Status.NO_ENTRY
 ONE_SENT = [committed(0, OPEN), appended(1)]
 WRITTEN = [committed(0, OPEN), appended(2), *stored(0, *ENSEMBLE), *stored(1, "b0", "b1")]
@@ -110,6 +116,13 @@ REWRITTEN = replace(OPEN, fragments=(Fragment(0, ("b5", "b1", "b2")), Fragment(2
 MOVED = OPEN.with_ensemble(1, ("b0", "b1", "b3"))
 ARRIVED = h.AddArrived("b0", "w", 7, 0, 0, False)
 LOW, IN_MARGIN = s.Looked("b0", Band.RECOVERY), s.Looked("b0", Band.MARGIN)
+HEALED = [
+    *SOUND,
+    s.Listed("healer", (*ENSEMBLE, "b3")),
+    *stored(0, "b3"),
+    *stored(1, "b3"),
+    taken_over(3, "b3"),
+]
 CONTROLS: dict[Checker, dict[str, Sequence[h.Event]]] = {
     checkers.i1_no_truncation: {"closed below an ack": [*RECOVERING, closed_at(0)]},
     checkers.i2_acked_readable: {
@@ -224,6 +237,9 @@ CONTROLS: dict[Checker, dict[str, Sequence[h.Event]]] = {
     },
     checkers.i21_recovery_copies_bytes: {
         "another LAC in the header": [*ACKED, h.Durable("b2", 7, 1, 999)]
+    },
+    checkers.i22_replication_safe: {
+        "named before it has everything": [*SOUND, *stored(0, "b3"), taken_over(3, "b3")],
     },
     checkers.i24_fenced_means_fence: {
         "ended a writer by itself": [*ACKED, h.AddReplied("b1", 7, 2, 2, False, Status.FENCED)],

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.simulation.world import history as h
-from tests.simulation.world.bookies import BookiePlan, SimBookie
+from tests.simulation.world.bookies import SimBookie
 from tests.simulation.world.cluster import World
 from tests.simulation.world.network import NetworkFaults
+from tests.simulation.world.plan import BookiePlan
 from tests.simulation.world.stores import StoreFaults
 from tests.simulation.world.workers import DiskPace
 

@@ -14,6 +14,7 @@ from bookkeeper_metadata.model import LedgerState
 from tests.simulation.world import collection_history as c
 from tests.simulation.world import history as h
 from tests.simulation.world import space_history as s
+from tests.simulation.world.healing_history import DamageMarked, LimboEnded
 from tests.simulation.world.process import Band
 from tests.simulation.world.story import NEVER, Story
 
@@ -222,6 +223,24 @@ def _of_clients(story: Story) -> Iterator[str]:
                 pass
 
 
+def _of_healing(story: Story) -> Iterator[str]:
+    for before, commit in story.changes():
+        if story.replacement(before, commit) is not None:
+            yield "share taken over"
+            if not before.is_closed:
+                yield "share of an open ledger taken over"
+    for event in story.history.events:
+        match event:
+            case LimboEnded():
+                yield "limbo ended"
+            case DamageMarked(is_limbo=False):
+                yield "damage marked"
+            case DamageMarked():
+                yield "limbo marked"
+            case _:
+                pass
+
+
 REACHABLE = (
     "writer replaced a fragment", "writer began a fragment", "recovery closed a ledger",
     "recovery replaced a bookie", "recovery closed a striped ledger",
@@ -241,7 +260,8 @@ REACHABLE = (
     "recovery add refused", "add refused, read-only", "bookie takes entries again",
     "recovery add on the reserve", "fence on the reserve", "fence refused, exhausted", "sealed start",
     "sealed start over", "read from a full bookie", "read-only by hand", "checkpoint without room",
-    "gentle run", "ledger collected", "logs merged", "log rewritten",
+    "gentle run", "ledger collected", "logs merged", "log rewritten", "share taken over",
+    "share of an open ledger taken over", "limbo ended", "limbo marked", "damage marked",
 )  # fmt: skip
 _OF_FAULTS = {
     "F14 reply to a mutation lost": "compare-and-set applied, reply lost",
@@ -255,6 +275,7 @@ _FINDERS = (
     _of_held_places,
     _of_space,
     _of_clients,
+    _of_healing,
 )
 
 

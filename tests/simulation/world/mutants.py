@@ -20,7 +20,7 @@ from tests.simulation.kit import kills
 from tests.simulation.kit.kills import Kill
 from tests.simulation.kit.patching import Mutant, Mutants
 from tests.simulation.rules import mutants_of_bookies, mutants_of_writers
-from tests.simulation.world import mutants_of_space
+from tests.simulation.world import mutants_of_healing, mutants_of_space
 from tests.simulation.world.run import run_seed
 
 MUTANTS = Mutants()
@@ -90,5 +90,5 @@ mutant(
     "S2",
 ).edit(_delete_below, {"id < mark.file_id": "id <= mark.file_id"})
 
-for _mutant in mutants_of_space.MUTANTS.values():
+for _mutant in (*mutants_of_space.MUTANTS.values(), *mutants_of_healing.MUTANTS.values()):
     MUTANTS.add(_mutant)

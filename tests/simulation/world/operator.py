@@ -132,6 +132,12 @@ class Operator:
         self._world.history.record(h.DisksHarmed(bookie.name, kind, tuple(chosen)))
         self._world.count(f"F18 directories {kind}", bookie.name)
 
+    def lose_disks(self) -> None:
+        """The machine breaks, and comes back with empty disks that are said to be in the place of lost ones."""
+        if not self._is_busy:
+            self._bookie.kill("broken")
+            self._replace(self._bookie.directories)
+
     # -- another process under the same id ----------------------------------------------------------------
 
     def start_rival(self) -> None:

@@ -12,13 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bookie_server.bookie import Bookie
 from bookie_server.collection.collector import Collector
 from bookie_server.core.space import Mode
 from bookie_server.identity import claim_identity
-from bookie_server.limbo import put_ledgers_in_limbo, wait_until_unregistered
+from bookie_server.integrity.integrity_check import IntegrityCheck
+from bookie_server.integrity.limbo import put_ledgers_in_limbo, wait_until_unregistered
+from bookie_server.integrity.scrubber import Scrubber
 from bookie_server.registrar import Registrar
 from bookie_server.settings import BookieSettings
 from bookie_server.space.sealed_start import overlay
@@ -34,12 +36,15 @@ from bookkeeper_metadata.bookies import (
     Endpoint,
 )
 from bookkeeper_metadata.errors import MetadataUnavailableError
+from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.readonly import ReadonlyWishes
 from bookkeeper_metadata.store.operations import NodeExistsError
+from bookkeeper_metadata.underreplication import Underreplication
 from tests.simulation.kit.files import SimFileSystem
 from tests.simulation.world import space_history as s
+from tests.simulation.world.healing_history import DamageMarked, LimboEnded
 from tests.simulation.world.history import History
 from tests.simulation.world.stores import CLUSTER_ID, ROOT, SimStore
 from tests.simulation.world.workers import SimWorkers
@@ -85,6 +90,7 @@ class Service:
     now_ms: Callable[[], int]
     is_sealed: bool
     may_replace: bool
+    heals: bool
     collector: Collector | None = None
 
     async def prepare(self) -> Bookie:
@@ -159,6 +165,10 @@ class Service:
             collecting = self.collector.run()
             tasks.append(asyncio.create_task(collecting, name=f"collect-{self.name}"))
             ends.append(tasks[-1])  # type: ignore[arg-type]
+        if self.heals and not self.is_sealed:
+            keeping = self._keep_whole(bookie, machine)
+            tasks.append(asyncio.create_task(keeping, name=f"keep-{self.name}"))
+            ends.append(tasks[-1])  # type: ignore[arg-type]
         try:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if bookie.failed not in done:
@@ -174,6 +184,26 @@ class Service:
         await bookie.stop()
         return None
 
+    async def _keep_whole(self, bookie: Bookie, machine: SimBookie) -> None:
+        """Behind the registration, as the server does."""
+        while not machine.is_registered:  # noqa: ASYNC110 - virtual time costs nothing
+            await asyncio.sleep(0.05)
+        pace = LoopPace(self.settings.scrub_bytes_per_second)
+        store, random = self.store, self.random
+        integrity = ObservedIntegrity(
+            self.history,
+            bookie,
+            self.name,
+            LedgerStore(store, ROOT, random=random),
+            Underreplication(store, ROOT, random=random),
+            interval_ms=self.settings.integrity_check_interval_ms,
+            pace=pace,
+            clock_ms=self.now_ms,
+        )
+        interval_ms = self.settings.scrub_interval_ms
+        scrubber = Scrubber(bookie, interval_ms=interval_ms, pace=pace, random=random)
+        await asyncio.gather(integrity.run(), scrubber.run())
+
     async def _register(self, registrar: Registrar, machine: SimBookie) -> None:
         while True:
             try:
@@ -183,6 +213,25 @@ class Service:
             else:
                 machine.is_registered = True
                 return
+
+
+class ObservedIntegrity(IntegrityCheck):
+    """Tells the observer what came of it."""
+
+    def __init__(
+        self, history: History, bookie: Bookie, name: str, *others: Any, **more: Any
+    ) -> None:
+        super().__init__(bookie, name, *others, **more)
+        self._history = history
+
+    async def _mark(self, ledger_id: int) -> None:
+        await super()._mark(ledger_id)
+        is_limbo = ledger_id in self._limbo
+        self._history.record(DamageMarked(self._bookie_id, ledger_id, is_limbo))
+
+    def _end_limbo(self, ledger_id: int) -> None:
+        super()._end_limbo(ledger_id)
+        self._history.record(LimboEnded(self._bookie_id, ledger_id))
 
 
 class ObservedWatch(SpaceWatch):

@@ -19,6 +19,7 @@ from tests.simulation.world.checkers import violations_of
 from tests.simulation.world.cluster import SimClient, World, fork
 from tests.simulation.world.faults import Nemesis, Swarm, draw_swarm
 from tests.simulation.world.garbage import keeps_garbage
+from tests.simulation.world.healing import Healers, HealingPlan, draw_healing, until_whole
 from tests.simulation.world.history import History, Opened, PhaseBegun
 from tests.simulation.world.marks import marks_of
 from tests.simulation.world.space import Filler, SpacePlan, draw_space, gentle
@@ -62,7 +63,7 @@ def run_seed(seed: int) -> Outcome:
         space = draw_space(fork(seed, "space plan"), swarm)
         if space.is_gentle:
             swarm = gentle(swarm)
-        run = Run(loop, seed, swarm, space)
+        run = Run(loop, seed, swarm, space, draw_healing(fork(seed, "healing")))
         stuck = ""
         try:
             loop.run_until_complete(run.everything())
@@ -91,21 +92,32 @@ def _end_everything(loop: SimLoop) -> None:
 class Run:
     """The phases of one seed."""
 
-    def __init__(self, loop: SimLoop, seed: int, swarm: Swarm, space: SpacePlan) -> None:
+    def __init__(
+        self, loop: SimLoop, seed: int, swarm: Swarm, space: SpacePlan, healing: HealingPlan
+    ) -> None:
         self.loop = loop
         self.seed = seed
         self.swarm = swarm
         self.space = space
+        self.healing = healing
         self.violations: list[str] = []
         self._is_finished = False
 
     async def everything(self) -> None:
         """All phases in order."""
-        self.world = World(self.loop, self.seed, plan=self.swarm.plan, bookies=self.swarm.bookies)
+        self.world = World(
+            self.loop,
+            self.seed,
+            plan=self.swarm.plan,
+            bookies=self.swarm.bookies,
+            heals=bool(self.healing.healers),
+        )
         self.load = Workload(self.world, self.swarm)
         self.nemesis = Nemesis(self.world, self.swarm)
         self.filler = Filler(self.world, self.space)
+        self.healers = Healers(self.world, self.healing)
         await self.world.start()
+        self.healers.begin(self.nemesis.atlas)
         await self._chaos()
         await self._heal()
         if self.space.is_active:
@@ -114,6 +126,10 @@ class Run:
         await self._within("L4 EveryBookieTakesEntries", self.world.settle(), _SETTLED_S_MAX)
         await self._within("L3 EveryOperationEnds", self._wind_down())
         await self._within("L1 EveryLedgerCloses", self._close_everything())
+        if self.healing.healers:
+            self.world.history.record(PhaseBegun("making whole"))
+            self.healers.harm_at_last()
+            await self._within("L8 EveryCopyIsThere", until_whole(self.world))
         await self._within("L7 SpaceComesBack", self._collect_everything(), _SETTLED_S_MAX)
         self._is_finished = True
 
@@ -156,6 +172,7 @@ class Run:
     async def _heal(self) -> None:
         world = self.world
         world.history.record(PhaseBegun("healing"))
+        self.healers.may_die = False
         world.network.heal()
         world.weather.faults = StoreFaults()
         world.weather.out_until_us = 0
@@ -247,7 +264,7 @@ class Run:
                 await work
         except TimeoutError:
             last = [event for event in self.world.history.events if not isinstance(event, Opened)]
-            detail = str(last[-1]) if last else ""
+            detail = self.world.still_lacking or (str(last[-1]) if last else "")
             self.violations.append(f"{claim}: not within {most_s} s; last {detail}")
         except BookKeeperError as error:
             self.violations.append(f"{claim}: {error!r}")

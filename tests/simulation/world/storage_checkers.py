@@ -32,7 +32,11 @@ def i12_no_false_negative(story: Story) -> Iterator[str]:
                     continue
                 for entry, since in held.items():
                     is_wanted = event.stripe is None or event.stripe.wants(entry)
-                    if first <= entry <= last and is_wanted and since < _valid_from(story, event):
+                    if not (first <= entry <= last and is_wanted):
+                        continue
+                    if since < _valid_from(story, event) and not _is_unwanted(
+                        story, event.bookie, event.ledger, entry, event.index
+                    ):
                         yield f"{event} denies entry {entry}, durable since event {since}"
         elif event.status in DENIALS:
             held = story.durable.get((event.bookie, event.ledger), {})
@@ -65,6 +69,9 @@ def s2_nothing_durable_is_lost(story: Story) -> Iterator[str]:
                 continue
             lost = [e for e, since in entries.items() if since < event.index]
             lost = [e for e in lost if e not in held.get(ledger, set())]
+            lost = [
+                e for e in lost if not _is_unwanted(story, event.bookie, ledger, e, event.index)
+            ]
             if lost and not _is_excused(story, event, ledger):
                 yield f"{event} lost entries {lost} of ledger {ledger}"
         for (bookie, ledger), since in story.fenced.items():
@@ -91,6 +98,16 @@ def _is_lawfully_forgotten(story: Story, bookie: str, ledger: int, at: int) -> b
     return is_damaged and not (
         metadata is not None and any(bookie in fragment.ensemble for fragment in metadata.fragments)
     )
+
+
+def _is_unwanted(story: Story, bookie: str, ledger: int, entry: int, at: int) -> bool:
+    """Damaged media may lose an entry of a closed ledger that nobody asks this bookie for any more, and
+    limbo ends without it.
+    """
+    metadata = story.metadata(ledger, at)
+    is_over = metadata is None or metadata.is_closed
+    is_damaged = story.damaged.get(bookie, at) < at
+    return is_damaged and is_over and not story.is_assigned(bookie, ledger, entry, at)
 
 
 def s4_replay_idempotent(story: Story) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 from bookie_server.wire.messages import Status
 from bookkeeper_metadata.model import LedgerMetadata, LedgerState
@@ -20,6 +21,14 @@ DENIALS = (Status.NO_ENTRY, Status.NO_LEDGER)
 """The only answers that are evidence of absence. The checkers' arithmetic and this list are their
 own: a mistake in the product's must not blind them.
 """
+
+
+class Replaced(NamedTuple):
+    """A bookie in the place of another."""
+
+    bookie: str
+    entries: range
+    """Of the fragment; a striped one's are not all the bookie's."""
 
 
 class Story:
@@ -85,6 +94,32 @@ class Story:
         for versions in self.versions.values():
             for before, after in pairwise(versions):
                 yield before.metadata, after
+
+    def replacement(self, before: LedgerMetadata, commit: h.Committed) -> Replaced | None:
+        """Who took over whose share of a complete fragment, if that is all that the commit changed."""
+        after = commit.metadata
+        if (before.state, len(before.fragments)) != (after.state, len(after.fragments)):
+            return None
+        pairs = zip(before.fragments, after.fragments, strict=True)
+        changed = [(number, *pair) for number, pair in enumerate(pairs) if pair[0] != pair[1]]
+        if len(changed) != 1 or changed[0][1].first_entry != changed[0][2].first_entry:
+            return None
+        number, old, new = changed[0]
+        places = [p for p, name in enumerate(old.ensemble) if name != new.ensemble[p]]
+        is_last = number == len(after.fragments) - 1
+        if len(places) != 1 or new.ensemble[places[0]] in old.ensemble:
+            return None
+        if is_last and not after.is_closed:
+            return None
+        last = after.last_entry if is_last else after.fragments[number + 1].first_entry - 1
+        return Replaced(new.ensemble[places[0]], range(new.first_entry, last + 1))
+
+    def is_assigned(self, bookie: str, ledger: int, entry: int, at: int) -> bool:
+        """Whether the metadata of a moment names the bookie for an entry that may be asked for."""
+        metadata = self.metadata(ledger, at)
+        if metadata is None or (metadata.is_closed and entry > metadata.last_entry):
+            return False
+        return bookie in write_set(metadata, entry)
 
     def end(self, ledger: int) -> h.Committed | None:
         """The commit that closed a ledger."""

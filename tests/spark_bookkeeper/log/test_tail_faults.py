@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
+from unittest.mock import patch
 
 import pytest
 
@@ -21,7 +22,9 @@ from spark_bookkeeper.log.errors import LogHasWriterError
 from spark_bookkeeper.log.format.epoch import Job, LedgerWritten
 from spark_bookkeeper.log.format.model import LogSettings
 from spark_bookkeeper.log.format.position import Position
+from spark_bookkeeper.log.writing.leader import Leader
 from tests.doubles.stores import LoseNth, UnrulyStore, every_mutation, losing_at_random
+from tests.doubles.waits import pass_turns
 from tests.patience import seconds
 from tests.spark_bookkeeper.log.tail_world import NAME, Client, History, TailWorld, values
 from tests.spark_bookkeeper.log.world import DAY_MS, create_under, message_of
@@ -116,6 +119,7 @@ class Contest:
         self.seed = seed
         self.history = History()
         self.seen: Counter[str] = Counter()
+        self.heal_rate = self.random.choice((0.0, 0.1, 0.3))
         self.loss_rate = self.random.choice((0.0, 0.01, 0.05))
         self.late_rate = self.random.choice((0.0, 0.1, 0.3))
         self.crash_rate = self.random.choice((0.0, 0.1, 0.3))
@@ -147,7 +151,7 @@ class Contest:
         self.world = await TailWorld.with_log(self.seed)
         tailing = asyncio.ensure_future(self.follow())
         await asyncio.gather(
-            *(self.contender() for _ in range(self.random.choice((2, 3)))),
+            *(self.contender() for _ in range(self.random.choice((1, 2, 3)))),
             self.spark(),
             self.collector(),
         )
@@ -184,20 +188,26 @@ class Contest:
         settings = {"roll_entries": self.random.choice((0, 1, 3))}
         writer = await client.writer(**settings)
         waiting: list[asyncio.Task[None]] = []
+        others: list[asyncio.Task[None]] = []
         try:
             for payload in values(0, self.random.randrange(8), name):
                 future = writer.append_async(payload)
                 waiting.append(asyncio.ensure_future(self.tell(payload, future)))
+                if self.random.random() < self.heal_rate:
+                    others.append(asyncio.ensure_future(self.heal(writer.ledger_id)))
                 await self.turns(20)
                 if self.random.random() < self.crash_rate / 4:
                     client.is_dead = True
                     writer.abandon(ClientClosedError("crashed"))
                     self.seen["crashed"] += 1
                     return
+            # Half of them close with appends under way.
+            if self.random.random() < 0.5:
+                await asyncio.gather(*waiting, return_exceptions=True)
+            await writer.close()
+            self.seen["closed"] += 1
         finally:
-            await asyncio.gather(*waiting, return_exceptions=True)
-        await writer.close()
-        self.seen["closed"] += 1
+            await asyncio.gather(*waiting, *others, return_exceptions=True)
 
     async def tell(self, payload: bytes, future: asyncio.Future[Position]) -> None:
         self.history.tell(payload, await future)
@@ -210,6 +220,12 @@ class Contest:
                 self.world.now_ms += 8 * DAY_MS
             with self.counting("collected"):
                 await self.client().collect()
+
+    async def heal(self, ledger_id: int) -> None:
+        """Recover a ledger of whoever leads, without wanting the log."""
+        await self.turns(20)
+        with self.counting("healed"):
+            await self.client().fence(ledger_id)
 
     async def spark(self) -> None:
         """Commits between the writers, refused while one of them leads."""
@@ -247,7 +263,9 @@ class Contest:
 def run_seed(seed: int) -> Counter[str]:
     contest = Contest(seed)
     try:
-        asyncio.run(contest.main())
+        # A pause is as long as others have something to do.
+        with patch.object(Leader, "_sleep", lambda _leader, _seconds: pass_turns(3)):
+            asyncio.run(contest.main())
     except BaseException as failed:
         failed.add_note(f"seed={seed}")
         raise
@@ -263,7 +281,7 @@ def test_contending_writers_and_commits_never_lose_double_or_mix_rows() -> None:
 
     # The schedules must reach what they are for.
     ends = {"closed", "crashed", "spark_committed", "collected"}
-    assert ends | {"LogFencedError", "LogHasWriterError"} <= seen.keys()
+    assert ends | {"LogFencedError", "LogHasWriterError", "healed"} <= seen.keys()
 
 
 def test_the_same_seed_gives_the_same_contest() -> None:

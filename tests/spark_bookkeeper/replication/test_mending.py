@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from bookie_server.wire.messages import Status
-from spark_bookkeeper.ledger.errors import EntryUnreadableError
+from bookkeeper_metadata.foundation.pace import LoopPace
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.replication.mending import LedgerMender, Mended
 from tests.spark_bookkeeper.ledger.scene import Scene, numbers, read_all
@@ -19,14 +21,24 @@ SHAPES = pytest.mark.parametrize(
 )
 
 
-async def at_once(_: int) -> None:
-    """No pace."""
+class Meanwhile(LoopPace):
+    """Does something whenever entries are about to be copied."""
+
+    def __init__(self, happens: Callable[[int], Awaitable[None]], at_most: int = 1_000) -> None:
+        super().__init__(0)
+        self._happens = happens
+        self._left = at_most
+
+    async def take(self, size_bytes: int) -> None:
+        if self._left:
+            self._left -= 1
+            await self._happens(size_bytes)
 
 
 async def mend(scene: Scene, own: str | None = None, seed: int = 7) -> Mended:
     """As a process of its own would."""
     context = scene.cluster.client(seed).cluster
-    return await LedgerMender(context, at_once, own).mend(scene.ledger_id)
+    return await LedgerMender(context, LoopPace(0), own).mend(scene.ledger_id)
 
 
 async def assert_whole(scene: Scene, *, last_entry: int | None = None) -> None:
@@ -43,8 +55,9 @@ async def assert_whole(scene: Scene, *, last_entry: int | None = None) -> None:
 
 
 async def write(scene: Scene, count: int) -> None:
-    """So many entries, and the end of the ledger."""
+    """So many entries, on all of their bookies, and the end of the ledger."""
     await scene.writer.append_many(numbers(count))
+    await scene.settle_adds()
     await scene.writer.close()
 
 
@@ -183,9 +196,11 @@ async def test_an_entry_that_nobody_returns_ends_it_and_the_metadata_stays(scene
     for bookie_id in scene.ensemble[1:]:
         scene.cluster.faults[bookie_id].read_status = Status.UNKNOWN
 
-    with pytest.raises(EntryUnreadableError):
-        await mend(scene)
+    mended = await mend(scene)
 
+    (why,) = mended.left
+    assert "what it held cannot all be had: no replica returned the entry" in why
+    assert not mended.is_whole
     assert await scene.metadata() == before
 
 
@@ -193,12 +208,37 @@ async def test_an_entry_that_nobody_returns_ends_it_and_the_metadata_stays(scene
 async def test_a_bookie_that_cannot_say_what_it_holds_is_left_alone(scene: Scene) -> None:
     await write(scene, 3)
     doubtful = scene.ensemble[1]
-    scene.cluster.bookies[doubtful].storage.contents.set_limbo([scene.ledger_id])
+    scene.cluster.bookies[doubtful].storage.contents.suspect_everything()
 
     mended = await mend(scene)
 
     assert mended.left == [f"{doubtful} does not know what it holds: UNKNOWN"]
     assert mended.replaced == []
+
+
+@FIVE
+async def test_a_copy_that_is_lost_before_it_is_named_is_made_again(scene: Scene) -> None:
+    """The bookie's limbo covers what the metadata names it for, and it was not named yet."""
+    await write(scene, 5)
+    lost = scene.ensemble[0]
+    target = min(scene.cluster.bookies.keys() - set(scene.ensemble))
+    await lose(scene, lost)
+    context, wiped = scene.cluster.client(7).cluster, False
+    update = context.ledgers.update
+
+    async def lose_the_copy(*asked: Any) -> Any:
+        nonlocal wiped
+        if not wiped:
+            wiped = True
+            await scene.cluster.wipe(target)
+        return await update(*asked)
+
+    context.ledgers.update = lose_the_copy  # type: ignore[method-assign, assignment]
+    mended = await LedgerMender(context, LoopPace(0), target).mend(scene.ledger_id)
+
+    assert wiped
+    assert mended.is_whole
+    await assert_whole(scene)
 
 
 @FIVE
@@ -266,15 +306,13 @@ async def test_a_place_that_somebody_else_filled_meanwhile_is_not_taken_away(sce
     first, second = sorted(scene.cluster.bookies.keys() - set(scene.ensemble))
     await lose(scene, lost)
     context = scene.cluster.client(7).cluster
-    changed = False
 
-    async def meanwhile(_: int) -> None:
-        nonlocal changed
-        if not changed:
-            changed = True
-            await mend(scene, own=second)
+    async def mend_it_too(_: int) -> None:
+        await mend(scene, own=second)
 
-    mended = await LedgerMender(context, meanwhile, first).mend(scene.ledger_id)
+    mended = await LedgerMender(context, Meanwhile(mend_it_too, at_most=1), first).mend(
+        scene.ledger_id
+    )
 
     assert mended.is_whole
     assert mended.replaced == []

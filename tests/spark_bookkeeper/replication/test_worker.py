@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from bookie_server.wire.messages import Status
+from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.errors import LedgerFencedError
 from spark_bookkeeper.ledger.protocol.transitions import marked_in_recovery
+from spark_bookkeeper.replication.lost_bookies import Patience
+from spark_bookkeeper.replication.measures import ReplicationMeasures
 from spark_bookkeeper.replication.mending import LedgerMender
 from spark_bookkeeper.replication.settings import ReplicationSettings
 from spark_bookkeeper.replication.worker import ReplicationWorker
 from tests.doubles.cluster import ROOT
 from tests.spark_bookkeeper.ledger.scene import Scene, numbers
-from tests.spark_bookkeeper.replication.test_mending import assert_whole, lose, write
+from tests.spark_bookkeeper.replication.test_mending import Meanwhile, assert_whole, lose, write
 
 AT_ONCE = ReplicationSettings(open_ledger_grace_ms=0, retry_ms_min=1, retry_ms_max=1, poll_ms=1)
 FIVE = pytest.mark.cluster(bookies=5)
-
-
-async def no_pace(_: int) -> None:
-    """As fast as can be."""
 
 
 def marks_of(scene: Scene, seed: int = 3) -> Underreplication:
@@ -36,15 +35,17 @@ def worker_of(
     settings: ReplicationSettings = AT_ONCE,
     *,
     seed: int = 7,
-    pace: Callable[[int], Awaitable[None]] = no_pace,
+    pace: LoopPace | None = None,
+    measures: ReplicationMeasures | None = None,
 ) -> ReplicationWorker:
     context = scene.cluster.client(seed).cluster
     return ReplicationWorker(
         context,
         Underreplication(context.store, ROOT, random=Random(seed)),
-        LedgerMender(context, pace),
+        LedgerMender(context, pace or LoopPace(0)),
         holder=f"worker{seed}",
         settings=settings,
+        measures=measures,
     )
 
 
@@ -82,6 +83,31 @@ async def test_a_marked_ledger_is_mended_and_its_mark_cleared(scene: Scene) -> N
     assert await worker_of(scene).look() == 0
 
 
+@FIVE
+async def test_what_a_worker_did_is_counted(scene: Scene) -> None:
+    await write(scene, 50)
+    await lose_and_mark(scene)
+    measures = ReplicationMeasures()
+    other = await scene.client.create_ledger()
+    await other.close()
+    await marks_of(scene).mark(other.ledger_id, ["b9:1"], now_ms=1)
+    # One that waits: nobody knows it.
+    await marks_of(scene).mark(99, ["b9:1"], now_ms=1)
+    worker = worker_of(scene, pace=measures.pace, measures=measures)
+
+    cleared = await worker.look()
+
+    left = len(await marked(scene))
+    assert cleared == 3 - left
+    assert measures.underreplicated_ledgers == left
+    assert measures.mended.count == cleared
+    assert measures.replaced_members >= 1
+    assert measures.pace.begun_bytes >= 50
+    await worker.look()
+    assert measures.mended.count == cleared
+    assert measures.underreplicated_ledgers == len(await marked(scene))
+
+
 @pytest.mark.conformance("A9")
 @FIVE
 async def test_what_is_marked_while_it_is_mended_stays_marked(scene: Scene) -> None:
@@ -91,7 +117,7 @@ async def test_what_is_marked_while_it_is_mended_stays_marked(scene: Scene) -> N
     async def mark_again(_: int) -> None:
         await marks_of(scene).mark(scene.ledger_id, [lost], now_ms=2)
 
-    assert await worker_of(scene, pace=mark_again).look() == 0
+    assert await worker_of(scene, pace=Meanwhile(mark_again)).look() == 0
     assert await marked(scene) == [scene.ledger_id]
     # Behind it nothing lacks, and the mark goes.
     assert await worker_of(scene).look() == 1
@@ -108,7 +134,7 @@ async def test_two_workers_take_turns(scene: Scene) -> None:
         begun.set()
         await go_on.wait()
 
-    first = asyncio.create_task(worker_of(scene, pace=slowly).look())
+    first = asyncio.create_task(worker_of(scene, pace=Meanwhile(slowly)).look())
     await begun.wait()
     assert await marks_of(scene).list_locked_ledgers() == {scene.ledger_id}
     assert await worker_of(scene, seed=8).look() == 0
@@ -232,3 +258,43 @@ async def test_nothing_is_mended_while_auto_recovery_is_disabled(scene: Scene) -
 
     assert await marked(scene) == []
     await assert_whole(scene)
+
+
+async def test_what_failed_is_tried_again_as_soon_as_a_bookie_comes(scene: Scene) -> None:
+    await write(scene, 5)
+    lost = await lose_and_mark(scene)
+    patient = replace(AT_ONCE, retry_ms_min=3_600_000, retry_ms_max=3_600_000)
+    worker = worker_of(scene, patient)
+    assert await worker.look() == 0
+    assert await worker.look() == 0
+
+    await scene.cluster.bring_back(lost)
+
+    assert await worker.look() == 1
+    assert await marked(scene) == []
+
+
+@FIVE
+async def test_how_long_a_lost_bookie_is_waited_for_may_be_written_in_the_metadata(
+    scene: Scene,
+) -> None:
+    await write(scene, 5)
+    lost = await lose_and_mark(scene)
+    context, patience = scene.cluster.client(7).cluster, Patience(0)
+    worker = ReplicationWorker(
+        context,
+        marks_of(scene),
+        LedgerMender(context, LoopPace(0), patience=patience),
+        holder="worker",
+        settings=AT_ONCE,
+        patience=patience,
+    )
+    await marks_of(scene).set_lost_bookie_delay(600)
+
+    assert await worker.look() == 0
+    assert lost in (await scene.metadata()).bookie_ids
+
+    await marks_of(scene).set_lost_bookie_delay(0)
+    await asyncio.sleep(0.01)
+    assert await worker.look() == 1
+    assert lost not in (await scene.metadata()).bookie_ids

@@ -10,7 +10,6 @@ from bookkeeper_metadata.errors import MetadataConflictError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, Stop
 from spark_bookkeeper.ledger.errors import (
-    LedgerClosedError,
     LedgerFencedError,
     NotEnoughBookiesError,
 )
@@ -74,7 +73,7 @@ def test_a_ledger_that_is_closed_stays_as_it_is(end: int) -> None:
 
     assert marked_in_recovery(closed) is closed
     assert closed_by_recovery(closed, OPEN.last_fragment, (Fragment(4, THIRD),), OWN, 60) is closed
-    assert isinstance(reason_of(put_in_force(7, closed, 6, THIRD)), LedgerClosedError)
+    assert isinstance(reason_of(put_in_force(7, closed, 6, THIRD)), LedgerFencedError)
 
 
 def test_a_recovery_is_joined_and_stops_every_change_of_the_writers() -> None:

@@ -13,8 +13,7 @@ bookie in one of their ensembles. Each of them is put in *limbo*:
   end may still be on its way. The writer is told LIMBO and loses a bookie; FENCED, which would end
   it, is said only where somebody asked for a fence.
 
-Limbo ends when the ledger's entries have been checked against its other replicas, which is not part
-of this version.
+How limbo ends is in :mod:`bookie_server.integrity.integrity_check`.
 """
 
 from __future__ import annotations

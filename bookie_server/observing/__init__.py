@@ -1,0 +1,1 @@
+"""Shows what a bookie does, over HTTP: metrics, health, readiness."""

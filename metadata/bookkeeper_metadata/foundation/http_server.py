@@ -1,0 +1,242 @@
+"""HttpServer: answers a few GETs of operators and of Prometheus, in threads of its own.
+
+It must never cost the process what it is there for: it serves few connections at a time, each for a limited time,
+and nothing waits for a client, least of all the end of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any, NamedTuple
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+_LOGGER = logging.getLogger(__name__)
+STUCK_AFTER_S = 5.0
+"""An event loop that answers no sooner is stuck."""
+_CONNECTIONS_MAX = 32
+"""One more, and the oldest is cut off."""
+_CONNECTION_S_MAX = 10.0
+"""However busily it is used: a client that drips its request has no more."""
+_LOOK_S = 0.05
+_FRESH_S = 0.25
+"""A scrape that is no older is shown again: to make one takes the interpreter from the event loop."""
+_SCRAPE_WAIT_S = 1.0
+"""Whoever has waited so long for another's scrape is told to come later."""
+
+
+class Answer(NamedTuple):
+    """What is sent."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+Route = Callable[[], Answer]
+"""Answers a GET; called in any of the server's threads."""
+
+
+def json_answer(document: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    """A JSON document."""
+    body = json.dumps(document, indent=2).encode() + b"\n"
+    return Answer(status, "application/json", body)
+
+
+def metrics_route(registry: CollectorRegistry) -> Route:
+    """Shows what a registry collects, in Prometheus' text format; one scrape is made at a time, and four a second at most."""
+    scraping = threading.Lock()
+    last = (float("-inf"), Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, b""))
+
+    def answer() -> Answer:
+        nonlocal last
+        # Where a disk keeps one waiting, the others must not wait with it.
+        if not scraping.acquire(timeout=_SCRAPE_WAIT_S):
+            return json_answer({"error": "busy"}, HTTPStatus.SERVICE_UNAVAILABLE)
+        try:
+            if time.monotonic() - last[0] > _FRESH_S:
+                shown = Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry))
+                last = time.monotonic(), shown
+            return last[1]
+        finally:
+            scraping.release()
+
+    return answer
+
+
+def registry_of_process() -> CollectorRegistry:
+    """A registry that has what any process of Python can tell of itself: memory, descriptors, CPU."""
+    registry = CollectorRegistry(auto_describe=False)
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    return registry
+
+
+def health_route(
+    loop: asyncio.AbstractEventLoop,
+    state: Callable[[], Mapping[str, Any]],
+    failure: Callable[[], str | None] = lambda: None,
+) -> Route:
+    """Shows ``state``; 503 where ``failure`` names one, or the event loop does not answer."""
+
+    def answer() -> Answer:
+        reason, come_round = failure(), threading.Event()
+        try:
+            loop.call_soon_threadsafe(come_round.set)
+        except RuntimeError:
+            reason = "it has ended"
+        else:
+            if not come_round.wait(STUCK_AFTER_S):
+                reason = f"no answer within {STUCK_AFTER_S:.0f} s"
+        if reason is None:
+            return json_answer(state())
+        return json_answer({**state(), "reason": reason}, HTTPStatus.SERVICE_UNAVAILABLE)
+
+    return answer
+
+
+class HttpServer:
+    """Serves ``routes`` by their paths from its making on, until ``close``.
+
+    ``port`` 0 takes a free one.
+
+    Raises:
+        OSError: the port cannot be had; the error names it.
+    """
+
+    def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
+        try:
+            self._server = _Server(host, port, routes)
+        except OSError as cause:
+            text = f"cannot listen for HTTP: {cause.strerror or cause}"
+            raise OSError(cause.errno, text, f"{host}:{port}") from cause
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="http", kwargs={"poll_interval": _LOOK_S}
+        )
+        self._thread.daemon = True
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take no more connections, and cut off those that are open: nobody is waited for."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingMixIn, TCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
+        self.routes = routes
+        self._since_s: dict[socket.socket, float] = {}
+        """Connections, the oldest first."""
+        self._mutex = threading.Lock()
+        self._closing = threading.Event()
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), _Handler)
+
+    def get_request(self) -> tuple[Any, Any]:
+        try:
+            return super().get_request()
+        except OSError:
+            # Out of descriptors: whoever waits is still there at once, and again.
+            self._closing.wait(_LOOK_S)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._mutex:
+            if len(self._since_s) >= _CONNECTIONS_MAX:
+                self._cut_off(next(iter(self._since_s)))
+            self._since_s[request] = time.monotonic()
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._forget(request)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._forget(request)
+
+    def service_actions(self) -> None:
+        now_s = time.monotonic()
+        with self._mutex:
+            for connection, since_s in [*self._since_s.items()]:
+                if now_s - since_s > _CONNECTION_S_MAX:
+                    self._cut_off(connection)
+
+    def server_close(self) -> None:
+        self._closing.set()
+        super().server_close()
+        with self._mutex:
+            for connection in [*self._since_s]:
+                self._cut_off(connection)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # The client went away, or was cut off.
+        _LOGGER.debug("connection ended. peer=%s", client_address, exc_info=True)
+
+    def _forget(self, connection: socket.socket) -> None:
+        with self._mutex:
+            self._since_s.pop(connection, None)
+
+    def _cut_off(self, connection: socket.socket) -> None:
+        del self._since_s[connection]
+        # Its thread closes it, as soon as it looks.
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    server_version = "bookkeeper"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        self._send(self._answer())
+
+    def do_HEAD(self) -> None:
+        self._send(self._answer())
+
+    def _answer(self) -> Answer:
+        route = self.server.routes.get(self.path.partition("?")[0])
+        if route is None:
+            known = sorted(self.server.routes)
+            return json_answer({"error": "not found", "paths": known}, HTTPStatus.NOT_FOUND)
+        try:
+            return route()
+        except Exception:
+            _LOGGER.exception("no answer. path=%s", self.path)
+            return json_answer({"error": "internal error"}, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _send(self, answer: Answer) -> None:
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        _LOGGER.debug("http. %s", format % args)

@@ -1,0 +1,186 @@
+"""What no registration tells: copies that a writer left out, or that only look as if they were there."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bookie_server.wire.messages import Status
+from bookkeeper_metadata.election import AuditorElection
+from bookkeeper_metadata.paths import LedgerLayout, Paths, PeriodicCheck
+from bookkeeper_metadata.store.operations import Node
+from spark_bookkeeper.replication.checking import CopyChecks, LedgerWalk
+from tests.doubles.cluster import ROOT
+from tests.doubles.waits import until_read
+from tests.spark_bookkeeper.ledger.scene import Scene, numbers
+from tests.spark_bookkeeper.replication.test_auditor import auditor_of, running, until_marked
+from tests.spark_bookkeeper.replication.test_limbo_ends import SIZE, rot
+from tests.spark_bookkeeper.replication.test_mending import assert_whole, write
+from tests.spark_bookkeeper.replication.test_worker import marked, marks_of, worker_of
+
+SHAPES = pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 1)], ids=["all", "striped"])
+
+
+async def lacking(scene: Scene, by: str) -> set[str]:
+    context = scene.cluster.client(7).cluster
+    look = getattr(CopyChecks(context), by)
+    return set(await look(scene.ledger_id, await scene.metadata()))
+
+
+async def leave_out(scene: Scene, position: int) -> str:
+    """One member never gets some entries in the middle of the ledger."""
+    await scene.writer.append_many(numbers(9))
+    await scene.settle_adds()
+    scene.faults[position].drops_writes = True
+    await scene.writer.append_many(numbers(9))
+    await scene.settle_adds()
+    scene.faults[position].drops_writes = False
+    await write(scene, 9)
+    return scene.ensemble[position]
+
+
+@pytest.mark.conformance("A7")
+@SHAPES
+async def test_a_gap_in_the_middle_is_found_by_lists_and_not_by_ends(scene: Scene) -> None:
+    bookie_id = await leave_out(scene, 1)
+
+    assert await lacking(scene, "by_lists") == {bookie_id}
+    assert await lacking(scene, "by_ends") == set()
+
+
+@SHAPES
+async def test_of_what_is_whole_nothing_is_said(scene: Scene) -> None:
+    await write(scene, 20)
+
+    assert await lacking(scene, "by_lists") == set()
+    assert await lacking(scene, "by_ends") == set()
+
+
+@pytest.mark.conformance("A7")
+async def test_a_bookie_that_does_not_answer_is_not_said_to_lack_anything(scene: Scene) -> None:
+    await write(scene, 5)
+    (gone,) = scene.fail(0)
+
+    assert await lacking(scene, "by_lists") == set()
+    assert await lacking(scene, "by_ends") == set()
+    scene.cluster.set_faults(gone, is_dead=False)
+    scene.cluster.bookies[gone].storage.contents.suspect_everything()
+    assert await lacking(scene, "by_lists") == set(), "it does not know, and may have it"
+
+
+@pytest.mark.conformance("A6")
+async def test_a_last_entry_that_cannot_be_read_is_found_by_ends_alone(scene: Scene) -> None:
+    await scene.writer.append_many([b"x" * SIZE] * 3)
+    await scene.settle_adds()
+    await scene.writer.close()
+    await rot(scene, scene.ensemble[0], 3, part=3)
+
+    assert await lacking(scene, "by_lists") == set()
+    assert await lacking(scene, "by_ends") == {scene.ensemble[0]}
+    # From then on the bookie says so itself, and gets another copy.
+    assert await lacking(scene, "by_lists") == {scene.ensemble[0]}
+
+
+async def test_the_fragment_of_a_writer_that_goes_on_is_left_alone(scene: Scene) -> None:
+    scene.faults[0].drops_writes = True
+    await scene.writer.append_many(numbers(5))
+
+    assert await lacking(scene, "by_lists") == set()
+    assert await lacking(scene, "by_ends") == set()
+
+
+@pytest.mark.conformance("A6", "A7")
+async def test_an_auditor_finds_it_at_first_and_then_no_sooner_than_is_set(scene: Scene) -> None:
+    await leave_out(scene, 1)
+
+    async with running(auditor_of(scene.cluster)):
+        await until_marked(scene, scene.ledger_id)
+        done = marks_of(scene).last_check_ms
+        await until_read(lambda: done(PeriodicCheck.ALL_LEDGERS), lambda ms: ms == 7)
+    assert await done(PeriodicCheck.REPLICAS) == 7
+    assert await worker_of(scene).look() == 1
+    await assert_whole(scene)
+    await leave_another(scene)
+    async with running(auditor_of(scene.cluster, "b")):
+        await asyncio.sleep(0.1)
+        assert await marked(scene) == []
+
+
+async def leave_another(scene: Scene) -> None:
+    """A ledger with a gap."""
+    writer = await scene.client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    left_out = writer.metadata.last_fragment.ensemble[0]
+    scene.cluster.faults[left_out].drops_writes = True
+    await writer.append_many(numbers(3))
+    await scene.settle_adds()
+    scene.cluster.faults[left_out].drops_writes = False
+    await writer.close()
+
+
+async def test_a_time_that_nobody_understands_keeps_no_check_from_being_made(scene: Scene) -> None:
+    await leave_out(scene, 1)
+    path = Paths(ROOT).last_check(PeriodicCheck.REPLICAS)
+    await scene.cluster.store.create(path, b"\xff", make_parents=True)
+
+    async with running(auditor_of(scene.cluster)):
+        await until_marked(scene, scene.ledger_id)
+
+
+async def test_a_ledger_that_nobody_understands_keeps_no_other_unmarked(scene: Scene) -> None:
+    await leave_out(scene, 1)
+    other = await scene.client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+    store = scene.cluster.store
+    path = Paths(ROOT).ledger(other.ledger_id, LedgerLayout.HIERARCHICAL)
+    node = await store.get(path)
+    assert isinstance(node, Node)
+    await store.put(path, b"rubbish", node.version)
+    context = scene.cluster.client(7).cluster
+
+    walk = LedgerWalk(context, marks_of(scene), lambda: 9)
+    assert await walk.mark_lacking(CopyChecks(context).by_lists) == 1
+
+    assert await marked(scene) == [scene.ledger_id]
+
+
+# -- a writer that went on without a member -----------------------------------------------------------
+
+
+async def go_on_without_one(scene: Scene) -> None:
+    """No other bookie can take its place, and an ack quorum is left."""
+    await scene.writer.append_many(numbers(3))
+    scene.cluster.set_faults(scene.ensemble[2], write_status=Status.UNKNOWN)
+    await scene.writer.append_many(numbers(3))
+    await until_read(lambda: _missed(scene), bool)
+    await scene.writer.close()
+    scene.cluster.set_faults(write_status=None)
+
+
+async def _missed(scene: Scene) -> frozenset[str]:
+    return scene.writer.bookies_missed
+
+
+async def test_a_writer_marks_what_a_member_missed_as_it_closes(scene: Scene) -> None:
+    await AuditorElection(scene.cluster.store, ROOT, "somebody").win()
+    missed = scene.ensemble[2]
+
+    await go_on_without_one(scene)
+
+    mark = await marks_of(scene).read(scene.ledger_id)
+    assert mark is not None
+    assert mark.bookie_ids == (missed,)
+    assert await worker_of(scene).look() == 1
+    await assert_whole(scene)
+
+
+async def test_where_nobody_mends_it_leaves_no_marks_behind(scene: Scene) -> None:
+    await go_on_without_one(scene)
+
+    assert await marked(scene) == []
+
+
+async def test_a_writer_whose_members_missed_nothing_marks_nothing(scene: Scene) -> None:
+    await AuditorElection(scene.cluster.store, ROOT, "somebody").win()
+    await write(scene, 5)
+
+    assert await marked(scene) == []
