@@ -47,6 +47,7 @@ PINNED = (
     880001194,
     990001023,
     990001106,
+    3341416929,
 )
 """Seeds that once found something, in the product or in the simulation."""
 

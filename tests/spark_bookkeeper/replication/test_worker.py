@@ -9,8 +9,9 @@ from random import Random
 import pytest
 
 from bookie_server.wire.messages import Status
+from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.pace import LoopPace
-from bookkeeper_metadata.underreplication import Underreplication
+from bookkeeper_metadata.underreplication import MarkLock, Underreplication
 from spark_bookkeeper.ledger.errors import LedgerFencedError
 from spark_bookkeeper.ledger.protocol.transitions import marked_in_recovery
 from spark_bookkeeper.replication.lost_bookies import Patience
@@ -121,6 +122,29 @@ async def test_what_is_marked_while_it_is_mended_stays_marked(scene: Scene) -> N
     assert await marked(scene) == [scene.ledger_id]
     # Behind it nothing lacks, and the mark goes.
     assert await worker_of(scene).look() == 1
+
+
+@FIVE
+async def test_a_lock_that_could_not_be_released_is_released_later(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It kept everybody from the ledger as long as the session lived."""
+    await write(scene, 50)
+    await lose_and_mark(scene)
+    worker, other, release = worker_of(scene), worker_of(scene, seed=8), MarkLock.release
+
+    async def unavailable(_: MarkLock) -> None:
+        raise MetadataUnavailableError("memory", "delete got no reply")
+
+    monkeypatch.setattr(MarkLock, "release", unavailable)
+    assert await worker.look() == 1
+    monkeypatch.setattr(MarkLock, "release", release)
+    await marks_of(scene).mark(scene.ledger_id, ["b9:1"], now_ms=3)
+    assert await other.look() == 0
+
+    await worker.look()
+
+    assert await marks_of(scene).list_locked_ledgers() == set()
 
 
 @pytest.mark.conformance("A9")
