@@ -47,6 +47,8 @@ PINNED = (
     880001194,
     990001023,
     990001106,
+    7000389,
+    7001186,
     3341416929,
 )
 """Seeds that once found something, in the product or in the simulation."""

@@ -140,7 +140,7 @@ class SimBookie:
         if self.is_up:
             return
         if away_us > 0:
-            self._world.loop.after(away_us, self.start)
+            self._world.loop.after(away_us, self._world.restart, self)
             return
         self.incarnation += 1
         self.owner = Owner(f"{self.name}#{self.incarnation}")

@@ -137,8 +137,9 @@ class World:
     def bookie_ended(self, bookie: SimBookie) -> None:
         """A supervisor starts it again after a while."""
         delay_us = self._downtime.randrange(10_000, self.downtime_us_max)
-        self.loop.after(delay_us, self._restart, bookie)
+        self.loop.after(delay_us, self.restart, bookie)
 
-    def _restart(self, bookie: SimBookie) -> None:
+    def restart(self, bookie: SimBookie) -> None:
+        """Start it, unless it has been lost for good meanwhile."""
         if bookie.name not in self.kept_down:
             bookie.start()
