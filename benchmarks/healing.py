@@ -15,6 +15,7 @@ from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper import LocalCluster, aio
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.replication.auto_recovery import run_auto_recovery
+from spark_bookkeeper.replication.checking import find_ledgers_of
 from spark_bookkeeper.replication.measures import ReplicationMeasures
 from spark_bookkeeper.replication.settings import ReplicationSettings
 
@@ -57,9 +58,9 @@ async def _lose_and_heal(
         healing = asyncio.create_task(run_auto_recovery(context, settings, holder="benchmark"))
         lost.kill()
         begun_s = time.perf_counter()
-        await _until_gone(context, lost.bookie_id)
+        await _wait_until_gone(context, lost.bookie_id)
         noticed_s = time.perf_counter()
-        await _until_whole(context, lost.bookie_id)
+        await _wait_until_whole(context, lost.bookie_id)
         healed_s = time.perf_counter()
         healing.cancel()
         with suppress(asyncio.CancelledError):
@@ -83,21 +84,19 @@ async def _write(bk: aio.BookKeeper, size_bytes: int, ledgers: int) -> None:
     await asyncio.gather(*(work() for _ in range(min(ledgers, IN_FLIGHT))))
 
 
-async def _until_gone(context: LedgerContext, bookie_id: str) -> None:
+async def _wait_until_gone(context: LedgerContext, bookie_id: str) -> None:
     """Wait until the metadata service has ended the bookie's session."""
     while bookie_id in await context.registry.list_registered_ids():  # noqa: ASYNC110
         await asyncio.sleep(0.05)
 
 
-async def _until_whole(context: LedgerContext, lost: str) -> None:
+async def _wait_until_whole(context: LedgerContext, lost: str) -> None:
     """Wait until no ledger names the lost bookie and no mark is left."""
     marks = Underreplication(context.store, context.root, random=context.random)
     while True:
-        if not [each async for each in marks.list_marked_ledgers()]:
-            ids = [ledger_id async for ledger_id in context.ledgers.list_ids()]
-            found = [(await context.ledgers.read(each)).metadata.bookie_ids for each in ids]
-            if not any(lost in each for each in found):
-                return
+        is_marked = [each async for each in marks.list_marked_ledgers()]
+        if not is_marked and not await find_ledgers_of(context, lost):
+            return
         await asyncio.sleep(0.2)
 
 
@@ -114,7 +113,7 @@ async def _write_beside(cluster: LocalCluster, size_bytes: int, seconds: float) 
         lost = cluster.bookies[0]
         lost.kill()
         context, measures = (await bk.connect()).cluster, ReplicationMeasures()
-        await _until_gone(context, lost.bookie_id)
+        await _wait_until_gone(context, lost.bookie_id)
         async with await bk.create_ledger() as writer:
             await _rate(writer, 2)
             alone = await _rate(writer, seconds)

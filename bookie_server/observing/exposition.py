@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress as ignored
+from contextlib import suppress
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -173,6 +173,6 @@ def _sizes(directory: str, suffix: str) -> list[int]:
         for file in files:
             if file.name.endswith(suffix):
                 # It may be deleted since.
-                with ignored(FileNotFoundError):
+                with suppress(FileNotFoundError):
                     found.append(file.stat().st_size)
     return found

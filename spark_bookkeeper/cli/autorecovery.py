@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
-import socket
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -112,10 +110,10 @@ def autorecovery(
 
 async def _run(uri: str, settings: Any, own: str | None, address: tuple[str, int] | None) -> None:
     from spark_bookkeeper import aio
-    from spark_bookkeeper.replication.auto_recovery import run_auto_recovery
+    from spark_bookkeeper.replication.auto_recovery import name_of_process, run_auto_recovery
     from spark_bookkeeper.replication.measures import ReplicationMeasures
 
-    holder, measures = own or f"{socket.gethostname()}:{os.getpid()}", ReplicationMeasures()
+    holder, measures = own or name_of_process(), ReplicationMeasures()
     async with AsyncExitStack() as stack:
         if address is not None:
             # Before the metadata service is asked: a process that waits for it lives, too.
@@ -136,8 +134,6 @@ async def _run(uri: str, settings: Any, own: str | None, address: tuple[str, int
 
 def _show(address: tuple[str, int], measures: ReplicationMeasures) -> HttpServer:
     """Open the HTTP port; call it on the event loop that is to be watched."""
-    from prometheus_client import CollectorRegistry
-
     from bookkeeper_metadata.foundation.http_server import (
         HttpServer,
         health_route,
@@ -145,7 +141,7 @@ def _show(address: tuple[str, int], measures: ReplicationMeasures) -> HttpServer
         registry_of_process,
     )
 
-    registry: CollectorRegistry = registry_of_process()
+    registry = registry_of_process()
     registry.register(measures)
     loop = asyncio.get_running_loop()
     routes = {

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -107,6 +105,7 @@ async def _migrate(
     open_ledger_grace_ms: int,
 ) -> Migrated:
     from spark_bookkeeper import aio
+    from spark_bookkeeper.replication.auto_recovery import name_of_process
     from spark_bookkeeper.replication.checking import find_ledgers_of
     from spark_bookkeeper.replication.migration import Migrated, Migration
 
@@ -122,7 +121,7 @@ async def _migrate(
         migration = Migration(
             client.cluster,
             bookie_id,
-            holder=f"{socket.gethostname()}:{os.getpid()}",
+            holder=name_of_process(),
             targets=targets,
             bytes_per_second=bytes_per_second,
             open_ledger_grace_ms=open_ledger_grace_ms,

@@ -52,7 +52,7 @@ def wait_until_healed(
     with BookKeeper(uri) as client, report.step("heal: every copy is somewhere else") as step:
         names = _naming(client, lost)
         deadline_s, pause = time.monotonic() + WAIT_TIMEOUT_S, threading.Event()
-        while _naming(client, lost) or asyncio.run(_marked(uri)):
+        while _naming(client, lost) or asyncio.run(_list_marked(uri)):
             if not healer.is_running:
                 raise healer.start_error("it ended")
             if time.monotonic() > deadline_s:
@@ -90,7 +90,7 @@ def _naming(client: BookKeeper, lost: LocalBookie) -> list[int]:
     ]
 
 
-async def _marked(uri: str) -> list[int]:
+async def _list_marked(uri: str) -> list[int]:
     store, root = await connect(uri)
     async with store:
         marks = Underreplication(store, root, random=SystemRandom())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import time
 from collections.abc import Callable
 
@@ -17,6 +19,11 @@ from spark_bookkeeper.replication.measures import ReplicationMeasures
 from spark_bookkeeper.replication.mending import LedgerMender
 from spark_bookkeeper.replication.settings import ReplicationSettings
 from spark_bookkeeper.replication.worker import ReplicationWorker
+
+
+def name_of_process() -> str:
+    """By which votes and locks name this process, for people to read."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def wall_clock_ms() -> int:

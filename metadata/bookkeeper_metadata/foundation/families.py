@@ -38,17 +38,17 @@ def gauge(name: str, help_text: str, value: float) -> Metric:
 
 def gauges(name: str, help_text: str, values: Labelled) -> Metric:
     """The same for several things, by label."""
-    family = GaugeMetricFamily(name, help_text)
-    for labels, value in values:
-        family.add_sample(name, dict(labels), value)
-    return family
+    return _labelled(GaugeMetricFamily(name, help_text), values)
 
 
 def apache_counters(name: str, help_text: str, values: Labelled) -> Metric:
     """Some that only grow, under one of Apache's names."""
-    family = UnknownMetricFamily(name, help_text)
+    return _labelled(UnknownMetricFamily(name, help_text), values)
+
+
+def _labelled(family: Metric, values: Labelled) -> Metric:
     for labels, value in values:
-        family.add_sample(name, dict(labels), value)
+        family.add_sample(family.name, dict(labels), value)
     return family
 
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
@@ -127,11 +128,8 @@ class HttpServer:
             text = f"cannot listen for HTTP: {cause.strerror or cause}"
             raise OSError(cause.errno, text, f"{host}:{port}") from cause
         self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="http", kwargs={"poll_interval": _LOOK_S}
-        )
-        self._thread.daemon = True
-        self._thread.start()
+        serve = partial(self._server.serve_forever, _LOOK_S)
+        threading.Thread(target=serve, name="http", daemon=True).start()
 
     def close(self) -> None:
         """Take no more connections, and cut off those that are open: nobody is waited for."""

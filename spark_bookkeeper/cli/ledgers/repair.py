@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import AsyncIterator
 from random import SystemRandom
 
@@ -12,6 +10,7 @@ from bookkeeper_metadata.foundation.pace import LoopPace
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper import aio
 from spark_bookkeeper.cli.ledgers.verification import Verification, verify_one
+from spark_bookkeeper.replication.auto_recovery import name_of_process
 from spark_bookkeeper.replication.mending import LedgerMender
 
 
@@ -39,7 +38,7 @@ async def repair_ledgers(
 async def _mend(marks: Underreplication, mender: LedgerMender, ledger_id: int) -> list[str]:
     """What could not be mended, a line each."""
     try:
-        lock = await marks.try_lock(ledger_id, f"{socket.gethostname()}:{os.getpid()}")
+        lock = await marks.try_lock(ledger_id, name_of_process())
         if lock is None:
             return ["auto-recovery is mending it now"]
         try:

@@ -52,16 +52,12 @@ class Verification:
     @property
     def copies_missing(self) -> int:
         """Entries that a bookie of their write set denies to have, counted at each bookie."""
-        return sum(
-            each["last_entry"] - each["first_entry"] + 1
-            for each in self.defects
-            if _is_absence(each)
-        )
+        return _count(filter(_is_absence, self.defects))
 
     @property
     def bad_copies(self) -> int:
         """Copies that are missing, or not as they should be."""
-        return sum(each["last_entry"] - each["first_entry"] + 1 for each in self.defects)
+        return _count(self.defects)
 
     @property
     def needs_repair(self) -> bool:
@@ -112,6 +108,11 @@ def _extend_runs(runs: list[list[int]], entry_ids: Iterable[int]) -> None:
             runs[-1][1] = entry_id
         else:
             runs.append([entry_id, entry_id])
+
+
+def _count(defects: Iterable[Mapping[str, Any]]) -> int:
+    """The entries of these runs."""
+    return sum(each["last_entry"] - each["first_entry"] + 1 for each in defects)
 
 
 def _is_absence(defect: Mapping[str, Any]) -> bool:

@@ -104,7 +104,7 @@ class Leader:
             raise fenced
         left_s = grace_s
         while left_s > 0:
-            if not await self._may_lead():
+            if not await self._ask_whether_leading():
                 raise fenced
             await self._sleep(min(left_s, _LOOK_S))
             left_s -= _LOOK_S
@@ -115,20 +115,20 @@ class Leader:
                 await self._sleep(pause_s)
         return await self.roll()
 
-    async def _may_lead(self) -> bool:
+    async def _ask_whether_leading(self) -> bool:
         """Whether the head may name our ledger still: it does, or nobody knows."""
         try:
-            if await self._is_named():
+            if await self._read_whether_named():
                 return True
             # A server that lags shows an older head.
             await self._tail.nodes.sync()
-            return await self._is_named()
+            return await self._read_whether_named()
         except NoSuchLogError:
             return False
         except MetadataUnavailableError:
             return True
 
-    async def _is_named(self) -> bool:
+    async def _read_whether_named(self) -> bool:
         opened = (await self._tail.nodes.head()).head.open_ledger
         return opened is not None and opened.ledger_id in self._own
 
