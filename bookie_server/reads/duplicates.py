@@ -14,7 +14,7 @@ from typing import Protocol
 from bookie_server.core.effects import Compare
 from bookie_server.core.presence import Presence
 from bookie_server.core.same_entries import same_entries
-from bookie_server.storage.logs.rows import Block, Row
+from bookie_server.storage.logs.rows import Block
 from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
 from bookie_server.wire.messages import Status
 from bookie_server.wire.record import Run, parse_run
@@ -71,17 +71,7 @@ async def compare_with_stored(
         # replaced what was damaged then.
         now: dict[int, tuple[str, Block]] = {}
         for run in damaged:
-            now |= _blocks(plan_compare(run, size_bytes_max=ENTRY_ID_MAX))
+            now |= plan_compare(run, size_bytes_max=ENTRY_ID_MAX).resting
         if all(before[id] == now.get(id) for run in damaged for id in run.entry_ids):
             return damaged
     return Status.UNKNOWN
-
-
-def _blocks(plan: ReadPlan) -> dict[int, tuple[str, Block]]:
-    """Where the entries are that rest in entry logs."""
-    return {
-        entry_id: (item.directory, item.place.block)
-        for item in plan.stored
-        if isinstance(item.place, Row)
-        for entry_id in item.ids
-    }

@@ -16,6 +16,7 @@ from bookie_server.reads.damage_log import DamageLog
 from bookie_server.storage.engine import Storage
 from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
 from bookie_server.workers import Workers
+from bookkeeper_metadata.model import ENTRY_ID_MAX
 
 _PLANS_OUTDATED_MAX = 3
 """So many plans may name a log that is gone; one more, and the log was lost, not deleted."""
@@ -55,8 +56,16 @@ class Fetcher:
             self._damage_log.note(outcome.damage)
             # Of what there was no descriptor for, nothing is known.
             if outcome.damaged_places and not outcome.is_short:
-                self._damaged_entries.add(outcome.ledger_id, outcome.damaged_places)
+                self._damaged_entries.add(outcome.ledger_id, self._still_there(outcome))
         return outcomes
+
+    def _still_there(self, outcome: ReadOutcome) -> Sequence[int]:
+        """The damaged ones, but for those that a copy took the place of while they were read."""
+        places = outcome.damaged_places
+        now = self._storage.contents.plan_read(
+            outcome.ledger_id, min(places), max(places), size_bytes_max=ENTRY_ID_MAX
+        ).resting
+        return [entry_id for entry_id, place in places.items() if now.get(entry_id) == place]
 
     async def _fetch(
         self, make_plans: Callable[[], Sequence[ReadPlan]], room: Room | None

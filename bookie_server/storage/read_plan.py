@@ -74,6 +74,16 @@ class ReadPlan:
         return any(isinstance(item.place, Row) for item in self.stored)
 
     @property
+    def resting(self) -> dict[int, tuple[str, Block]]:
+        """Directory and block of the entries that rest in entry logs."""
+        return {
+            entry_id: (item.directory, item.place.block)
+            for item in self.stored
+            if isinstance(item.place, Row)
+            for entry_id in item.ids
+        }
+
+    @property
     def memory_bytes(self) -> int:
         """Most memory that it takes to execute it, to join its records into a reply, and to send that.
 

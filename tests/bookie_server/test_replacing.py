@@ -16,6 +16,7 @@ from bookie_server.reads import damage_log
 from bookie_server.reads.damage_log import DamageLog
 from bookie_server.storage.disk.damage import Damage
 from bookie_server.storage.disk.real_files import RealFileSystem
+from bookie_server.storage.read_plan import ReadOutcome, ReadPlan
 from bookie_server.wire.digest import HmacDigest, master_key
 from bookie_server.wire.messages import ReadRequest, Section, Status
 from bookie_server.wire.record import parse_run
@@ -95,6 +96,32 @@ async def test_a_recovery_add_replaces_a_damaged_copy_for_good(
     async with running_bookie(tmp_path) as again:
         assert [await read(again, e) for e in range(ENTRIES)] == [b"x" * SIZE] * ENTRIES
         assert again.damage_log.count == 0
+
+
+async def test_a_read_that_ends_behind_the_replacement_finds_no_damage(
+    bookie: Bookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry was wanted again as long as nobody looked at it, though a good copy had taken its place."""
+    entry_id = await broken_entry(bookie)
+    has_read, may_end = asyncio.Event(), asyncio.Event()
+    execute = bookie._fetcher._execute
+
+    async def end_late(plan: ReadPlan) -> ReadOutcome:
+        outcome = await execute(plan)
+        has_read.set()
+        await may_end.wait()
+        return outcome
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bookie._fetcher, "_execute", end_late)
+        late = asyncio.create_task(read(bookie, entry_id))
+        await has_read.wait()
+    assert await records.add(bookie, recovery_of(entry_id)) is Status.OK
+    assert bookie.verifier.damaged_count == 0
+    may_end.set()
+
+    assert await late is Status.UNKNOWN
+    assert bookie.verifier.damaged_count == 0
 
 
 async def test_the_rest_of_a_section_is_compared_and_stored_as_ever(bookie: Bookie) -> None:

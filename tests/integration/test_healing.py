@@ -116,12 +116,14 @@ def test_a_thousand_flipped_bits_are_found_and_mended(
 
     wait_until_whole(bookkeeper, ledger_ids)
 
-    for bookie in cluster.bookies:
-        if bookie is not rotten:
-            bookie.kill()
+    others = [bookie for bookie in cluster.bookies if bookie is not rotten]
+    for bookie in others:
+        bookie.kill()
     for ledger_id in ledger_ids:
         with bk.open_ledger(ledger_id) as reader:
             assert [bytes(entry.payload) for entry in reader.read(0, 199)] == PAYLOADS
+    for bookie in others:
+        bookie.start()
 
 
 def test_verify_repairs_what_a_bookie_lacks_without_auto_recovery(
