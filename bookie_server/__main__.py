@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bookie_server", description=__doc__)
     parser.add_argument("--config", metavar="FILE", help="TOML file of settings")
     parser.add_argument(REPLACE_FLAG, action="store_true", help=REPLACE_HELP, dest="may_replace")
-    for setting in bookie_settings_table():
+    for setting in bookie_settings_table().settings:
         is_bool = setting.type is bool
         parser.add_argument(
             setting.flag,
@@ -37,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
             config_path=flags.pop("config"), environment=os.environ, flags=flags
         )
         settings.storage  # noqa: B018  its own defects are reported here, not later
+        if settings.autorecovery:
+            raise ValueError("autorecovery is started by `bookkeeper bookie` only")
     except (ValueError, OSError) as error:
         sys.stderr.write(f"bookie: {error}\n")
         return 2

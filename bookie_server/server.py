@@ -123,7 +123,7 @@ async def _serve(settings: BookieSettings, may_replace: bool, *, is_sealed: bool
         )
     )
     port = _bind(server, settings.host, settings.port)
-    bookie_id = settings.bookie_id or f"{settings.host}:{port}"
+    bookie_id = settings.registered_id
     settings = replace(settings, bookie_id=bookie_id)
     observer = _observer(settings)
     store, root = await connect(settings.metadata_service_uri)

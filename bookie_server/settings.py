@@ -1,29 +1,27 @@
 """What can be set about a bookie: numbers with units, checked all at once, each explained.
 
 Precedence rises from default over configuration file (TOML) and environment (``BOOKKEEPER_`` and
-the name in capitals; the cluster as for every client, ``BOOKKEEPER_METADATA_URI``) to flag. A
-setting's help is the docstring below its field, so that flags, file and documentation agree.
+the name in capitals; the cluster as for every client, ``BOOKKEEPER_METADATA_URI``) to flag.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import difflib
-import inspect
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypeVar
 
 from bookkeeper_metadata.bookies import BOOKIE_ID_RULE, is_bookie_id
 from bookkeeper_metadata.environment import METADATA_URI_VARIABLE, read_metadata_uri
 from bookkeeper_metadata.foundation.settings import Settings, setting
+from bookkeeper_metadata.foundation.settings_sources import SettingsTable
 
 _MIB = 1024 * 1024
 ENVIRONMENT_PREFIX = "BOOKKEEPER_"
+AUTORECOVERY_PREFIX = "BOOKKEEPER_AUTORECOVERY_"
+"""Of variables, as the command's name says."""
 REPLACE_FLAG = "--replace-lost-directories"
 REPLACE_HELP = (
     "Directories that are missing or empty are lost: take new ones in their place. Of one that lost its "
@@ -35,8 +33,41 @@ LOG_FORMATS = ("text", "json")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaceSettings(Settings):
-    """Where a bookie listens, and where and as what it registers."""
+class ProcessSettings(Settings):
+    """What every process that runs for long is told: its cluster, what it shows of itself, and how it logs."""
+
+    metadata_service_uri: str = "zk+hierarchical://127.0.0.1:2181/ledgers"
+    """Where the cluster's metadata lives, in Apache's notation."""
+    http_host: str = "127.0.0.1"
+    """Address to show metrics and health on. Beyond loopback it needs `insecure`."""
+    http_port: int = setting(0, minimum=0, maximum=65535)
+    """TCP port of `/metrics`, `/healthz` and, of a bookie, `/readyz` (Apache's httpServerPort). 0: none is opened."""
+    insecure: bool = False
+    """Allow a host beyond loopback without TLS: anybody who reaches the port can read, and write what it takes."""
+    log_level: str = setting("info", one_of=LOG_LEVELS)
+    """Least severe event logged: debug, info, warning or error."""
+    log_format: str = setting("text", one_of=LOG_FORMATS)
+    """One line per event: `text` with key=value facts, or `json` for machines."""
+
+    def defects(self) -> list[str]:
+        """An HTTP host open to the network."""
+        return [*super().defects(), *self._insecure_hosts(("http_host",))]
+
+    def _insecure_hosts(self, names: Iterable[str]) -> Iterable[str]:
+        for name in () if self.insecure else names:
+            if not is_loopback(getattr(self, name)):
+                yield (
+                    "BK_INSECURE: a host beyond loopback has no TLS and no authentication; "
+                    f"set insecure to accept that; {name}={getattr(self, name)}"
+                )
+
+
+P = TypeVar("P", bound=ProcessSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceSettings(ProcessSettings):
+    """Where a bookie listens, and as what it registers."""
 
     bookie_id: str = ""
     """Name under which the bookie registers for good. Empty: `host:port`, which ties its data to its address."""
@@ -44,18 +75,15 @@ class PlaceSettings(Settings):
     """Address to listen on. Beyond loopback there is neither TLS nor authentication yet: needs `insecure`."""
     port: int = setting(3181, minimum=0, maximum=65535)
     """TCP port of the gRPC service. 0 takes a free one, and needs a `bookie_id`."""
-    http_host: str = "127.0.0.1"
-    """Address to show metrics and health on. Beyond loopback it needs `insecure`, as the other."""
-    http_port: int = setting(0, minimum=0, maximum=65535)
-    """TCP port of `/metrics`, `/healthz` and `/readyz` (Apache's httpServerPort). 0: none is opened."""
-    metadata_service_uri: str = "zk+hierarchical://127.0.0.1:2181/ledgers"
-    """Where the cluster's metadata lives, in Apache's notation."""
-    insecure: bool = False
-    """Allow a host beyond loopback without TLS: anybody who reaches the port can read and write."""
+    autorecovery: bool = False
+    """Run auto-recovery beside the bookie (Apache's autoRecoveryDaemonEnabled): a process of its own, which starts
+    and ends with it and is started again if it dies. Its settings have variables, `BOOKKEEPER_AUTORECOVERY_...`, and a file."""
+    autorecovery_config: str = ""
+    """TOML file of its settings, as of `bookkeeper autorecovery --config`. Empty: none."""
 
     def defects(self) -> list[str]:
         """A bookie id that cannot be a ZooKeeper node, and a host open to the network."""
-        found = []
+        found = super().defects()
         if self.bookie_id and not is_bookie_id(self.bookie_id):
             found.append(f"bookie_id must be {BOOKIE_ID_RULE}; bookie_id={self.bookie_id}")
         if not self.port and not self.bookie_id:
@@ -63,13 +91,12 @@ class PlaceSettings(Settings):
                 "port 0 takes a free port, so the bookie's id would be an address that it never has "
                 "again; name it with --bookie-id, or give a port; port=0"
             )
-        for name in () if self.insecure else ("host", "http_host"):
-            if not is_loopback(getattr(self, name)):
-                found.append(
-                    "BK_INSECURE: a host beyond loopback has no TLS and no authentication; "
-                    f"set insecure to accept that; {name}={getattr(self, name)}"
-                )
-        return found
+        return [*found, *self._insecure_hosts(("host",))]
+
+    @property
+    def registered_id(self) -> str:
+        """The name under which it registers."""
+        return self.bookie_id or f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,10 +211,6 @@ class BookieSettings(LayoutSettings, PlaceSettings):
     """Clients at a time; further ones are refused. Less where the system allows fewer open files (ulimit -n)."""
     drain_timeout_ms: int = setting(10_000, minimum=0)
     """How long a stopping bookie waits for what it has begun; a second SIGTERM ends it at once."""
-    log_level: str = setting("info", one_of=LOG_LEVELS)
-    """Least severe event logged: debug, info, warning or error."""
-    log_format: str = setting("text", one_of=LOG_FORMATS)
-    """One line per event: `text` with key=value facts, or `json` for machines."""
 
     @property
     def storage(self) -> StorageSettings:
@@ -210,135 +233,35 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting, as flags and documentation show it."""
-
-    name: str
-    type: type
-    """``str``, ``int``, ``bool`` or ``tuple`` (of strings, given comma-separated)."""
-    default: Any
-    help: str
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def variable(self) -> str:
-        if self.name == "metadata_service_uri":
-            return METADATA_URI_VARIABLE
-        return ENVIRONMENT_PREFIX + self.name.upper()
-
-
 @cache
-def bookie_settings_table() -> tuple[Setting, ...]:
-    """All settings of a bookie in the order of their declaration."""
-    helps: dict[str, str] = {}
-    for owner in BookieSettings.__mro__[:-1]:
-        helps |= _field_helps(owner)
-    return tuple(
-        Setting(field.name, type(field.default), field.default, helps[field.name])
-        for field in dataclasses.fields(BookieSettings)
-    )
+def bookie_settings_table() -> SettingsTable[BookieSettings]:
+    """All settings of a bookie."""
+    return settings_table(BookieSettings, ENVIRONMENT_PREFIX)
 
 
-def _field_helps(owner: type) -> dict[str, str]:
-    """The docstring below each field of a dataclass, read from its source."""
-    # Python keeps no docstrings of fields: they are in the source only.
-    body = ast.parse(inspect.getsource(owner)).body[0]
-    assert isinstance(body, ast.ClassDef)
-    helps: dict[str, str] = {}
-    for statement, following in zip(body.body, body.body[1:], strict=False):
-        if (
-            isinstance(statement, ast.AnnAssign)
-            and isinstance(statement.target, ast.Name)
-            and isinstance(following, ast.Expr)
-            and isinstance(following.value, ast.Constant)
-        ):
-            helps[statement.target.id] = inspect.cleandoc(str(following.value.value))
-    return helps
+def settings_table(kind: type[P], prefix: str) -> SettingsTable[P]:
+    """All settings of a process; the cluster's variable is the same for each."""
+    return SettingsTable(kind, prefix, {"metadata_service_uri": METADATA_URI_VARIABLE})
+
+
+def load_settings(
+    table: SettingsTable[P],
+    *,
+    config_path: str | None = None,
+    environment: Mapping[str, str],
+    flags: Mapping[str, Any],
+) -> P:
+    """As :meth:`SettingsTable.load`; the cluster may be named by its old variable, too."""
+    uri = read_metadata_uri(environment)
+    others = {name: each for name, each in environment.items() if name != METADATA_URI_VARIABLE}
+    named = others if uri is None else {**others, METADATA_URI_VARIABLE: uri}
+    return table.load(config_path=config_path, environment=named, flags=flags)
 
 
 def load_bookie_settings(
     *, config_path: str | None = None, environment: Mapping[str, str], flags: Mapping[str, Any]
 ) -> BookieSettings:
-    """Combine file, environment and flags; a flag that is ``None`` was not given.
-
-    Environment variables with the prefix that name no setting of a bookie are ignored.
-
-    Raises:
-        ValueError: unknown keys (naming the nearest), wrong types and impossible values, all at once.
-        OSError: the file cannot be read.
-    """
-    table = {setting.name: setting for setting in bookie_settings_table()}
-    values: dict[str, Any] = {}
-    defects: list[str] = []
-    # In rising precedence: a later source replaces what an earlier one gave.
-    for source, given in (
-        ("file", _read_toml(config_path) if config_path else {}),
-        ("environment", _from_environment(environment, table)),
-        ("flag", {name: value for name, value in flags.items() if value is not None}),
-    ):
-        for name, value in given.items():
-            if name not in table:
-                defects.append(_unknown(name, source, list(table)))
-                continue
-            try:
-                values[name] = _converted(table[name], value)
-            except ValueError as cause:
-                defects.append(f"{source}: {cause}")
-    try:
-        settings = BookieSettings(**values)
-    except ValueError as cause:
-        raise ValueError("; ".join([*defects, str(cause)])) from cause
-    if defects:
-        raise ValueError("; ".join(defects))
-    return settings
-
-
-def _read_toml(path: str) -> dict[str, Any]:
-    with open(path, "rb") as file:
-        try:
-            return tomllib.load(file)
-        except tomllib.TOMLDecodeError as cause:
-            raise ValueError(f"not a TOML file: {cause}; path={path}") from cause
-
-
-def _from_environment(
-    environment: Mapping[str, str], table: Mapping[str, Setting]
-) -> dict[str, str]:
-    found = {name: environment.get(setting.variable) for name, setting in table.items()}
-    found["metadata_service_uri"] = read_metadata_uri(environment)
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _unknown(name: str, source: str, known: Sequence[str]) -> str:
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)
-    return f"{source}: unknown setting {name}; did you mean {nearest[0]}?"
-
-
-def _converted(setting: Setting, value: Any) -> Any:
-    if setting.type is tuple:
-        parts = value.split(",") if isinstance(value, str) else value
-        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-            raise ValueError(f"{setting.name} must be a list of strings; {setting.name}={value!r}")
-        return tuple(part.strip() for part in parts if part.strip())
-    if setting.type is bool and isinstance(value, str):
-        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-        if value.lower() not in words:
-            raise ValueError(f"{setting.name} must be true or false; {setting.name}={value!r}")
-        return words[value.lower()]
-    if setting.type is int and isinstance(value, str):
-        try:
-            return int(value.replace("_", ""))
-        except ValueError:
-            raise ValueError(
-                f"{setting.name} must be a whole number; {setting.name}={value!r}"
-            ) from None
-    # Not ``isinstance``, to which ``true`` is a number.
-    if type(value) is not setting.type:
-        raise ValueError(
-            f"{setting.name} must be {setting.type.__name__}; {setting.name}={value!r}"
-        )
-    return value
+    """Those of a bookie; raises as :meth:`SettingsTable.load` does."""
+    return load_settings(
+        bookie_settings_table(), config_path=config_path, environment=environment, flags=flags
+    )

@@ -190,13 +190,7 @@ class BookKeeper(AsyncClosing):
         return Log(layer, ClusterLedgers(await self.connect()), name, log_id)
 
     async def _logs(self) -> LogLayer:
-        client = await self.connect()
-        return LogLayer(
-            client.cluster.store,
-            client.cluster.root,
-            fence=client.fence_ledger,
-            delete_ledger=client.dispose_of_ledger,
-        )
+        return LogLayer.over(await self.connect())
 
     async def close(self) -> None:
         """Close all connections. Idempotent; open handles stop working."""

@@ -10,6 +10,7 @@ from bookie_server.client.settings import ConnectionSettings
 from bookie_server.settings import BookieSettings, StorageSettings
 from bookkeeper_metadata.foundation.settings import Settings, setting
 from spark_bookkeeper.log.settings import LogWriterSettings, RetentionSettings
+from spark_bookkeeper.replication.settings import AutoRecoverySettings
 from spark_bookkeeper.settings import ClientSettings
 
 NEEDED: dict[type[Settings], dict[str, object]] = {
@@ -19,6 +20,7 @@ NEEDED: dict[type[Settings], dict[str, object]] = {
     ClientSettings: {},
     LogWriterSettings: {},
     RetentionSettings: {},
+    AutoRecoverySettings: {},
 }
 """What each kind cannot be made without."""
 MINIMA_OTHER_THAN_ONE = {
@@ -45,6 +47,12 @@ MINIMA_OTHER_THAN_ONE = {
     "roll_entries": 0,
     "roll_interval_ms": 0,
     "scrub_interval_ms": 0,
+    "logs_gc_interval_ms": 0,
+    "bytes_per_second": 0,
+    "open_ledger_grace_ms": 0,
+    "ledgers_check_interval_ms": 0,
+    "replicas_check_interval_ms": 0,
+    "lost_bookie_delay_ms": 0,
     "speculative_read_timeout_ms": 0,
     "write_cache_size_bytes": 4096,
 }
@@ -55,7 +63,7 @@ def test_a_number_below_its_minimum_is_refused_and_the_minimum_is_not(kind: type
     needed = NEEDED[kind]
     numbers = [field.name for field in dataclasses.fields(kind) if type(field.default) is int]
 
-    for name in set(numbers) - {"port", "http_port"}:
+    for name in set(numbers) - {"port", "http_port", "retry_ms_max"}:
         least = MINIMA_OTHER_THAN_ONE.get(name, 1)
         with pytest.raises(
             ValueError,
@@ -63,6 +71,12 @@ def test_a_number_below_its_minimum_is_refused_and_the_minimum_is_not(kind: type
         ):
             kind(**{**needed, name: least - 1})
         assert getattr(kind(**{**needed, name: least}), name) == least
+
+
+def test_a_longest_pause_is_not_below_the_shortest() -> None:
+    with pytest.raises(ValueError, match=r"^retry_ms_max must not be below retry_ms_min$"):
+        AutoRecoverySettings(retry_ms_min=2, retry_ms_max=1)
+    assert AutoRecoverySettings(retry_ms_min=1, retry_ms_max=1).retry_ms_max == 1
 
 
 def test_all_defects_of_a_value_are_named_at_once() -> None:

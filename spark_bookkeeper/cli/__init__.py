@@ -15,17 +15,18 @@ from collections.abc import Sequence
 import click
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
-from spark_bookkeeper.cli.autorecovery import autorecovery, underreplicated
-from spark_bookkeeper.cli.bookie import bookie
 from spark_bookkeeper.cli.bookies import bookies
 from spark_bookkeeper.cli.cluster import cluster
 from spark_bookkeeper.cli.cookies import cookies
 from spark_bookkeeper.cli.demo import demo
 from spark_bookkeeper.cli.doctor import doctor
 from spark_bookkeeper.cli.ledgers.commands import ledgers
-from spark_bookkeeper.cli.local import local
 from spark_bookkeeper.cli.logs.commands import logs
 from spark_bookkeeper.cli.options import State
+from spark_bookkeeper.cli.processes.autorecovery import autorecovery
+from spark_bookkeeper.cli.processes.bookie import bookie
+from spark_bookkeeper.cli.processes.local import local
+from spark_bookkeeper.cli.replication import underreplicated
 from spark_bookkeeper.datasource.errors import SourceError
 
 EXIT_FAILED = 1

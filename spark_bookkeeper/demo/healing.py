@@ -37,7 +37,7 @@ def begin_healing(cluster: LocalCluster, report: Report) -> LocalAutoRecovery:
     """Add a bookie that may take the place of another, and start auto-recovery."""
     with report.step("add a bookie, and start auto-recovery"):
         cluster.add_bookie()
-        return cluster.start_auto_recovery(lost_bookie_delay="0s")
+        return cluster.start_auto_recovery(lost_bookie_delay_ms=0)
 
 
 def wait_until_healed(

@@ -12,7 +12,7 @@ from spark_bookkeeper.local.process import LocalProcess
 
 STOP_TIMEOUT_S = 15.0
 """Longest it may take to end after SIGTERM; what it was copying then is copied again."""
-LOST_BOOKIE_DELAY = "10s"
+LOST_BOOKIE_DELAY_MS = 10_000
 """A local cluster starts bookies again that die, within seconds."""
 
 
@@ -26,13 +26,13 @@ class LocalAutoRecovery(LocalProcess):
         directory: Path,
         metadata_service_uri: str,
         http_port: int,
-        lost_bookie_delay: str,
+        lost_bookie_delay_ms: int,
     ) -> None:
         log_path = directory / "autorecovery.log"
         super().__init__("auto-recovery", log_path, STOP_TIMEOUT_S, guard.popen)
         self._metadata_service_uri = metadata_service_uri
         self._http_port = http_port
-        self._lost_bookie_delay = lost_bookie_delay
+        self._lost_bookie_delay_ms = lost_bookie_delay_ms
         self.http_address = f"http://{LOOPBACK}:{http_port}"
         """Where it shows metrics and health."""
 
@@ -42,6 +42,6 @@ class LocalAutoRecovery(LocalProcess):
             return
         command = [sys.executable, "-m", "spark_bookkeeper.cli", "autorecovery"]
         command += ["--metadata-service-uri", self._metadata_service_uri]
-        command += ["--lost-bookie-delay", self._lost_bookie_delay]
+        command += ["--lost-bookie-delay-ms", str(self._lost_bookie_delay_ms)]
         command += ["--http-port", str(self._http_port)]
         self._spawn(command, env=child_environment())

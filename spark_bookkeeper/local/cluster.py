@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bookkeeper_metadata.foundation.invariant import invariant
-from spark_bookkeeper.local.auto_recovery import LOST_BOOKIE_DELAY, LocalAutoRecovery
+from spark_bookkeeper.local.auto_recovery import LOST_BOOKIE_DELAY_MS, LocalAutoRecovery
 from spark_bookkeeper.local.bookie import LocalBookie, wait_until_serving
 from spark_bookkeeper.local.errors import LocalDirectoryInUseError, directory_refusals
 from spark_bookkeeper.local.guard import Guard
@@ -140,10 +140,12 @@ class LocalCluster:
             self.stop()
             raise
 
-    def start_auto_recovery(self, lost_bookie_delay: str = LOST_BOOKIE_DELAY) -> LocalAutoRecovery:
+    def start_auto_recovery(
+        self, lost_bookie_delay_ms: int = LOST_BOOKIE_DELAY_MS
+    ) -> LocalAutoRecovery:
         """Run the process that copies again what lost bookies held, from now on; nothing if it runs.
 
-        ``lost_bookie_delay``: how long it waits for a single bookie, by default until it was started again.
+        ``lost_bookie_delay_ms``: how long it waits for a single bookie, by default until it was started again.
         """
         invariant(self._guard is not None, "a cluster is used after start() and before stop()")
         assert self._guard is not None
@@ -153,7 +155,7 @@ class LocalCluster:
                 directory=self.directory,
                 metadata_service_uri=self.metadata_service_uri,
                 http_port=free_port(self._ports_taken),
-                lost_bookie_delay=lost_bookie_delay,
+                lost_bookie_delay_ms=lost_bookie_delay_ms,
             )
         self._auto_recovery.start()
         return self._auto_recovery

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import bookkeeper_metadata
-from bookie_server.settings import bookie_settings_table
+from bookie_server.settings import AUTORECOVERY_PREFIX, bookie_settings_table
 from bookkeeper_metadata.environment import OLD_METADATA_URI_VARIABLE
 
 _ROOTS = dict.fromkeys(
@@ -17,14 +17,20 @@ _ROOTS = dict.fromkeys(
 is installed."""
 
 
-def child_environment() -> dict[str, str]:
-    """Our own environment, with this very installation's packages found first.
+def package_environment() -> dict[str, str]:
+    """Our own environment, with this very installation's packages found first."""
+    path = os.pathsep.join(part for part in (*_ROOTS, os.environ.get("PYTHONPATH")) if part)
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
-    A bookie's settings are left out: what is meant for a bookie of its own, such as a port, must
-    not reach every bookie of a local cluster.
+
+def child_environment() -> dict[str, str]:
+    """The same without settings of a bookie and of auto-recovery: what is meant for a process of its own, such as
+    a port, must not reach those of a local cluster.
     """
-    settings = {setting.variable for setting in bookie_settings_table()}
+    settings = {setting.variable for setting in bookie_settings_table().settings}
     settings.add(OLD_METADATA_URI_VARIABLE)
-    inherited = {name: value for name, value in os.environ.items() if name not in settings}
-    path = os.pathsep.join(part for part in (*_ROOTS, inherited.get("PYTHONPATH")) if part)
-    return {**inherited, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    return {
+        name: value
+        for name, value in package_environment().items()
+        if name not in settings and not name.startswith(AUTORECOVERY_PREFIX)
+    }

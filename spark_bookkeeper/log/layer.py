@@ -15,6 +15,7 @@ from bookkeeper_metadata.foundation.backoff import Pause, jittered_pause
 from bookkeeper_metadata.ledgers import LedgerStore
 from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.store.interface import MetadataStore
+from spark_bookkeeper.ledger.client import LedgerClient
 from spark_bookkeeper.log.catalog import Catalog
 from spark_bookkeeper.log.cleaning.collect import Collector
 from spark_bookkeeper.log.cleaning.consumers import Consumers
@@ -67,6 +68,18 @@ class LogLayer:
             fence=fence,
             delete_ledger=delete_ledger,
             retention=retention,
+        )
+
+    @classmethod
+    def over(cls, ledgers: LedgerClient) -> LogLayer:
+        """The logs of the cluster that a client of its ledgers is connected to."""
+        cluster = ledgers.cluster
+        return LogLayer(
+            cluster.store,
+            cluster.root,
+            fence=ledgers.fence_ledger,
+            # The client's delete_ledger refuses what belongs to a log, and these all do.
+            delete_ledger=ledgers.dispose_of_ledger,
         )
 
     @cached_property

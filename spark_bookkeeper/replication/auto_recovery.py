@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import time
@@ -10,7 +9,7 @@ from collections.abc import Callable
 
 from bookkeeper_metadata.election import AuditorElection
 from bookkeeper_metadata.foundation.pace import LoopPace
-from bookkeeper_metadata.foundation.tasks import end_tasks
+from bookkeeper_metadata.foundation.tasks import run_together
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.replication.auditor import Auditor
@@ -66,12 +65,5 @@ async def run_auto_recovery(
         patience=patience,
         measures=measures,
     )
-    tasks = [
-        asyncio.create_task(auditor.run(), name="auditor"),
-        asyncio.create_task(worker.run(), name="replication-worker"),
-    ]
-    try:
-        # Neither ends but by a defect, and then the process does, for somebody to notice.
-        await asyncio.gather(*tasks)
-    finally:
-        await end_tasks(tasks)
+    # Neither ends but by a defect, and then the process does, for somebody to notice.
+    await run_together(auditor=auditor.run(), replication_worker=worker.run())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
+from bookie_server.settings import AUTORECOVERY_PREFIX, ProcessSettings, settings_table
 from bookkeeper_metadata.foundation.settings import Settings, setting
+from bookkeeper_metadata.foundation.settings_sources import SettingsTable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ReplicationSettings(Settings):
     """Numbers of one process of auto-recovery; validated on construction."""
 
@@ -41,6 +44,24 @@ class ReplicationSettings(Settings):
 
     def defects(self) -> list[str]:
         """What is wrong with these settings together."""
+        found = super().defects()
         if self.retry_ms_max < self.retry_ms_min:
-            return ["retry_ms_max must not be below retry_ms_min"]
-        return []
+            found.append("retry_ms_max must not be below retry_ms_min")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoRecoverySettings(ReplicationSettings, ProcessSettings):
+    """All settings of a process of auto-recovery."""
+
+    bookie: str = ""
+    """Id of the bookie beside this process: it takes copies before others do."""
+    logs_gc_interval_ms: int = setting(600_000, minimum=0)
+    """Time between two collections of all logs by the process that is the auditor: what dead writers and overwrites left
+    goes, and what retention lets go, as by `bookkeeper logs gc`. 0: none."""
+
+
+@cache
+def auto_recovery_settings_table() -> SettingsTable[AutoRecoverySettings]:
+    """All settings of a process of auto-recovery."""
+    return settings_table(AutoRecoverySettings, AUTORECOVERY_PREFIX)

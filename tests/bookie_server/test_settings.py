@@ -83,6 +83,6 @@ def test_directories_must_be_given_and_differ() -> None:
 
 
 def test_every_setting_explains_itself() -> None:
-    for setting in bookie_settings_table():
+    for setting in bookie_settings_table().settings:
         assert setting.help, setting.name
         assert setting.flag.startswith("--")

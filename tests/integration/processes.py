@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from bookkeeper_metadata.paths import Paths
 from bookkeeper_metadata.store.connect import connect
@@ -76,6 +78,19 @@ def start_again(bookie: LocalBookie, *, replace_lost_directories: bool = False) 
     """Start a killed bookie whose session has ended, and wait until it serves."""
     end_session(bookie.metadata_service_uri, bookie.bookie_id)
     bookie.start(replace_lost_directories=replace_lost_directories)
+
+
+def command(uri: str, *arguments: object) -> Any:
+    """What a ``bookkeeper`` command prints; in a process of its own, for gRPC has trouble with two event loops in one."""
+    program = [sys.executable, "-m", "spark_bookkeeper.cli", *map(str, arguments)]
+    ended = subprocess.run(
+        [*program, "--metadata-service-uri", uri, "--json"],
+        env=child_environment(),
+        capture_output=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr or ended.stdout
+    return json.loads(ended.stdout)
 
 
 def python(script: str, *arguments: object, stdin: int | None = None) -> subprocess.Popen[str]:

@@ -13,6 +13,7 @@ import pytest
 from spark_bookkeeper import BookKeeper, LocalCluster
 from spark_bookkeeper.local.environment import child_environment
 from tests.integration.command_line import CommandLine
+from tests.integration.processes import command
 from tests.patience import Deadline, seconds
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -30,13 +31,10 @@ def cluster() -> Iterator[LocalCluster]:
 @pytest.fixture
 def daemon(cluster: LocalCluster) -> Iterator[subprocess.Popen[bytes]]:
     """The process that heals."""
-    command = [sys.executable, "-m", "spark_bookkeeper.cli", "autorecovery"]
+    program = [sys.executable, "-m", "spark_bookkeeper.cli", "autorecovery"]
     uri = ("--metadata-service-uri", cluster.metadata_service_uri)
-    with subprocess.Popen(
-        [*command, *uri, "--open-ledger-grace", "1s"],
-        env=child_environment(),
-        stderr=subprocess.PIPE,
-    ) as process:
+    settings = ("--open-ledger-grace-ms", "1000", "--logs-gc-interval-ms", "500")
+    with subprocess.Popen([*program, *uri, *settings], env=child_environment()) as process:
         yield process
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -80,7 +78,8 @@ def test_a_bookie_that_is_lost_for_good_is_healed(
     wait_until_healed(bookkeeper, bk, lost.bookie_id)
 
     for ledger_id in (*closed, idle.ledger_id):
-        bookkeeper("ledgers", "verify", ledger_id)  # fails where a copy is missing
+        # Fails where a copy is missing.
+        command(cluster.metadata_service_uri, "ledgers", "verify", ledger_id)
         with bk.open_ledger(ledger_id) as reader:
             assert [bytes(entry.payload) for entry in reader.read(0, 199)] == PAYLOADS
     assert daemon.poll() is None
@@ -88,6 +87,28 @@ def test_a_bookie_that_is_lost_for_good_is_healed(
     assert status["is_enabled"]
     assert status["auditor"]
     assert (status["marked"], status["being_mended"]) == (0, 0)
+
+
+def test_logs_are_collected_without_anybody_asking(
+    bookkeeper: CommandLine,
+    bk: BookKeeper,
+    cluster: LocalCluster,
+    daemon: subprocess.Popen[bytes],
+) -> None:
+    bookkeeper("logs", "append", "kept", stdin=b"0\n")
+    bookkeeper("logs", "append", "kept", stdin=b"1\n")
+    ledgers = set(bk.list_ledgers())
+
+    bookkeeper(
+        "logs", "truncate", "kept", "--before", 1, "--deleted-ledger-retention", "0s", "--yes"
+    )
+
+    waited = Deadline(60)
+    while not set(bk.list_ledgers()) < ledgers:
+        assert not waited.has_passed
+        time.sleep(0.2)
+    assert "1" in bookkeeper("logs", "read", "kept")
+    assert daemon.poll() is None
 
 
 @pytest.mark.full

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from spark_bookkeeper import BookKeeper, LocalCluster
-from spark_bookkeeper.local.environment import child_environment
 from tests.integration.command_line import CommandLine
+from tests.integration.processes import command
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -25,17 +21,6 @@ def cluster() -> Iterator[LocalCluster]:
     """With bookies to spare."""
     with LocalCluster(5) as running:
         yield running
-
-
-def command(cluster: LocalCluster, *arguments: object) -> Any:
-    """What it prints; in a process of its own, for gRPC has trouble with two event loops in one."""
-    program = [sys.executable, "-m", "spark_bookkeeper.cli", *map(str, arguments)]
-    uri = ("--metadata-service-uri", cluster.metadata_service_uri)
-    ended = subprocess.run(
-        [*program, *uri, "--json"], env=child_environment(), capture_output=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr or ended.stdout
-    return json.loads(ended.stdout)
 
 
 def write(bk: BookKeeper, ledgers: int) -> list[int]:
@@ -53,6 +38,7 @@ def read(bk: BookKeeper, ledger_id: int) -> list[bytes]:
 
 
 def test_a_bookie_is_retired_while_a_writer_goes_on(bk: BookKeeper, cluster: LocalCluster) -> None:
+    uri = cluster.metadata_service_uri
     ledger_ids = write(bk, 10)
     writer = bk.create_ledger()
     writer.append(b"first")
@@ -71,8 +57,10 @@ def test_a_bookie_is_retired_while_a_writer_goes_on(bk: BookKeeper, cluster: Loc
     writing = threading.Thread(target=go_on)
     writing.start()
     try:
-        named = command(cluster, "bookies", "decommission", retired.bookie_id, "--dry-run")
-        moved = command(cluster, "bookies", "decommission", retired.bookie_id)
+        named = command(
+            cluster.metadata_service_uri, "bookies", "decommission", retired.bookie_id, "--dry-run"
+        )
+        moved = command(uri, "bookies", "decommission", retired.bookie_id)
     finally:
         is_over.set()
         writing.join()
@@ -82,20 +70,21 @@ def test_a_bookie_is_retired_while_a_writer_goes_on(bk: BookKeeper, cluster: Loc
     assert moved["copied_bytes"] > 0
     writer.close()
     retired.stop()
-    command(
-        cluster, "cookies", "delete", retired.bookie_id, "--yes"
-    )  # refused while a ledger names it
-    assert command(cluster, "ledgers", "verify", *ledger_ids, writer.ledger_id)["passed"]
+    command(uri, "cookies", "delete", retired.bookie_id, "--yes")  # refused while a ledger names it
+    assert command(
+        cluster.metadata_service_uri, "ledgers", "verify", *ledger_ids, writer.ledger_id
+    )["passed"]
     assert read(bk, writer.ledger_id) == sent
     for ledger_id in ledger_ids:
         assert read(bk, ledger_id) == PAYLOADS
-    listed = {each["bookie_id"] for each in command(cluster, "bookies", "list")["bookies"]}
+    listed = {each["bookie_id"] for each in command(uri, "bookies", "list")["bookies"]}
     assert retired.bookie_id not in listed
 
 
 def test_what_a_dead_bookie_held_is_copied_to_the_one_that_is_named(
     bookkeeper: CommandLine, bk: BookKeeper, cluster: LocalCluster
 ) -> None:
+    uri = cluster.metadata_service_uri
     running = [each for each in cluster.bookies if each.is_running]
     target, dead = running[0], running[1]
     ledger_ids = write(bk, 10)
@@ -125,5 +114,5 @@ def test_what_a_dead_bookie_held_is_copied_to_the_one_that_is_named(
     assert all(
         f"ledger {ledger_id}: {dead.bookie_id} is to leave" in why for ledger_id in left[:20]
     )
-    assert command(cluster, "bookies", "recover", dead.bookie_id)["left"] == {}
-    assert command(cluster, "ledgers", "verify", *ledger_ids)["passed"]
+    assert command(uri, "bookies", "recover", dead.bookie_id)["left"] == {}
+    assert command(uri, "ledgers", "verify", *ledger_ids)["passed"]

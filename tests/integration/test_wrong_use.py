@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bookie_server.settings import bookie_settings_table
+from bookkeeper_metadata.foundation.settings_sources import SettingsTable
 from spark_bookkeeper.cli import run
+from spark_bookkeeper.replication.settings import auto_recovery_settings_table
 from tests.integration.command_line import CommandLine
 
 pytestmark = pytest.mark.integration
@@ -69,8 +73,10 @@ def test_a_directory_that_cannot_be_written_to_is_named(
         ["logs", "read", "x", "--end-row", "-1"],
         ["logs", "tail", "x", "--from", "9" * 19],
         ["local", "--bookies", "0"],
-        ["autorecovery"],  # no cluster named
-        ["autorecovery", "--lost-bookie-delay", "soon"],
+        ["autorecovery", "--http-host", "0.0.0.0"],
+        ["autorecovery", "--config", "/no/such/file"],
+        ["bookie", "--autorecovery", "--autorecovery-config", "/no/such/file"],
+        ["autorecovery", "--lost-bookie-delay-ms", "soon"],
         ["bookie", "--port", "many"],
         ["bookie", "--host", "0.0.0.0"],
     ],
@@ -107,10 +113,14 @@ def test_help_names_every_command(capfd: pytest.CaptureFixture[str]) -> None:
         assert f"\n  {noun} " in shown
 
 
-def test_every_setting_of_a_bookie_is_a_flag(capfd: pytest.CaptureFixture[str]) -> None:
-    from bookie_server.settings import bookie_settings_table
-
-    assert run(["bookie", "--help"]) == 0
+@pytest.mark.parametrize(
+    ("command", "table"),
+    [("bookie", bookie_settings_table()), ("autorecovery", auto_recovery_settings_table())],
+)
+def test_every_setting_is_a_flag(
+    command: str, table: SettingsTable[Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, "--help"]) == 0
 
     shown = capfd.readouterr().out
-    assert [each.flag for each in bookie_settings_table() if each.flag not in shown] == []
+    assert [each.flag for each in table.settings if each.flag not in shown] == []

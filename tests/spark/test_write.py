@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from spark_bookkeeper import BookKeeper, LocalCluster
-from spark_bookkeeper.cli.local import SNIPPET
+from spark_bookkeeper.cli.processes.local import SNIPPET
 from tests.spark.conftest import Logs, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -1,9 +1,9 @@
-"""Ends asyncio tasks so that none is left running and no outcome is lost; completes futures."""
+"""Runs and ends asyncio tasks so that none is left running and no outcome is lost; completes futures."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -27,3 +27,16 @@ def settle(future: asyncio.Future[T], result: T) -> None:
 def has_failed(task: asyncio.Task[None]) -> bool:
     """Whether the task was cancelled or raised; its exception counts as retrieved then."""
     return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+async def run_together(**coroutines: Coroutine[Any, Any, Any]) -> None:
+    """Run them, each under its name, until all have ended, one has failed, or this is cancelled; none is left behind.
+
+    Raises:
+        Exception: what the first of them failed with.
+    """
+    tasks = [asyncio.create_task(each, name=name) for name, each in coroutines.items()]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        await end_tasks(tasks)

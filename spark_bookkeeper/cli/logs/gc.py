@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper.cli.logs.retention import deleted_ledger_retention_option
 from spark_bookkeeper.cli.options import cluster_options
 from spark_bookkeeper.cli.output import print_fields, print_json, print_table, printable_fields
@@ -62,31 +59,21 @@ def gc(
 
 
 def _collect_all(session: Session, *, is_dry_run: bool) -> dict[str, Any]:
-    logs: list[dict[str, Any]] = []
-    deletions: list[dict[str, Any]] = []
-    failed: list[dict[str, str]] = []
-    for name in session.run(session.catalog.names()):
-        with _note_failure(failed, f"log {name}"):
-            logs.append({"log": name, **_collect(session, name, is_dry_run=is_dry_run)})
-    for log_id in session.run(session.catalog.deletions()):
-        with _note_failure(failed, f"deleted log {log_id}"):
-            finish = session.catalog.finish_deletion
-            done = {} if is_dry_run else asdict(session.run(finish(log_id)))
-            deletions.append({"log_id": log_id, **done})
-    return {"dry_run": is_dry_run, "logs": logs, "deletions": deletions, "failed": failed}
+    from spark_bookkeeper.log.housekeeping import collect_all
 
-
-@contextmanager
-def _note_failure(failed: list[dict[str, str]], what: str) -> Iterator[None]:
-    """Note an error for the end instead of raising it; a log deleted since it was listed is none."""
-    from spark_bookkeeper.log.errors import NoSuchLogError
-
-    try:
-        yield
-    except NoSuchLogError:
-        return
-    except BookKeeperError as cause:
-        failed.append({"what": what, "cause": f"{cause.name}: {cause}"})
+    found = session.run(collect_all(session, is_dry_run=is_dry_run))
+    return {
+        "dry_run": is_dry_run,
+        "logs": [{"log": name, **asdict(report)} for name, report in found.logs.items()],
+        "deletions": [
+            {"log_id": log_id, **({} if report is None else asdict(report))}
+            for log_id, report in found.deletions.items()
+        ],
+        "failed": [
+            {"what": what, "cause": f"{cause.name}: {cause}"}
+            for what, cause in found.failed.items()
+        ],
+    }
 
 
 def _collect(session: Session, log: str, *, is_dry_run: bool) -> dict[str, Any]:

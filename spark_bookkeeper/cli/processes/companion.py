@@ -1,0 +1,111 @@
+"""Auto-recovery beside a bookie: a process of its own, whose copying takes no time of the bookie's interpreter.
+
+It is started again if it dies, and never outlives the bookie: it ends when its standard input does, which is a
+pipe that only the bookie's process holds, and which the kernel closes however that one ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from bookie_server.settings import BookieSettings
+from bookkeeper_metadata.foundation.closing import Closing
+from spark_bookkeeper.cli.processes.autorecovery import load_auto_recovery_settings
+from spark_bookkeeper.local.environment import package_environment
+
+_LOGGER = logging.getLogger(__name__)
+_PAUSE_S_MIN = 1.0
+_PAUSE_S_MAX = 60.0
+_STOP_TIMEOUT_S = 10.0
+
+
+@contextmanager
+def auto_recovery_beside(settings: BookieSettings) -> Iterator[None]:
+    """Have it run, if the settings say so.
+
+    Raises:
+        ValueError: its own settings make no sense, or their file cannot be read.
+    """
+    if not settings.autorecovery:
+        yield
+        return
+    config = settings.autorecovery_config or None
+    flags = {
+        "bookie": settings.registered_id,
+        "metadata_service_uri": settings.metadata_service_uri,
+        "log_level": settings.log_level,
+        "log_format": settings.log_format,
+    }
+    try:
+        load_auto_recovery_settings(config, dict(flags))
+    except OSError as cause:
+        raise ValueError(f"autorecovery_config cannot be read: {cause}") from cause
+    command = [sys.executable, "-m", "spark_bookkeeper.cli", "autorecovery"]
+    command += ["--while-stdin-is-open", *(("--config", config) if config else ())]
+    for name, value in flags.items():
+        command += ["--" + name.replace("_", "-"), value]
+    with Companion(command):
+        yield
+
+
+class Companion(Closing):
+    """A process that is kept running until this is closed."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._reading, self._writing = os.pipe()
+        self._stopping = threading.Event()
+        self._process = self._spawn()
+        self._thread = threading.Thread(target=self._keep, name="auto-recovery-beside", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it, and wait until it has ended. Idempotent."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        # It ends by itself now: nobody holds the pipe that it reads.
+        os.close(self._writing)
+        self._thread.join(_STOP_TIMEOUT_S)
+        if self._thread.is_alive():
+            self._process.kill()
+            self._thread.join()
+        os.close(self._reading)
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._command,
+            stdin=self._reading,
+            env=package_environment(),
+            # What is typed to the bookie's terminal is for the bookie, which ends this one when it is time.
+            start_new_session=True,
+        )
+
+    def _keep(self) -> None:
+        pause_s = _PAUSE_S_MIN
+        while True:
+            begun_s = time.monotonic()
+            exit_code = self._process.wait()
+            if self._stopping.is_set():
+                return
+            if time.monotonic() - begun_s > _PAUSE_S_MAX:
+                pause_s = _PAUSE_S_MIN  # it had come to work
+            _LOGGER.warning(
+                "auto-recovery ended, starting it again. exit_code=%s pause_s=%.0f",
+                exit_code,
+                pause_s,
+            )
+            if self._stopping.wait(pause_s):
+                return
+            pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+            try:
+                self._process = self._spawn()
+            except OSError as error:
+                _LOGGER.warning("auto-recovery cannot be started. detail=%s", error)
