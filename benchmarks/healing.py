@@ -97,7 +97,8 @@ async def _wait_until_whole(context: LedgerContext, lost: str) -> None:
         is_marked = [each async for each in marks.list_marked_ledgers()]
         if not is_marked and not await find_ledgers_of(context, lost):
             return
-        await asyncio.sleep(0.2)
+        # Each look reads all that is marked: not too often.
+        await asyncio.sleep(0.5)
 
 
 def _beside_writers(size_bytes: int, seconds: float) -> Figure:

@@ -67,28 +67,40 @@ class LedgerCopier:
         copied, entries = 0, _ENTRIES_AT_FIRST
         first = share.fragment.first_entry
         incomplete: Fetched | None = None
-        while first <= share.last_entry:
-            # No bookie takes ids that are further apart in one section.
-            last = first + ID_SPAN_MAX - 1
-            wanted = not_held(share.entry_ids(first, last), held or (), entries)
-            if wanted:
-                fetched = await self._fetcher.fetch_some(share.fragment, wanted, self._turn)
-                self._turn += 1
-                if held is None:
-                    self._fetcher.require(fetched)
-                incomplete = incomplete or (fetched if fetched.missing else None)
-                size_bytes = await self._send(fetched.runs, target)
-                copied += size_bytes
-                fitting = WINDOW_BYTES * len(wanted) // max(size_bytes, 1)
-                entries = max(1, min(fitting, _GROWTH * entries))
-                last = wanted[-1]
-            first = last + 1
+        sending: asyncio.Future[None] | None = None
+        try:
+            while first <= share.last_entry:
+                # No bookie takes ids that are further apart in one section.
+                last = first + ID_SPAN_MAX - 1
+                wanted = not_held(share.entry_ids(first, last), held or (), entries)
+                if wanted:
+                    fetched = await self._fetcher.fetch_some(share.fragment, wanted, self._turn)
+                    self._turn += 1
+                    if held is None:
+                        self._fetcher.require(fetched)
+                    incomplete = incomplete or (fetched if fetched.missing else None)
+                    size_bytes = sum(run.size_bytes for run in fetched.runs)
+                    if sending is not None:
+                        await sending
+                    # While these are on their way, the next ones are read.
+                    sending = asyncio.ensure_future(self._send(fetched.runs, size_bytes, target))
+                    copied += size_bytes
+                    fitting = WINDOW_BYTES * len(wanted) // max(size_bytes, 1)
+                    entries = max(1, min(fitting, _GROWTH * entries))
+                    last = wanted[-1]
+                first = last + 1
+        except asyncio.CancelledError:
+            if sending is not None:
+                sending.cancel()
+            raise
+        finally:
+            if sending is not None:
+                await sending
         if incomplete is not None:
             self._fetcher.require(incomplete)
         return copied
 
-    async def _send(self, runs: Sequence[Run], target: str) -> int:
-        size_bytes = sum(run.size_bytes for run in runs)
+    async def _send(self, runs: Sequence[Run], size_bytes: int, target: str) -> None:
         await self._pace.take(size_bytes)
         limit = self._cluster.settings.connection.frame_size_bytes_max
         statuses = await asyncio.gather(
@@ -97,7 +109,6 @@ class LedgerCopier:
         for status in statuses:
             if status is not Status.OK:
                 raise TargetRefusedError(target, status)
-        return size_bytes
 
     def _write(self, target: str, runs: Sequence[Run]) -> asyncio.Future[Status]:
         answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()

@@ -21,6 +21,7 @@ from bookie_server.wire.messages import Status
 from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.pace import LoopPace
+from bookkeeper_metadata.foundation.recent import Recent
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, Stop
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import DigestMismatchError, EntryUnreadableError
@@ -37,6 +38,8 @@ _LOGGER = logging.getLogger(__name__)
 
 ROUNDS_MAX = 20
 """Looks at a ledger's metadata, each after somebody else has changed it."""
+_RECENT_S = 1.0
+"""How old the answer may be to who is registered, writable, known."""
 _WILL_NOT = frozenset({Status.READ_ONLY, Status.CONFLICT, Status.UNAUTHORIZED, Status.DELETED})
 """Of a recovery add: the bookie will not take it for long, or never."""
 _NO_COPY_LEFT = (DigestMismatchError, EntryUnreadableError)
@@ -91,6 +94,16 @@ class LedgerMender:
         self._leaving = frozenset(leaving)
         self._targets = frozenset(targets)
         self._patience = patience
+        # Small ledgers are mended by the hundred a second, and most of that would be the same questions. An answer
+        # that has become wrong costs a try: who is gone does not answer, and metadata is compared and set.
+        self._registered = Recent(cluster.registry.list_registered_ids, _RECENT_S)
+        self._writable = Recent(cluster.usable_bookies, _RECENT_S)
+        self._known = Recent(CookieStore(cluster.store, cluster.root).bookie_ids, _RECENT_S)
+
+    def look_around(self) -> None:
+        """Bookies came or went: have the next ledger be mended with those that are there now."""
+        for each in (self._registered, self._writable, self._known):
+            each.forget()
 
     async def mend(self, ledger_id: int) -> Mended:
         """Give the ledger back what it lacks, as far as that is possible now.
@@ -116,7 +129,7 @@ class LedgerMender:
         # A member that joined a moment ago must not be taken for one that was replaced.
         await self._cluster.ledgers.sync()
         metadata = (await self._cluster.ledgers.read(mended.ledger_id)).metadata
-        registered = await self._cluster.registry.list_registered_ids() - self._leaving
+        registered = await self._registered.get() - self._leaving
         waited_for = await self._waited_for(registered)
         copier = LedgerCopier(self._cluster, mended.ledger_id, metadata, self._pace)
         shares, at = shares_of(metadata), 0
@@ -137,8 +150,7 @@ class LedgerMender:
     async def _waited_for(self, registered: Collection[str]) -> frozenset[str]:
         if self._patience is None or not self._patience.delay_s:
             return frozenset()
-        known = await CookieStore(self._cluster.store, self._cluster.root).bookie_ids()
-        lost = frozenset(known).difference(registered)
+        lost = frozenset(await self._known.get()).difference(registered)
         return self._patience.waited_for(lost, asyncio.get_running_loop().time())
 
     async def _mend_share(
@@ -175,7 +187,7 @@ class LedgerMender:
         """Have another bookie take over the share."""
         refused: dict[str, str] = {}
         while True:
-            writable = await self._cluster.usable_bookies() - self._cluster.quarantined()
+            writable = await self._writable.get() - self._cluster.quarantined()
             writable = (writable & self._targets if self._targets else writable) - self._leaving
             target = choose_target(
                 share.fragment, writable, self._cluster.random, own=self._own, refused=refused

@@ -38,7 +38,7 @@ class ReplicationSettings(Settings):
     poll_ms: int = 2_000
     """Time between two looks for marked ledgers, where the one before found nothing to do."""
     ledgers_at_once: int = 8
-    """Ledgers that are mended at a time: small ones take round trips, not bytes. Each takes about 8 MiB of memory."""
+    """Ledgers that are mended at a time: small ones take round trips, not bytes. Each takes up to 12 MiB of memory."""
     bytes_per_second: int = setting(32 * 1024 * 1024, minimum=0)
     """How fast copies are made, to leave writers and readers their share; 0: as fast as can be."""
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from bookkeeper_metadata.errors import MetadataUnavailableError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.foundation.errors import BookKeeperError
+from bookkeeper_metadata.foundation.recent import Recent
 from bookkeeper_metadata.model import Fragment
 from bookkeeper_metadata.underreplication import MarkLock, Underreplication
 from spark_bookkeeper.ledger.context import LedgerContext
@@ -32,6 +33,8 @@ from spark_bookkeeper.replication.mending import LedgerMender, Mended
 from spark_bookkeeper.replication.settings import ReplicationSettings
 
 _LOGGER = logging.getLogger(__name__)
+_RECENT_S = 1.0
+"""How long a walk through the marks may go on that somebody has disabled."""
 
 
 @dataclass(slots=True)
@@ -69,6 +72,7 @@ class ReplicationWorker:
         self._measures = measures or ReplicationMeasures()
         self._waiting: dict[int, _Waiting] = {}
         self._unreleased: list[MarkLock] = []
+        self._is_enabled = Recent(marks.is_enabled, _RECENT_S)
         self._there = frozenset[str](), frozenset[str]()
         """Bookies that were registered at the last look, and those of them that took new entries."""
 
@@ -92,7 +96,7 @@ class ReplicationWorker:
         while self._unreleased:
             await self._unreleased[-1].release()
             self._unreleased.pop()
-        await self._look_for_newcomers()
+        await self._look_who_is_there()
         delay_s = await self._marks.lost_bookie_delay()
         if self._patience is not None and delay_s is not None:
             self._patience.delay_s = delay_s
@@ -107,7 +111,7 @@ class ReplicationWorker:
 
     async def _try_to_work(self, ledger_id: int) -> bool:
         """Whether the mark is cleared; it is not, if auto-recovery is disabled or another has the ledger."""
-        if not await self._marks.is_enabled():
+        if not await self._is_enabled.get():
             return False
         lock = await self._marks.try_lock(ledger_id, self._holder)
         if lock is None:
@@ -175,15 +179,17 @@ class ReplicationWorker:
         mended.left.append("no bookie is writable that could take the place of one that is away")
         return False
 
-    async def _look_for_newcomers(self) -> None:
-        """A bookie that was not there before may be what some ledgers wait for: try those again now."""
+    async def _look_who_is_there(self) -> None:
+        """A bookie that came may be what some ledgers wait for, and so may one that went: another takes its place now."""
         registered = await self._cluster.registry.list_registered_ids()
         there = frozenset(registered), frozenset(await self._cluster.usable_bookies())
         before, self._there = self._there, there
-        if any(now - then for now, then in zip(there, before, strict=True)):
-            for waiting in self._waiting.values():
-                if waiting.delay_ms:
-                    waiting.until_s, waiting.delay_ms = 0, 0
+        if there == before:
+            return
+        self._mender.look_around()
+        for waiting in self._waiting.values():
+            if waiting.delay_ms:
+                waiting.until_s, waiting.delay_ms = 0, 0
 
     def _must_wait(self, ledger_id: int) -> bool:
         known = self._waiting.get(ledger_id)

@@ -69,6 +69,7 @@ async def test_a_bookie_that_is_waited_for_keeps_its_places_whoever_marked_the_l
     assert mended.open_fragment is None
     # Two at once are no restart.
     await lose(scene, scene.ensemble[2])
+    mender.look_around()
     assert (await mender.mend(scene.ledger_id)).is_whole
     await assert_whole(scene)
 

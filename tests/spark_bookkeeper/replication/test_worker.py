@@ -299,6 +299,28 @@ async def test_what_failed_is_tried_again_as_soon_as_a_bookie_comes(scene: Scene
 
 
 @FIVE
+async def test_what_a_silent_bookie_kept_from_being_mended_is_tried_again_once_it_is_gone(
+    scene: Scene,
+) -> None:
+    """It waited for up to five minutes, though another bookie could take the place by then."""
+    scene.faults[1].drops_writes = True
+    await scene.writer.append_many(numbers(1))
+    scene.faults[1].drops_writes = False
+    await write(scene, 5)
+    silent = scene.ensemble[1]
+    await marks_of(scene).mark(scene.ledger_id, [silent], now_ms=1)
+    scene.cluster.faults[silent].write_status = Status.UNREACHABLE
+    worker = worker_of(scene, replace(AT_ONCE, retry_ms_min=3_600_000, retry_ms_max=3_600_000))
+    assert await worker.look() == 0
+    assert await worker.look() == 0
+
+    await lose(scene, silent)
+
+    assert await worker.look() == 1
+    assert silent not in (await scene.metadata()).bookie_ids
+
+
+@FIVE
 async def test_how_long_a_lost_bookie_is_waited_for_may_be_written_in_the_metadata(
     scene: Scene,
 ) -> None:
