@@ -24,6 +24,7 @@ from bookie_server.wire.messages import BookieInfo
 from bookkeeper_metadata.foundation.families import gauge
 from bookkeeper_metadata.foundation.http_server import (
     Answer,
+    Asked,
     HttpServer,
     health_route,
     json_answer,
@@ -84,7 +85,7 @@ class Observer(Collector):
         has_failed = self._bookie is not None and self._bookie.failed.done()
         return "the bookie has failed" if has_failed else None
 
-    def _readyz(self) -> Answer:
+    def _readyz(self, _: Asked) -> Answer:
         status = HTTPStatus.OK if self._is_registered else HTTPStatus.SERVICE_UNAVAILABLE
         return json_answer(self._state(), status)
 

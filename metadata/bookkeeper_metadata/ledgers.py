@@ -159,8 +159,8 @@ class LedgerStore:
         """Have what is read from now on be as new as anything that was written before this call."""
         await self._store.sync(self._paths.root)
 
-    async def list_ids(self) -> AsyncIterator[int]:
-        """Every ledger id, ascending. Ledgers created or deleted meanwhile may or may not appear.
+    async def list_ids(self, *, is_descending: bool = False) -> AsyncIterator[int]:
+        """Every ledger id, ascending or not. Ledgers created or deleted meanwhile may or may not appear.
 
         An error means "unknown", never "no more": a garbage collector must not act on a list that
         did not end by itself.
@@ -173,10 +173,11 @@ class LedgerStore:
             raise ClusterNotInitializedError(self._paths.root)
         # The short family first, which makes the ids ascend: all ids of the long one are larger or,
         # in a cluster of the long layout, all there are.
-        for branch, depth in _BRANCHES:
-            for name in names:
+        for branch, depth in reversed(_BRANCHES) if is_descending else _BRANCHES:
+            for name in sorted(names, reverse=is_descending):
                 if branch.fullmatch(name):
-                    async for ledger_id in self._walk(f"{self._paths.root}/{name}", depth):
+                    path = f"{self._paths.root}/{name}"
+                    async for ledger_id in self._walk(path, depth, is_descending):
                         yield ledger_id
 
     async def is_gone(self, ledger_id: int) -> bool:
@@ -290,16 +291,16 @@ class LedgerStore:
         with contextlib.suppress(NodeExistsError, MetadataUnavailableError):
             await self._store.create(path.rpartition("/")[0], b"", make_parents=True)
 
-    async def _walk(self, path: str, depth: int) -> AsyncIterator[int]:
+    async def _walk(self, path: str, depth: int, is_descending: bool) -> AsyncIterator[int]:
         """Ids below a folder that has ``depth`` levels of folders below it, leaves excluded."""
         pattern = _LEVEL if depth else _LEAF
         # A folder deleted since it was listed had lost its last ledger: no error, and nothing left
         # out.
-        for name in await self._store.children(path) or []:
+        for name in sorted(await self._store.children(path) or [], reverse=is_descending):
             if not pattern.fullmatch(name):
                 continue
             if depth:
-                async for ledger_id in self._walk(f"{path}/{name}", depth - 1):
+                async for ledger_id in self._walk(f"{path}/{name}", depth - 1, is_descending):
                     yield ledger_id
             else:
                 found = self._paths.ledger_id(f"{path}/{name}")

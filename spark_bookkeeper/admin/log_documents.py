@@ -96,6 +96,20 @@ def describe_log(session: Session, name: str) -> dict[str, Any]:
     }
 
 
+def list_consumers(session: Session) -> dict[str, list[dict[str, Any]]]:
+    """Every log's consumers, by the log's name; see :func:`describe_consumers`."""
+    found = {}
+    for name in session.run(session.catalog.names()):
+        try:
+            nodes = session.run(session.catalog.find(name))
+            next_row = session.run(nodes.head()).head.next_row
+            cursors = session.run(nodes.cursors())
+        except NoSuchLogError:
+            continue  # deleted since it was listed
+        found[name] = describe_consumers(cursors, next_row, session.clock_ms())
+    return found
+
+
 def describe_consumers(
     cursors: dict[str, CursorAt], next_row: int, now_ms: int
 ) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from spark_bookkeeper.cli.doctor import doctor
 from spark_bookkeeper.cli.ledgers.commands import ledgers
 from spark_bookkeeper.cli.logs.commands import logs
 from spark_bookkeeper.cli.options import State
+from spark_bookkeeper.cli.processes.admin import admin
 from spark_bookkeeper.cli.processes.autorecovery import autorecovery
 from spark_bookkeeper.cli.processes.bookie import bookie
 from spark_bookkeeper.cli.processes.local import local
@@ -40,6 +41,7 @@ def commands() -> None:
 
 
 for command in (
+    admin,
     autorecovery,
     bookie,
     bookies,

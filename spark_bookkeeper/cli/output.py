@@ -104,15 +104,6 @@ def _for_people(key: str, value: Any) -> Any:
     return printable_time(value or 0) if key in TIME_KEYS else value
 
 
-def printable(value: bytes) -> str:
-    """Bytes as text where they are text, else as ``0x…``."""
-    try:
-        text = value.decode("utf-8")
-    except UnicodeDecodeError:
-        return "0x" + value.hex()
-    return text if text.isprintable() else "0x" + value.hex()
-
-
 def _console() -> Console:
     console = Console(highlight=False)
     if console.is_terminal:

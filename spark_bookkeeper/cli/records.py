@@ -10,7 +10,7 @@ from typing import IO
 
 import click
 
-from spark_bookkeeper.cli.output import printable
+from spark_bookkeeper.admin.text import printable
 
 length_prefixed_option = click.option(
     "--length-prefixed",

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
 from bookie_server.wire.messages import ReadLacRequest, Status
+from bookkeeper_metadata.bookies import GRPC, HTTP, HTTP_ENDPOINT, Endpoint
 from bookkeeper_metadata.cookies import CookieStore
 from bookkeeper_metadata.errors import LedgerExistsError
 from bookkeeper_metadata.ledgers import ExtraOperations
@@ -37,6 +38,8 @@ class BookieStatus:
     """It has a cookie, and no process is registered under its id."""
     readonly_by: str = ""
     """Why it takes no new entries: ``hand`` where an operator wants it so, else ``disk``."""
+    http_address: str = ""
+    """``host:port`` where it shows metrics and health; empty where it has no such port, or is away."""
 
 
 class LedgerClient:
@@ -233,12 +236,14 @@ class LedgerClient:
             (False, await self.cluster.registry.readonly()),
         ):
             for bookie_id, info in infos.items():
-                endpoint = info.endpoint("grpc")
-                address = endpoint.address if endpoint else ""
                 by = ""
                 if not writable:
                     by = "hand" if await wishes.is_made(bookie_id) else "disk"
-                found.append(BookieStatus(bookie_id, address, writable, readonly_by=by))
+                address = _address(info.endpoint(GRPC))
+                http = _address(info.endpoint(HTTP, HTTP_ENDPOINT))
+                found.append(
+                    BookieStatus(bookie_id, address, writable, readonly_by=by, http_address=http)
+                )
         if with_away:
             known = await CookieStore(self.cluster.store, self.cluster.root).bookie_ids()
             away = set(known) - {bookie.bookie_id for bookie in found}
@@ -248,3 +253,7 @@ class LedgerClient:
     async def _sync(self) -> None:
         """Make later reads of this session see all that was changed before this call, in any."""
         await self.cluster.store.sync(self.cluster.root)
+
+
+def _address(endpoint: Endpoint | None) -> str:
+    return "" if endpoint is None else endpoint.address

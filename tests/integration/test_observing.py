@@ -21,6 +21,7 @@ from spark_bookkeeper.cli.output import printable_size
 from spark_bookkeeper.errors import LedgerFencedError
 from spark_bookkeeper.local.auto_recovery import LocalAutoRecovery
 from spark_bookkeeper.local.bookie import LocalBookie
+from tests.integration.admin_page import admin_page
 from tests.integration.command_line import CommandLine
 from tests.patience import Deadline, seconds
 from tests.sources import REPOSITORY
@@ -229,7 +230,9 @@ def test_every_metric_that_the_operators_are_told_to_watch_is_shown(cluster: Loc
     table = text.partition("| metric | when | then |")[2].partition("\n\n")[0]
     named = {name for name in re.findall(r"`(\w+)`", table) if re.search(r"_[a-zA-Z]+_", name)}
     assert cluster.auto_recovery is not None
-    shown = [*scrape(cluster.bookies[0]), *scrape(cluster.auto_recovery)]
+    with admin_page(cluster.metadata_service_uri) as page:
+        of_logs = re.findall(r"# TYPE (\w+)", page.get("/metrics")[1])
+    shown = [*scrape(cluster.bookies[0]), *scrape(cluster.auto_recovery), *of_logs]
 
     assert len(named) > 12
     missing = {name for name in named if not any(each.startswith(name) for each in shown)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import http.client
 import json
 import socket
 import socketserver
@@ -21,7 +22,9 @@ from prometheus_client import CollectorRegistry
 from bookkeeper_metadata.foundation import http_server
 from bookkeeper_metadata.foundation.http_server import (
     Answer,
+    Asked,
     HttpServer,
+    RefusedError,
     health_route,
     json_answer,
     metrics_route,
@@ -33,16 +36,20 @@ PAUSE = threading.Event()
 """Never set: to let threads go on for a while."""
 
 
-def broken() -> Answer:
+def broken(_: Asked) -> Answer:
     raise ValueError("a secret path")
 
 
 @pytest.fixture
 def server() -> Iterator[HttpServer]:
-    routes = {"/a": lambda: json_answer({"b": 1}), "/broken": broken}
+    routes = {"/a": lambda _: json_answer({"b": 1}), "/broken": broken, "/b/*": refusing}
     running = HttpServer(HOST, 0, routes)
     yield running
     running.close()
+
+
+def refusing(asked: Asked) -> Answer:
+    raise RefusedError(HTTPStatus.CONFLICT, f"no {asked.name} of {asked.query['x']}")
 
 
 def get(server: HttpServer, path: str, method: str = "GET") -> tuple[int, bytes]:
@@ -164,27 +171,27 @@ def test_one_scrape_is_made_at_a_time_and_shown_to_who_asks_soon(
 
     monkeypatch.setattr(http_server, "generate_latest", scrape)
     route = metrics_route(CollectorRegistry())
-    first = threading.Thread(target=route)
+    first = threading.Thread(target=route, args=(Asked(),))
     first.start()
     deadline = Deadline(30)
     while not made:
         assert not deadline.has_passed
-    busy = route()
+    busy = route(Asked())
     going_on.set()
     first.join()
 
     assert busy.status == HTTPStatus.SERVICE_UNAVAILABLE
-    assert [route().body, route().body] == [b"0", b"0"]
+    assert [route(Asked()).body, route(Asked()).body] == [b"0", b"0"]
     PAUSE.wait(0.3)
-    assert route().body == b"1"
+    assert route(Asked()).body == b"1"
 
 
 async def test_a_loop_that_is_stuck_or_gone_is_ill(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "STUCK_AFTER_S", 0.1)
     route = health_route(asyncio.get_running_loop(), lambda: {"a": 1})
 
-    well = await asyncio.to_thread(route)
-    stuck = route()  # by this very call
+    well = await asyncio.to_thread(route, Asked())
+    stuck = route(Asked())  # by this very call
     failed = health_route(asyncio.get_running_loop(), lambda: {"a": 1}, lambda: "a disk")
     gone = asyncio.new_event_loop()
     gone.close()
@@ -192,8 +199,8 @@ async def test_a_loop_that_is_stuck_or_gone_is_ill(monkeypatch: pytest.MonkeyPat
     assert well.status == HTTPStatus.OK
     for found, reason in (
         (stuck, "no answer"),
-        (await asyncio.to_thread(failed), "a disk"),
-        (health_route(gone, lambda: {"a": 1})(), "ended"),
+        (await asyncio.to_thread(failed, Asked()), "a disk"),
+        (health_route(gone, lambda: {"a": 1})(Asked()), "ended"),
     ):
         assert found.status == HTTPStatus.SERVICE_UNAVAILABLE
         assert reason in json.loads(found.body)["reason"]
@@ -202,3 +209,35 @@ async def test_a_loop_that_is_stuck_or_gone_is_ill(monkeypatch: pytest.MonkeyPat
 def test_a_port_that_is_taken_is_an_error(server: HttpServer) -> None:
     with pytest.raises(OSError, match=f"in use: '{HOST}:{server.port}'"):
         HttpServer(HOST, server.port, {})
+
+
+def test_a_route_with_a_star_is_told_what_stands_for_it(server: HttpServer) -> None:
+    status, body = get(server, "/b/c%20d?x=1&y=2")
+
+    assert status == HTTPStatus.CONFLICT
+    assert json.loads(body) == {"error": "no c d of 1"}
+    assert get(server, "/b/c/d?x=1")[0] == HTTPStatus.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("localhost", HTTPStatus.OK),
+        ("127.0.0.1:80", HTTPStatus.OK),
+        ("[::1]:8080", HTTPStatus.OK),
+        ("evil.example:80", HTTPStatus.MISDIRECTED_REQUEST),
+        ("localhost.evil.example", HTTPStatus.MISDIRECTED_REQUEST),
+        ("", HTTPStatus.MISDIRECTED_REQUEST),
+    ],
+)
+def test_a_private_server_answers_to_its_own_name_only(name: str, status: HTTPStatus) -> None:
+    """A stranger's page whose name leads to loopback could read the cluster through its visitor's browser."""
+    server = HttpServer(HOST, 0, {"/a": lambda _: json_answer({})}, is_private=True)
+    connection = http.client.HTTPConnection(HOST, server.port, timeout=30)
+    connection.request("GET", "/a", headers={"Host": name})
+    answer = connection.getresponse()
+    connection.close()
+    server.close()
+
+    assert answer.status == status
+    assert "default-src 'self'" in (answer.getheader("Content-Security-Policy") or "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import socket
 import threading
 import time
@@ -18,7 +19,9 @@ from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
+from types import MappingProxyType
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from prometheus_client import (
     CollectorRegistry,
@@ -36,6 +39,13 @@ _CONNECTIONS_MAX = 32
 _CONNECTION_S_MAX = 10.0
 """However busily it is used: a client that drips its request has no more."""
 _LOOK_S = 0.05
+_SAFE_HEADERS = {
+    "Cache-Control": "no-store",
+    # What a page shows may come from anybody who writes metadata: none of it is a script, or leads elsewhere.
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+_OWN_NAMES = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")
 _FRESH_S = 0.25
 """A scrape that is no older is shown again: to make one takes the interpreter from the event loop."""
 _SCRAPE_WAIT_S = 1.0
@@ -50,8 +60,24 @@ class Answer(NamedTuple):
     body: bytes
 
 
-Route = Callable[[], Answer]
-"""Answers a GET; called in any of the server's threads."""
+class Asked(NamedTuple):
+    """What a GET says beside its path."""
+
+    name: str = ""
+    """What stands for the ``*`` of the route's path."""
+    query: Mapping[str, str] = MappingProxyType({})
+
+
+class RefusedError(Exception):
+    """There is no answer to what was asked; the text says why, to whoever asked."""
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+Route = Callable[[Asked], Answer]
+"""Answers a GET; called in any of the server's threads. May raise :class:`RefusedError`."""
 
 
 def json_answer(document: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Answer:
@@ -61,22 +87,30 @@ def json_answer(document: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK)
 
 
 def metrics_route(registry: CollectorRegistry) -> Route:
-    """Shows what a registry collects, in Prometheus' text format; one scrape is made at a time, and four a second at most."""
-    scraping = threading.Lock()
-    last = (float("-inf"), Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, b""))
+    """Shows what a registry collects, in Prometheus' text format; four scrapes are made a second at most."""
 
-    def answer() -> Answer:
+    def scrape() -> Answer:
+        return Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry))
+
+    return recent_route(scrape, _FRESH_S, _SCRAPE_WAIT_S)
+
+
+def recent_route(make: Callable[[], Answer], age_s: float, wait_s: float) -> Route:
+    """Shows the last answer again if it is no older; one is made at a time, and who waits for longer is told to come later."""
+    making = threading.Lock()
+    last: tuple[float, Answer] | None = None
+
+    def answer(_: Asked) -> Answer:
         nonlocal last
         # Where a disk keeps one waiting, the others must not wait with it.
-        if not scraping.acquire(timeout=_SCRAPE_WAIT_S):
+        if not making.acquire(timeout=wait_s):
             return json_answer({"error": "busy"}, HTTPStatus.SERVICE_UNAVAILABLE)
         try:
-            if time.monotonic() - last[0] > _FRESH_S:
-                shown = Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry))
-                last = time.monotonic(), shown
+            if last is None or time.monotonic() - last[0] > age_s:
+                last = time.monotonic(), make()
             return last[1]
         finally:
-            scraping.release()
+            making.release()
 
     return answer
 
@@ -96,7 +130,7 @@ def health_route(
 ) -> Route:
     """Shows ``state``; 503 where ``failure`` names one, or the event loop does not answer."""
 
-    def answer() -> Answer:
+    def answer(_: Asked) -> Answer:
         reason, come_round = failure(), threading.Event()
         try:
             loop.call_soon_threadsafe(come_round.set)
@@ -115,15 +149,19 @@ def health_route(
 class HttpServer:
     """Serves ``routes`` by their paths from its making on, until ``close``.
 
-    ``port`` 0 takes a free one.
+    ``port`` 0 takes a free one. A path that ends in ``/*`` is of everything one level below it. ``is_private``: nobody
+    is answered who knows the server by another name than this machine's own, as a page of a stranger does whose name
+    leads here.
 
     Raises:
         OSError: the port cannot be had; the error names it.
     """
 
-    def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
+    def __init__(
+        self, host: str, port: int, routes: Mapping[str, Route], *, is_private: bool = False
+    ) -> None:
         try:
-            self._server = _Server(host, port, routes)
+            self._server = _Server(host, port, routes, is_private)
         except OSError as cause:
             text = f"cannot listen for HTTP: {cause.strerror or cause}"
             raise OSError(cause.errno, text, f"{host}:{port}") from cause
@@ -143,8 +181,9 @@ class _Server(ThreadingMixIn, TCPServer):
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
+    def __init__(self, host: str, port: int, routes: Mapping[str, Route], is_private: bool) -> None:
         self.routes = routes
+        self.is_private = is_private
         self._since_s: dict[socket.socket, float] = {}
         """Connections, the oldest first."""
         self._mutex = threading.Lock()
@@ -218,12 +257,20 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(self._answer())
 
     def _answer(self) -> Answer:
-        route = self.server.routes.get(self.path.partition("?")[0])
+        if self.server.is_private and not _is_own_name(self.headers.get("Host", "")):
+            return json_answer({"error": "not this host's name"}, HTTPStatus.MISDIRECTED_REQUEST)
+        parts = urlsplit(self.path)
+        folder, _, name = parts.path.rpartition("/")
+        routes = self.server.routes
+        route = routes.get(parts.path) or routes.get(f"{folder}/*")
         if route is None:
-            known = sorted(self.server.routes)
-            return json_answer({"error": "not found", "paths": known}, HTTPStatus.NOT_FOUND)
+            return json_answer(
+                {"error": "not found", "paths": sorted(routes)}, HTTPStatus.NOT_FOUND
+            )
         try:
-            return route()
+            return route(Asked(unquote(name), dict(parse_qsl(parts.query))))
+        except RefusedError as refused:
+            return json_answer({"error": str(refused)}, refused.status)
         except Exception:
             _LOGGER.exception("no answer. path=%s", self.path)
             return json_answer({"error": "internal error"}, HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -232,9 +279,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
+        for name, value in _SAFE_HEADERS.items():
+            self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(answer.body)
 
     def log_message(self, format: str, *args: Any) -> None:
         _LOGGER.debug("http. %s", format % args)
+
+
+def _is_own_name(host: str) -> bool:
+    return _OWN_NAMES.fullmatch(host) is not None

@@ -7,9 +7,8 @@ and ``append`` writes standard input to one it creates itself.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +23,6 @@ from spark_bookkeeper.cli.records import (
 )
 
 if TYPE_CHECKING:
-    from bookkeeper_metadata.model import LedgerMetadata
     from spark_bookkeeper import BookKeeper, Entry, ReadHandle
 
 APPEND_BATCH_BYTES_MAX = 4 * 1024 * 1024
@@ -63,6 +61,7 @@ def creation_options(command: Any) -> Any:
 def list_ledgers(uri: str, as_json: bool) -> None:
     """List every ledger with its state, and which of its bookies are away, or were at its creation."""
     from bookkeeper_metadata.errors import NoSuchLedgerError
+    from spark_bookkeeper.admin.ledgers import summarize_ledger
 
     found = []
     with options.open_client(uri) as client:
@@ -72,7 +71,7 @@ def list_ledgers(uri: str, as_json: bool) -> None:
                 metadata = client.ledger_metadata(ledger_id)
             except NoSuchLedgerError:
                 continue  # deleted since it was listed
-            found.append(_summary(ledger_id, metadata, registered))
+            found.append(summarize_ledger(ledger_id, metadata, registered))
     columns = {"ledger": "ledger_id", "state": "state", "last entry": "last_entry"}
     columns |= {"bytes": "length", "E/WQ/AQ": "quorums", "fragments": "fragments"}
     columns |= {"away": "away", "held": "held"}
@@ -88,9 +87,11 @@ def show(ledger_id: int, uri: str, as_json: bool) -> None:
     Away: bookies that should hold entries and are not registered now. Held: bookies that were away
     when the ledger was created. Which copies are missing `verify` tells.
     """
+    from spark_bookkeeper.admin.ledgers import describe_ledger
+
     with options.open_client(uri) as client:
         metadata, registered = client.ledger_metadata(ledger_id), _registered(client)
-    document = describe(ledger_id, metadata, registered)
+    document = describe_ledger(ledger_id, metadata, registered)
     if as_json:
         output.print_json(document)
         return
@@ -214,57 +215,9 @@ def _open_ledger(
         yield client.open_ledger(ledger_id, password=password, recovery=recovery)
 
 
-def describe(
-    ledger_id: int, metadata: LedgerMetadata, registered: Collection[str]
-) -> dict[str, Any]:
-    """A ledger's metadata as a JSON document with stable keys; the password stays out."""
-    from spark_bookkeeper.admin.replication import describe_replication
-    from spark_bookkeeper.ledger.protocol.replication import away_members
-
-    return {
-        **_state(ledger_id, metadata),
-        "ensemble_size": metadata.ensemble_size,
-        "write_quorum": metadata.write_quorum,
-        "ack_quorum": metadata.ack_quorum,
-        "digest_type": metadata.digest_type.name,
-        "created_ms": metadata.created_ms,
-        **describe_replication(metadata, registered),
-        "custom_metadata": {
-            key: output.printable(value) for key, value in metadata.custom_metadata.items()
-        },
-        "fragments": [
-            {**asdict(each), "away": list(away_members(metadata, each, registered))}
-            for each in metadata.fragments
-        ],
-    }
-
-
-def _summary(
-    ledger_id: int, metadata: LedgerMetadata, registered: Collection[str]
-) -> dict[str, Any]:
-    from spark_bookkeeper.admin.replication import describe_replication
-
-    return {
-        **_state(ledger_id, metadata),
-        "quorums": f"{metadata.ensemble_size}/{metadata.write_quorum}/{metadata.ack_quorum}",
-        "fragments": len(metadata.fragments),
-        **describe_replication(metadata, registered),
-    }
-
-
 def _registered(client: BookKeeper) -> frozenset[str]:
     """Ids of the bookies that serve what they have."""
     return frozenset(bookie.bookie_id for bookie in client.bookies())
-
-
-def _state(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
-    """How both documents begin; only a closed ledger has a last entry and a length."""
-    return {
-        "ledger_id": ledger_id,
-        "state": metadata.state.name,
-        "last_entry": metadata.last_entry if metadata.is_closed else None,
-        "length": metadata.length if metadata.is_closed else None,
-    }
 
 
 def _print_entry(entry: Entry, *, as_json: bool, raw: bool) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from spark_bookkeeper.admin.log_documents import session_with
-from spark_bookkeeper.cli.output import printable
+from spark_bookkeeper.admin.text import printable
 from spark_bookkeeper.datasource.source import BookKeeperSource
 
 if TYPE_CHECKING:
