@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from typing import Any
 
 import click
@@ -14,7 +15,7 @@ from bookie_server.settings import (
     load_bookie_settings,
 )
 from spark_bookkeeper.cli.options import debug_option
-from spark_bookkeeper.cli.processes.companion import auto_recovery_beside
+from spark_bookkeeper.cli.processes.companion import Companion, auto_recovery_beside
 from spark_bookkeeper.cli.processes.settings import config_option, setting_options
 
 
@@ -58,7 +59,10 @@ def bookie(
     settings = load_bookie_settings(config_path=config, environment=os.environ, flags=flags)
     if is_check:
         context.exit(0 if check_directories((), settings.storage) else 1)
+    beside = auto_recovery_beside(settings)
     set_up_logging(settings.log_level, settings.log_format)
-    with auto_recovery_beside(settings):
+    with ExitStack() as stack:
+        if beside is not None:
+            stack.enter_context(Companion(beside))
         exit_code = run(settings, may_replace=may_replace)
     context.exit(exit_code)

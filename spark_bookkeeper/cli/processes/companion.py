@@ -12,8 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from bookie_server.settings import BookieSettings
 from bookkeeper_metadata.foundation.closing import Closing
@@ -26,16 +25,14 @@ _PAUSE_S_MAX = 60.0
 _STOP_TIMEOUT_S = 10.0
 
 
-@contextmanager
-def auto_recovery_beside(settings: BookieSettings) -> Iterator[None]:
-    """Have it run, if the settings say so.
+def auto_recovery_beside(settings: BookieSettings) -> list[str] | None:
+    """The command line that runs it beside this bookie; ``None`` where the settings do not want it.
 
     Raises:
         ValueError: its own settings make no sense, or their file cannot be read.
     """
     if not settings.autorecovery:
-        yield
-        return
+        return None
     config = settings.autorecovery_config or None
     flags = {
         "bookie": settings.registered_id,
@@ -51,8 +48,7 @@ def auto_recovery_beside(settings: BookieSettings) -> Iterator[None]:
     command += ["--while-stdin-is-open", *(("--config", config) if config else ())]
     for name, value in flags.items():
         command += ["--" + name.replace("_", "-"), value]
-    with Companion(command):
-        yield
+    return command
 
 
 class Companion(Closing):
