@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
+
+_FACT = re.compile(r"\b(\w+)=([^\s;,]+)")
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time (ms since the epoch), level, logger, message."""
+    """One JSON object a line: time (ms since the epoch), level, logger, message.
+
+    The ``key=value`` facts of a message, by which lines of several processes are put together - ``ledger_id``,
+    ``bookie_id``, ``log``, ``epoch``, ``query`` and ``batch`` - stand below ``facts`` as well, as text.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         event: dict[str, object] = {
@@ -17,6 +24,8 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if facts := dict(_FACT.findall(record.getMessage())):
+            event["facts"] = facts
         if record.exc_info:
             event["traceback"] = self.formatException(record.exc_info)
         return json.dumps(event)

@@ -24,6 +24,7 @@ from bookkeeper_metadata.store.interface import MetadataStore
 from spark_bookkeeper.ledger.client import BookieStatus, LedgerClient
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.entry import Entry
+from spark_bookkeeper.ledger.measures import ClientMeasures
 from spark_bookkeeper.ledger.read_handle import ReadHandle
 from spark_bookkeeper.ledger.write_handle import WriteHandle
 from spark_bookkeeper.log.format.model import KEEP_ALL, LogSettings, Retention
@@ -88,6 +89,8 @@ class BookKeeper(AsyncClosing):
     ) -> None:
         self.metadata_service_uri = metadata_uri(metadata_service_uri)
         self.settings = settings or ClientSettings()
+        self.measures = ClientMeasures()
+        """What it counts; see :mod:`spark_bookkeeper.metrics`."""
         self._ledgers: LedgerClient | None = None
         self._store: MetadataStore | None = None
         self._connecting: asyncio.Task[LedgerClient] | None = None
@@ -132,6 +135,7 @@ class BookKeeper(AsyncClosing):
             layout=layout,
             settings=self.settings,
             random=SystemRandom(),
+            measures=self.measures,
             make_client=partial(_bookie_client, cluster_id=cluster_id),
         )
         self._ledgers = LedgerClient(cluster)

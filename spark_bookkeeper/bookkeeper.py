@@ -21,6 +21,7 @@ from spark_bookkeeper.blocking.log import Log
 from spark_bookkeeper.blocking.read_handle import ReadHandle
 from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.ledger.client import LedgerClient
+from spark_bookkeeper.ledger.measures import ClientMeasures
 from spark_bookkeeper.settings import ClientSettings
 
 T = TypeVar("T")
@@ -46,6 +47,8 @@ class BookKeeper(Face[aio.BookKeeper], Closing):
         """
         self.metadata_service_uri = aio.metadata_uri(metadata_service_uri)
         self.settings = settings or ClientSettings()
+        self.measures = ClientMeasures()
+        """What it counts; see :mod:`spark_bookkeeper.metrics`."""
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._is_closed = False
@@ -112,7 +115,9 @@ class BookKeeper(Face[aio.BookKeeper], Closing):
                 # After a fork the parent's loop thread does not exist here: make our own.
                 if self._connection is not None:
                     _inherited.append(self._connection)
-                self._connection = Connection(self.metadata_service_uri, self.settings)
+                self._connection = Connection(
+                    self.metadata_service_uri, self.settings, self.measures
+                )
             return self._connection
 
 

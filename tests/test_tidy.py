@@ -148,6 +148,8 @@ ENTRY_POINTS = {
     "spark_bookkeeper.aio",  # public faces: imported by users
     "spark_bookkeeper.errors",
     "spark_bookkeeper.datasource.listener",
+    "spark_bookkeeper.datasource.query_metrics",
+    "spark_bookkeeper.metrics",
     "pyspark_bookkeeper",
     "bookkeeper_metadata.store.memory",  # in-memory twins, for tests: ours and our users'
     "bookie_server.client.local",

@@ -12,6 +12,7 @@ from typing import Protocol
 from bookkeeper_metadata.foundation.errors import BookKeeperError, ClientClosedError
 from spark_bookkeeper import aio
 from spark_bookkeeper.blocking.loop_thread import shared_loop_thread
+from spark_bookkeeper.ledger.measures import ClientMeasures
 from spark_bookkeeper.settings import ClientSettings
 
 
@@ -25,9 +26,12 @@ class Writer(Protocol):
 class Connection:
     """Belongs to the process that made it."""
 
-    def __init__(self, metadata_service_uri: str, settings: ClientSettings) -> None:
+    def __init__(
+        self, metadata_service_uri: str, settings: ClientSettings, measures: ClientMeasures
+    ) -> None:
         self.thread = shared_loop_thread()
         self.client = aio.BookKeeper(metadata_service_uri, settings=settings)
+        self.client.measures = measures
         self.writers: weakref.WeakSet[Writer] = weakref.WeakSet()
         self.thread.add_dependent(self)
 

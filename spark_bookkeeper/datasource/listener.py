@@ -71,6 +71,8 @@ class BatchReport:
     """The query's logs in Spark's order; its other sources are left out."""
     rows_written: int | None
     """``None`` when the sink does not count."""
+    took_ms: int | None = None
+    """From its plan to its commit; ``None`` where Spark does not say."""
 
     def as_line(self) -> str:
         """One line for people."""
@@ -103,6 +105,7 @@ def batch_report(progress: Mapping[str, Any] | str) -> BatchReport:
             found for each in document.get("sources", ()) if (found := _lag(each)) is not None
         ),
         rows_written=written if written >= 0 else None,
+        took_ms=document.get("batchDuration"),
     )
 
 

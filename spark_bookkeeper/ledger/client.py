@@ -16,6 +16,7 @@ from bookkeeper_metadata.readonly import ReadonlyWishes
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import LedgerDeletedError, LedgerInUseError, UnauthorizedError
 from spark_bookkeeper.ledger.last_confirmed import read_last_confirmed
+from spark_bookkeeper.ledger.measures import timed
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.replication import with_held_mark
 from spark_bookkeeper.ledger.read_handle import ReadHandle
@@ -100,9 +101,10 @@ class LedgerClient:
             self.cluster.client(bookie_id)
         if ledger_id is not None:
             await self._require_unused(ledger_id)
-        created_id, versioned = await self.cluster.ledgers.create(
-            metadata, ledger_id=ledger_id, extra_operations=extra_operations
-        )
+        with timed(self.cluster.measures.creations):
+            created_id, versioned = await self.cluster.ledgers.create(
+                metadata, ledger_id=ledger_id, extra_operations=extra_operations
+            )
         return WriteHandle(self.cluster, created_id, versioned, held=first.held)
 
     async def _require_unused(self, ledger_id: int) -> None:
@@ -142,6 +144,10 @@ class LedgerClient:
             NoSuchLedgerError, UnauthorizedError: nothing was changed.
             LedgerRecoveryError, EntryUnreadableError: too few bookies answer.
         """
+        with timed(self.cluster.measures.openings):
+            return await self._open(ledger_id, password, recovery)
+
+    async def _open(self, ledger_id: int, password: bytes, recovery: bool) -> ReadHandle:
         await self._sync()
         if recovery:
             versioned = await recover_ledger(self.cluster, ledger_id, password)

@@ -28,6 +28,7 @@ from bookkeeper_metadata.store.interface import MetadataStore
 from bookkeeper_metadata.underreplication import Underreplication
 from spark_bookkeeper.ledger.connections import Connections, MakeClient
 from spark_bookkeeper.ledger.errors import NotEnoughBookiesError
+from spark_bookkeeper.ledger.measures import ClientMeasures
 from spark_bookkeeper.ledger.protocol import placement
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.settings import ClientSettings
@@ -53,8 +54,10 @@ class LedgerContext:
         random: Random,
         make_client: MakeClient,
         layout: LedgerLayout | None = None,
+        measures: ClientMeasures | None = None,
     ) -> None:
         """``layout`` is the cluster's, where it was read already."""
+        self.measures = measures or ClientMeasures()
         self.store = store
         self.root = root
         self.settings = settings

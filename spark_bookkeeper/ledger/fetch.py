@@ -21,6 +21,7 @@ from bookkeeper_metadata.foundation.invariant import invariant
 from bookkeeper_metadata.foundation.tasks import end_tasks
 from bookkeeper_metadata.model import Fragment
 from spark_bookkeeper.ledger.context import LedgerContext
+from spark_bookkeeper.ledger.measures import timed
 from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.ledger.protocol.read_rules import (
     DIGEST_MISMATCH,
@@ -103,6 +104,13 @@ class FragmentFetcher:
 
     async def fetch_some(self, fragment: Fragment, wanted: Sequence[int], turn: int) -> Fetched:
         """Whichever ``wanted`` entries of the fragment, ascending, some replica returns; and those none does."""
+        measures = self._cluster.measures
+        with timed(measures.reads):
+            fetched = await self._fetch_groups(fragment, wanted, turn)
+        measures.read_bytes += sum(run.size_bytes for run in fetched.runs)
+        return fetched
+
+    async def _fetch_groups(self, fragment: Fragment, wanted: Sequence[int], turn: int) -> Fetched:
         await self._cluster.prepare(fragment.ensemble)
         groups = split_by_write_set(self._quorum, wanted)
         if len(groups) == 1:

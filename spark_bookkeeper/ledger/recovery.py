@@ -60,8 +60,10 @@ async def recover_ledger(
         versioned = await _begin(cluster, ledger_id, password)
         if versioned.metadata.is_closed:
             return versioned
+        begun_s = asyncio.get_running_loop().time()
         closed = await _Recovery(cluster, ledger_id, versioned).run()
         if closed is not None:
+            cluster.measures.recoveries.add(asyncio.get_running_loop().time() - begun_s)
             if wants_copies:
                 # It waits for no more than an ack quorum, and knows nothing of the copies before it.
                 await cluster.mark_lacking(ledger_id, closed.metadata.last_fragment.ensemble)

@@ -34,6 +34,7 @@ from spark_bookkeeper.ledger.errors import (
     UnauthorizedError,
 )
 from spark_bookkeeper.ledger.explicit_lac import ExplicitLac
+from spark_bookkeeper.ledger.measures import AddMeter
 from spark_bookkeeper.ledger.pending_adds import (
     AppendCallback,
     PendingAdds,
@@ -98,6 +99,7 @@ class WriteHandle(AsyncClosing):
         )
         self._explicit_lac = ExplicitLac(cluster, ledger_id, digest, key)
         self._pending = PendingAdds()
+        self._meter = AddMeter(cluster.measures)
         timeout_ms = cluster.settings.add_quorum_timeout_ms
         expired = AddQuorumTimeoutError(ledger_id, timeout_ms)
         self._deadline = QuorumDeadline(timeout_ms, lambda: self._end(expired))
@@ -200,6 +202,7 @@ class WriteHandle(AsyncClosing):
             self._room.clear()
         self._run(self._state.append(list(payloads)))
         self._deadline.on_pushed(self.last_add_pushed)
+        self._meter.on_pushed(self.last_add_pushed)
 
     async def flush(self) -> None:
         """Wait until every entry appended so far is acknowledged.
@@ -299,6 +302,7 @@ class WriteHandle(AsyncClosing):
 
     def _on_acknowledged(self, last_entry: int) -> None:
         self._deadline.on_acknowledged(last_entry)
+        self._meter.on_acknowledged(last_entry)
         state = self._state
         if self._shortage.is_running and state.shortage is None:
             self._shortage.cancel()
@@ -315,8 +319,10 @@ class WriteHandle(AsyncClosing):
         self._deadline.cancel()
         self._pending.fail(error)
         # Closing the client is what its user did.
+        is_wanted = isinstance(error, ClientClosedError)
+        self._cluster.measures.ended_writers += not is_wanted
         _LOGGER.log(
-            logging.DEBUG if isinstance(error, ClientClosedError) else logging.WARNING,
+            logging.DEBUG if is_wanted else logging.WARNING,
             "writer ended; ledger_id=%d last_add_confirmed=%d error=%s",
             self.ledger_id,
             self.last_add_confirmed,
@@ -330,6 +336,7 @@ class WriteHandle(AsyncClosing):
 
     def _on_ensemble_changed(self, versioned: Versioned, replacement: Replacement) -> None:
         self._versioned = versioned
+        self._cluster.measures.ensemble_changes += 1
         self._run(self._state.on_ensemble_changed(replacement.ensemble, replacement.positions))
         self._look_for_missed()
         self._wait_for_bookies()

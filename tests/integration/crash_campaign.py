@@ -25,8 +25,8 @@ from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper import BookKeeper, ClientSettings, LocalCluster
 from spark_bookkeeper.blocking.write_handle import WriteHandle
 from spark_bookkeeper.cli.ledgers.verification import ABSENT
-from spark_bookkeeper.ledger.verify import EntryReport, verify_ledger
 from spark_bookkeeper.local.bookie import LocalBookie, wait_until_serving
+from spark_bookkeeper.replication.verify import EntryReport, verify_ledger
 from tests.integration.processes import eventually
 from tests.patience import Deadline, seconds
 

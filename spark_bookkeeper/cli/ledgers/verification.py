@@ -18,7 +18,7 @@ from bookie_server.wire.messages import Status
 from bookkeeper_metadata.errors import NoSuchLedgerError
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from spark_bookkeeper import aio
-from spark_bookkeeper.ledger.verify import EntryReport, verify_ledger
+from spark_bookkeeper.replication.verify import EntryReport, verify_ledger
 
 ABSENT = {status.name for status in Status if status.is_evidence_of_absence}
 

@@ -18,7 +18,7 @@ from spark_bookkeeper.ledger.errors import (
     NoSuchEntryError,
 )
 from spark_bookkeeper.ledger.read_handle import ReadHandle
-from spark_bookkeeper.ledger.verify import DIFFERENT, verify_ledger
+from spark_bookkeeper.replication.verify import DIFFERENT, verify_ledger
 from tests.doubles.records import encode_copy, write
 from tests.doubles.stores import LaggingStore, StandingStill
 from tests.spark_bookkeeper.ledger.scene import ACK_BY_ALL, Scene, read_all
