@@ -138,7 +138,7 @@ class ReplicationWorker:
             mark = await self._marks.read(ledger_id)
             if mark is None:
                 return False
-            mended = await self._mender.mend(ledger_id)
+            mended = await self._mend(ledger_id)
             if mended.open_fragment is not None and await self._may_take_over(mended):
                 metadata = (await self._cluster.ledgers.read(ledger_id)).metadata
                 await recover_ledger(
@@ -146,7 +146,7 @@ class ReplicationWorker:
                 )
                 self._measures.recovered_ledgers += 1
                 _LOGGER.warning("ledger taken from its writer; ledger_id=%d", ledger_id)
-                mended = await self._mender.mend(ledger_id)
+                mended = await self._mend(ledger_id)
         except BookKeeperError as error:
             self._wait_after(ledger_id, f"{error.name}: {error}")
             return False
@@ -156,7 +156,6 @@ class ReplicationWorker:
             return False
         self._waiting.pop(ledger_id, None)
         self._measures.mended.add(self._now_s() - begun_s)
-        self._measures.replaced_members += len(mended.replaced)
         _LOGGER.info(
             "ledger is whole; ledger_id=%d copied_bytes=%d replaced=%d",
             ledger_id,
@@ -164,6 +163,12 @@ class ReplicationWorker:
             len(mended.replaced),
         )
         return True
+
+    async def _mend(self, ledger_id: int) -> Mended:
+        mended = await self._mender.mend(ledger_id)
+        # Whatever becomes of the rest of the ledger.
+        self._measures.replaced_members += len(mended.replaced)
+        return mended
 
     async def _may_take_over(self, mended: Mended) -> bool:
         """Whether the writer has had its time, and a bookie is there to take the place."""
