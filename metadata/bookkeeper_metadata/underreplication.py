@@ -21,7 +21,6 @@ from random import Random
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
-from bookkeeper_metadata.bookies import check_bookie_id
 from bookkeeper_metadata.errors import (
     MetadataConflictError,
     MetadataCorruptError,
@@ -111,8 +110,6 @@ class Underreplication:
             MetadataUnavailableError: unknown whether it is marked; marking twice does no harm.
         """
         path = self._paths.mark(ledger_id)
-        for bookie_id in bookie_ids:
-            check_bookie_id(bookie_id)
         for attempt in range(ATTEMPTS_MAX):
             await back_off(attempt, self._random)
             node = await self._store.get(path)

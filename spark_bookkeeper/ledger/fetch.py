@@ -61,10 +61,13 @@ def verified_runs(
 
 @dataclass(slots=True)
 class Fetched:
-    """The outcome of a fetch: every id is in ``runs`` or in ``missing``, each in ascending order."""
+    """The outcome of a fetch: every id is in ``runs``, ``missing`` or ``postponed``, each in ascending order."""
 
     runs: list[Run]
     missing: Sequence[int] = ()
+    """No replica returned these."""
+    postponed: Sequence[int] = ()
+    """Not asked for any more: there were enough bytes."""
     answers: list[Answer] = field(default_factory=list)
     """What replicas said instead of returning an entry."""
 
@@ -102,29 +105,45 @@ class FragmentFetcher:
         if fetched.missing:
             raise unreadable(self._ledger_id, fetched.missing[0], fetched.answers)
 
-    async def fetch_some(self, fragment: Fragment, wanted: Sequence[int], turn: int) -> Fetched:
-        """Whichever ``wanted`` entries of the fragment, ascending, some replica returns; and those none does."""
+    async def fetch_some(
+        self,
+        fragment: Fragment,
+        wanted: Sequence[int],
+        turn: int,
+        *,
+        enough_bytes: int | None = None,
+    ) -> Fetched:
+        """Whichever ``wanted`` entries of the fragment, ascending, some replica returns; and those none does.
+
+        About ``enough_bytes`` of them, and of each write set a reply's worth at least.
+        """
         measures = self._cluster.measures
         with timed(measures.reads):
-            fetched = await self._fetch_groups(fragment, wanted, turn)
-        measures.read_bytes += sum(run.size_bytes for run in fetched.runs)
+            fetched = await self._fetch_groups(fragment, wanted, turn, enough_bytes)
+        measures.read_bytes += _size_bytes(fetched)
         return fetched
 
-    async def _fetch_groups(self, fragment: Fragment, wanted: Sequence[int], turn: int) -> Fetched:
+    async def _fetch_groups(
+        self, fragment: Fragment, wanted: Sequence[int], turn: int, enough_bytes: int | None
+    ) -> Fetched:
         await self._cluster.prepare(fragment.ensemble)
         groups = split_by_write_set(self._quorum, wanted)
+        enough = None if enough_bytes is None else max(enough_bytes // len(groups), 1)
         if len(groups) == 1:
-            return await self._fetch_group(fragment, groups[0], turn)
+            return await self._fetch_group(fragment, groups[0], turn, enough)
         parts = await asyncio.gather(
-            *(self._fetch_group(fragment, group, turn) for group in groups)
+            *(self._fetch_group(fragment, group, turn, enough) for group in groups)
         )
         return Fetched(
             in_order([run for part in parts for run in part.runs]),
             sorted(entry_id for part in parts for entry_id in part.missing),
+            sorted(entry_id for part in parts for entry_id in part.postponed),
             [answer for part in parts for answer in part.answers],
         )
 
-    async def _fetch_group(self, fragment: Fragment, wanted: Sequence[int], turn: int) -> Fetched:
+    async def _fetch_group(
+        self, fragment: Fragment, wanted: Sequence[int], turn: int, enough_bytes: int | None
+    ) -> Fetched:
         """Fetch ids of one write set: ask its members in turn, the next also when one is slow."""
         result = Fetched([], wanted)
         order = self._order(fragment, wanted, turn)
@@ -154,6 +173,9 @@ class FragmentFetcher:
                 for task in done:
                     attempt = asked.pop(task)
                     if self._take(task.result(), result) and result.missing:
+                        if enough_bytes is not None and _size_bytes(result) >= enough_bytes:
+                            result.missing, result.postponed = (), result.missing
+                            break
                         ask(attempt)  # a full reply is progress, not a failure: there is more
         finally:
             await end_tasks(asked)
@@ -206,6 +228,10 @@ class FragmentFetcher:
 
     def _bookie(self, fragment: Fragment, wanted: Sequence[int], attempt: int) -> str:
         return fragment.ensemble[plan_attempt(self._quorum, wanted, attempt).position]
+
+
+def _size_bytes(fetched: Fetched) -> int:
+    return sum(run.size_bytes for run in fetched.runs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from bookie_server.wire.limits import ID_SPAN_MAX
 from bookie_server.wire.messages import IdRange, Status
 from bookie_server.wire.record import Run
 from bookkeeper_metadata.foundation.pace import LoopPace
-from bookkeeper_metadata.foundation.tasks import settle
+from bookkeeper_metadata.foundation.tasks import end_tasks, settle
 from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.fetch import Fetched, FragmentFetcher
@@ -74,7 +74,9 @@ class LedgerCopier:
                 last = first + ID_SPAN_MAX - 1
                 wanted = not_held(share.entry_ids(first, last), held or (), entries)
                 if wanted:
-                    fetched = await self._fetcher.fetch_some(share.fragment, wanted, self._turn)
+                    fetched = await self._fetcher.fetch_some(
+                        share.fragment, wanted, self._turn, enough_bytes=WINDOW_BYTES
+                    )
                     self._turn += 1
                     if held is None:
                         self._fetcher.require(fetched)
@@ -87,15 +89,15 @@ class LedgerCopier:
                     copied += size_bytes
                     fitting = WINDOW_BYTES * len(wanted) // max(size_bytes, 1)
                     entries = max(1, min(fitting, _GROWTH * entries))
-                    last = wanted[-1]
+                    # Behind the window, or where it was cut off: what is sent twice is compared.
+                    last = fetched.postponed[0] - 1 if fetched.postponed else wanted[-1]
                 first = last + 1
-        except asyncio.CancelledError:
+        except BaseException:
             if sending is not None:
-                sending.cancel()
+                await end_tasks([sending])
             raise
-        finally:
-            if sending is not None:
-                await sending
+        if sending is not None:
+            await sending
         if incomplete is not None:
             self._fetcher.require(incomplete)
         return copied

@@ -30,9 +30,9 @@ class Patience:
     def waited_for(self, lost: Collection[str], now_s: float) -> frozenset[str]:
         """Those of the lost bookies whose places are theirs still."""
         self._since_s = {each: self._since_s.get(each, now_s) for each in lost}
-        if len(lost) != 1:
-            return frozenset()
-        return frozenset(each for each, s in self._since_s.items() if now_s - s < self.delay_s)
+        # One that is gone for longer is no reason to have no patience with another one.
+        recent = {each for each, since_s in self._since_s.items() if now_s - since_s < self.delay_s}
+        return frozenset(recent) if len(recent) == 1 else frozenset()
 
 
 class LostBookies:
@@ -89,7 +89,7 @@ class LostBookies:
 
     def on_audited(self, audited: Collection[str]) -> None:
         """The ledgers of these are marked."""
-        self._audited = frozenset(audited) & self.lost
+        self._audited = (self._audited | frozenset(audited)) & self.lost
         if self._planned is not None and self._planned.lost <= self._audited:
             self._planned = None
 
@@ -97,7 +97,7 @@ class LostBookies:
         new = self.lost - self._audited
         if not new:
             self._planned = None
-        elif len(self.lost) > 1:
-            self._planned = _AuditAt(now_s, self.lost)
-        elif self._planned is None or self._planned.lost != self.lost:
-            self._planned = _AuditAt(now_s + self._delay_s, self.lost)
+        elif len(new) > 1:
+            self._planned = _AuditAt(now_s, new)
+        elif self._planned is None or self._planned.lost != new:
+            self._planned = _AuditAt(now_s + self._delay_s, new)

@@ -25,6 +25,7 @@ from bookkeeper_metadata.foundation.recent import Recent
 from bookkeeper_metadata.model import Fragment, LedgerMetadata, Stop
 from spark_bookkeeper.ledger.context import LedgerContext
 from spark_bookkeeper.ledger.errors import DigestMismatchError, EntryUnreadableError
+from spark_bookkeeper.ledger.protocol.quorum import QuorumConfig
 from spark_bookkeeper.replication.checking import SAYS_WHAT_IS_WANTED
 from spark_bookkeeper.replication.copying import LedgerCopier, TargetRefusedError
 from spark_bookkeeper.replication.lost_bookies import Patience
@@ -129,6 +130,11 @@ class LedgerMender:
         # A member that joined a moment ago must not be taken for one that was replaced.
         await self._cluster.ledgers.sync()
         metadata = (await self._cluster.ledgers.read(mended.ledger_id)).metadata
+        if open_fragment(metadata) is not None or any(
+            each.is_empty for each in shares_of(metadata)
+        ):
+            # Of these nobody is asked: an old answer would have a ledger be whole that has lost a member.
+            self._registered.forget()
         registered = await self._registered.get() - self._leaving
         waited_for = await self._waited_for(registered)
         copier = LedgerCopier(self._cluster, mended.ledger_id, metadata, self._pace)
@@ -147,6 +153,40 @@ class LedgerMender:
         if last is not None and not (registered | waited_for).issuperset(last.ensemble):
             mended.open_fragment = last
 
+    async def may_take_over(self, mended: Mended) -> bool:
+        """Whether the ledger's writer may be ended now, for nothing of this may have changed since it was mended.
+
+        A member of its last fragment is away, those that are there are enough to recover it - else it would be in
+        recovery for ever - and another bookie could take the place. What speaks against it is told in ``left``.
+
+        Raises:
+            NoSuchLedgerError: it was deleted.
+        """
+        await self._cluster.ledgers.sync()
+        metadata = (await self._cluster.ledgers.read(mended.ledger_id)).metadata
+        there = await self._cluster.registry.list_registered_ids()
+        fragment = open_fragment(metadata)
+        if fragment is None or fragment != mended.open_fragment:
+            return False
+        ensemble = fragment.ensemble
+        if there.difference(self._leaving).issuperset(ensemble):
+            return False
+        answering = {position for position, bookie in enumerate(ensemble) if bookie in there}
+        if not QuorumConfig.of(metadata).covers(answering):
+            mended.left.append("too few of its bookies are there to recover it from its writer")
+            return False
+        if not await self._candidates() - set(ensemble):
+            mended.left.append(
+                "no bookie is writable that could take the place of one that is away"
+            )
+            return False
+        return True
+
+    async def _candidates(self) -> set[str]:
+        """The bookies that may take over what others cannot keep."""
+        writable = await self._writable.get() - self._cluster.quarantined()
+        return (writable & self._targets if self._targets else writable) - self._leaving
+
     async def _waited_for(self, registered: Collection[str]) -> frozenset[str]:
         if self._patience is None or not self._patience.delay_s:
             return frozenset()
@@ -164,6 +204,9 @@ class LedgerMender:
             return None
         await self._cluster.prepare((share.bookie_id,))
         listed = await self._cluster.client(share.bookie_id).list_entries(mended.ledger_id)
+        if listed.status is Status.UNREACHABLE:
+            # It may be at another address than it was.
+            self._cluster.connections.note_silence()
         if listed.status not in SAYS_WHAT_IS_WANTED:
             # It may hold everything.
             mended.left.append(
@@ -187,10 +230,12 @@ class LedgerMender:
         """Have another bookie take over the share."""
         refused: dict[str, str] = {}
         while True:
-            writable = await self._writable.get() - self._cluster.quarantined()
-            writable = (writable & self._targets if self._targets else writable) - self._leaving
             target = choose_target(
-                share.fragment, writable, self._cluster.random, own=self._own, refused=refused
+                share.fragment,
+                await self._candidates(),
+                self._cluster.random,
+                own=self._own,
+                refused=refused,
             )
             if target is None:
                 others = "".join(f"; {each}" for each in refused.values())

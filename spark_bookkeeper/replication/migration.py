@@ -127,8 +127,7 @@ class Migration:
             self._open_since_s[ledger_id] = (fragment, now_s)
         if known != fragment or now_s - since_s < self._grace_s:
             return mended
-        if not await self._cluster.usable_bookies() - set(fragment.ensemble):
-            mended.left.append("no other bookie is writable")
+        if not await self._mender.may_take_over(mended):
             return mended
         metadata = (await self._cluster.ledgers.read(ledger_id)).metadata
         await recover_ledger(self._cluster, ledger_id, metadata.password, wants_copies=False)

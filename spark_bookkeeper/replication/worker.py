@@ -46,6 +46,8 @@ class _Waiting:
     """That it waited last for a failure; 0: there was none."""
     fragment: Fragment | None = None
     """The last one of a ledger that is written, which its writer may still change by itself."""
+    grace_until_s: float = 0.0
+    """So long it has time for that, whatever is tried meanwhile."""
 
 
 class ReplicationWorker:
@@ -113,13 +115,18 @@ class ReplicationWorker:
         """Whether the mark is cleared; it is not, if auto-recovery is disabled or another has the ledger."""
         if not await self._is_enabled.get():
             return False
-        lock = await self._marks.try_lock(ledger_id, self._holder)
-        if lock is None:
-            return False
         try:
-            is_cleared = await self._work(ledger_id)
-        finally:
-            await self._release(lock)
+            lock = await self._marks.try_lock(ledger_id, self._holder)
+            if lock is None:
+                return False
+            try:
+                is_cleared = await self._work(ledger_id)
+            finally:
+                await self._release(lock)
+        except BookKeeperError as error:
+            # One lost reply must not end what is done for the others.
+            self._wait_after(ledger_id, f"{error.name}: {error}")
+            return False
         self._measures.underreplicated_ledgers -= is_cleared
         return is_cleared
 
@@ -134,22 +141,16 @@ class ReplicationWorker:
     async def _work(self, ledger_id: int) -> bool:
         """Mend one ledger; whether its mark is cleared."""
         begun_s = self._now_s()
-        try:
-            mark = await self._marks.read(ledger_id)
-            if mark is None:
-                return False
-            mended = await self._mend(ledger_id)
-            if mended.open_fragment is not None and await self._may_take_over(mended):
-                metadata = (await self._cluster.ledgers.read(ledger_id)).metadata
-                await recover_ledger(
-                    self._cluster, ledger_id, metadata.password, wants_copies=False
-                )
-                self._measures.recovered_ledgers += 1
-                _LOGGER.warning("ledger taken from its writer; ledger_id=%d", ledger_id)
-                mended = await self._mend(ledger_id)
-        except BookKeeperError as error:
-            self._wait_after(ledger_id, f"{error.name}: {error}")
+        mark = await self._marks.read(ledger_id)
+        if mark is None:
             return False
+        mended = await self._mend(ledger_id)
+        if self._is_grace_over(mended) and await self._mender.may_take_over(mended):
+            metadata = (await self._cluster.ledgers.read(ledger_id)).metadata
+            await recover_ledger(self._cluster, ledger_id, metadata.password, wants_copies=False)
+            self._measures.recovered_ledgers += 1
+            _LOGGER.warning("ledger taken from its writer; ledger_id=%d", ledger_id)
+            mended = await self._mend(ledger_id)
         if mended.left:
             self._wait_after(ledger_id, "; ".join(mended.left))
         if not mended.is_whole or not await self._marks.clear(ledger_id, mark.version):
@@ -170,19 +171,21 @@ class ReplicationWorker:
         self._measures.replaced_members += len(mended.replaced)
         return mended
 
-    async def _may_take_over(self, mended: Mended) -> bool:
-        """Whether the writer has had its time, and a bookie is there to take the place."""
+    def _is_grace_over(self, mended: Mended) -> bool:
+        """Whether the writer of an open ledger has had its time to replace what is away."""
         ledger_id, fragment = mended.ledger_id, mended.open_fragment
-        assert fragment is not None
+        if fragment is None:
+            return False
         known = self._waiting.get(ledger_id)
         if known is None or known.fragment != fragment:
-            grace_s = self._settings.open_ledger_grace_ms / 1000
-            self._waiting[ledger_id] = _Waiting(self._now_s() + grace_s, fragment=fragment)
+            until_s = self._now_s() + self._settings.open_ledger_grace_ms / 1000
+            delay_ms = known.delay_ms if known is not None else 0
+            self._waiting[ledger_id] = _Waiting(until_s, delay_ms, fragment, until_s)
             return False
-        if await self._cluster.usable_bookies() - set(fragment.ensemble):
-            return True
-        mended.left.append("no bookie is writable that could take the place of one that is away")
-        return False
+        if self._now_s() < known.grace_until_s:
+            known.until_s = known.grace_until_s
+            return False
+        return True
 
     async def _look_who_is_there(self) -> None:
         """A bookie that came may be what some ledgers wait for, and so may one that went: another takes its place now."""
@@ -203,11 +206,9 @@ class ReplicationWorker:
     def _wait_after(self, ledger_id: int, why: str) -> None:
         """It failed: try it again after twice the time."""
         self._measures.failed_tries += 1
-        settings, known = self._settings, self._waiting.get(ledger_id)
-        before_ms, fragment = (known.delay_ms, known.fragment) if known else (0, None)
-        delay_ms = min(settings.retry_ms_max, max(settings.retry_ms_min, 2 * before_ms))
-        until_s = self._now_s() + delay_ms / 1000
-        self._waiting[ledger_id] = _Waiting(until_s, delay_ms, fragment)
+        settings, known = self._settings, self._waiting.setdefault(ledger_id, _Waiting(0))
+        delay_ms = min(settings.retry_ms_max, max(settings.retry_ms_min, 2 * known.delay_ms))
+        known.until_s, known.delay_ms = self._now_s() + delay_ms / 1000, delay_ms
         _LOGGER.warning(
             "ledger still lacks copies; ledger_id=%d retry_ms=%d reason=%s",
             ledger_id,

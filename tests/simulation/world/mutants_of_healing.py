@@ -66,7 +66,7 @@ mutant("damage_is_forgotten", "what cannot be read is not kept in mind", "L8").e
 )
 
 mutant("lost_alone_is_not_lost", "a single bookie that is lost is waited for, for ever", "L8").edit(
-    LostBookies._plan, {"elif self._planned is None or self._planned.lost != self.lost": "else"}
+    LostBookies._plan, {"elif self._planned is None or self._planned.lost != new": "else"}
 )
 
 mutant("nobody_asks", "copies that a writer left out are looked for by nobody", "L8").edit(

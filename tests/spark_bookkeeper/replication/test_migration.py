@@ -149,7 +149,9 @@ async def test_an_idle_writer_is_not_ended_where_nothing_is_gained(scene: Scene)
     migrated = await migration_of(scene, leaving).run()
 
     assert migrated.recovered == []
-    assert migrated.left == {scene.ledger_id: "no other bookie is writable"}
+    assert migrated.left == {
+        scene.ledger_id: "no bookie is writable that could take the place of one that is away"
+    }
     await scene.writer.append_many(numbers(5))
 
 
