@@ -24,8 +24,9 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        if facts := dict(_FACT.findall(record.getMessage())):
-            event["facts"] = facts
+        # Of two of one name the first: a cause that is told at the end has facts of its own.
+        if found := _FACT.findall(record.getMessage()):
+            event["facts"] = dict(reversed(found))
         if record.exc_info:
             event["traceback"] = self.formatException(record.exc_info)
         return json.dumps(event)

@@ -54,7 +54,10 @@ async def elected_auditor(store: MetadataStore, root: str) -> str | None:
     node = await store.get(path)
     if node is None or not node.value or not await store.children(path):
         return None
-    vote = text_format.Parse(
-        node.value.decode(errors="replace"), AuditorVoteFormat(), allow_unknown_field=True
-    )
+    try:
+        vote = text_format.Parse(
+            node.value.decode(errors="replace"), AuditorVoteFormat(), allow_unknown_field=True
+        )
+    except text_format.ParseError:
+        return None  # nobody reads it but people
     return vote.bookieId or None

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
-from bookkeeper_metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.errors import MetadataCorruptError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.model import LedgerMetadata
 from spark_bookkeeper.admin.replication import READS_MAX, describe_replication
@@ -66,10 +66,18 @@ async def newest_ledgers(
             metadata = (await client.cluster.ledgers.read(ledger_id)).metadata
         except NoSuchLedgerError:
             return None  # deleted since it was listed
+        except MetadataCorruptError:
+            return {"ledger_id": ledger_id, "state": "UNREADABLE", **_UNREADABLE}
         return summarize_ledger(ledger_id, metadata, registered)
 
     found = await each(summarize, ledger_ids, concurrency_max=READS_MAX)
     return [summary for summary in found if summary is not None]
+
+
+_UNREADABLE = {"last_entry": None, "length": None, "quorums": None, "fragments": None} | {
+    "away": (),
+    "held": (),
+}
 
 
 def _state(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:

@@ -5,10 +5,13 @@ Reads the metadata store only, never a ledger.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
 
-from spark_bookkeeper.admin.replication import describe_short_ledgers
+from bookkeeper_metadata.errors import MetadataCorruptError
+from bookkeeper_metadata.foundation.bounded import each
+from spark_bookkeeper.admin.replication import READS_MAX, describe_short_ledgers
 from spark_bookkeeper.datasource.options.model import TargetOptions, WriteOptions
 from spark_bookkeeper.datasource.schema import parse_log_schema
 from spark_bookkeeper.datasource.session import Session, open_session
@@ -36,26 +39,55 @@ def session_with(uri: str, deleted_ledger_retention_ms: int | None = None) -> Se
 
 def list_logs(session: Session) -> list[dict[str, Any]]:
     """A summary of every log of the cluster, sorted by name."""
-    found = []
-    for name in session.run(session.catalog.names()):
+    return [
+        {key: value for key, value in summary.items() if key != "consumers"}
+        for summary in session.run(_summarize_all(session, _summarize))
+    ]
+
+
+def survey_logs(session: Session) -> list[dict[str, Any]]:
+    """The same with each log's consumers; of a log that cannot be read its name and the ``error``."""
+    return session.run(_summarize_all(session, _summarize_or_say_why))
+
+
+async def _summarize_all(
+    session: Session, summarize: Callable[[Session, str], Awaitable[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    async def summarize_one(name: str) -> dict[str, Any] | None:
         try:
-            nodes = session.run(session.catalog.open(name))
-            head = session.run(nodes.head()).head
+            return await summarize(session, name)
         except NoSuchLogError:
-            continue  # deleted since it was listed
-        found.append(
-            {
-                "log": name,
-                "log_id": nodes.log_id,
-                "base_row": head.base_row,
-                "next_row": head.next_row,
-                "rows": head.next_row - head.base_row,
-                "size_bytes": sum(each.size_bytes for each in head.chunks)
-                + sum(each.size_bytes for each in head.ranges),
-                "last_commit_ms": head.last_commit_ms,
-            }
-        )
-    return found
+            return None  # deleted since it was listed
+
+    names = await session.catalog.names()
+    found = await each(summarize_one, names, concurrency_max=READS_MAX)
+    return [summary for summary in found if summary is not None]
+
+
+async def _summarize(session: Session, name: str) -> dict[str, Any]:
+    nodes = await session.catalog.open(name)
+    head = (await nodes.head()).head
+    return {
+        "log": name,
+        "log_id": nodes.log_id,
+        "base_row": head.base_row,
+        "next_row": head.next_row,
+        "rows": head.next_row - head.base_row,
+        "size_bytes": sum(each.size_bytes for each in head.chunks)
+        + sum(each.size_bytes for each in head.ranges),
+        "last_commit_ms": head.last_commit_ms,
+        "consumers": describe_consumers(await nodes.cursors(), head.next_row, session.clock_ms()),
+    }
+
+
+async def _summarize_or_say_why(session: Session, name: str) -> dict[str, Any]:
+    try:
+        return {**await _summarize(session, name), "error": None}
+    except NoSuchLogError:
+        raise
+    except (MetadataCorruptError, ValueError) as error:
+        # Nodes that somebody else made: no reason to show none of the others.
+        return {"log": name, "error": f"{type(error).__name__}: {error}", "consumers": []}
 
 
 def describe_log(session: Session, name: str) -> dict[str, Any]:
@@ -94,20 +126,6 @@ def describe_log(session: Session, name: str) -> dict[str, Any]:
         "transactions": {app: txn.version for app, txn in transactions.items()},
         "consumers": describe_consumers(cursors, view.head.next_row, session.clock_ms()),
     }
-
-
-def list_consumers(session: Session) -> dict[str, list[dict[str, Any]]]:
-    """Every log's consumers, by the log's name; see :func:`describe_consumers`."""
-    found = {}
-    for name in session.run(session.catalog.names()):
-        try:
-            nodes = session.run(session.catalog.find(name))
-            next_row = session.run(nodes.head()).head.next_row
-            cursors = session.run(nodes.cursors())
-        except NoSuchLogError:
-            continue  # deleted since it was listed
-        found[name] = describe_consumers(cursors, next_row, session.clock_ms())
-    return found
 
 
 def describe_consumers(

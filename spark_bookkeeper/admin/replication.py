@@ -10,7 +10,7 @@ from random import SystemRandom
 from typing import Any
 
 from bookkeeper_metadata.election import elected_auditor
-from bookkeeper_metadata.errors import NoSuchLedgerError
+from bookkeeper_metadata.errors import MetadataCorruptError, NoSuchLedgerError
 from bookkeeper_metadata.foundation.bounded import each
 from bookkeeper_metadata.model import LedgerMetadata
 from bookkeeper_metadata.store.interface import MetadataStore
@@ -49,36 +49,68 @@ async def describe_short_ledgers(
 
 async def describe_auto_recovery(store: MetadataStore, root: str) -> dict[str, Any]:
     """Whether it is enabled, who is the auditor, how many ledgers are marked, and how many are being mended."""
+    return await _describe_switch(store, root) | {
+        "marked": len([each async for each in marks_of(store, root).list_marked_ledgers()])
+    }
+
+
+async def describe_healing(
+    store: MetadataStore, root: str, *, count_max: int, marks_max: int
+) -> dict[str, Any]:
+    """The same with the first ``marks_max`` marks; ``marked`` counts no further than ``count_max``."""
+    ledger_ids = []
+    async for ledger_id in marks_of(store, root).list_marked_ledgers():
+        ledger_ids.append(ledger_id)
+        if len(ledger_ids) == count_max:
+            break
+    return await _describe_switch(store, root) | {
+        "marked": len(ledger_ids),
+        "counts_at_most": count_max,
+        "marks": await _describe_marks(store, root, ledger_ids[:marks_max]),
+    }
+
+
+async def _describe_switch(store: MetadataStore, root: str) -> dict[str, Any]:
     marks = marks_of(store, root)
     return {
         "is_enabled": await marks.is_enabled(),
         "auditor": await elected_auditor(store, root),
-        "marked": len([each async for each in marks.list_marked_ledgers()]),
         "being_mended": len(await marks.list_locked_ledgers()),
     }
 
 
-async def describe_marks(
-    store: MetadataStore, root: str, count_max: int | None = None
+async def describe_marks(store: MetadataStore, root: str) -> list[dict[str, Any]]:
+    """The marked ledgers: whose copies are missing, since when, and what becomes of it."""
+    found = [each async for each in marks_of(store, root).list_marked_ledgers()]
+    return await _describe_marks(store, root, found)
+
+
+async def _describe_marks(
+    store: MetadataStore, root: str, ledger_ids: Iterable[int]
 ) -> list[dict[str, Any]]:
-    """The marked ledgers, or the first of them: whose copies are missing, since when, and what becomes of it."""
     marks = marks_of(store, root)
-    locked, found = await marks.list_locked_ledgers(), list[dict[str, Any]]()
-    async for ledger_id in marks.list_marked_ledgers():
-        mark = await marks.read(ledger_id)
-        if mark is None:
-            continue  # mended since it was listed
-        found.append(
-            {
-                "ledger_id": ledger_id,
-                "bookies": list(mark.bookie_ids),
-                "created_ms": mark.marked_ms,
-                "state": "being mended" if ledger_id in locked else "waits",
-            }
-        )
-        if len(found) == count_max:
-            break
-    return found
+    locked = await marks.list_locked_ledgers()
+
+    async def describe(ledger_id: int) -> dict[str, Any] | None:
+        state = "being mended" if ledger_id in locked else "waits"
+        bookie_ids, marked_ms = list[str](), None
+        try:
+            mark = await marks.read(ledger_id)
+        except MetadataCorruptError as corrupt:
+            state = f"cannot be read: {corrupt}"
+        else:
+            if mark is None:
+                return None  # mended since it was listed
+            bookie_ids, marked_ms = list(mark.bookie_ids), mark.marked_ms
+        return {
+            "ledger_id": ledger_id,
+            "bookies": bookie_ids,
+            "created_ms": marked_ms,
+            "state": state,
+        }
+
+    found = await each(describe, ledger_ids, concurrency_max=READS_MAX)
+    return [document for document in found if document is not None]
 
 
 def marks_of(store: MetadataStore, root: str) -> Underreplication:

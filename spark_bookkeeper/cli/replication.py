@@ -33,7 +33,7 @@ def enable(uri: str, as_json: bool) -> None:
 @click.command()
 @cluster_options
 def disable(uri: str, as_json: bool) -> None:
-    """Have auto-recovery pause, in the whole cluster: nothing is marked, nothing is mended."""
+    """Have auto-recovery pause, in the whole cluster: nothing is marked or mended. Logs are still collected."""
     _switch(uri, is_enabled=False, as_json=as_json)
 
 

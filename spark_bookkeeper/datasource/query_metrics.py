@@ -14,7 +14,7 @@ All from Spark's progress events; only the names of logs are asked for.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from prometheus_client.metrics_core import Metric
@@ -32,9 +32,9 @@ class _Query:
     name: str
     batches: Durations = field(default_factory=Durations)
     rows_written: int = 0
-    rows_read: dict[str, int] = field(default_factory=dict)
-    """By log."""
-    lag_rows: dict[str, int] = field(default_factory=dict)
+    rows_read: dict[int, int] = field(default_factory=dict)
+    """By log's id."""
+    lag_rows: dict[int, int] = field(default_factory=dict)
     batch_id: int = -1
 
 
@@ -48,6 +48,8 @@ class QueryMetrics(LagListener):
         super().__init__(lambda _: None, metadata_service_uri=metadata_service_uri)
         self._mutex = threading.Lock()
         self._queries: dict[str, _Query] = {}
+        self._log_names: dict[int, str] = {}
+        """As far as they are known; a log is shown by its id else."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """A micro-batch is done."""
@@ -70,7 +72,9 @@ class QueryMetrics(LagListener):
             if report.took_ms is not None:
                 query.batches.add(report.took_ms / 1000)
             for source in report.sources:
-                log = source.log or str(source.log_id)
+                log = source.log_id
+                if source.log is not None:
+                    self._log_names[log] = source.log
                 query.rows_read[log] = query.rows_read.get(log, 0) + source.rows
                 if source.lag_rows is not None:
                     query.lag_rows[log] = source.lag_rows
@@ -79,14 +83,8 @@ class QueryMetrics(LagListener):
         """All families."""
         with self._mutex:
             queries = [*self._queries.values()]
-            lags = [
-                ({"query": q.name, "log": log}, n) for q in queries for log, n in q.lag_rows.items()
-            ]
-            read = [
-                ({"query": q.name, "log": log}, n)
-                for q in queries
-                for log, n in q.rows_read.items()
-            ]
+            lags = self._by_log((each.name, each.lag_rows) for each in queries)
+            read = self._by_log((each.name, each.rows_read) for each in queries)
         by_query = [({"query": query.name}, query) for query in queries]
         yield gauges("bookkeeper_query_lag_rows", "Rows of the log not read yet", lags)
         yield apache_counters("bookkeeper_query_rows_read_total", "Rows read", read)
@@ -105,3 +103,12 @@ class QueryMetrics(LagListener):
             "Micro-batches, from their plan to their commit",
             [(labels, query.batches) for labels, query in by_query],
         )
+
+    def _by_log(
+        self, counts: Iterable[tuple[str, dict[int, int]]]
+    ) -> list[tuple[dict[str, str], int]]:
+        return [
+            ({"query": query, "log": self._log_names.get(log_id, str(log_id))}, count)
+            for query, by_log in counts
+            for log_id, count in by_log.items()
+        ]

@@ -26,17 +26,20 @@ class Collected:
     logs: dict[str, SweepReport] = field(default_factory=dict)
     deletions: dict[int, SweepReport | None] = field(default_factory=dict)
     """By id, of logs whose deletion was interrupted; ``None`` in a dry run."""
-    failed: dict[str, BookKeeperError] = field(default_factory=dict)
+    failed: dict[str, Exception] = field(default_factory=dict)
     """By what it was about."""
 
     @contextmanager
     def _noting_failures(self, what: str) -> Iterator[None]:
-        """An error is for the end; a log that was deleted since it was listed is none."""
+        """An error is for the end; a log that was deleted since it was listed is none.
+
+        Whatever it is: who may write to the metadata service may have left nodes that nobody understands.
+        """
         try:
             yield
         except NoSuchLogError:
             return
-        except BookKeeperError as cause:
+        except Exception as cause:  # noqa: BLE001
             self.failed[what] = cause
 
     async def _add_log(self, layer: LogLayer, name: str, *, is_dry_run: bool) -> None:
@@ -76,16 +79,31 @@ class HousekeepingMeasures:
         self.waiting_bytes = sum(each.waiting_bytes for each in reports)
 
 
-async def collect_all(layer: LogLayer, *, is_dry_run: bool = False) -> Collected:
+def described(cause: Exception) -> str:
+    """An error in a line, with its name."""
+    name = cause.name if isinstance(cause, BookKeeperError) else type(cause).__name__
+    return f"{name}: {cause}"
+
+
+async def collect_all(
+    layer: LogLayer, *, is_dry_run: bool = False, goes_on: Callable[[], bool] = lambda: True
+) -> Collected:
     """Collect every log, one after the other; one that fails keeps none of the others from it.
+
+    ``goes_on`` is asked before each of them.
 
     Raises:
         MetadataUnavailableError: which logs there are cannot be told.
     """
     collected = Collected()
     for name in await layer.catalog.names():
+        if not goes_on():
+            return collected
         await collected._add_log(layer, name, is_dry_run=is_dry_run)
-    for log_id in await layer.catalog.deletions():
+    deletions: list[int] = []
+    with collected._noting_failures("deleted logs"):
+        deletions = await layer.catalog.deletions()
+    for log_id in deletions:
         await collected._add_deletion(layer, log_id, is_dry_run=is_dry_run)
     return collected
 
@@ -107,13 +125,13 @@ async def keep_house(
         if interval_ms and is_chosen() and loop.time() >= due_s:
             begun_s = loop.time()
             try:
-                collected = await collect_all(layer)
-            except BookKeeperError as error:
+                collected = await collect_all(layer, goes_on=is_chosen)
+            except Exception as error:  # noqa: BLE001 - what heals runs in this process, too
                 measures.failures += 1
-                _LOGGER.warning("logs are not collected now. detail=%s", error)
+                _LOGGER.warning("logs are not collected now. detail=%r", error)
             else:
                 measures.note(loop.time() - begun_s, collected)
                 due_s = begun_s + interval_ms / 1000
                 for what, cause in collected.failed.items():
-                    _LOGGER.warning("not collected. what=%s detail=%s: %s", what, cause.name, cause)
+                    _LOGGER.warning("not collected. what=%s detail=%s", what, described(cause))
         await asyncio.sleep(min(_LOOK_AGAIN_S, max(interval_ms, 100) / 1000))

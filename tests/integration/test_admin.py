@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import socketserver
+import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bookkeeper_metadata.bookies import (
+    HTTP,
+    HTTP_ENDPOINT,
+    BookieServiceInfo,
+    Endpoint,
+    encode_service_info,
+)
+from bookkeeper_metadata.paths import LedgerLayout, Paths
+from bookkeeper_metadata.store.connect import connect
 from spark_bookkeeper import BookKeeper, LocalCluster
+from spark_bookkeeper.log.nodes.paths import LogPaths
 from tests.integration.admin_page import AdminPage, admin_page
 from tests.integration.command_line import CommandLine
 from tests.patience import Deadline
@@ -141,3 +155,59 @@ def test_it_goes_on_where_zookeeper_is_away_for_a_while() -> None:
         while page.get("/api/v1/logs")[0] != 200:
             assert not waited.has_passed
             time.sleep(0.2)
+
+
+class Hostile(socketserver.BaseRequestHandler):
+    """Where a registration says that a bookie shows its metrics: it never ends its answer."""
+
+    def handle(self) -> None:
+        self.request.recv(65536)
+        self.request.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+        with contextlib.suppress(OSError):
+            while True:
+                self.request.sendall(b"#" * 65536)
+
+
+def test_nodes_that_strangers_wrote_hide_nothing_else() -> None:
+    """A name of a log that can be none, a mark and a ledger that nobody understands, an address that streams for ever."""
+    with LocalCluster(1) as cluster, admin_page(cluster.metadata_service_uri) as page:
+        with BookKeeper(cluster.metadata_service_uri) as client:
+            client.create_log("sound")
+            with client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
+                writer.append(b"x")
+        own = cluster.bookies[0].bookie_id
+        with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Hostile) as server:
+            server.daemon_threads = True
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            asyncio.run(write_nonsense(cluster.metadata_service_uri, server.server_address[1]))
+
+            waited = Deadline(60)
+            while len(page.json("logs")["logs"]) < 2:
+                assert not waited.has_passed  # answers are up to a second old
+                time.sleep(0.2)
+            logs = {each["log"]: each["error"] for each in page.json("logs")["logs"]}
+            bookies = page.json("bookies")["bookies"]
+            marks = page.json("replication")["marks"]
+            ledgers = page.json("ledgers")["ledgers"]
+            metrics = page.get("/metrics")[1]
+            server.shutdown()
+
+    assert logs["sound"] is None
+    assert "a log name has" in str(logs["bad*name"])
+    assert {each["bookie_id"] for each in bookies} == {own, "evil:1"}
+    assert [each["state"] for each in marks if "cannot be read" in each["state"]]
+    assert {"UNREADABLE", "CLOSED"} == {each["state"] for each in ledgers}
+    assert "bookkeeper_logs_up 1.0" in metrics
+    assert "bookkeeper_logs_unreadable 1.0" in metrics
+
+
+async def write_nonsense(uri: str, port: int) -> None:
+    store, root = await connect(uri)
+    async with store:
+        names = LogPaths(root).names
+        await store.create(f"{names}/bad*name", b"5")
+        await store.create(Paths(root).mark(3), b"{{{", make_parents=True)
+        ledger = Paths(root).ledger(9, LedgerLayout.HIERARCHICAL)
+        await store.create(ledger, b"nonsense", make_parents=True)
+        info = BookieServiceInfo((Endpoint(HTTP_ENDPOINT, "127.0.0.1", port, HTTP),))
+        await store.create(f"{root}/available/evil:1", encode_service_info(info))

@@ -301,7 +301,7 @@ mutant(
     "an open answers from a follower that does not know the ledger or its end yet",
     _READING,
     "test_a_session_that_lags_behind_the_creation_finds_the_ledger_and_its_end",
-).edit(LedgerClient.open_ledger, {"await self._sync()": "pass"})
+).edit(LedgerClient._open, {"await self._sync()": "pass"})
 mutant(
     "claims_are_believed",
     "an explicit LAC beyond every entry a bookie holds is believed",

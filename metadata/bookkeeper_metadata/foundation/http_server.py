@@ -36,6 +36,8 @@ STUCK_AFTER_S = 5.0
 """An event loop that answers no sooner is stuck."""
 _CONNECTIONS_MAX = 32
 """One more, and the oldest is cut off."""
+_THREADS_MAX = 64
+"""One more is not served."""
 _CONNECTION_S_MAX = 10.0
 """However busily it is used: a client that drips its request has no more."""
 _LOOK_S = 0.05
@@ -96,7 +98,10 @@ def metrics_route(registry: CollectorRegistry) -> Route:
 
 
 def recent_route(make: Callable[[], Answer], age_s: float, wait_s: float) -> Route:
-    """Shows the last answer again if it is no older; one is made at a time, and who waits for longer is told to come later."""
+    """Shows the last answer again if it is no older, or no older than it took to make.
+
+    One is made at a time, and who waits for longer is told to come later.
+    """
     making = threading.Lock()
     last: tuple[float, Answer] | None = None
 
@@ -106,8 +111,12 @@ def recent_route(make: Callable[[], Answer], age_s: float, wait_s: float) -> Rou
         if not making.acquire(timeout=wait_s):
             return json_answer({"error": "busy"}, HTTPStatus.SERVICE_UNAVAILABLE)
         try:
-            if last is None or time.monotonic() - last[0] > age_s:
-                last = time.monotonic(), make()
+            begun_s = time.monotonic()
+            if last is None or begun_s > last[0]:
+                made = make()
+                ended_s = time.monotonic()
+                # Shown until then.
+                last = ended_s + max(age_s, ended_s - begun_s), made
             return last[1]
         finally:
             making.release()
@@ -186,6 +195,8 @@ class _Server(ThreadingMixIn, TCPServer):
         self.is_private = is_private
         self._since_s: dict[socket.socket, float] = {}
         """Connections, the oldest first."""
+        self._running = 0
+        """Threads that answer somebody."""
         self._mutex = threading.Lock()
         self._closing = threading.Event()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -201,6 +212,11 @@ class _Server(ThreadingMixIn, TCPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._mutex:
+            if self._running >= _THREADS_MAX:
+                # Cut off, they may still wait for what they were asked for.
+                self.shutdown_request(request)
+                return
+            self._running += 1
             if len(self._since_s) >= _CONNECTIONS_MAX:
                 self._cut_off(next(iter(self._since_s)))
             self._since_s[request] = time.monotonic()
@@ -208,6 +224,7 @@ class _Server(ThreadingMixIn, TCPServer):
             super().process_request(request, client_address)
         except BaseException:
             self._forget(request)
+            self._end()
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -215,6 +232,7 @@ class _Server(ThreadingMixIn, TCPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._forget(request)
+            self._end()
 
     def service_actions(self) -> None:
         now_s = time.monotonic()
@@ -233,6 +251,10 @@ class _Server(ThreadingMixIn, TCPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         # The client went away, or was cut off.
         _LOGGER.debug("connection ended. peer=%s", client_address, exc_info=True)
+
+    def _end(self) -> None:
+        with self._mutex:
+            self._running -= 1
 
     def _forget(self, connection: socket.socket) -> None:
         with self._mutex:
@@ -259,7 +281,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> Answer:
         if self.server.is_private and not _is_own_name(self.headers.get("Host", "")):
             return json_answer({"error": "not this host's name"}, HTTPStatus.MISDIRECTED_REQUEST)
-        parts = urlsplit(self.path)
+        try:
+            parts = urlsplit(self.path)
+        except ValueError:
+            return json_answer({"error": "not a path"}, HTTPStatus.BAD_REQUEST)
         folder, _, name = parts.path.rpartition("/")
         routes = self.server.routes
         route = routes.get(parts.path) or routes.get(f"{folder}/*")
@@ -290,4 +315,4 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _is_own_name(host: str) -> bool:
-    return _OWN_NAMES.fullmatch(host) is not None
+    return _OWN_NAMES.fullmatch(host.lower()) is not None

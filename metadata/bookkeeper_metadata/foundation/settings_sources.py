@@ -129,7 +129,7 @@ def _read_toml(path: str) -> dict[str, Any]:
     with open(path, "rb") as file:
         try:
             return tomllib.load(file)
-        except tomllib.TOMLDecodeError as cause:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
             raise ValueError(f"not a TOML file: {cause}; path={path}") from cause
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from prometheus_client.metrics_core import Metric
 
 from bookkeeper_metadata.foundation.errors import BookKeeperError
 from bookkeeper_metadata.foundation.families import Labelled, gauge, gauges
-from spark_bookkeeper.admin.log_documents import list_consumers, list_logs
+from spark_bookkeeper.admin.log_documents import survey_logs
 from spark_bookkeeper.datasource.session import Session
 
 _LOGGER = logging.getLogger(__name__)
@@ -25,18 +25,20 @@ class LogsExposition:
     def collect(self) -> Iterator[Metric]:
         """All families; of a cluster that cannot be reached only that it cannot."""
         try:
-            session = self._open_session()
-            logs, consumers = list_logs(session), list_consumers(session)
+            found = survey_logs(self._open_session())
         except BookKeeperError as error:
             _LOGGER.warning("no metrics of logs. detail=%s: %s", error.name, error)
             yield gauge("bookkeeper_logs_up", "1 if the logs could be listed", 0)
             return
+        logs = [each for each in found if each["error"] is None]
         yield gauge("bookkeeper_logs_up", "1 if the logs could be listed", 1)
+        unread = len(found) - len(logs)
+        yield gauge("bookkeeper_logs_unreadable", "Logs whose metadata nobody understands", unread)
         for key, what in _OF_LOGS.items():
             values = [({"log": each["log"]}, each[key]) for each in logs]
             yield gauges(f"bookkeeper_log_{key}", what, values)
         for key, what in _OF_CONSUMERS.items():
-            yield gauges(f"bookkeeper_consumer_{key}", what, _by_consumer(consumers, key))
+            yield gauges(f"bookkeeper_consumer_{key}", what, _by_consumer(logs, key))
 
 
 _OF_LOGS = {
@@ -52,7 +54,7 @@ _OF_CONSUMERS = {
 }
 
 
-def _by_consumer(consumers: dict[str, list[dict[str, Any]]], key: str) -> Labelled:
-    for log, found in consumers.items():
-        for each in found:
-            yield {"log": log, "consumer": each["consumer"]}, float(each[key])
+def _by_consumer(logs: Iterable[dict[str, Any]], key: str) -> Labelled:
+    for log in logs:
+        for each in log["consumers"]:
+            yield {"log": log["log"], "consumer": each["consumer"]}, float(each[key])

@@ -33,6 +33,11 @@ function duration(ms) {
   if (seconds < 7_200) return `${Math.round(seconds / 60)} min`;
   return seconds < 172_800 ? `${Math.round(seconds / 3_600)} h` : `${Math.round(seconds / 86_400)} d`;
 }
+function time(ms) {
+  const found = new Date(ms);
+  // Whoever writes metadata may write any number.
+  return ms > 0 && !Number.isNaN(found.getTime()) ? found.toISOString() : "unknown";
+}
 const ago = (ms, nowMs) => (ms > 0 ? `${duration(nowMs - ms)} ago` : "never");
 
 async function ask(path) {
@@ -73,7 +78,8 @@ function showBookies(found) {
   seen.bookies = found;
 }
 
-function showHealing(found, nowMs) {
+function showHealing(found) {
+  const nowMs = found.now_ms;
   const { marked, being_mended: mended, auditor } = found;
   if (marked === 0) seen.marked = [];
   else seen.marked.push({ ms: nowMs, marked });
@@ -81,9 +87,10 @@ function showHealing(found, nowMs) {
   const peak = Math.max(0, ...seen.marked.map((each) => each.marked));
   const parts = [found.is_enabled ? "auto-recovery is enabled" : "auto-recovery is disabled",
     auditor ? `the auditor is ${auditor}` : "no auditor is elected: nothing is marked"];
-  parts.push(marked ? `${several(marked, "ledger")} lack copies, ${count(mended)} are being mended` : "no ledger is marked");
+  const many = marked < found.counts_at_most ? several(marked, "ledger") : `${count(marked)} ledgers or more`;
+  parts.push(marked ? `${many} lack copies, ${count(mended)} are being mended` : "no ledger is marked");
   const first = seen.marked.find((each) => each.marked === peak);
-  if (marked && first && first.marked > marked) {
+  if (marked && first && first.marked > marked && peak < found.counts_at_most) {
     const perMs = (first.marked - marked) / Math.max(nowMs - first.ms, 1);
     parts.push(`${(1000 * perMs).toFixed(1)} a second, ${duration(marked / perMs)} left`);
   }
@@ -102,7 +109,7 @@ function chooser(what, value) {
 
 function showLogs(found) {
   at("logs").replaceChildren(...found.logs.map((each) => {
-    const consumers = el("td");
+    const consumers = el("td", { class: each.error ? "bad" : null }, each.error ?? "");
     for (const one of each.consumers) {
       consumers.append(el("div", { class: one.is_live ? null : "quiet" }, `${one.consumer}: ${count(one.lag)}${one.is_live ? "" : ", not live"}`));
     }
@@ -141,7 +148,7 @@ function showLedger(found) {
   at("ledger").replaceChildren(el("h3", {}, `ledger ${found.ledger_id}`), facts([
     ["state", found.state.toLowerCase()],
     ["quorums", `ensemble ${found.ensemble_size}, write ${found.write_quorum}, ack ${found.ack_quorum}, digest ${found.digest_type}`],
-    ["created", found.created_ms > 0 ? new Date(found.created_ms).toISOString() : "unknown"],
+    ["created", time(found.created_ms)],
     ["custom metadata", Object.entries(found.custom_metadata).map(([key, value]) => `${key} = ${value}`).join(", ") || "none"],
   ]), drawFragments(found));
   at("ledger").hidden = false;
@@ -149,13 +156,23 @@ function showLedger(found) {
 
 async function showChosen(what, path, show) {
   if (chosen[what] === null) return;
-  try {
-    show(await ask(path + encodeURIComponent(chosen[what])));
-  } catch (error) {
-    if (error.status === undefined || error.status === 503) throw error;
+  const sayNot = (error) => {
     at(what).replaceChildren(el("p", { class: "bad" }, `${what} ${chosen[what]}: ${error.message}`));
     at(what).hidden = false;
     chosen[what] = null;
+  };
+  let found;
+  try {
+    found = await ask(path + encodeURIComponent(chosen[what]));
+  } catch (error) {
+    if (error.status === undefined || error.status === 503) throw error;
+    sayNot(error);
+    return;
+  }
+  try {
+    show(found);
+  } catch (error) {
+    sayNot(error);
   }
 }
 
@@ -165,13 +182,17 @@ async function look() {
   seen.cluster ??= await ask("cluster");
   showCluster(seen.cluster);
   const below = chosen.below === null ? "" : `?below=${chosen.below}`;
-  const [bookies, replication, logs, ledgers] = await Promise.all([ask("bookies"), ask("replication"), ask("logs"), ask(`ledgers${below}`)]);
-  showBookies(bookies);
-  showHealing(replication, bookies.now_ms);
-  showLogs(logs);
-  showLedgers(ledgers);
-  await showChosen("log", "logs/", showLog);
-  await showChosen("ledger", "ledgers/", showLedger);
+  // Each by itself: what cannot be shown of one thing keeps nobody from seeing the others.
+  const asked = await Promise.allSettled([
+    ask("bookies").then(showBookies),
+    ask("replication").then(showHealing),
+    ask("logs").then(showLogs),
+    ask(`ledgers${below}`).then(showLedgers),
+    showChosen("log", "logs/", showLog),
+    showChosen("ledger", "ledgers/", showLedger),
+  ]);
+  const failed = asked.filter((each) => each.status === "rejected");
+  if (failed.length) throw failed[0].reason;
 }
 
 async function refresh() {

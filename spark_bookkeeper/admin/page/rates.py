@@ -1,48 +1,86 @@
-"""How many bytes bookies have taken and given since their start, as their metrics say."""
+"""How many bytes bookies have taken and given since their start, as their metrics say.
+
+Where to ask stands in the metadata, and who answers there may be anybody: no answer costs more than a moment and a
+few megabytes, and nobody is asked anew who has not answered yet.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 import urllib.request
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
 
-_TIMEOUT_S = 1.0
-_AT_ONCE = 16
+_ANSWER_S = 1.5
+"""All of them together have so long."""
+_BODY_BYTES_MAX = 4 * 1024 * 1024
+_VALUE_MAX = 2.0**63
 _COUNTERS = {"bookie_WRITE_BYTES": "written_bytes", "bookie_READ_BYTES": "read_bytes"}
 
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """A bookie sends nobody elsewhere."""
+
+
 # Straight to the bookie: a proxy of the environment is meant for something else.
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
 
 
-def bytes_so_far(addresses: Sequence[str]) -> list[dict[str, int | None]]:
-    """``written_bytes`` and ``read_bytes`` by bookie; ``None`` where one shows no metrics, or says nothing."""
-    if not any(addresses):
-        return [_nothing() for _ in addresses]
-    with ThreadPoolExecutor(_AT_ONCE, "bookie-metrics") as threads:
-        return list(threads.map(_ask, addresses))
+class ByteCounters:
+    """Of the bookies of one cluster; may be asked by several threads."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._asking: dict[str, threading.Thread] = {}
+        self._answers: dict[str, dict[str, int | None]] = {}
+
+    def ask(self, addresses: Sequence[str]) -> list[dict[str, int | None]]:
+        """``written_bytes`` and ``read_bytes`` by bookie; ``None`` where one shows no metrics, or says nothing in time."""
+        until_s = time.monotonic() + _ANSWER_S
+        threads = [self._begin(each) for each in dict.fromkeys(addresses) if each]
+        for thread in threads:
+            thread.join(max(until_s - time.monotonic(), 0))
+        with self._mutex:
+            # Of one that is being asked still, the answer is an old one.
+            return [
+                _nothing() if each in self._asking else self._answers.get(each, _nothing())
+                for each in addresses
+            ]
+
+    def _begin(self, address: str) -> threading.Thread:
+        with self._mutex:
+            thread = self._asking.get(address)
+            if thread is None:
+                thread = threading.Thread(target=self._ask, args=(address,), daemon=True)
+                self._asking[address] = thread
+                thread.start()
+            return thread
+
+    def _ask(self, address: str) -> None:
+        found = _nothing()
+        try:
+            found = _read(address)
+        except Exception:  # noqa: BLE001 - whatever speaks there, it is no bookie's metrics
+            found = _nothing()
+        finally:
+            with self._mutex:
+                self._answers[address] = found
+                del self._asking[address]
 
 
-def _ask(address: str) -> dict[str, int | None]:
+def _read(address: str) -> dict[str, int | None]:
     found = _nothing()
-    if not address:
-        return found
-    try:
-        with _OPENER.open(f"http://{address}/metrics", timeout=_TIMEOUT_S) as answer:
-            text = answer.read().decode()
-        for sample in _samples(text):
-            if sample.name in _COUNTERS:
-                found[_COUNTERS[sample.name]] = int(sample.value)
-    except (OSError, ValueError):
-        return _nothing()
-    return found
-
-
-def _samples(text: str) -> Iterator[Sample]:
+    with _OPENER.open(f"http://{address}/metrics", timeout=_ANSWER_S) as answer:
+        text = answer.read(_BODY_BYTES_MAX).decode()
     for family in text_string_to_metric_families(text):
-        yield from family.samples
+        for sample in family.samples:
+            if sample.name in _COUNTERS and 0 <= sample.value < _VALUE_MAX:
+                found[_COUNTERS[sample.name]] = int(sample.value)
+    return found
 
 
 def _nothing() -> dict[str, int | None]:

@@ -29,16 +29,18 @@ from bookkeeper_metadata.foundation.http_server import (
 from bookkeeper_metadata.version import __version__
 from spark_bookkeeper.admin.bookies import describe_bookies
 from spark_bookkeeper.admin.ledgers import describe_ledger, newest_ledgers
-from spark_bookkeeper.admin.log_documents import describe_log, list_consumers, list_logs
+from spark_bookkeeper.admin.log_documents import describe_log, survey_logs
 from spark_bookkeeper.admin.page.exposition import LogsExposition
-from spark_bookkeeper.admin.page.rates import bytes_so_far
-from spark_bookkeeper.admin.replication import describe_auto_recovery, describe_marks
+from spark_bookkeeper.admin.page.rates import ByteCounters
+from spark_bookkeeper.admin.replication import describe_healing
 from spark_bookkeeper.datasource.session import Session
 from spark_bookkeeper.log.errors import NoSuchLogError
 
 LEDGERS_MAX = 200
 """Of one answer."""
 MARKS_MAX = 200
+MARKS_COUNTED_MAX = 2_000
+"""Each lies in a folder of its own, and is asked for by itself."""
 RANGES_MAX = 2_000
 """Of a log, the newest ones: nobody sees more of them at once."""
 _AGE_S = 1.0
@@ -52,9 +54,9 @@ def routes_of(open_session: OpenSession) -> dict[str, Route]:
     """By path; ``open_session`` raises where the cluster cannot be reached."""
     registry = registry_of_process()
     registry.register(LogsExposition(open_session))
-    shared = {
+    shared: dict[str, Callable[[Session], Mapping[str, Any]]] = {
         "cluster": _cluster,
-        "bookies": _bookies,
+        "bookies": partial(_bookies, ByteCounters()),
         "replication": _replication,
         "logs": _logs,
     }
@@ -74,6 +76,8 @@ def _answer(open_session: OpenSession, describe: Callable[[Session], Mapping[str
         return json_answer(describe(open_session()))
     except (NoSuchLedgerError, NoSuchLogError) as error:
         raise RefusedError(HTTPStatus.NOT_FOUND, f"{error.name}: {error}") from error
+    except ValueError as error:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
     except BookKeeperError as error:
         raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"{error.name}: {error}") from error
 
@@ -104,29 +108,23 @@ def _cluster(session: Session) -> dict[str, Any]:
     }
 
 
-def _bookies(session: Session) -> dict[str, Any]:
+def _bookies(counters: ByteCounters, session: Session) -> dict[str, Any]:
     bookies = session.run(describe_bookies(session.ledgers))
-    so_far = bytes_so_far([each["http_address"] for each in bookies])
+    so_far = counters.ask([each["http_address"] for each in bookies])
     shown = [{**each, **found} for each, found in zip(bookies, so_far, strict=True)]
     return {"now_ms": session.clock_ms(), "bookies": shown}
 
 
 def _replication(session: Session) -> dict[str, Any]:
     context = session.ledgers.cluster
-    return {
-        **session.run(describe_auto_recovery(context.store, context.root)),
-        "marks": session.run(describe_marks(context.store, context.root, MARKS_MAX)),
-    }
+    described = describe_healing(
+        context.store, context.root, count_max=MARKS_COUNTED_MAX, marks_max=MARKS_MAX
+    )
+    return {"now_ms": session.clock_ms(), **session.run(described)}
 
 
 def _logs(session: Session) -> dict[str, Any]:
-    consumers = list_consumers(session)
-    return {
-        "now_ms": session.clock_ms(),
-        "logs": [
-            {**each, "consumers": consumers.get(each["log"], [])} for each in list_logs(session)
-        ],
-    }
+    return {"now_ms": session.clock_ms(), "logs": survey_logs(session)}
 
 
 def _log(session: Session, asked: Asked) -> dict[str, Any]:

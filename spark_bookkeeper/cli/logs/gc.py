@@ -59,7 +59,7 @@ def gc(
 
 
 def _collect_all(session: Session, *, is_dry_run: bool) -> dict[str, Any]:
-    from spark_bookkeeper.log.housekeeping import collect_all
+    from spark_bookkeeper.log.housekeeping import collect_all, described
 
     found = session.run(collect_all(session, is_dry_run=is_dry_run))
     return {
@@ -70,8 +70,7 @@ def _collect_all(session: Session, *, is_dry_run: bool) -> dict[str, Any]:
             for log_id, report in found.deletions.items()
         ],
         "failed": [
-            {"what": what, "cause": f"{cause.name}: {cause}"}
-            for what, cause in found.failed.items()
+            {"what": what, "cause": described(cause)} for what, cause in found.failed.items()
         ],
     }
 

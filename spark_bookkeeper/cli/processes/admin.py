@@ -11,6 +11,8 @@ from bookkeeper_metadata.environment import METADATA_URI_VARIABLE
 from spark_bookkeeper.cli.options import debug_option, uri_option
 
 PORT = 8765
+_PATIENCE = (("metadata_timeout_ms", "5000"),)
+"""Less than the HTTP server has with a connection: whoever asks is told that ZooKeeper does not answer."""
 
 
 @click.command()
@@ -38,18 +40,22 @@ def admin(uri: str, *, host: str, port: int, insecure: bool) -> None:
     from bookie_server.logs import set_up_logging
     from bookie_server.settings import is_loopback
     from bookkeeper_metadata.foundation.http_server import HttpServer
-    from spark_bookkeeper.admin.log_documents import session_with
+    from bookkeeper_metadata.paths import parse_uri
     from spark_bookkeeper.admin.page.routes import routes_of
+    from spark_bookkeeper.datasource.options.model import TargetOptions
+    from spark_bookkeeper.datasource.session import open_session
 
     if not insecure and not is_loopback(host):
         raise click.UsageError(
             f"a host beyond loopback has no TLS and no authentication; say --insecure; {host=}"
         )
+    parse_uri(uri)  # wrong use, rather than a page of errors
     set_up_logging("warning", "text")
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    routes = routes_of(lambda: session_with(uri))
+    target = TargetOptions(metadata_service_uri=uri, client_settings=_PATIENCE)
+    routes = routes_of(lambda: open_session(target))
     server = HttpServer(host, port, routes, is_private=is_loopback(host))
     shown_host = f"[{host}]" if ":" in host else host
     click.echo(

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from bookkeeper_metadata.foundation.http_server import HttpServer
     from spark_bookkeeper.log.housekeeping import HousekeepingMeasures
     from spark_bookkeeper.replication.measures import ReplicationMeasures
+
+
+_END_TIMEOUT_S = 5.0
 
 
 @click.group(invoke_without_command=True)
@@ -43,9 +47,11 @@ def autorecovery(
         return
     from bookie_server.logs import set_up_logging
 
+    if while_stdin_is_open:
+        threading.Thread(target=_end_with_stdin, name="stdin", daemon=True).start()
     settings = load_auto_recovery_settings(config, flags)
     set_up_logging(settings.log_level, settings.log_format)
-    asyncio.run(_run(settings, while_stdin_is_open=while_stdin_is_open))
+    asyncio.run(_run(settings))
 
 
 for _command in (enable, disable, status):
@@ -65,7 +71,7 @@ def load_auto_recovery_settings(config: str | None, flags: dict[str, Any]) -> Au
     return load_settings(table, config_path=config, environment=os.environ, flags=flags)
 
 
-async def _run(settings: AutoRecoverySettings, *, while_stdin_is_open: bool) -> None:
+async def _run(settings: AutoRecoverySettings) -> None:
     from bookkeeper_metadata.foundation.tasks import run_together
     from spark_bookkeeper import aio
     from spark_bookkeeper.log.housekeeping import HousekeepingMeasures, keep_house
@@ -96,25 +102,25 @@ async def _run(settings: AutoRecoverySettings, *, while_stdin_is_open: bool) -> 
                 ),
             )
         )
-        _end_on_signals(running, while_stdin_is_open=while_stdin_is_open)
+        _end_on_signals(running)
         click.echo("auto-recovery runs; Ctrl-C stops it.", err=True)
         await asyncio.wait([running])
         if not running.cancelled():
             running.result()
 
 
-def _end_on_signals(running: asyncio.Future[Any], *, while_stdin_is_open: bool) -> None:
+def _end_on_signals(running: asyncio.Future[Any]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, running.cancel)
-    if while_stdin_is_open:
 
-        def on_input() -> None:
-            # Nothing is ever written there: whoever started this process has ended, however that was.
-            loop.remove_reader(sys.stdin.fileno())
-            running.cancel()
 
-        loop.add_reader(sys.stdin.fileno(), on_input)
+def _end_with_stdin() -> None:
+    """End this process when whoever started it has ended, however that was, and whatever this one waits for."""
+    sys.stdin.buffer.read()  # nothing is ever written there
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(_END_TIMEOUT_S)
+    os._exit(1)
 
 
 def _show(

@@ -59,6 +59,7 @@ def bookie(
     settings = load_bookie_settings(config_path=config, environment=os.environ, flags=flags)
     if is_check:
         context.exit(0 if check_directories((), settings.storage) else 1)
+    settings.storage  # noqa: B018  its own defects are reported here, before anything is started
     beside = auto_recovery_beside(settings)
     set_up_logging(settings.log_level, settings.log_format)
     with ExitStack() as stack:

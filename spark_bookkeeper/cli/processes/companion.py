@@ -1,7 +1,7 @@
 """Auto-recovery beside a bookie: a process of its own, whose copying takes no time of the bookie's interpreter.
 
-It is started again if it dies, and never outlives the bookie: it ends when its standard input does, which is a
-pipe that only the bookie's process holds, and which the kernel closes however that one ends.
+It is started again if it dies, and ends within seconds of the bookie: when its standard input ends, which is a pipe that
+only the bookie's process holds, and which the kernel closes however that one ends.
 """
 
 from __future__ import annotations

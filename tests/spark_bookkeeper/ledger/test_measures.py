@@ -71,12 +71,15 @@ async def test_a_scrape_shows_them_under_apache_s_names(scene: Scene) -> None:
     client = aio.BookKeeper("zk+hierarchical://127.0.0.1:1/ledgers")
     client.measures = scene.client.cluster.measures
     registry = CollectorRegistry()
-    registry.register(ClientMetrics(client, {"cluster": "a"}))
+    idle = aio.BookKeeper("zk+hierarchical://127.0.0.1:1/ledgers")
+    registry.register(ClientMetrics({"a": client, "b": idle}))
 
-    def shown(name: str) -> float | None:
-        return registry.get_sample_value(f"bookkeeper_client_{name}", {"cluster": "a"})
+    def shown(name: str, client: str = "a") -> float | None:
+        return registry.get_sample_value(f"bookkeeper_client_{name}", {"client": client})
 
     assert shown("added_entries") == 7
     assert shown("ADD_ENTRY_latency_count") == 1
     assert shown("LEDGER_CREATE_latency_count") == 1
     assert shown("NUM_ENSEMBLE_CHANGE") == 0
+    assert shown("READ_BYTES") == 0
+    assert shown("added_entries", "b") == 0

@@ -16,7 +16,8 @@ from spark_bookkeeper.log.housekeeping import (
     collect_all,
     keep_house,
 )
-from tests.spark_bookkeeper.log.world import DAY_MS, LogWorld
+from spark_bookkeeper.log.nodes.paths import LogPaths
+from tests.spark_bookkeeper.log.world import DAY_MS, ROOT, LogWorld
 
 DOWN = MetadataUnavailableError("zk:2181", "down")
 
@@ -51,6 +52,21 @@ async def test_a_log_that_fails_keeps_none_of_the_others_from_collection(
     assert not doomed & world.ledgers()
 
 
+async def test_nodes_that_nobody_understands_end_no_round(world: LogWorld) -> None:
+    """One ended the process that heals, and every one after it."""
+    doomed = await overwrite(world)
+    paths = LogPaths(ROOT)
+    world.tree.create(f"{paths.names}/bad*name", b"5", 0)
+    world.tree.create(f"{paths.names}/broken", b"77", 0)
+    world.tree.make_parents(f"{paths.root}/77/x")
+    world.tree.create(f"{paths.root}/77/head", b"\xff\xff", 0)
+
+    collected = await collect_all(world.logs)
+
+    assert {"log bad*name", "log broken"} <= set(collected.failed)
+    assert not doomed & world.ledgers()
+
+
 async def test_a_dry_run_deletes_nothing(world: LogWorld) -> None:
     doomed = await overwrite(world)
 
@@ -74,7 +90,7 @@ async def rounds(
     turns = iter(is_chosen)
     loop, slept = asyncio.get_running_loop(), 0.0
 
-    async def collect(layer: object) -> Collected:
+    async def collect(layer: object, *, goes_on: object) -> Collected:
         begun.append(slept)
         outcome = outcomes.pop(0)
         if not outcomes:
