@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,13 @@ class Served:
     bookie: Bookie
     service: BookieService
     address: str
+    channels: list[grpc.aio.Channel] = field(default_factory=list)
 
     def open(self) -> Any:
         """A stream of adds on a connection of its own."""
         channel = grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+        # One that nobody holds is closed, under its calls.
+        self.channels.append(channel)
         return channel.stream_stream(f"/{SERVICE}/Write")(timeout=seconds(20))
 
     @property
@@ -64,7 +67,10 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
         service = BookieService(bookie, BookieInfo("b:1"), str(tmp_path))
         server.add_generic_rpc_handlers((service.handler(),))
         await server.start()
-        yield Served(bookie, service, f"127.0.0.1:{port}")
+        served = Served(bookie, service, f"127.0.0.1:{port}")
+        yield served
+        for channel in served.channels:
+            await channel.close()
         await server.stop(0)
 
 

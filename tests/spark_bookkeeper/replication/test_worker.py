@@ -243,22 +243,28 @@ async def test_the_mark_of_a_deleted_ledger_goes(scene: Scene) -> None:
 
 @FIVE
 async def test_what_cannot_be_mended_is_tried_again_later_each_time(
-    scene: Scene, caplog: pytest.LogCaptureFixture
+    scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now_s = 1_000.0
+    monkeypatch.setattr(ReplicationWorker, "_now_s", staticmethod(lambda: now_s))
     await write(scene, 5)
     lost = await lose_and_mark(scene)
     others = [each for each in scene.ensemble if each != lost]
     scene.cluster.set_faults(*others, read_status=Status.UNKNOWN)
-    settings = ReplicationSettings(retry_ms_min=10, retry_ms_max=40)
+    settings = ReplicationSettings(retry_ms_min=1_000, retry_ms_max=4_000)
     worker = worker_of(scene, settings)
 
-    for _ in range(4):
-        assert await worker.look() == 0
-        assert await worker.look() == 0, "not at once"
-        await asyncio.sleep(0.05)
+    def tries() -> int:
+        return sum("still lacks" in record.msg for record in caplog.records)
 
-    delays = [record.args[1] for record in caplog.records if "still lacks" in record.msg]  # type: ignore[index]
-    assert delays == [10, 20, 40, 40]
+    for number, delay_s in enumerate((1, 2, 4, 4), start=1):
+        assert await worker.look() == 0
+        assert tries() == number
+        now_s += delay_s - 0.001
+        assert await worker.look() == 0
+        assert tries() == number, "tried again too early"
+        now_s += 0.001
+
     scene.cluster.set_faults(*others, read_status=None)
     assert await worker.look() == 1
 
